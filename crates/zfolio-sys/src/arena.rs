@@ -1,0 +1,103 @@
+//! The arena: one reserved range of addresses, cut into page-sized slots.
+
+use crate::syscall::{Errno, nr, syscall};
+use core::ptr::NonNull;
+use zfolio_mm::{Memory, Order, PAGE_SHIFT, PAGE_SIZE, Pfn};
+
+const PROT_READ_WRITE: usize = 3;
+const MAP_PRIVATE_ANON_NORESERVE: usize = 0x02 | 0x20 | 0x4000;
+const PR_SET_VMA: usize = 0x5356_4d41;
+const PR_SET_VMA_ANON_NAME: usize = 0;
+
+/// A private anonymous mapping, 2 MiB aligned, never unmapped.
+///
+/// # Invariants
+/// `base .. base + slots * PAGE_SIZE` is mapped readable and writable for the
+/// life of the process, and nobody but the holder of an arena block touches
+/// that block's bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct ArenaMap {
+    base: NonNull<u8>,
+    slots: usize,
+}
+
+// SAFETY: the mapping lives as long as the process and is the same in every
+// thread; exclusive use of a block is its allocator's promise (see `Memory`).
+unsafe impl Send for ArenaMap {}
+// SAFETY: as above.
+unsafe impl Sync for ArenaMap {}
+
+impl ArenaMap {
+    /// Reserves `slots` pages (a multiple of 512) of address space.
+    ///
+    /// # Errors
+    /// When the kernel refuses the mapping.
+    pub fn reserve(slots: usize) -> Result<Self, Errno> {
+        let len = slots << PAGE_SHIFT;
+        let raw = map_private(len + Order::HUGE.bytes())?;
+        let base = (raw + Order::HUGE.bytes() - 1) & !(Order::HUGE.bytes() - 1);
+        name_mapping(raw, len + Order::HUGE.bytes(), c"zfolio arena");
+        let base = NonNull::new(base as *mut u8).ok_or(Errno::NOMEM)?;
+        Ok(Self { base, slots })
+    }
+
+    /// Number of slots.
+    #[must_use]
+    pub fn slots(&self) -> usize {
+        self.slots
+    }
+
+    /// Address of a slot.
+    ///
+    /// # Panics
+    /// When the slot lies outside the arena.
+    #[must_use]
+    pub fn address(&self, at: Pfn) -> usize {
+        assert!(at.index() < self.slots, "{at} outside the arena");
+        self.base.as_ptr() as usize + (at.index() << PAGE_SHIFT)
+    }
+
+    fn bytes(&self, at: Pfn, offset: usize, len: usize) -> NonNull<u8> {
+        let start = (at.index() << PAGE_SHIFT) + offset;
+        assert!(start + len <= self.slots * PAGE_SIZE, "{at}+{offset} outside the arena");
+        // SAFETY: in bounds of the mapping, by the assertion above.
+        unsafe { self.base.add(start) }
+    }
+}
+
+impl Memory for ArenaMap {
+    fn with<R>(&self, at: Pfn, offset: usize, len: usize, f: impl FnOnce(&[u8]) -> R) -> R {
+        let start = self.bytes(at, offset, len);
+        // SAFETY: in bounds; the caller holds the block, so nobody writes it.
+        f(unsafe { core::slice::from_raw_parts(start.as_ptr(), len) })
+    }
+
+    fn with_mut<R>(&self, at: Pfn, offset: usize, len: usize, f: impl FnOnce(&mut [u8]) -> R) -> R {
+        let start = self.bytes(at, offset, len);
+        // SAFETY: in bounds; the caller holds the block to itself.
+        f(unsafe { core::slice::from_raw_parts_mut(start.as_ptr(), len) })
+    }
+}
+
+/// A private anonymous mapping of `len` bytes that reserves no memory.
+pub(crate) fn map_private(len: usize) -> Result<usize, Errno> {
+    // SAFETY: a fresh mapping at an address of the kernel's choice.
+    unsafe {
+        syscall(
+            nr::MMAP,
+            [0, len, PROT_READ_WRITE, MAP_PRIVATE_ANON_NORESERVE, usize::MAX, 0],
+        )
+    }
+}
+
+/// Names a mapping, which also keeps it from merging with the program's.
+/// Kernels without the feature refuse, harmlessly.
+pub(crate) fn name_mapping(start: usize, len: usize, name: &core::ffi::CStr) {
+    // SAFETY: the kernel reads the name and touches nothing else.
+    let _ = unsafe {
+        syscall(
+            nr::PRCTL,
+            [PR_SET_VMA, PR_SET_VMA_ANON_NAME, start, len, name.as_ptr() as usize, 0],
+        )
+    };
+}
