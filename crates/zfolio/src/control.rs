@@ -1,0 +1,355 @@
+//! The control segment: one file of shared memory for a whole process tree.
+//!
+//! `zfolio run` creates it, writes the configuration, and names it in the
+//! environment ([`ENV_CONTROL`]). Every process that becomes worth managing
+//! maps it and claims a [`ProcessSlot`], in which all of that process's
+//! statistics live while they change. So nothing is lost when a process is
+//! killed, and `zfolio run` and `zfolio stat` read what the kernel would show
+//! in vmstat without asking anybody.
+//!
+//! Everything is a plain atomic word: any bit pattern is valid, and a reader
+//! sees counters that are each right though not all of the same instant.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Environment variable: path of the control segment.
+pub const ENV_CONTROL: &str = "ZFOLIO_CONTROL";
+/// First word of a segment: "zfolio01".
+pub const MAGIC: u64 = u64::from_le_bytes(*b"zfolio01");
+/// Layout version: both sides must agree.
+pub const VERSION: u32 = 1;
+/// Process slots in a segment. Later processes are managed but share the last.
+pub const SLOTS: usize = 1024;
+/// Buckets of a latency histogram: four per power of two.
+pub const BUCKETS: usize = 128;
+/// Bytes kept of a message or a name.
+pub const MESSAGE: usize = 248;
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
+        /// Everything counted for a process. Names are the kernel's where it has one.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[repr(usize)]
+        pub enum Counter { $($(#[$doc])* $variant,)* }
+
+        impl Counter {
+            /// Every counter, in layout order.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+            /// How many there are.
+            pub const COUNT: usize = Self::ALL.len();
+
+            /// The name shown to people and in JSON.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+        }
+    };
+}
+
+counters! {
+    // Gauges, in bytes.
+    /// Program memory now: resident plus moved out. Bytes.
+    ProgramBytes = "program_bytes",
+    /// Highest `ProgramBytes` seen. Bytes.
+    ProgramPeak = "program_peak_bytes",
+    /// Resident set from /proc (program, pool and frames together). Bytes.
+    ResidentBytes = "resident_bytes",
+    /// Highest `ResidentBytes` seen. Bytes.
+    ResidentPeak = "resident_peak_bytes",
+    /// Highest resident set seen once the first second was over. Bytes.
+    ResidentPeakSteady = "resident_peak_steady_bytes",
+    /// Frames of zspages. Bytes.
+    PoolBytes = "pool_total_size",
+    /// Highest `PoolBytes` seen. Bytes.
+    PoolPeak = "pool_peak_bytes",
+    /// Pages stored now.
+    StoredPages = "stored_pages",
+    /// Pages stored raw now, because they did not compress.
+    StoredIncompressible = "stored_incompressible_pages",
+    /// Compressed bytes of all objects now.
+    CompressedBytes = "compressed_bytes",
+    /// Pages moved out and not compressed yet.
+    StandbyPages = "standby_pages",
+    /// Backed frames with nothing in them.
+    FreeFrames = "free_frames",
+    // Movement, in pages unless said otherwise.
+    /// Pages moved out of the program.
+    PagesOut = "pages_out",
+    /// Pages brought back, from anywhere.
+    PagesIn = "pages_in",
+    /// Pages stored in the pool (or found zero or same-filled).
+    Zswpout = "zswpout",
+    /// Pages loaded from the pool.
+    Zswpin = "zswpin",
+    /// Pages written back to a backing.
+    Zswpwb = "zswpwb",
+    /// Pages written to a backing.
+    Pswpout = "pswpout",
+    /// Pages read from a backing.
+    Pswpin = "pswpin",
+    /// Zero pages stored without an object.
+    SwpoutZero = "swpout_zero",
+    /// Zero pages brought back.
+    SwpinZero = "swpin_zero",
+    /// Pages brought in ahead of their fault.
+    SwapRa = "swap_ra",
+    /// Pages that came back from standby: a wrong guess, made cheap.
+    StandbyRefault = "standby_refault",
+    /// Whole THPs moved out in one piece.
+    ThpSwpout = "thp_swpout",
+    /// THPs that had to be moved out in smaller pieces.
+    ThpSwpoutFallback = "thp_swpout_fallback",
+    /// Whole THPs moved in in one piece.
+    ThpSwpin = "thp_swpin",
+    /// Faults served, of all kinds.
+    Pgmajfault = "pgmajfault",
+    /// Never-touched pages filled in registered ranges.
+    HolePages = "hole_pages_filled",
+    /// Pages that could not be moved and were left alone.
+    Unmovable = "unmovable_pages",
+    /// Frames given back to the system. Pages.
+    Released = "released_frames",
+    /// Frames taken from the system. Pages.
+    Populated = "populated_frames",
+    /// Times an allocation had to wait for reclaim at `high`.
+    HighEvents = "high",
+    /// Nanoseconds faults waited for reclaim at `high`.
+    StallNs = "high_stall_ns",
+    /// Nanoseconds of CPU spent by the manager's threads.
+    ManagerCpuNs = "manager_cpu_ns",
+    // The kernel's zswap debugfs names.
+    /// Stores refused because the pool was full.
+    PoolLimitHit = "pool_limit_hit",
+    /// Stores refused because nothing could be written back.
+    RejectReclaimFail = "reject_reclaim_fail",
+    /// Stores refused because no frame was free.
+    RejectAllocFail = "reject_alloc_fail",
+    /// Stores refused because the codec failed.
+    RejectCompressFail = "reject_compress_fail",
+    /// Stores refused because the data did not compress.
+    RejectCompressPoor = "reject_compress_poor",
+    /// Loads that failed their check.
+    DecompressFail = "decompress_fail",
+    /// Pages written back.
+    WrittenBack = "written_back_pages",
+    // Events followed.
+    /// Forks followed (libc).
+    Forks = "forks",
+    /// Forks that ran no handlers and were filled.
+    RawForks = "raw_forks",
+    /// mremap events.
+    Remaps = "remaps",
+    /// Discarded ranges (madvise).
+    Removes = "removes",
+    /// Unmapped ranges.
+    Unmaps = "unmaps",
+    /// Moves put off because an event was in flight.
+    MoveRetries = "move_retries",
+}
+
+macro_rules! faults {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
+        /// What a fault found.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[repr(usize)]
+        pub enum FaultKind { $($(#[$doc])* $variant,)* }
+
+        impl FaultKind {
+            /// Every kind, in layout order.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+            /// How many there are.
+            pub const COUNT: usize = Self::ALL.len();
+
+            /// The name shown to people and in JSON.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+        }
+    };
+}
+
+faults! {
+    /// A page never touched before.
+    Hole = "hole",
+    /// Moved out, not compressed yet.
+    Standby = "standby",
+    /// One page decompressed.
+    Page = "page",
+    /// Several pages decompressed, less than the folio.
+    Batch = "batch",
+    /// The whole folio (64 KiB) or more.
+    Folio = "folio",
+    /// A whole 2 MiB.
+    Thp = "thp",
+    /// Found served already, or put off and served later.
+    Stale = "stale",
+}
+
+/// State of a [`ProcessSlot`].
+pub mod state {
+    /// Nobody's.
+    pub const FREE: u32 = 0;
+    /// Claimed; watching, nothing managed.
+    pub const WATCHING: u32 = 1;
+    /// Managing memory.
+    pub const MANAGING: u32 = 2;
+    /// Could not start: runs unmanaged; see the message.
+    pub const UNMANAGED: u32 = 3;
+    /// Ended itself rather than hand out a wrong byte; see the message.
+    pub const FAILED: u32 = 4;
+}
+
+/// Codec choices of [`Config::codec`].
+pub mod codec {
+    /// lz4.
+    pub const LZ4: u32 = 0;
+    /// zstd, at `Config::level`.
+    pub const ZSTD: u32 = 1;
+    /// Stored as they are.
+    pub const NONE: u32 = 2;
+}
+
+/// What `zfolio run` was asked for.
+#[repr(C)]
+pub struct Config {
+    /// `high` in bytes, per process.
+    pub high: AtomicU64,
+    /// One of [`codec`].
+    pub codec: AtomicU32,
+    /// zstd level, as `i32` bits.
+    pub level: AtomicU32,
+    /// Order of the folios moved out where no THP is found, 0..=9.
+    pub folio_order: AtomicU32,
+    /// 1: print nothing on the program's stderr.
+    pub quiet: AtomicU32,
+}
+
+/// A latency histogram in nanoseconds.
+#[repr(C)]
+pub struct Histogram {
+    /// Counts by [`Histogram::bucket`].
+    pub buckets: [AtomicU32; BUCKETS],
+    /// Largest value seen, ns.
+    pub max: AtomicU64,
+    /// Sum of all values, ns.
+    pub sum: AtomicU64,
+}
+
+impl Histogram {
+    /// Bucket of a value: four per power of two, so a bound is within 25 %.
+    #[must_use]
+    pub const fn bucket(ns: u64) -> usize {
+        let ns = if ns < 16 { 16 } else { ns };
+        let log = ns.ilog2();
+        let quarter = ((ns >> (log - 2)) & 3) as usize;
+        let index = (log as usize - 4) * 4 + quarter;
+        if index < BUCKETS { index } else { BUCKETS - 1 }
+    }
+
+    /// Smallest value above everything in bucket `index`, ns.
+    #[must_use]
+    pub const fn upper_bound(index: usize) -> u64 {
+        let log = index / 4 + 4;
+        let quarter = (index % 4) as u64;
+        (1 << log) + ((quarter + 1) << (log - 2))
+    }
+
+    /// Counts one value.
+    pub fn record(&self, ns: u64) {
+        self.buckets[Self::bucket(ns)].fetch_add(1, Ordering::Relaxed);
+        self.sum.fetch_add(ns, Ordering::Relaxed);
+        self.max.fetch_max(ns, Ordering::Relaxed);
+    }
+}
+
+/// One process's statistics.
+#[repr(C)]
+pub struct ProcessSlot {
+    /// Process id; 0 while nobody's.
+    pub pid: AtomicU32,
+    /// One of [`state`].
+    pub state: AtomicU32,
+    /// CLOCK_MONOTONIC when management began, ns; 0 before.
+    pub started_ns: AtomicU64,
+    /// CLOCK_MONOTONIC of the last update, ns.
+    pub updated_ns: AtomicU64,
+    /// Command name (comm), NUL-padded bytes.
+    pub comm: [AtomicU64; 2],
+    /// By [`Counter`].
+    pub counters: [AtomicU64; Counter::COUNT],
+    /// Folios stored whole, by order.
+    pub zswpout_order: [AtomicU64; 10],
+    /// Folios loaded whole, by order.
+    pub zswpin_order: [AtomicU64; 10],
+    /// Folios whose store failed, by order.
+    pub fallback_order: [AtomicU64; 10],
+    /// Service time by [`FaultKind`], from the message read to the page in place.
+    pub faults: [Histogram; FaultKind::COUNT],
+    /// Length of the message.
+    pub message_len: AtomicU64,
+    /// Why it is unmanaged or failed, UTF-8, eight bytes a word.
+    pub message: [AtomicU64; MESSAGE / 8],
+}
+
+impl ProcessSlot {
+    /// The word of a counter.
+    #[must_use]
+    pub fn counter(&self, which: Counter) -> &AtomicU64 {
+        &self.counters[which as usize]
+    }
+
+    /// Adds to a counter.
+    pub fn add(&self, which: Counter, amount: u64) {
+        self.counter(which).fetch_add(amount, Ordering::Relaxed);
+    }
+
+    /// Sets a gauge.
+    pub fn set(&self, which: Counter, value: u64) {
+        self.counter(which).store(value, Ordering::Relaxed);
+    }
+
+    /// Keeps `text` (cut to [`MESSAGE`] bytes) as the reason.
+    pub fn set_message(&self, text: &str) {
+        let bytes = &text.as_bytes()[..text.len().min(MESSAGE)];
+        for (word, chunk) in self.message.iter().zip(bytes.chunks(8)) {
+            let mut raw = [0; 8];
+            raw[..chunk.len()].copy_from_slice(chunk);
+            word.store(u64::from_le_bytes(raw), Ordering::Relaxed);
+        }
+        self.message_len.store(bytes.len() as u64, Ordering::Release);
+    }
+}
+
+/// The whole segment.
+#[repr(C)]
+pub struct Segment {
+    /// [`MAGIC`].
+    pub magic: AtomicU64,
+    /// [`VERSION`].
+    pub version: AtomicU32,
+    /// Slots claimed so far; may exceed [`SLOTS`].
+    pub claimed: AtomicU32,
+    /// Processes that loaded the preload library.
+    pub processes: AtomicU64,
+    /// What was asked for.
+    pub config: Config,
+    /// One per process.
+    pub slots: [ProcessSlot; SLOTS],
+}
+
+impl Segment {
+    /// Bytes of a segment.
+    pub const BYTES: usize = size_of::<Self>();
+
+    /// Claims a slot for `pid`; once all are taken, the last is shared.
+    #[must_use]
+    pub fn claim(&self, pid: u32) -> &ProcessSlot {
+        let taken = self.claimed.fetch_add(1, Ordering::Relaxed) as usize;
+        let slot = &self.slots[taken.min(SLOTS - 1)];
+        slot.pid.store(pid, Ordering::Relaxed);
+        slot.state.store(state::WATCHING, Ordering::Release);
+        slot
+    }
+}
