@@ -15,6 +15,10 @@
 
 extern crate alloc;
 
+pub mod buddy;
+pub mod frames;
 pub mod types;
 
+pub use buddy::Buddy;
+pub use frames::{Frames, Kind};
 pub use types::{MAX_ORDER, Memory, ORDERS, Order, PAGE_SHIFT, PAGE_SIZE, Pfn};

@@ -60,7 +60,11 @@ impl Order {
     /// `order` if it is no larger than [`MAX_ORDER`].
     #[must_use]
     pub const fn new(order: u8) -> Option<Self> {
-        if order <= MAX_ORDER { Some(Self(order)) } else { None }
+        if order <= MAX_ORDER {
+            Some(Self(order))
+        } else {
+            None
+        }
     }
 
     /// The smallest order that holds `pages` pages; `None` above 512 or for 0.
