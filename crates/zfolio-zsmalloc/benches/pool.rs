@@ -1,0 +1,156 @@
+//! What a pool costs per object, on real arena memory whose pages are present.
+//!
+//! `cargo bench -p zfolio-zsmalloc`. Times are per object: divan divides by the
+//! items it is told of. Sizes are drawn from 200 ..= 3700 bytes, about what a
+//! fast codec makes of a 4 KiB page, by a fixed sequence.
+
+use divan::counter::ItemsCount;
+use divan::{Bencher, black_box};
+use zfolio_mm::{Frames, Kind, Memory, Order, PAGE_SIZE, Pfn};
+use zfolio_sys::arena::ArenaMap;
+use zfolio_zsmalloc::{Handle, ZsPool};
+
+/// Operations per sample.
+const ROUNDS: usize = 10_000;
+
+fn main() {
+    divan::main();
+}
+
+/// Numbers that look random and are the same each run (xorshift).
+struct Sequence(u64);
+
+impl Sequence {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 >> 33).unwrap_or(0) % limit
+    }
+
+    fn size(&mut self) -> usize {
+        200 + self.below(3501)
+    }
+}
+
+/// An arena with all slots backed, a pool in it, and its live objects.
+struct Bed {
+    memory: ArenaMap,
+    frames: Frames,
+    pool: ZsPool,
+    live: Vec<Handle>,
+    sequence: Sequence,
+}
+
+impl Bed {
+    fn new(slots: usize) -> Self {
+        let memory = ArenaMap::reserve(slots).expect("address space");
+        let mut frames = Frames::new(slots);
+        while let Some((at, order)) = frames.take_free(Kind::Hole, Order::HUGE) {
+            frames.free(Kind::Backed, at, order);
+        }
+        for slot in 0..slots {
+            memory.with_mut(Pfn(0).offset(slot), 0, PAGE_SIZE, |page| page[0] = 1);
+        }
+        Self {
+            memory,
+            frames,
+            pool: ZsPool::new(),
+            live: Vec::new(),
+            sequence: Sequence(88_172),
+        }
+    }
+
+    /// `objects` objects, after as many random replacements, so that free lists
+    /// and groups look used.
+    fn filled(objects: usize) -> Self {
+        let mut bed = Self::new((objects * 5 / 4).next_multiple_of(512));
+        for _ in 0..objects {
+            bed.malloc();
+        }
+        for _ in 0..objects {
+            bed.replace();
+        }
+        bed
+    }
+
+    fn malloc(&mut self) {
+        let size = self.sequence.size();
+        let handle = self
+            .pool
+            .malloc(size, &self.memory, &mut self.frames)
+            .expect("room");
+        self.live.push(handle);
+    }
+
+    fn replace(&mut self) {
+        let victim = self.sequence.below(self.live.len());
+        let handle = self.live.swap_remove(victim);
+        self.pool
+            .free(handle, &self.memory, &mut self.frames)
+            .expect("a live handle");
+        self.malloc();
+    }
+}
+
+/// One free of a random object and one malloc of a random size, at a steady
+/// number of objects: the pair's time.
+#[divan::bench(args = [1_000, 30_000, 300_000])]
+fn free_and_malloc(bencher: Bencher, objects: usize) {
+    let mut bed = Bed::filled(objects);
+    bencher.counter(ItemsCount::new(ROUNDS)).bench_local(|| {
+        for _ in 0..ROUNDS {
+            bed.replace();
+        }
+    });
+}
+
+/// The same choice of a victim and a size without touching the pool: what the
+/// benchmark itself costs, to be subtracted.
+#[divan::bench(args = [1_000, 30_000, 300_000])]
+fn nothing(bencher: Bencher, objects: usize) {
+    let mut live: Vec<usize> = (0..objects).collect();
+    let mut sequence = Sequence(88_172);
+    bencher.counter(ItemsCount::new(ROUNDS)).bench_local(|| {
+        for _ in 0..ROUNDS {
+            let victim = sequence.below(live.len());
+            let handle = live.swap_remove(victim);
+            live.push(black_box(handle + sequence.size()));
+        }
+    });
+}
+
+/// Mallocs into an empty pool, every zspage taken from the frames.
+#[divan::bench]
+fn malloc_from_empty(bencher: Bencher) {
+    let mut bed = Bed::new(16_384);
+    bencher
+        .counter(ItemsCount::new(ROUNDS))
+        .with_inputs(|| ())
+        .bench_local_values(|()| {
+            bed.pool = ZsPool::new();
+            let slots = bed.frames.slots();
+            bed.frames = Frames::new(slots);
+            while let Some((at, order)) = bed.frames.take_free(Kind::Hole, Order::HUGE) {
+                bed.frames.free(Kind::Backed, at, order);
+            }
+            bed.live.clear();
+            for _ in 0..ROUNDS {
+                bed.malloc();
+            }
+        });
+}
+
+/// Looking up where a random object is, and checking its header.
+#[divan::bench(args = [1_000, 30_000, 300_000])]
+fn location_and_check(bencher: Bencher, objects: usize) {
+    let bed = Bed::filled(objects);
+    let mut sequence = Sequence(77);
+    bencher.counter(ItemsCount::new(ROUNDS)).bench_local(|| {
+        for _ in 0..ROUNDS {
+            let handle = bed.live[sequence.below(bed.live.len())];
+            assert!(bed.pool.check_owner(handle, &bed.memory));
+            black_box(bed.pool.location(handle));
+        }
+    });
+}
