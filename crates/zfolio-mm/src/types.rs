@@ -77,6 +77,16 @@ impl Order {
         u8::try_from(log).ok().and_then(Self::new)
     }
 
+    /// The largest order of at most `pages` pages; one page for 0.
+    #[must_use]
+    pub fn holding_at_most(pages: usize) -> Self {
+        let log = pages.max(1).ilog2();
+        u8::try_from(log)
+            .ok()
+            .and_then(Self::new)
+            .unwrap_or(Self::HUGE)
+    }
+
     /// Every order, smallest first.
     pub fn all() -> impl DoubleEndedIterator<Item = Self> {
         (0..=MAX_ORDER).map(Self)
