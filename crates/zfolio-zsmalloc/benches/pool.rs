@@ -45,12 +45,17 @@ struct Bed {
 impl Bed {
     fn new(slots: usize) -> Self {
         let memory = ArenaMap::reserve(slots).expect("address space");
+        for slot in 0..slots {
+            memory.with_mut(Pfn(0).offset(slot), 0, PAGE_SIZE, |page| page[0] = 1);
+        }
+        Self::over(memory, slots)
+    }
+
+    /// An empty pool over an arena of `slots` slots.
+    fn over(memory: ArenaMap, slots: usize) -> Self {
         let mut frames = Frames::new(slots);
         while let Some((at, order)) = frames.take_free(Kind::Hole, Order::HUGE) {
             frames.free(Kind::Backed, at, order);
-        }
-        for slot in 0..slots {
-            memory.with_mut(Pfn(0).offset(slot), 0, PAGE_SIZE, |page| page[0] = 1);
         }
         Self {
             memory,
@@ -120,21 +125,15 @@ fn nothing(bencher: Bencher, objects: usize) {
     });
 }
 
-/// Mallocs into an empty pool, every zspage taken from the frames.
+/// Mallocs into an empty pool: every zspage, record and cell is new.
 #[divan::bench]
 fn malloc_from_empty(bencher: Bencher) {
-    let mut bed = Bed::new(16_384);
+    // One arena for all samples: it is never unmapped.
+    let memory = Bed::new(16_384).memory;
     bencher
         .counter(ItemsCount::new(ROUNDS))
-        .with_inputs(|| ())
-        .bench_local_values(|()| {
-            bed.pool = ZsPool::new();
-            let slots = bed.frames.slots();
-            bed.frames = Frames::new(slots);
-            while let Some((at, order)) = bed.frames.take_free(Kind::Hole, Order::HUGE) {
-                bed.frames.free(Kind::Backed, at, order);
-            }
-            bed.live.clear();
+        .with_inputs(|| Bed::over(memory, 16_384))
+        .bench_local_refs(|bed| {
             for _ in 0..ROUNDS {
                 bed.malloc();
             }

@@ -59,3 +59,29 @@ impl Bases {
         Some(id)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_what_was_inserted_and_nothing_else() {
+        let id = |value| ZspageId::new(value).expect("not 0");
+        let mut bases = Bases::default();
+        assert_eq!(bases.get(Pfn(0)), None);
+        for (n, slot) in [(1, 0), (2, 511), (3, 512), (4, 1 << 20)] {
+            bases.insert(Pfn(slot), id(n));
+        }
+        assert_eq!(bases.len(), 4);
+        assert_eq!(bases.get(Pfn(511)), Some(id(2)));
+        assert_eq!(bases.get(Pfn(512)), Some(id(3)));
+        assert_eq!(bases.get(Pfn(513)), None);
+        // In a leaf that does not exist, below and above the highest.
+        assert_eq!(bases.get(Pfn(5000)), None);
+        assert_eq!(bases.get(Pfn(1 << 27)), None);
+        assert_eq!(bases.remove(Pfn(1 << 27)), None);
+        assert_eq!(bases.remove(Pfn(1 << 20)), Some(id(4)));
+        assert_eq!(bases.remove(Pfn(1 << 20)), None);
+        assert_eq!(bases.len(), 3);
+    }
+}

@@ -73,3 +73,27 @@ impl<T: Copy> Chunked<T> {
 const fn split(index: u32) -> (usize, usize) {
     (index as usize / CHUNK, index as usize % CHUNK)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_stay_and_are_found_across_chunks() {
+        let mut array = Chunked::new();
+        assert_eq!(array.push(0), Some(0));
+        let first: *const u32 = array.get(0).expect("a record");
+        let count = 3 * 512 + 1;
+        for n in 1..count {
+            assert_eq!(array.push(n), Some(n));
+        }
+        assert_eq!(array.len(), count);
+        assert!((0..count).all(|n| array.get(n) == Some(&n)));
+        assert!(core::ptr::eq(first, array.get(0).expect("a record")));
+        // The chunk has room for these, but they were not pushed.
+        assert_eq!(array.get(count), None);
+        assert_eq!(array.get_mut(count), None);
+        *array.get_mut(700).expect("a record") = 7;
+        assert_eq!(array.get(700), Some(&7));
+    }
+}

@@ -205,3 +205,47 @@ impl Handles {
         self.cells.len() as usize
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_packable() {
+        assert_eq!(Handle::from_u32(0), None);
+        assert_eq!(Handle::from_u32(1 << 28), None);
+        assert_eq!(Handle::from_u32(u32::MAX), None);
+        for value in [1, 2, (1 << 28) - 1] {
+            assert_eq!(Handle::from_u32(value).map(Handle::as_u32), Some(value));
+        }
+    }
+
+    #[test]
+    fn a_freed_cell_has_no_object_and_is_used_next() {
+        let zspage = ZspageId::new(9).expect("not 0");
+        let mut handles = Handles::new();
+        let make = |handles: &mut Handles, index| {
+            assert!(handles.reserve());
+            handles.insert(zspage, index).expect("a reserved cell")
+        };
+        let (a, b) = (make(&mut handles, 0), make(&mut handles, 1));
+        assert_ne!(a, b);
+        handles.remove(a);
+        assert_eq!(handles.get(a), None);
+        assert_eq!(
+            handles.get(b),
+            Some(Place {
+                zspage,
+                index: 1,
+                pins: 0
+            })
+        );
+        assert_eq!(
+            (handles.live(), handles.cells(), handles.free_cells()),
+            (1, 2, Some(1))
+        );
+        let again = make(&mut handles, 2);
+        assert_eq!(again, a);
+        assert_eq!(handles.iter().count(), 2);
+    }
+}

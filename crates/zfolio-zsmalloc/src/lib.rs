@@ -36,8 +36,8 @@
 //! with pages of its own), plus shares of 28 bytes per zspage and of 4 bytes per
 //! page of arena near which a zspage starts. At class 2048 of a 4 KiB page
 //! (two objects per page) that is 8 + 8 + 14 + 2 = 32 bytes, 1.6 %; at class
-//! 1024 it is 24 bytes, 2.3 %. Slots are rounded up to the class size on top
-//! (at most 16 bytes below the merged classes' steps).
+//! 1024 it is 24 bytes, 2.3 %. Rounding up to the class size and the rest at the
+//! end of a zspage come on top. Records are kept for reuse, not given back.
 //!
 //! # Locks
 //!
@@ -47,8 +47,6 @@
 #![forbid(unsafe_code)]
 
 extern crate alloc;
-#[cfg(test)]
-extern crate std;
 
 mod bases;
 mod chunked;
@@ -60,9 +58,6 @@ mod slot;
 pub mod source;
 pub mod stats;
 mod zspage;
-
-#[cfg(test)]
-mod tests;
 
 pub use class::{ClassTable, SizeClass, ZS_HANDLE_SIZE};
 pub use fullness::Fullness;
