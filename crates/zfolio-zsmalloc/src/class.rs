@@ -163,12 +163,9 @@ impl ClassTable {
     }
 }
 
-/// Pages per zspage for slots of `size` bytes: one for a power of two, which
-/// divides a page; else the shortest run that leaves the smallest rest.
+/// Pages per zspage for slots of `size` bytes: the shortest run that leaves the
+/// smallest rest. A power of two divides a page, so one page it is.
 fn pages_per_zspage(size: usize, page_size: usize, chain: usize) -> usize {
-    if size.is_power_of_two() {
-        return 1;
-    }
     (1..=chain)
         .min_by_key(|pages| pages * page_size % size)
         .unwrap_or(1)

@@ -86,6 +86,56 @@ fn a_zspage_with_an_overwritten_free_list_is_put_aside() {
     assert_eq!(bed.pool.stats().total().damaged, 0);
 }
 
+/// Sixteen objects of which the sixth was freed, `header` written over that free
+/// slot's, and one allocation more: how many zspages are damaged then.
+fn damaged_after(header: &[u8]) -> usize {
+    let mut bed = Bed::new(512);
+    let objects: Vec<Handle> = (0..16).map(|_| bed.malloc(SIZE).expect("room")).collect();
+    let hit = bed.pool.location(objects[5]);
+    bed.free(objects[5]).expect("live");
+    bed.memory
+        .with_mut(hit.at, hit.offset - ZS_HANDLE_SIZE, header.len(), |bytes| {
+            bytes.copy_from_slice(header);
+        });
+    for _ in 0..2 {
+        bed.malloc(SIZE).expect("room");
+    }
+    bed.validate();
+    bed.pool.stats().total().damaged
+}
+
+#[test]
+fn a_free_slot_must_have_its_check_word_and_a_link_within_the_zspage() {
+    let header = |next: u16| {
+        let word = 0x8000_0000 | u32::from(next);
+        [word.to_le_bytes(), (!word).to_le_bytes()].concat()
+    };
+    assert_eq!(damaged_after(&header(u16::MAX)), 0, "what was there");
+    assert_eq!(
+        damaged_after(&header(u16::MAX)[..4]),
+        0,
+        "half of what was there"
+    );
+    assert_eq!(
+        damaged_after(&header(3)[..4]),
+        1,
+        "a link without its check word"
+    );
+    assert_eq!(damaged_after(&header(500)), 1, "a link out of the zspage");
+    assert_eq!(damaged_after(&[0; 8]), 1);
+    assert_eq!(damaged_after(&[0xff; 8]), 1);
+}
+
+#[test]
+fn an_owner_must_have_its_check_word() {
+    let mut bed = Bed::new(512);
+    let handle = bed.malloc(SIZE).expect("room");
+    let place = bed.pool.location(handle);
+    bed.memory
+        .with_mut(place.at, place.offset - 1, 1, |byte| byte[0] ^= 1);
+    assert!(!bed.pool.check_owner(handle, &bed.memory));
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Op {
     Malloc(usize),
