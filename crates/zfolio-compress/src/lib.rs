@@ -1,1 +1,84 @@
-//! Being built.
+//! Codecs behind one batch interface.
+//!
+//! A [`Codec`] is a choice ("zstd, level 3"), a [`Compressor`] is that choice
+//! made usable, a [`Context`] is the working memory one thread compresses and
+//! decompresses with. Contexts are made once and live as long as their thread:
+//! no call on a context that has seen its unit size allocates.
+//!
+//! | module | concept |
+//! |---|---|
+//! | [`codec`] | names and options, and their parser |
+//! | [`unit`] | the units of a batch, results and errors |
+//! | [`lz4`] | the fast tier |
+//! | [`zstd`] | the dense tier |
+//! | [`noop`] | a twin that copies, to isolate the codec's cost |
+//! | [`checksum`] | a cheap check of compressed bytes |
+//! | [`fill`] | pages that hold one repeated word |
+//! | [`sample`] | made-up pages for benches and tests |
+//! | `ffi` | the C libraries, and the only unsafe code here |
+//!
+//! # Invariants
+//! - A codec writes nowhere but its unit's `dst`, whatever the input bytes.
+//! - `decompress(compress(x)) == x` for every unit up to [`MAX_UNIT`] bytes.
+//! - Nothing here takes memory from the C heap or touches thread-local
+//!   storage: it runs in threads that have neither.
+#![no_std]
+#![deny(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod checksum;
+pub mod codec;
+#[allow(unsafe_code, reason = "the fence: C libraries behind safe wrappers")]
+mod ffi;
+pub mod fill;
+pub mod lz4;
+pub mod noop;
+pub mod sample;
+pub mod unit;
+pub mod zstd;
+
+pub use codec::{Codec, ParseCodecError};
+pub use unit::{BatchOutcome, CodecError, CompressUnit, DecompressUnit};
+
+use alloc::boxed::Box;
+
+/// Largest unit any codec takes, in bytes: an order-9 folio.
+pub const MAX_UNIT: usize = 2 << 20;
+
+/// A way to compress, shared by every thread.
+pub trait Compressor: Send + Sync {
+    /// Short name as options and statistics spell it: `lz4`, `zstd`, `none`.
+    fn name(&self) -> &'static str;
+
+    /// Units the engine behind it works on at once: 1 for software codecs,
+    /// more for an accelerator with queues. Callers may pass any number.
+    fn batch_size(&self) -> usize;
+
+    /// Working memory for one thread, ready for 4 KiB units. A larger unit
+    /// makes it grow once.
+    ///
+    /// # Errors
+    /// [`CodecError::Workspace`] when the memory cannot be had.
+    fn context(&self) -> Result<Box<dyn Context + Send>, CodecError>;
+
+    /// Bytes of `dst` with which compressing `unit` bytes never fails with
+    /// [`CodecError::DoesNotFit`].
+    fn max_compressed_len(&self, unit: usize) -> usize;
+}
+
+/// One thread's working memory.
+pub trait Context {
+    /// Compresses every unit; each carries its own result.
+    ///
+    /// A result is the number of bytes of `dst` used. A `dst` shorter than
+    /// [`Compressor::max_compressed_len`] is how the caller says what it
+    /// would still find worth keeping.
+    fn compress_batch(&mut self, units: &mut [CompressUnit<'_>]) -> BatchOutcome;
+
+    /// Decompresses every unit; each carries its own result, the number of
+    /// bytes of `dst` filled. After an error `dst` holds unspecified bytes.
+    fn decompress_batch(&mut self, units: &mut [DecompressUnit<'_>]) -> BatchOutcome;
+}
