@@ -1,1 +1,61 @@
-fn main() {}
+//! `zfolio`: compressed memory for any program, from user space.
+//!
+//! Reads as parse -> dispatch -> exit.
+//!
+//! | module | concept |
+//! |---|---|
+//! | `args`, `size`, `exit` | command line, sizes, exit statuses |
+//! | `run` | `zfolio run`, from checks to summary |
+//! | `target`, `elf`, `preload`, `uffd_probe` | what must hold before a program starts |
+//! | `segment` | the control segment as a file (the only unsafe here) |
+//! | `supervise` | starting, signalling, waiting |
+//! | `peaks`, `stats`, `histogram`, `report`, `outfile` | what is told afterwards |
+//! | `doctor`, `stat`, `demo` | the other commands |
+//! | `machine`, `watch` | what /proc says |
+#![deny(unsafe_code)]
+
+mod args;
+mod demo;
+mod doctor;
+mod elf;
+mod exit;
+mod histogram;
+mod machine;
+mod outfile;
+mod peaks;
+mod preload;
+mod report;
+mod run;
+#[allow(unsafe_code, reason = "maps the control segment")]
+mod segment;
+mod size;
+mod stat;
+mod stats;
+mod supervise;
+mod target;
+mod uffd_probe;
+#[allow(unreachable_pub, reason = "the tests include it as well")]
+mod watch;
+
+use args::{Cli, Command};
+use exit::Failure;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    args::parse(std::env::args_os())
+        .and_then(dispatch)
+        .unwrap_or_else(|failure| {
+            eprintln!("{failure}");
+            ExitCode::from(failure.status.code())
+        })
+}
+
+fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
+    match cli.command {
+        Command::Run(args) => run::run(args),
+        Command::Doctor(args) => Ok(doctor::doctor(args.json)),
+        Command::Stat(args) => stat::stat(args.which.as_deref()),
+        Command::Demo(args) => demo::demo(&args),
+        Command::DemoWork(args) => Ok(demo::work(&args)),
+    }
+}

@@ -1,0 +1,243 @@
+//! The command line.
+
+use crate::exit::{self, Failure, Status, one_line};
+use crate::size::{self, Size};
+use clap::{Args, Parser, Subcommand};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use zfolio::control::codec;
+use zfolio_mm::Order;
+
+/// Compressed memory for any program, from user space.
+#[derive(Parser, Debug)]
+#[command(name = "zfolio", version, after_help = exit::help(), subcommand_required = true)]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The subcommands.
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Run a program with its cold memory kept compressed
+    #[command(after_help = exit::help())]
+    Run(Run),
+    /// Say whether this machine can run managed programs, and what would mend it
+    Doctor(Doctor),
+    /// Show the statistics of a running tree
+    Stat(Stat),
+    /// Run a built-in workload bare and then with its memory limited, and compare
+    Demo(Demo),
+    /// The workload of `demo`: fill, read, verify; prints JSON lines
+    #[command(hide = true)]
+    DemoWork(DemoWork),
+}
+
+/// `zfolio run`.
+#[derive(Args, Debug)]
+pub(crate) struct Run {
+    /// Memory each process may keep uncompressed and resident, pool included:
+    /// 200M, 1.5G, 512MiB, or 40% of this machine's memory; 8M at least.
+    /// Default: half of what is available to us (the machine's memory or the
+    /// control group's limit, whichever is less)
+    #[arg(long, value_name = "SIZE", value_parser = Size::parse)]
+    pub(crate) high: Option<Size>,
+    /// How pages are compressed: lz4, zstd, zstd:LEVEL (-7 to 22) or none
+    #[arg(long, value_name = "NAME", default_value = "lz4", value_parser = Compressor::parse)]
+    pub(crate) compressor: Compressor,
+    /// How much is moved out at once where the program has no huge pages: a
+    /// power of two from 4K to 2M
+    #[arg(long, value_name = "SIZE", default_value = "64K", value_parser = size::parse_folio)]
+    pub(crate) folio: Order,
+    /// Write statistics to FILE as JSON when the program has ended
+    #[arg(long, value_name = "FILE")]
+    pub(crate) stats: Option<PathBuf>,
+    /// Print nothing of our own unless something fails
+    #[arg(long)]
+    pub(crate) quiet: bool,
+    /// Run a program we cannot manage (static, setuid, foreign) all the same;
+    /// programs it starts are still managed where possible
+    #[arg(long)]
+    pub(crate) allow_unmanaged: bool,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// `zfolio doctor`.
+#[derive(Args, Debug)]
+pub(crate) struct Doctor {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `zfolio stat`.
+#[derive(Args, Debug)]
+pub(crate) struct Stat {
+    /// Process id of a `zfolio run` or of a program under it, or the path of
+    /// a control segment; default: the newest
+    #[arg(value_name = "PID|FILE")]
+    pub(crate) which: Option<PathBuf>,
+}
+
+/// `zfolio demo`.
+#[derive(Args, Debug)]
+pub(crate) struct Demo {
+    /// How much memory the workload needs
+    #[arg(long, value_name = "SIZE", default_value = "512M", value_parser = Size::parse)]
+    pub(crate) size: Size,
+    /// How much it is given
+    #[arg(long, value_name = "SIZE", default_value = "200M", value_parser = Size::parse)]
+    pub(crate) high: Size,
+}
+
+/// `zfolio demo-work`.
+#[derive(Args, Debug)]
+pub(crate) struct DemoWork {
+    /// Bytes of records
+    #[arg(long, value_parser = Size::parse)]
+    pub(crate) size: Size,
+}
+
+/// Codec and level.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Compressor {
+    /// One of [`codec`].
+    pub(crate) codec: u32,
+    /// zstd level; 0 for the others.
+    pub(crate) level: i32,
+}
+
+impl Compressor {
+    /// zstd's fastest level whose ratio is still its own (design notes).
+    const ZSTD_DEFAULT: i32 = 1;
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let (name, level) = text
+            .split_once(':')
+            .map_or((text, None), |(name, level)| (name, Some(level)));
+        match (name, level) {
+            ("lz4", None) => Ok(Self {
+                codec: codec::LZ4,
+                level: 0,
+            }),
+            ("none", None) => Ok(Self {
+                codec: codec::NONE,
+                level: 0,
+            }),
+            ("zstd", None) => Ok(Self {
+                codec: codec::ZSTD,
+                level: Self::ZSTD_DEFAULT,
+            }),
+            ("zstd", Some(level)) => match level.parse() {
+                Ok(level @ -7..=22) => Ok(Self {
+                    codec: codec::ZSTD,
+                    level,
+                }),
+                _ => Err("zstd levels go from -7 to 22".into()),
+            },
+            ("lz4" | "none", Some(_)) => Err(format!("{name} has no levels")),
+            _ => Err("not a compressor: lz4, zstd, zstd:LEVEL or none".into()),
+        }
+    }
+
+    /// The name as the command line takes it.
+    pub(crate) fn name(self) -> String {
+        match self.codec {
+            codec::ZSTD => format!("zstd:{}", self.level),
+            codec::NONE => "none".into(),
+            _ => "lz4".into(),
+        }
+    }
+}
+
+/// Reads the command line. Help and version print and exit here.
+///
+/// # Errors
+/// A wrong command line, in one line.
+pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, Failure> {
+    Cli::try_parse_from(args).map_err(|error| {
+        if !error.use_stderr() {
+            error.exit();
+        }
+        let rendered = error.render().to_string();
+        // clap's first paragraph is the error, the rest is usage; a missing
+        // subcommand is told by its help alone.
+        let first = rendered.split("\n\n").next().unwrap_or_default();
+        let words: Vec<&str> = first.split_whitespace().collect();
+        let told = one_line(&words.join(" "));
+        let told = match told.strip_prefix("error: ") {
+            Some(told) => told.to_owned(),
+            None => "no command given".to_owned(),
+        };
+        Failure::new(Status::Usage, "command line", told, "see zfolio --help")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn run(words: &[&str]) -> Result<Run, String> {
+        let all = ["zfolio", "run"].iter().chain(words).map(OsString::from);
+        match parse(all).map_err(|failure| failure.to_string())?.command {
+            Command::Run(run) => Ok(run),
+            other => Err(format!("{other:?}")),
+        }
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_program_keeps_its_own_options() {
+        for words in [
+            &["--high", "1G", "--", "ls", "--high", "-l"][..],
+            &["--high", "1G", "ls", "--high", "-l"],
+        ] {
+            let run = run(words).unwrap();
+            assert_eq!(run.command, ["ls", "--high", "-l"]);
+            assert_eq!(run.high, Some(Size::Bytes(1 << 30)));
+        }
+    }
+
+    #[test]
+    fn compressors_parse() {
+        let parse = |text| run(&["--compressor", text, "true"]).map(|run| run.compressor.name());
+        assert_eq!(parse("lz4").unwrap(), "lz4");
+        assert_eq!(parse("zstd").unwrap(), "zstd:1");
+        assert_eq!(parse("zstd:-3").unwrap(), "zstd:-3");
+        assert_eq!(parse("none").unwrap(), "none");
+        for text in ["zstd:", "zstd:23", "lz4:1", "gzip", ""] {
+            let told = parse(text).unwrap_err();
+            assert!(
+                told.starts_with("zfolio: command line: ") && !told.contains('\n'),
+                "{told}"
+            );
+        }
+    }
+
+    #[test]
+    fn mistakes_are_one_line() {
+        for words in [
+            &["--high", "lots", "true"][..],
+            &[],
+            &["--no-such", "true"],
+            &["--folio", "3K", "true"],
+        ] {
+            let told = run(words).unwrap_err();
+            assert!(
+                told.starts_with("zfolio: command line: ") && !told.contains('\n'),
+                "{told}"
+            );
+            assert!(told.ends_with("; see zfolio --help"), "{told}");
+        }
+        let none = parse([OsString::from("zfolio")]).unwrap_err();
+        assert_eq!(none.status, Status::Usage);
+    }
+}

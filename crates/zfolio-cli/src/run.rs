@@ -1,0 +1,177 @@
+//! `zfolio run`: check, prepare, start, wait, tell.
+//!
+//! Everything that can be known to fail is checked before the program starts;
+//! from then on the program's own end is what counts. Its environment is the
+//! only thing changed: two variables, for it and its children alone.
+
+use crate::args::Run;
+use crate::exit::{Failure, Status};
+use crate::machine;
+use crate::outfile::OutFile;
+use crate::peaks::Peaks;
+use crate::preload::{self, ENV_LD_PRELOAD};
+use crate::report::{Finished, Settings, Usage};
+use crate::segment::OwnSegment;
+use crate::size::{self, MIN_HIGH, human};
+use crate::stats::Tree;
+use crate::supervise::{Outcome, Supervisor};
+use crate::{target, uffd_probe};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+use zfolio::control::ENV_CONTROL;
+
+/// Runs the program and ends as it does.
+///
+/// # Errors
+/// Whatever kept it from being started (see [`Status`]).
+pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
+    let settings = settings(&args)?;
+    let name = args.command.first().cloned().unwrap_or_default();
+    let path = target::find(&name)?;
+    check_target(&path, &args)?;
+    let stats = args.stats.as_deref().map(open_stats).transpose()?;
+    let library = preload::find()?;
+    uffd_probe::usable()?;
+
+    let supervisor = Supervisor::install().map_err(|error| internal("signal handlers", error))?;
+    let segment = OwnSegment::create(|segment| settings.store(&segment.config))?;
+    let mut command = Command::new(&path);
+    command
+        .arg0(&name)
+        .args(&args.command[1..])
+        .env(
+            ENV_LD_PRELOAD,
+            preload::with_library(std::env::var_os(ENV_LD_PRELOAD).as_deref(), &library),
+        )
+        .env(ENV_CONTROL, segment.path());
+    let started = Instant::now();
+    let running = supervisor.start(&mut command).map_err(|error| {
+        Failure::new(
+            Status::NotExecutable,
+            path.display(),
+            error,
+            "check the program and its arguments",
+        )
+    })?;
+    let pid = running.pid();
+    let (peaks, outcome) = Peaks::during(&segment, || running.wait());
+    let wall = started.elapsed();
+    let outcome = outcome.map_err(|error| internal("waiting for the program", error))?;
+
+    let mut tree = Tree::read(&segment);
+    peaks.apply(&mut tree);
+    drop(segment);
+    let finished = Finished {
+        command: args.command,
+        pid,
+        settings,
+        tree,
+        usage: usage(wall),
+        outcome,
+    };
+    tell(&finished);
+    let written = stats.map_or(Ok(()), |(path, file)| {
+        file.finish(&format!("{:#}\n", finished.json()))
+            .map_err(|error| {
+                Failure::new(
+                    Status::StatsLost,
+                    path.display(),
+                    error,
+                    "free some space and run it again",
+                )
+            })
+    });
+    match (written, outcome) {
+        // Only a success may be turned into a failure of ours.
+        (Err(failure), Outcome::Exited(0)) => Err(failure),
+        (written, outcome) => {
+            if let Err(failure) = written {
+                eprintln!("{failure}");
+            }
+            Ok(outcome.follow())
+        }
+    }
+}
+
+fn settings(args: &Run) -> Result<Settings, Failure> {
+    let high = match args.high {
+        Some(size) => size.bytes(machine::mem_total()),
+        None => (machine::available() / 2).max(MIN_HIGH),
+    };
+    if high < MIN_HIGH {
+        let why = format!(
+            "{} is below the least, {}",
+            human(high),
+            size::short(MIN_HIGH)
+        );
+        return Err(Failure::new(Status::Usage, "--high", why, "give it more"));
+    }
+    Ok(Settings {
+        high,
+        compressor: args.compressor,
+        folio: args.folio,
+        quiet: args.quiet,
+    })
+}
+
+fn check_target(path: &Path, args: &Run) -> Result<(), Failure> {
+    match target::check(path) {
+        Err(failure) if args.allow_unmanaged && target::may_run_unmanaged(&failure) => Ok(()),
+        checked => checked,
+    }
+}
+
+fn open_stats(path: &Path) -> Result<(&Path, OutFile), Failure> {
+    match OutFile::open(path) {
+        Ok(file) => Ok((path, file)),
+        Err(error) => {
+            let what = format!("--stats {}", path.display());
+            Err(Failure::new(
+                Status::CannotCreate,
+                what,
+                error,
+                "name a file in a directory you may write",
+            ))
+        }
+    }
+}
+
+fn internal(what: &str, error: std::io::Error) -> Failure {
+    Failure::new(
+        Status::Internal,
+        what,
+        error,
+        "please report this with the output of zfolio doctor",
+    )
+}
+
+fn usage(wall: Duration) -> Usage {
+    let Ok(used) = getrusage(UsageWho::RUSAGE_CHILDREN) else {
+        return Usage {
+            wall,
+            ..Usage::default()
+        };
+    };
+    let micros = |of: i64| Duration::from_micros(of.unsigned_abs());
+    Usage {
+        wall,
+        user: micros(used.user_time().num_microseconds()),
+        sys: micros(used.system_time().num_microseconds()),
+        max_rss: used.max_rss().unsigned_abs().saturating_mul(1024),
+    }
+}
+
+fn tell(finished: &Finished) {
+    let mut lines = finished.failures();
+    if !finished.settings.quiet {
+        lines.extend(finished.unmanaged());
+        lines.extend(finished.summary());
+    }
+    for line in lines {
+        eprintln!("{line}");
+    }
+}

@@ -1,0 +1,298 @@
+//! The control segment as a file: created for a run, opened by `stat`.
+//!
+//! The one module of this crate with unsafe in it: it maps the file and hands
+//! out a `&Segment`.
+//!
+//! # Invariants
+//! - A created file is held with flock(2) by its creator for as long as its
+//!   tree may use it; an unlocked one was left by a killed `zfolio run`, in
+//!   whatever pid namespace, and is removed by the next.
+//! - The final name appears only once the file is complete and locked.
+
+use crate::exit::{Failure, Status};
+use rustix::fs::{FlockOperation, flock};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::ops::Deref;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use zfolio::control::{MAGIC, Segment, VERSION};
+
+/// Every segment's file name starts with this.
+const PREFIX: &str = "zfolio-";
+/// Every complete segment's file name ends with this.
+const SUFFIX: &str = ".control";
+
+/// A mapped segment.
+#[derive(Debug)]
+struct Mapping(NonNull<Segment>);
+
+// SAFETY: the mapping is owned, and a `Segment` is atomic words only.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    fn of(file: &File, access: ProtFlags) -> io::Result<Self> {
+        // SAFETY: a fresh mapping at an address of the kernel's choice.
+        let at = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                Segment::BYTES,
+                access,
+                MapFlags::SHARED,
+                file,
+                0,
+            )
+        }?;
+        NonNull::new(at.cast())
+            .map(Self)
+            .ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+    }
+}
+
+impl Deref for Mapping {
+    type Target = Segment;
+
+    fn deref(&self) -> &Segment {
+        // SAFETY: page-aligned, `Segment::BYTES` long (the file was checked to
+        // be), mapped until drop; every bit pattern is a valid atomic word.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping; no reference outlives `self`.
+        let _ = unsafe { munmap(self.0.as_ptr().cast(), Segment::BYTES) };
+    }
+}
+
+/// A segment of our own: unlinked on drop.
+#[derive(Debug)]
+pub(crate) struct OwnSegment {
+    map: Mapping,
+    path: PathBuf,
+    /// Holds the lock that says the segment is in use.
+    _lock: File,
+}
+
+impl OwnSegment {
+    /// Creates a segment, filled by `configure` before anybody can see it.
+    ///
+    /// # Errors
+    /// When no directory takes the file.
+    pub(crate) fn create(configure: impl Fn(&Segment)) -> Result<Self, Failure> {
+        let mut why = String::from("no directory");
+        for dir in directories() {
+            match Self::create_in(&dir, &configure) {
+                Ok(made) => return Ok(made),
+                Err(error) => why = format!("{}: {error}", dir.display()),
+            }
+        }
+        Err(Failure::new(
+            Status::CannotCreate,
+            "control segment",
+            why,
+            "make /dev/shm or $TMPDIR writable, with 16 MiB free",
+        ))
+    }
+
+    fn create_in(dir: &Path, configure: &impl Fn(&Segment)) -> io::Result<Self> {
+        sweep(dir);
+        let space = rustix::fs::statvfs(dir)?;
+        if space.f_bavail.saturating_mul(space.f_frsize) < 3 * Segment::BYTES as u64 {
+            // A sparse file on a full tmpfs would be a SIGBUS later.
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        let (file, hidden, path) = fresh_file(dir)?;
+        let made = (|| {
+            flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+            file.set_len(Segment::BYTES as u64)?;
+            let map = Mapping::of(&file, ProtFlags::READ | ProtFlags::WRITE)?;
+            configure(&map);
+            map.version.store(VERSION, Relaxed);
+            map.magic.store(MAGIC, Release);
+            fs::rename(&hidden, &path)?;
+            Ok(map)
+        })();
+        match made {
+            Ok(map) => Ok(Self {
+                map,
+                path,
+                _lock: file,
+            }),
+            Err(error) => {
+                let _ = fs::remove_file(&hidden);
+                Err(error)
+            }
+        }
+    }
+
+    /// Where children find it.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Deref for OwnSegment {
+    type Target = Segment;
+
+    fn deref(&self) -> &Segment {
+        &self.map
+    }
+}
+
+impl Drop for OwnSegment {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Somebody else's segment, read only.
+#[derive(Debug)]
+pub(crate) struct SharedSegment(Mapping);
+
+impl SharedSegment {
+    /// Opens the segment at `path`.
+    ///
+    /// # Errors
+    /// When it cannot be opened, or is not a segment of this version.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let file = File::open(path)?;
+        let wrong = |what: &'static str| io::Error::new(io::ErrorKind::InvalidData, what);
+        if file.metadata()?.len() != Segment::BYTES as u64 {
+            return Err(wrong("not a control segment of this version"));
+        }
+        let map = Mapping::of(&file, ProtFlags::READ)?;
+        if map.magic.load(Acquire) != MAGIC {
+            return Err(wrong("not a control segment"));
+        }
+        if map.version.load(Relaxed) != VERSION {
+            return Err(wrong("a control segment of another version"));
+        }
+        Ok(Self(map))
+    }
+}
+
+impl Deref for SharedSegment {
+    type Target = Segment;
+
+    fn deref(&self) -> &Segment {
+        &self.0
+    }
+}
+
+/// Where a segment may be, best first: memory, then the temporary directory.
+pub(crate) fn directories() -> Vec<PathBuf> {
+    let mut dirs = vec![PathBuf::from("/dev/shm")];
+    dirs.extend(
+        std::env::var_os("TMPDIR")
+            .map(PathBuf::from)
+            .filter(|dir| dir.is_absolute()),
+    );
+    dirs.push("/tmp".into());
+    dirs
+}
+
+/// Complete segments in `dir` that belong to us, with their age.
+pub(crate) fn list(dir: &Path) -> Vec<(std::time::SystemTime, PathBuf)> {
+    let uid = rustix::process::geteuid().as_raw();
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries
+        .filter(|entry| {
+            let name = entry.file_name();
+            name.to_str()
+                .is_some_and(|name| name.starts_with(PREFIX) && name.ends_with(SUFFIX))
+        })
+        .filter_map(|entry| {
+            // Not followed: a link is nobody's segment.
+            let meta = entry.metadata().ok()?;
+            (meta.is_file() && meta.uid() == uid).then(|| (meta.modified().ok(), entry.path()))
+        })
+        .filter_map(|(age, path)| Some((age?, path)))
+        .collect()
+}
+
+/// Removes segments whose creator was killed.
+fn sweep(dir: &Path) {
+    for (_, path) in list(dir) {
+        let free = File::open(&path)
+            .is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok());
+        if free {
+            let _ = fs::remove_file(&path);
+        }
+    }
+}
+
+/// A new 0600 file under a name no sweep looks at, and the name it gets later.
+fn fresh_file(dir: &Path) -> io::Result<(File, PathBuf, PathBuf)> {
+    let pid = std::process::id();
+    for attempt in 0_u32..1000 {
+        let path = dir.join(format!("{PREFIX}{pid}-{attempt}{SUFFIX}"));
+        let hidden = dir.join(format!(".{PREFIX}{pid}-{attempt}"));
+        if path.symlink_metadata().is_ok() {
+            continue;
+        }
+        match OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&hidden)
+        {
+            Ok(file) => return Ok((file, hidden, path)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_segment_is_seen_by_a_reader_and_goes_with_its_owner() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = OwnSegment::create_in(dir.path(), &|s| s.config.high.store(77, Relaxed)).unwrap();
+        let mode = fs::metadata(own.path()).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let seen = SharedSegment::open(own.path()).unwrap();
+        assert_eq!(seen.config.high.load(Relaxed), 77);
+        let _ = own.claim(4711);
+        assert_eq!(seen.slots[0].pid.load(Relaxed), 4711);
+        assert_eq!(list(dir.path()).len(), 1);
+        drop(own);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn only_abandoned_segments_are_swept() {
+        let dir = tempfile::tempdir().unwrap();
+        let living = OwnSegment::create_in(dir.path(), &|_| {}).unwrap();
+        let dead = dir.path().join("zfolio-1-0.control");
+        fs::write(&dead, b"left behind").unwrap();
+        sweep(dir.path());
+        assert!(!dead.exists());
+        assert!(living.path().exists());
+    }
+
+    #[test]
+    fn other_files_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("junk");
+        fs::write(&path, b"short").unwrap();
+        assert!(SharedSegment::open(&path).is_err());
+        File::create(&path)
+            .unwrap()
+            .set_len(Segment::BYTES as u64)
+            .unwrap();
+        assert!(SharedSegment::open(&path).is_err());
+    }
+}

@@ -1,0 +1,141 @@
+//! `zfolio stat`: the figures of a tree that is running, as a table.
+
+use crate::exit::{Failure, Status};
+use crate::segment::{SharedSegment, directories, list};
+use crate::size::human;
+use crate::stats::{Process, Tree};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::Ordering::Relaxed;
+use zfolio::control::{Counter, ENV_CONTROL};
+use zfolio_mm::PAGE_SIZE;
+
+/// Prints the table of the named segment, or of the newest.
+///
+/// # Errors
+/// When there is none, or it cannot be read.
+pub(crate) fn stat(which: Option<&Path>) -> Result<ExitCode, Failure> {
+    let path = locate(which)?;
+    let segment = SharedSegment::open(&path).map_err(|error| {
+        Failure::new(
+            Status::Internal,
+            path.display(),
+            error,
+            "name a running zfolio run, or its segment",
+        )
+    })?;
+    let tree = Tree::read(&segment);
+    println!(
+        "{} (high {})",
+        path.display(),
+        human(segment.config.high.load(Relaxed))
+    );
+    print!("{}", table(&tree));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn locate(which: Option<&Path>) -> Result<PathBuf, Failure> {
+    let none = |what: String| {
+        Failure::new(
+            Status::NotFound,
+            "zfolio stat",
+            what,
+            "start one with zfolio run",
+        )
+    };
+    let all = || directories().into_iter().flat_map(|dir| list(&dir));
+    let Some(which) = which else {
+        return all()
+            .max()
+            .map(|(_, path)| path)
+            .ok_or_else(|| none("nothing is running".into()));
+    };
+    let Some(pid) = which.to_str().and_then(|text| text.parse::<u32>().ok()) else {
+        return Ok(which.to_path_buf());
+    };
+    let by_environment =
+        std::fs::read(format!("/proc/{pid}/environ"))
+            .ok()
+            .and_then(|environment| {
+                let prefix = format!("{ENV_CONTROL}=");
+                let value = environment
+                    .split(|byte| *byte == 0)
+                    .find_map(|var| var.strip_prefix(prefix.as_bytes()))?;
+                Some(PathBuf::from(String::from_utf8_lossy(value).into_owned()))
+            });
+    let by_name = || {
+        let marker = format!("-{pid}-");
+        all()
+            .map(|(_, path)| path)
+            .find(|path| path.to_string_lossy().contains(&marker))
+    };
+    by_environment
+        .or_else(by_name)
+        .ok_or_else(|| none(format!("process {pid} is not under zfolio run")))
+}
+
+fn table(tree: &Tree) -> String {
+    let mut text = format!(
+        "{:>8} {:<16} {:<9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>6}\n",
+        "PID", "COMMAND", "STATE", "PROGRAM", "RESIDENT", "POOL", "OUT", "IN", "RATIO"
+    );
+    for process in &tree.processes {
+        text.push_str(&row(process));
+    }
+    text
+}
+
+fn row(process: &Process) -> String {
+    let figures = &process.figures;
+    let bytes = |which| human(figures.get(which));
+    let pages = |which| human(figures.get(which).saturating_mul(PAGE_SIZE as u64));
+    let ratio = figures
+        .most_held
+        .ratio()
+        .map_or("-".to_owned(), |ratio| format!("{ratio:.1}x"));
+    format!(
+        "{:>8} {:<16} {:<9} {:>9} {:>9} {:>9} {:>9} {:>9} {ratio:>6}\n",
+        process.pid,
+        process.comm,
+        process.state_name(),
+        bytes(Counter::ProgramBytes),
+        bytes(Counter::ResidentBytes),
+        bytes(Counter::PoolBytes),
+        pages(Counter::PagesOut),
+        pages(Counter::PagesIn),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_has_a_row_for_every_process() {
+        let own = crate::stats::tests::example();
+        let text = table(&Tree::read(&own));
+        let rows: Vec<&str> = text.lines().collect();
+        assert_eq!(rows.len(), 3);
+        assert!(
+            rows[1].contains("python3") && rows[1].ends_with("3.2x"),
+            "{}",
+            rows[1]
+        );
+        assert!(
+            rows[2].contains("unmanaged") && rows[2].ends_with('-'),
+            "{}",
+            rows[2]
+        );
+    }
+
+    #[test]
+    fn a_path_is_taken_as_it_is() {
+        let path = Path::new("/x/y.control");
+        assert_eq!(locate(Some(path)), Ok(path.to_path_buf()));
+        let nobody = locate(Some(Path::new("4294967295")));
+        assert_eq!(
+            nobody.map_err(|failure| failure.status),
+            Err(Status::NotFound)
+        );
+    }
+}

@@ -1,0 +1,466 @@
+//! What a segment says, copied out, and its JSON form.
+//!
+//! | type | what |
+//! |---|---|
+//! | [`Process`] | one slot |
+//! | [`Tree`] | every slot in use, and their total |
+//! | [`Held`] | how much was stored, compressed and in the pool at one instant |
+//!
+//! Totals add every counter up, except the `*_peak_*` ones, whose total is the
+//! largest process's: peaks of different processes are not of one instant.
+
+use crate::histogram::Latency;
+use serde_json::{Map, Value, json};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use zfolio::control::{Counter, FaultKind, MESSAGE, ProcessSlot, SLOTS, Segment, state};
+use zfolio_mm::{ORDERS, Order, PAGE_SIZE};
+
+/// Compressed memory at one instant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Held {
+    /// Program bytes stored.
+    pub(crate) stored: u64,
+    /// What they compressed to, bytes.
+    pub(crate) compressed: u64,
+    /// What the pool takes for that, bytes.
+    pub(crate) pool: u64,
+}
+
+impl Held {
+    /// Reads a slot's gauges.
+    pub(crate) fn read(slot: &ProcessSlot) -> Self {
+        let get = |which| slot.counter(which).load(Relaxed);
+        Self {
+            stored: get(Counter::StoredPages).saturating_mul(PAGE_SIZE as u64),
+            compressed: get(Counter::CompressedBytes),
+            pool: get(Counter::PoolBytes),
+        }
+    }
+
+    /// Adds another process's.
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self {
+            stored: self.stored + other.stored,
+            compressed: self.compressed + other.compressed,
+            pool: self.pool + other.pool,
+        }
+    }
+
+    /// The one with more stored.
+    pub(crate) fn larger(self, other: Self) -> Self {
+        if other.stored > self.stored {
+            other
+        } else {
+            self
+        }
+    }
+
+    /// Stored bytes per compressed byte; `None` with nothing compressed.
+    pub(crate) fn ratio(self) -> Option<f64> {
+        quotient(self.stored, self.compressed)
+    }
+
+    fn json(self) -> Value {
+        json!({
+            "stored_bytes": self.stored,
+            "compressed_bytes": self.compressed,
+            "pool_bytes": self.pool,
+            "ratio_compressed": rounded(self.ratio()),
+            "ratio_pool": rounded(quotient(self.stored, self.pool)),
+        })
+    }
+}
+
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "a ratio shown with three figures"
+)]
+fn quotient(over: u64, under: u64) -> Option<f64> {
+    (under > 0).then(|| over as f64 / under as f64)
+}
+
+fn rounded(ratio: Option<f64>) -> Option<f64> {
+    ratio.map(|ratio| (ratio * 1000.0).round() / 1000.0)
+}
+
+/// Folios by order: how many were stored, loaded, refused whole.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Folios {
+    out: [u64; ORDERS],
+    back: [u64; ORDERS],
+    fallback: [u64; ORDERS],
+}
+
+impl Folios {
+    fn json(&self) -> Value {
+        let all = Order::all().map(|order| {
+            let at = order.index();
+            let values = json!({
+                "zswpout": self.out[at],
+                "zswpin": self.back[at],
+                "zswpout_fallback": self.fallback[at],
+            });
+            (format!("hugepages-{}kB", order.bytes() >> 10), values)
+        });
+        Value::Object(all.collect())
+    }
+}
+
+/// Counters, folios and faults: of one process, or of all.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Figures {
+    counters: [u64; Counter::COUNT],
+    folios: Folios,
+    /// By [`FaultKind`].
+    faults: Vec<Latency>,
+    /// At the instant when most was stored.
+    pub(crate) most_held: Held,
+}
+
+impl Default for Figures {
+    fn default() -> Self {
+        Self {
+            counters: [0; Counter::COUNT],
+            folios: Folios::default(),
+            faults: vec![Latency::default(); FaultKind::COUNT],
+            most_held: Held::default(),
+        }
+    }
+}
+
+impl Figures {
+    fn read(slot: &ProcessSlot) -> Self {
+        let orders = |words: &[std::sync::atomic::AtomicU64; ORDERS]| {
+            std::array::from_fn(|at| words[at].load(Relaxed))
+        };
+        Self {
+            counters: std::array::from_fn(|at| slot.counters[at].load(Relaxed)),
+            folios: Folios {
+                out: orders(&slot.zswpout_order),
+                back: orders(&slot.zswpin_order),
+                fallback: orders(&slot.fallback_order),
+            },
+            faults: slot.faults.iter().map(Latency::read).collect(),
+            most_held: Held::read(slot),
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        for which in Counter::ALL {
+            let (sum, more) = (
+                &mut self.counters[*which as usize],
+                other.counters[*which as usize],
+            );
+            *sum = if is_peak(*which) {
+                (*sum).max(more)
+            } else {
+                sum.saturating_add(more)
+            };
+        }
+        let lists = [
+            (&mut self.folios.out, &other.folios.out),
+            (&mut self.folios.back, &other.folios.back),
+            (&mut self.folios.fallback, &other.folios.fallback),
+        ];
+        for (sums, more) in lists {
+            for (sum, more) in sums.iter_mut().zip(more) {
+                *sum += more;
+            }
+        }
+        for (sum, more) in self.faults.iter_mut().zip(&other.faults) {
+            sum.merge(more);
+        }
+    }
+
+    /// A counter.
+    pub(crate) fn get(&self, which: Counter) -> u64 {
+        self.counters[which as usize]
+    }
+
+    /// Service times of every kind of fault together.
+    pub(crate) fn all_faults(&self) -> Latency {
+        let mut all = Latency::default();
+        for kind in &self.faults {
+            all.merge(kind);
+        }
+        all
+    }
+
+    fn json(&self) -> Map<String, Value> {
+        let counters = Counter::ALL
+            .iter()
+            .map(|which| (which.name().to_owned(), self.get(*which).into()));
+        let mut faults: Map<String, Value> = FaultKind::ALL
+            .iter()
+            .map(|kind| {
+                (
+                    kind.name().to_owned(),
+                    latency(&self.faults[*kind as usize]),
+                )
+            })
+            .collect();
+        faults.insert("all".into(), latency(&self.all_faults()));
+        let mut map = Map::new();
+        map.insert(
+            "program_peak_bytes".into(),
+            self.get(Counter::ProgramPeak).into(),
+        );
+        map.insert(
+            "resident_peak_bytes".into(),
+            self.get(Counter::ResidentPeak).into(),
+        );
+        map.insert(
+            "resident_peak_steady_bytes".into(),
+            self.get(Counter::ResidentPeakSteady).into(),
+        );
+        map.insert("pool_peak_bytes".into(), self.get(Counter::PoolPeak).into());
+        map.insert("pages_out".into(), self.get(Counter::PagesOut).into());
+        map.insert("pages_in".into(), self.get(Counter::PagesIn).into());
+        map.insert("most_held".into(), self.most_held.json());
+        map.insert("faults".into(), Value::Object(faults));
+        map.insert("folios".into(), self.folios.json());
+        map.insert("counters".into(), Value::Object(counters.collect()));
+        map
+    }
+}
+
+const fn is_peak(which: Counter) -> bool {
+    matches!(
+        which,
+        Counter::ProgramPeak
+            | Counter::ResidentPeak
+            | Counter::ResidentPeakSteady
+            | Counter::PoolPeak
+    )
+}
+
+fn latency(of: &Latency) -> Value {
+    json!({
+        "count": of.count(),
+        "mean_ns": of.mean_ns(),
+        "p50_ns": of.percentile_ns(50),
+        "p99_ns": of.percentile_ns(99),
+        "max_ns": of.max_ns,
+    })
+}
+
+/// One slot, copied.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Process {
+    /// Process id.
+    pub(crate) pid: u32,
+    /// Command name.
+    pub(crate) comm: String,
+    /// One of [`state`].
+    pub(crate) state: u32,
+    /// Why it is unmanaged or failed; empty otherwise.
+    pub(crate) message: String,
+    /// Its figures.
+    pub(crate) figures: Figures,
+}
+
+impl Process {
+    fn read(slot: &ProcessSlot) -> Self {
+        let comm: Vec<u8> = slot
+            .comm
+            .iter()
+            .flat_map(|word| word.load(Relaxed).to_le_bytes())
+            .collect();
+        let len = usize::try_from(slot.message_len.load(Acquire))
+            .unwrap_or(MESSAGE)
+            .min(MESSAGE);
+        let message: Vec<u8> = slot
+            .message
+            .iter()
+            .flat_map(|word| word.load(Relaxed).to_le_bytes())
+            .take(len)
+            .collect();
+        Self {
+            pid: slot.pid.load(Relaxed),
+            comm: String::from_utf8_lossy(&comm)
+                .trim_end_matches('\0')
+                .to_owned(),
+            state: slot.state.load(Acquire),
+            message: String::from_utf8_lossy(&message).into_owned(),
+            figures: Figures::read(slot),
+        }
+    }
+
+    /// The state in a word.
+    pub(crate) const fn state_name(&self) -> &'static str {
+        match self.state {
+            state::FREE => "free",
+            state::WATCHING => "watching",
+            state::MANAGING => "managing",
+            state::UNMANAGED => "unmanaged",
+            state::FAILED => "failed",
+            _ => "unknown",
+        }
+    }
+
+    /// Whether its memory was managed, until it ended or failed.
+    pub(crate) fn was_managed(&self) -> bool {
+        self.state == state::MANAGING || self.figures.get(Counter::PagesOut) > 0
+    }
+
+    fn json(&self) -> Value {
+        let mut map = self.figures.json();
+        map.insert("pid".into(), self.pid.into());
+        map.insert("comm".into(), self.comm.clone().into());
+        map.insert("state".into(), self.state_name().into());
+        map.insert("message".into(), self.message.clone().into());
+        Value::Object(map)
+    }
+}
+
+/// Slots of `segment` somebody claimed.
+pub(crate) fn claimed(segment: &Segment) -> &[ProcessSlot] {
+    let claimed = segment.claimed.load(Acquire) as usize;
+    &segment.slots[..claimed.min(SLOTS)]
+}
+
+/// A whole tree of processes.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Tree {
+    /// Processes that loaded the library.
+    pub(crate) loaded: u64,
+    /// Every claimed slot, in the order of claiming.
+    pub(crate) processes: Vec<Process>,
+    /// Their total.
+    pub(crate) total: Figures,
+}
+
+impl Tree {
+    /// Copies a segment that may be changing meanwhile.
+    pub(crate) fn read(segment: &Segment) -> Self {
+        let processes: Vec<Process> = claimed(segment).iter().map(Process::read).collect();
+        let mut total = Figures::default();
+        let mut held = Held::default();
+        for process in &processes {
+            total.add(&process.figures);
+            held = held.plus(process.figures.most_held);
+        }
+        total.most_held = held;
+        let loaded = segment.processes.load(Relaxed).max(processes.len() as u64);
+        Self {
+            loaded,
+            processes,
+            total,
+        }
+    }
+
+    /// Processes whose memory was managed.
+    pub(crate) fn managed(&self) -> impl Iterator<Item = &Process> {
+        self.processes
+            .iter()
+            .filter(|process| process.was_managed())
+    }
+
+    /// The JSON parts: totals, and one object a process.
+    pub(crate) fn json(&self) -> Map<String, Value> {
+        let mut map = Map::new();
+        map.insert("processes_loaded".into(), self.loaded.into());
+        map.insert("processes_managed".into(), self.managed().count().into());
+        map.insert("total".into(), Value::Object(self.total.json()));
+        map.insert(
+            "processes".into(),
+            self.processes.iter().map(Process::json).collect(),
+        );
+        map
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::segment::OwnSegment;
+    use std::sync::atomic::AtomicU64;
+
+    /// A segment with one managed process and one unmanaged.
+    pub(crate) fn example() -> OwnSegment {
+        let segment = OwnSegment::create(|_| {}).unwrap();
+        let name = |slot: &ProcessSlot, name: [u8; 8]| {
+            slot.comm[0].store(u64::from_le_bytes(name), Relaxed)
+        };
+        let one = segment.claim(100);
+        name(one, *b"python3\0");
+        one.state.store(state::MANAGING, Relaxed);
+        for (which, value) in [
+            (Counter::ProgramPeak, 474 << 20),
+            (Counter::ResidentPeak, 210 << 20),
+            (Counter::ResidentPeakSteady, 201 << 20),
+            (Counter::StoredPages, 97_280),
+            (Counter::CompressedBytes, 120 << 20),
+            (Counter::PoolBytes, 122 << 20),
+            (Counter::PagesOut, 300_000),
+            (Counter::PagesIn, 200_000),
+            (Counter::ManagerCpuNs, 4_100_000_000),
+            (Counter::StallNs, 300_000_000),
+        ] {
+            one.set(which, value);
+        }
+        for _ in 0..99 {
+            one.faults[FaultKind::Page as usize].record(20_000);
+        }
+        one.faults[FaultKind::Folio as usize].record(140_000);
+        let add = |word: &AtomicU64| word.fetch_add(3, Relaxed);
+        add(&one.zswpout_order[4]);
+        let two = segment.claim(101);
+        name(two, *b"sh\0\0\0\0\0\0");
+        two.state.store(state::UNMANAGED, Relaxed);
+        two.set(Counter::ProgramPeak, 5 << 20);
+        two.set_message("userfaultfd: not permitted");
+        segment.processes.store(3, Relaxed);
+        segment
+    }
+
+    #[test]
+    fn a_tree_is_copied_and_added_up() {
+        let tree = Tree::read(&example());
+        assert_eq!(
+            (tree.loaded, tree.processes.len(), tree.managed().count()),
+            (3, 2, 1)
+        );
+        let [one, two] = &tree.processes[..] else {
+            panic!("two processes")
+        };
+        assert_eq!(
+            (one.pid, one.comm.as_str(), one.state_name()),
+            (100, "python3", "managing")
+        );
+        assert_eq!(
+            (two.comm.as_str(), two.message.as_str()),
+            ("sh", "userfaultfd: not permitted")
+        );
+        assert_eq!(
+            tree.total.get(Counter::ProgramPeak),
+            474 << 20,
+            "peaks are not added"
+        );
+        assert_eq!(tree.total.get(Counter::PagesOut), 300_000);
+        assert_eq!(tree.total.all_faults().count(), 100);
+        assert_eq!(tree.total.most_held.stored, 380 << 20);
+    }
+
+    #[test]
+    fn every_counter_and_kind_is_in_the_json_by_name() {
+        let json = Value::Object(Tree::read(&example()).json());
+        for part in [&json["total"], &json["processes"][0]] {
+            for which in Counter::ALL {
+                assert!(part["counters"][which.name()].is_u64(), "{}", which.name());
+            }
+            for kind in FaultKind::ALL {
+                assert!(
+                    part["faults"][kind.name()]["p99_ns"].is_u64(),
+                    "{}",
+                    kind.name()
+                );
+            }
+            assert_eq!(part["folios"]["hugepages-64kB"]["zswpout"], 3);
+            assert_eq!(part["folios"].as_object().map(Map::len), Some(ORDERS));
+            assert_eq!(part["most_held"]["ratio_compressed"], 3.167);
+        }
+        assert_eq!(json["processes"][1]["most_held"]["ratio_pool"], Value::Null);
+        assert_eq!(json["processes_managed"], 1);
+    }
+}
