@@ -382,7 +382,8 @@ pub(crate) mod tests {
         let name = |slot: &ProcessSlot, name: [u8; 8]| {
             slot.comm[0].store(u64::from_le_bytes(name), Relaxed)
         };
-        let one = segment.claim(100);
+        let _ = (segment.claim(100), segment.claim(101));
+        let [one, two, ..] = &segment.slots;
         name(one, *b"python3\0");
         one.state.store(state::MANAGING, Relaxed);
         for (which, value) in [
@@ -405,7 +406,6 @@ pub(crate) mod tests {
         one.faults[FaultKind::Folio as usize].record(140_000);
         let add = |word: &AtomicU64| word.fetch_add(3, Relaxed);
         add(&one.zswpout_order[4]);
-        let two = segment.claim(101);
         name(two, *b"sh\0\0\0\0\0\0");
         two.state.store(state::UNMANAGED, Relaxed);
         two.set(Counter::ProgramPeak, 5 << 20);

@@ -1,0 +1,352 @@
+//! End-to-end harness: builds `zfolio` and the preload library once, runs
+//! programs under them, and watches their memory from outside.
+//!
+//! A case that needs userfaultfd begins with
+//!
+//! ```ignore
+//! let Some(z) = support::managed() else { return };
+//! let ran = z.run("64M", &["python3", "-c", "..."]);
+//! ```
+//!
+//! `managed` says `SKIPPED: ...` loudly where the machine cannot, and fails
+//! instead when `ZFOLIO_TEST_REQUIRE=1` (as on machines known to be able).
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
+
+use serde_json::Value;
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+#[path = "../../src/watch.rs"]
+pub mod watch;
+
+use watch::{Watch, Watched};
+
+/// A run that lasts longer hangs: its process group is killed, and the case fails.
+pub const LIMIT: Duration = Duration::from_secs(600);
+
+/// The built command and library.
+#[derive(Debug)]
+pub struct Zfolio {
+    exe: PathBuf,
+    library: PathBuf,
+    /// The library is the real one, not a stand-in.
+    pub real: bool,
+}
+
+/// Everything about a run that has ended.
+#[derive(Debug)]
+pub struct Output {
+    /// How `zfolio` ended.
+    pub status: ExitStatus,
+    /// The program's standard output.
+    pub stdout: String,
+    /// Standard error of the program and of `zfolio`.
+    pub stderr: String,
+    /// What `--stats` wrote; null when it wrote nothing.
+    pub stats: Value,
+    /// Resident memory of the largest descendant, every 5 ms.
+    pub watched: Watched,
+    /// Elapsed.
+    pub wall: Duration,
+}
+
+impl Output {
+    /// Largest VmRSS sampled of any process under `zfolio`, bytes.
+    pub fn peak_rss(&self) -> u64 {
+        self.watched.peak()
+    }
+
+    /// A counter of the tree's total, by name.
+    pub fn counter(&self, name: &str) -> u64 {
+        let value = &self.stats["total"]["counters"][name];
+        value
+            .as_u64()
+            .unwrap_or_else(|| panic!("no counter {name} in {}", self.stats))
+    }
+
+    /// Asserts that the program succeeded; what it printed otherwise.
+    #[track_caller]
+    pub fn succeeded(&self) -> &Self {
+        assert!(
+            self.status.success(),
+            "{}\nstdout: {}\nstderr: {}",
+            self.status,
+            self.stdout,
+            self.stderr
+        );
+        self
+    }
+}
+
+/// The command and a library, whatever the machine allows.
+pub fn zfolio() -> &'static Zfolio {
+    static BUILT: OnceLock<Zfolio> = OnceLock::new();
+    BUILT.get_or_init(build)
+}
+
+/// As [`zfolio`], if programs can be run under it here; `None` after saying why not.
+pub fn managed() -> Option<&'static Zfolio> {
+    static REASON: OnceLock<Option<String>> = OnceLock::new();
+    let z = zfolio();
+    let reason = REASON.get_or_init(|| {
+        let doctor = z.command(["doctor"]).output().expect("zfolio doctor runs");
+        let told = String::from_utf8_lossy(&doctor.stdout).into_owned();
+        let fails = || {
+            told.lines()
+                .filter(|line| line.starts_with("FAIL"))
+                .collect::<Vec<_>>()
+                .join("; ")
+        };
+        (!doctor.status.success()).then(fails)
+    });
+    match reason {
+        None => Some(z),
+        Some(why) => {
+            skip(&format!("userfaultfd cannot be used here: {why}"));
+            None
+        }
+    }
+}
+
+/// As [`managed`], with the real library.
+pub fn real() -> Option<&'static Zfolio> {
+    let z = managed()?;
+    if z.real {
+        return Some(z);
+    }
+    skip("the preload library is a stand-in");
+    None
+}
+
+/// Says loudly that a case did not run.
+///
+/// # Panics
+/// With `ZFOLIO_TEST_REQUIRE=1`.
+pub fn skip(why: &str) {
+    let line = format!("SKIPPED: {why}");
+    assert!(
+        std::env::var_os("ZFOLIO_TEST_REQUIRE").is_none_or(|value| value != "1"),
+        "{line}"
+    );
+    // Past the harness's capture.
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
+}
+
+fn build() -> Zfolio {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .nth(2)
+        .expect("crates/zfolio-cli");
+    let exe = Path::new(env!("CARGO_BIN_EXE_zfolio"));
+    let target = exe
+        .ancestors()
+        .nth(2)
+        .expect("the executable lies in TARGET/PROFILE");
+    if let Some(library) = std::env::var_os("ZFOLIO_TEST_PRELOAD") {
+        return Zfolio {
+            exe: exe.into(),
+            library: library.into(),
+            real: false,
+        };
+    }
+    if !root.join("crates/zfolio-preload").exists() {
+        return Zfolio {
+            exe: exe.into(),
+            library: stand_in(),
+            real: false,
+        };
+    }
+    let built = Command::new(env!("CARGO"))
+        .args([
+            "build",
+            "--release",
+            "-q",
+            "-p",
+            "zfolio-preload",
+            "-p",
+            "zfolio-cli",
+            "--target-dir",
+        ])
+        .arg(target)
+        .current_dir(root)
+        .status()
+        .expect("cargo runs");
+    assert!(
+        built.success(),
+        "zfolio and its preload library do not build"
+    );
+    let release = target.join("release");
+    Zfolio {
+        exe: release.join("zfolio"),
+        library: release.join("libzfolio_preload.so"),
+        real: true,
+    }
+}
+
+/// An empty shared object: enough for everything but memory.
+fn stand_in() -> PathBuf {
+    static KEPT: OnceLock<TempDir> = OnceLock::new();
+    let dir = KEPT.get_or_init(tempdir);
+    compile(
+        dir.path(),
+        "standin.so",
+        "int zfolio_stand_in;",
+        &["-shared", "-fPIC"],
+    )
+    .expect("cc makes an empty shared object")
+}
+
+/// A temporary directory, gone with the value.
+pub fn tempdir() -> TempDir {
+    tempfile::tempdir().expect("a temporary directory")
+}
+
+/// Compiles `source` (C) into `dir`; `None` when there is no compiler or it refuses.
+pub fn compile(dir: &Path, name: &str, source: &str, flags: &[&str]) -> Option<PathBuf> {
+    let file = dir.join(format!("{name}.c"));
+    fs::write(&file, source).expect("writing a source file");
+    let out = dir.join(name);
+    let done = Command::new("cc")
+        .args(["-O2", "-o"])
+        .arg(&out)
+        .arg(&file)
+        .args(flags)
+        .output()
+        .ok()?;
+    if !done.status.success() {
+        eprintln!("cc: {}", String::from_utf8_lossy(&done.stderr));
+        return None;
+    }
+    Some(out)
+}
+
+/// Writes an executable file.
+pub fn script(dir: &Path, name: &str, text: &str) -> PathBuf {
+    let path = dir.join(name);
+    fs::write(&path, text).expect("writing a script");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("making it executable");
+    path
+}
+
+impl Zfolio {
+    /// The command's executable.
+    pub fn exe(&self) -> &Path {
+        &self.exe
+    }
+
+    /// The library it preloads.
+    pub fn library(&self) -> &Path {
+        &self.library
+    }
+
+    /// `zfolio ARGS`, with the library named, in a process group of its own.
+    pub fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
+        let mut command = Command::new(&self.exe);
+        command
+            .args(args)
+            .env("ZFOLIO_PRELOAD", &self.library)
+            .stdin(Stdio::null())
+            .process_group(0);
+        command
+    }
+
+    /// `zfolio run --high HIGH --stats FILE -- PROGRAM`, to its end.
+    pub fn run(&self, high: &str, program: &[&str]) -> Output {
+        self.run_with(&["--high", high], program, "")
+    }
+
+    /// As [`Self::run`], with other options and with standard input.
+    pub fn run_with(&self, options: &[&str], program: &[&str], input: &str) -> Output {
+        let dir = tempdir();
+        let stats = dir.path().join("stats.json");
+        let mut command = self.command(["run", "--stats"]);
+        command.arg(&stats).args(options).arg("--").args(program);
+        let mut output = finish(&mut command, input);
+        if let Ok(text) = fs::read_to_string(&stats) {
+            output.stats = serde_json::from_str(&text).expect("--stats writes JSON");
+        }
+        output
+    }
+}
+
+/// `zfolio run --high HIGH -- ARGS`, or `None` where the machine cannot.
+pub fn zfolio_run(high: &str, args: &[&str]) -> Option<Output> {
+    managed().map(|z| z.run(high, args))
+}
+
+/// Runs `command` to its end, feeding `input`, watching its descendants.
+///
+/// # Panics
+/// When it outlives [`LIMIT`].
+pub fn finish(command: &mut Command, input: &str) -> Output {
+    let begin = Instant::now();
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().expect("zfolio starts");
+    let (pid, watch) = (child.id(), Watch::start(child.id(), false));
+    let mut stdin = child.stdin.take().expect("a pipe");
+    let input = input.to_owned();
+    // A program need not read what it is given.
+    let feeder = thread::spawn(move || drop(stdin.write_all(input.as_bytes())));
+    let (sender, receiver) = channel();
+    thread::spawn(move || sender.send(child.wait_with_output()));
+    let output = receiver.recv_timeout(LIMIT).map_err(|error| {
+        if error == RecvTimeoutError::Timeout {
+            kill_group(pid);
+        }
+        format!("{command:?} still ran after {LIMIT:?}")
+    });
+    let watched = watch.stop();
+    let _ = feeder.join();
+    let output = output.expect("it ends").expect("its output is read");
+    Output {
+        status: output.status,
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        stats: Value::Null,
+        watched,
+        wall: begin.elapsed(),
+    }
+}
+
+/// Sends `signal` to a process.
+pub fn kill(pid: u32, signal: rustix::process::Signal) {
+    let pid = i32::try_from(pid)
+        .ok()
+        .and_then(rustix::process::Pid::from_raw)
+        .expect("a process id");
+    rustix::process::kill_process(pid, signal).expect("the process is there");
+}
+
+/// Kills a process group started by [`Zfolio::command`].
+pub fn kill_group(leader: u32) {
+    if let Some(pid) = i32::try_from(leader)
+        .ok()
+        .and_then(rustix::process::Pid::from_raw)
+    {
+        let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
+    }
+}
+
+/// A process that is killed, with its group, if the case ends early.
+#[derive(Debug)]
+pub struct Guard(pub Child);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        kill_group(self.0.id());
+        let _ = self.0.wait();
+    }
+}
