@@ -32,6 +32,16 @@ impl Pfn {
         Self(u32::try_from(sum).expect("pfn out of range"))
     }
 
+    /// The slot `pages` further down.
+    ///
+    /// # Panics
+    /// When that is below slot 0.
+    #[must_use]
+    pub fn back(self, pages: usize) -> Self {
+        let less = self.index().checked_sub(pages).expect("pfn below 0");
+        Self(u32::try_from(less).expect("pfn out of range"))
+    }
+
     /// Whether a block of `order` may start here.
     #[must_use]
     pub const fn is_aligned(self, order: Order) -> bool {

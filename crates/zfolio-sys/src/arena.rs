@@ -47,6 +47,13 @@ impl ArenaMap {
         self.slots
     }
 
+    /// The addresses of the arena.
+    #[must_use]
+    pub fn range(&self) -> core::ops::Range<usize> {
+        let start = self.base.as_ptr() as usize;
+        start..start + self.slots * PAGE_SIZE
+    }
+
     /// Address of a slot.
     ///
     /// # Panics
@@ -59,7 +66,10 @@ impl ArenaMap {
 
     fn bytes(&self, at: Pfn, offset: usize, len: usize) -> NonNull<u8> {
         let start = (at.index() << PAGE_SHIFT) + offset;
-        assert!(start + len <= self.slots * PAGE_SIZE, "{at}+{offset} outside the arena");
+        assert!(
+            start + len <= self.slots * PAGE_SIZE,
+            "{at}+{offset} outside the arena"
+        );
         // SAFETY: in bounds of the mapping, by the assertion above.
         unsafe { self.base.add(start) }
     }
@@ -85,7 +95,14 @@ pub(crate) fn map_private(len: usize) -> Result<usize, Errno> {
     unsafe {
         syscall(
             nr::MMAP,
-            [0, len, PROT_READ_WRITE, MAP_PRIVATE_ANON_NORESERVE, usize::MAX, 0],
+            [
+                0,
+                len,
+                PROT_READ_WRITE,
+                MAP_PRIVATE_ANON_NORESERVE,
+                usize::MAX,
+                0,
+            ],
         )
     }
 }
@@ -97,7 +114,95 @@ pub(crate) fn name_mapping(start: usize, len: usize, name: &core::ffi::CStr) {
     let _ = unsafe {
         syscall(
             nr::PRCTL,
-            [PR_SET_VMA, PR_SET_VMA_ANON_NAME, start, len, name.as_ptr() as usize, 0],
+            [
+                PR_SET_VMA,
+                PR_SET_VMA_ANON_NAME,
+                start,
+                len,
+                name.as_ptr() as usize,
+                0,
+            ],
         )
     };
+}
+
+/// Reserves `len` bytes of private memory under `name`; never unmapped.
+///
+/// # Errors
+/// When the kernel refuses the mapping.
+pub fn reserve_private(
+    len: usize,
+    name: &core::ffi::CStr,
+) -> Result<core::ops::Range<usize>, Errno> {
+    let start = map_private(len)?;
+    name_mapping(start, len, name);
+    Ok(start..start + len)
+}
+
+/// Maps `len` bytes of a file, shared; returns where. Never unmapped.
+///
+/// # Errors
+/// As the kernel says.
+pub fn map_shared_file(path: &core::ffi::CStr, len: usize) -> Result<usize, Errno> {
+    const O_RDWR_CLOEXEC: usize = 0o2_000_002;
+    const MAP_SHARED: usize = 1;
+    // SAFETY: a NUL-terminated path.
+    let fd = unsafe {
+        syscall(
+            nr::OPEN,
+            [path.as_ptr() as usize, O_RDWR_CLOEXEC, 0, 0, 0, 0],
+        )
+    }?;
+    // SAFETY: a fresh mapping at an address of the kernel's choice.
+    let at = unsafe { syscall(nr::MMAP, [0, len, PROT_READ_WRITE, MAP_SHARED, fd, 0]) };
+    // SAFETY: our own descriptor; the mapping stays.
+    let _ = unsafe { syscall(nr::CLOSE, [fd, 0, 0, 0, 0, 0]) };
+    at
+}
+
+/// A page of shared memory that stays shared with children of a fork.
+///
+/// # Errors
+/// When the kernel refuses the mapping.
+pub fn shared_words() -> Result<&'static [core::sync::atomic::AtomicU32; 1024], Errno> {
+    const MAP_SHARED_ANON: usize = 0x01 | 0x20;
+    // SAFETY: a fresh page at an address of the kernel's choice, never
+    // unmapped; any bytes are valid atomics.
+    unsafe {
+        let at = syscall(
+            nr::MMAP,
+            [
+                0,
+                PAGE_SIZE,
+                PROT_READ_WRITE,
+                MAP_SHARED_ANON,
+                usize::MAX,
+                0,
+            ],
+        )?;
+        Ok(&*(at as *const [core::sync::atomic::AtomicU32; 1024]))
+    }
+}
+
+/// The words behind a pointer that came from [`shared_words`].
+#[must_use]
+pub fn shared_at(
+    words: *const [core::sync::atomic::AtomicU32; 1024],
+) -> &'static [core::sync::atomic::AtomicU32; 1024] {
+    assert!(!words.is_null(), "shared words before they were mapped");
+    // SAFETY: by contract a page of `shared_words`, which is never unmapped.
+    unsafe { &*words }
+}
+
+/// Gives the frames behind `start .. start + len` back to the system. Empty
+/// page tables go with them where the kernel reclaims those.
+///
+/// The range must be arena slots that the caller holds.
+///
+/// # Errors
+/// As the kernel says.
+pub fn discard(start: usize, len: usize) -> Result<(), Errno> {
+    const MADV_DONTNEED: usize = 4;
+    // SAFETY: by contract nobody looks at these bytes any more.
+    unsafe { syscall(nr::MADVISE, [start, len, MADV_DONTNEED, 0, 0, 0]).map(drop) }
 }

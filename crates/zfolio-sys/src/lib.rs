@@ -2,10 +2,21 @@
 //!
 //! | module | concept |
 //! |---|---|
+//! | [`syscall`] | the bare call and its errors |
 //! | [`lock`] | a mutex that sleeps on a futex, with no libc underneath |
+//! | [`thread`] | threads libc does not know, clocks |
 //! | [`arena`] | the reserved range of addresses behind `Pfn`s |
+//! | [`heap`] | memory for the manager itself |
+//! | [`uffd`] | userfaultfd: messages, moves, registration |
+//! | [`procfs`] | statm, maps, present pages |
+//! | [`process`] | the last line and the end |
 #![no_std]
 
 pub mod arena;
+pub mod heap;
 pub mod lock;
+pub mod process;
+pub mod procfs;
 pub mod syscall;
+pub mod thread;
+pub mod uffd;

@@ -16,6 +16,17 @@ const SPINS: u32 = 200;
 /// The raw lock behind [`Mutex`].
 pub struct RawFutexMutex(AtomicU32);
 
+/// Marks a mutex free whatever its holder was doing.
+///
+/// For the child of a fork, where the holder does not exist. The caller must
+/// know that what the mutex guards was consistent at the moment of the fork,
+/// and be the only thread.
+pub fn reset_in_fork_child<T>(mutex: &Mutex<T>) {
+    // SAFETY: `raw` asks that the lock not be released behind a live guard;
+    // by contract no thread exists that holds one.
+    unsafe { mutex.raw() }.0.store(FREE, Ordering::Release);
+}
+
 /// A mutex over `T`.
 pub type Mutex<T> = lock_api::Mutex<RawFutexMutex, T>;
 /// Its guard.
@@ -37,7 +48,9 @@ unsafe impl lock_api::RawMutex for RawFutexMutex {
 
     #[inline]
     fn try_lock(&self) -> bool {
-        self.0.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        self.0
+            .compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed)
+            .is_ok()
     }
 
     #[inline]
@@ -53,7 +66,10 @@ impl RawFutexMutex {
     fn lock_slow(&self) {
         for _ in 0..SPINS {
             if self.0.load(Ordering::Relaxed) == FREE
-                && self.0.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
+                && self
+                    .0
+                    .compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed)
+                    .is_ok()
             {
                 return;
             }
@@ -75,7 +91,17 @@ pub fn futex_wait(word: &AtomicU32, expected: u32, timeout_ns: Option<u64>) {
     let ptr = spec.as_ref().map_or(0, |s| s.as_ptr() as usize);
     // SAFETY: the word and the timespec outlive the call.
     let _ = unsafe {
-        syscall(nr::FUTEX, [word.as_ptr() as usize, FUTEX_WAIT, expected as usize, ptr, 0, 0])
+        syscall(
+            nr::FUTEX,
+            [
+                word.as_ptr() as usize,
+                FUTEX_WAIT,
+                expected as usize,
+                ptr,
+                0,
+                0,
+            ],
+        )
     };
 }
 
@@ -83,6 +109,9 @@ pub fn futex_wait(word: &AtomicU32, expected: u32, timeout_ns: Option<u64>) {
 pub fn futex_wake(word: &AtomicU32, count: u32) {
     // SAFETY: the call reads nothing but the address.
     let _ = unsafe {
-        syscall(nr::FUTEX, [word.as_ptr() as usize, FUTEX_WAKE, count as usize, 0, 0, 0])
+        syscall(
+            nr::FUTEX,
+            [word.as_ptr() as usize, FUTEX_WAKE, count as usize, 0, 0, 0],
+        )
     };
 }

@@ -25,6 +25,8 @@ impl Errno {
     pub const EXIST: Self = Self(17);
     /// Invalid argument.
     pub const INVAL: Self = Self(22);
+    /// No such request on this descriptor.
+    pub const NOTTY: Self = Self(25);
     /// Timed out.
     pub const TIMEDOUT: Self = Self(110);
 }
@@ -50,6 +52,7 @@ pub mod nr {
     pub const CLONE: usize = 56;
     pub const EXIT: usize = 60;
     pub const KILL: usize = 62;
+    pub const GETPPID: usize = 110;
     pub const PRCTL: usize = 157;
     pub const GETTID: usize = 186;
     pub const FUTEX: usize = 202;

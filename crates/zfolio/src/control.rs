@@ -318,7 +318,8 @@ impl ProcessSlot {
             raw[..chunk.len()].copy_from_slice(chunk);
             word.store(u64::from_le_bytes(raw), Ordering::Relaxed);
         }
-        self.message_len.store(bytes.len() as u64, Ordering::Release);
+        self.message_len
+            .store(bytes.len() as u64, Ordering::Release);
     }
 }
 
@@ -344,12 +345,14 @@ impl Segment {
     pub const BYTES: usize = size_of::<Self>();
 
     /// Claims a slot for `pid`; once all are taken, the last is shared.
+    /// Returns its index.
     #[must_use]
-    pub fn claim(&self, pid: u32) -> &ProcessSlot {
+    pub fn claim(&self, pid: u32) -> usize {
         let taken = self.claimed.fetch_add(1, Ordering::Relaxed) as usize;
-        let slot = &self.slots[taken.min(SLOTS - 1)];
+        let index = taken.min(SLOTS - 1);
+        let slot = &self.slots[index];
         slot.pid.store(pid, Ordering::Relaxed);
         slot.state.store(state::WATCHING, Ordering::Release);
-        slot
+        index
     }
 }

@@ -1,6 +1,53 @@
 //! The runtime: whose memory is moved, when, and which part of it.
+//!
+//! # The two paths, by file
+//!
+//! ```text
+//! swap-out: control_thread -> reclaim -> moveout -> standby -> store -> (zswap)
+//! swap-in:  fault -> readahead -> load -> (zswap) -> movein
+//!                 -> standby: straight to movein      -> fill: never touched
+//! ```
+//!
+//! # Locks, in the order they are taken
+//!
+//! 1. a worker's own (one per thread, never contended);
+//! 2. `Manager::reclaim`: the clock hand and the list of mappings;
+//! 3. `Manager::core`: words, registration, the descriptor, every move;
+//! 4. the pool's lock inside zswap;
+//! 5. the frame allocator's.
+//!
+//! Nobody compresses, decompresses or sleeps holding 3, 4 or 5. Threads of the
+//! program never take any of them: a program thread may itself wait for a
+//! fault, and whoever serves it needs 3. At a fork the program's thread asks
+//! the control thread instead.
 #![no_std]
+#![forbid(unsafe_code)]
 
 extern crate alloc;
 
+mod adopt;
 pub mod control;
+mod control_thread;
+mod events;
+mod extent;
+pub mod fatal;
+mod fault;
+mod fill;
+mod fork;
+mod frames;
+mod load;
+mod manager;
+mod movein;
+mod moveout;
+pub mod options;
+mod publish;
+mod ranges;
+mod readahead;
+mod reclaim;
+mod standby;
+pub mod start;
+mod store;
+mod vmas;
+mod word;
+
+pub use manager::Manager;

@@ -1,0 +1,194 @@
+//! The manager's own heap, apart from libc's: the program's allocator may be
+//! mid-call, replaced, or have its pages moved out.
+//!
+//! Small blocks come from talc; blocks of [`BIG`] bytes and more from whole
+//! pages of the same reservation, which are given back to the system when
+//! freed. So zeroed big blocks cost nothing until they are touched.
+
+use crate::arena::{discard, reserve_private};
+use crate::lock::{Mutex, RawFutexMutex};
+use crate::syscall::{Errno, nr, syscall};
+use core::alloc::{GlobalAlloc, Layout};
+use core::ops::Range;
+use talc::{ErrOnOom, Span, Talc, Talck};
+
+/// Blocks from this size on are whole pages.
+const BIG: usize = 128 << 10;
+const PAGE: usize = 4096;
+/// Freed big blocks remembered for reuse.
+const FREED: usize = 64;
+
+/// A global allocator over one reservation; refuses everything before
+/// [`Heap::reserve`].
+pub struct Heap {
+    small: Talck<RawFutexMutex, ErrOnOom>,
+    big: Mutex<Big>,
+}
+
+struct Big {
+    next: usize,
+    end: usize,
+    freed: [(usize, usize); FREED],
+    count: usize,
+}
+
+impl Default for Heap {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Heap {
+    /// A heap with nothing behind it yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            small: Talc::new(ErrOnOom).lock(),
+            big: Mutex::from_raw(
+                <RawFutexMutex as lock_api::RawMutex>::INIT,
+                Big {
+                    next: 0,
+                    end: 0,
+                    freed: [(0, 0); FREED],
+                    count: 0,
+                },
+            ),
+        }
+    }
+
+    /// Reserves `len` bytes of address space, half for small blocks, half for
+    /// big ones. Call once. Returns the addresses.
+    ///
+    /// # Errors
+    /// When the kernel refuses the mapping.
+    pub fn reserve(&self, len: usize) -> Result<Range<usize>, Errno> {
+        const MADV_NOHUGEPAGE: usize = 15;
+        let range = reserve_private(len, c"zfolio heap")?;
+        // SAFETY: advice on our own mapping. Kernels without huge pages refuse.
+        let _ = unsafe { syscall(nr::MADVISE, [range.start, len, MADV_NOHUGEPAGE, 0, 0, 0]) };
+        let half = range.start + len / 2;
+        // SAFETY: a fresh mapping that only this heap uses.
+        let claimed = unsafe {
+            self.small
+                .lock()
+                .claim(Span::new(range.start as *mut u8, half as *mut u8))
+        };
+        claimed.map_err(|()| Errno::NOMEM)?;
+        let mut big = self.big.lock();
+        (big.next, big.end) = (half, range.end);
+        Ok(range)
+    }
+}
+
+impl Big {
+    fn take(&mut self, len: usize) -> Option<usize> {
+        if let Some(index) = self.freed[..self.count]
+            .iter()
+            .position(|(_, free)| *free >= len)
+        {
+            let (start, free) = self.freed[index];
+            if free == len {
+                self.count -= 1;
+                self.freed[index] = self.freed[self.count];
+            } else {
+                self.freed[index] = (start + len, free - len);
+            }
+            return Some(start);
+        }
+        let start = self.next;
+        (start + len <= self.end && start != 0).then(|| self.next = start + len)?;
+        Some(start)
+    }
+
+    fn give(&mut self, start: usize, len: usize) {
+        if self.count < FREED {
+            self.freed[self.count] = (start, len);
+            self.count += 1;
+        } // else its addresses are lost; its memory is not
+    }
+}
+
+fn whole_pages(layout: Layout) -> Option<usize> {
+    (layout.size() >= BIG && layout.align() <= PAGE).then(|| layout.size().next_multiple_of(PAGE))
+}
+
+// SAFETY: both parts hand out disjoint blocks of the reservation with the
+// size and alignment asked for, or null.
+unsafe impl GlobalAlloc for Heap {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        match whole_pages(layout) {
+            Some(len) => self.big.lock().take(len).unwrap_or(0) as *mut u8,
+            // SAFETY: the caller's promises, passed on.
+            None => unsafe { self.small.alloc(layout) },
+        }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promises, passed on. Big blocks are zero: new
+        // ones by the kernel, used ones because their frames were given back.
+        unsafe {
+            let block = self.alloc(layout);
+            if whole_pages(layout).is_none() && !block.is_null() {
+                block.write_bytes(0, layout.size());
+            }
+            block
+        }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        match whole_pages(layout) {
+            Some(len) => {
+                let start = block as usize;
+                let _ = discard(start, len);
+                self.big.lock().give(start, len);
+            }
+            // SAFETY: the caller's promises, passed on.
+            None => unsafe { self.small.dealloc(block, layout) },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use std::vec::Vec;
+
+    #[test]
+    fn blocks_are_disjoint_zeroed_and_reused() {
+        let heap = Heap::new();
+        let layout = |size| Layout::from_size_align(size, 16).unwrap();
+        // SAFETY (here and below): blocks are used within their layouts and
+        // freed once.
+        assert!(
+            unsafe { heap.alloc(layout(100)) }.is_null(),
+            "nothing before a reservation"
+        );
+        heap.reserve(64 << 20).unwrap();
+        let mut live: Vec<(*mut u8, usize, u8)> = Vec::new();
+        for round in 0..400_usize {
+            let size = [24, 700, 5000, BIG, BIG + 5000][round % 5];
+            // SAFETY: as above.
+            let block = unsafe { heap.alloc_zeroed(layout(size)) };
+            assert!(!block.is_null());
+            // SAFETY: as above.
+            let bytes = unsafe { core::slice::from_raw_parts_mut(block, size) };
+            assert!(bytes.iter().all(|b| *b == 0), "round {round}");
+            let mark = u8::try_from(round % 255).unwrap() + 1;
+            bytes.fill(mark);
+            live.push((block, size, mark));
+            if live.len() > 40 {
+                let (block, size, mark) = live.swap_remove(round % 40);
+                // SAFETY: as above.
+                unsafe {
+                    assert!(
+                        core::slice::from_raw_parts(block, size)
+                            .iter()
+                            .all(|b| *b == mark)
+                    );
+                    heap.dealloc(block, layout(size));
+                }
+            }
+        }
+    }
+}

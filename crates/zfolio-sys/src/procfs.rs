@@ -1,0 +1,382 @@
+//! What /proc tells about this process: sizes, mappings, present pages.
+
+use crate::syscall::{Errno, nr, syscall};
+
+const O_RDONLY_CLOEXEC: usize = 0o2_000_000;
+const O_WRONLY_CLOEXEC: usize = 0o2_000_001;
+const IOC_PAGEMAP_SCAN: usize = 0xc060_6610;
+const PAGE_IS_PRESENT: u64 = 1 << 3;
+const PAGE_IS_HUGE: u64 = 1 << 6;
+
+/// A file of /proc, open in the manager's own table.
+#[derive(Clone, Copy, Debug)]
+pub struct File(usize);
+
+impl File {
+    /// Opens `path` for reading.
+    ///
+    /// # Errors
+    /// As the kernel says.
+    pub fn open(path: &core::ffi::CStr) -> Result<Self, Errno> {
+        // SAFETY: a NUL-terminated path.
+        unsafe {
+            syscall(
+                nr::OPEN,
+                [path.as_ptr() as usize, O_RDONLY_CLOEXEC, 0, 0, 0, 0],
+            )
+        }
+        .map(Self)
+    }
+
+    /// Opens `path` for writing.
+    ///
+    /// # Errors
+    /// As the kernel says.
+    pub fn open_for_writing(path: &core::ffi::CStr) -> Result<Self, Errno> {
+        // SAFETY: a NUL-terminated path.
+        unsafe {
+            syscall(
+                nr::OPEN,
+                [path.as_ptr() as usize, O_WRONLY_CLOEXEC, 0, 0, 0, 0],
+            )
+        }
+        .map(Self)
+    }
+
+    /// Wraps a descriptor of the manager's own table.
+    #[must_use]
+    pub const fn from_fd(fd: usize) -> Self {
+        Self(fd)
+    }
+
+    /// The descriptor number.
+    #[must_use]
+    pub const fn fd(self) -> usize {
+        self.0
+    }
+
+    /// Reads from `offset`.
+    ///
+    /// # Errors
+    /// As the kernel says.
+    pub fn read_at(self, into: &mut [u8], offset: usize) -> Result<usize, Errno> {
+        // SAFETY: the kernel writes at most the slice.
+        unsafe {
+            let at = into.as_mut_ptr() as usize;
+            syscall(nr::PREAD64, [self.0, at, into.len(), offset, 0, 0])
+        }
+    }
+
+    /// Writes, as much as fits.
+    ///
+    /// # Errors
+    /// As the kernel says.
+    pub fn write(self, bytes: &[u8]) -> Result<usize, Errno> {
+        // SAFETY: the kernel reads the slice.
+        unsafe {
+            syscall(
+                nr::WRITE,
+                [self.0, bytes.as_ptr() as usize, bytes.len(), 0, 0, 0],
+            )
+        }
+    }
+
+    /// Closes it.
+    pub fn close(self) {
+        // SAFETY: the caller gives the descriptor up.
+        let _ = unsafe { syscall(nr::CLOSE, [self.0, 0, 0, 0, 0, 0]) };
+    }
+}
+
+/// Page counts of /proc/self/statm.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Statm {
+    /// Address space, pages.
+    pub size: usize,
+    /// Resident, pages.
+    pub resident: usize,
+    /// Of which files and shared memory, pages.
+    pub shared: usize,
+}
+
+impl Statm {
+    /// Reads the counts.
+    ///
+    /// # Errors
+    /// As the kernel says; `INVAL` for a line that is no statm.
+    pub fn read(file: File) -> Result<Self, Errno> {
+        let mut line = [0; 128];
+        let len = file.read_at(&mut line, 0)?;
+        Self::parse(&line[..len]).ok_or(Errno::INVAL)
+    }
+
+    fn parse(line: &[u8]) -> Option<Self> {
+        let mut fields = line.split(|b| *b == b' ').map(|field| number(field, 10));
+        Some(Self {
+            size: fields.next()??,
+            resident: fields.next()??,
+            shared: fields.next()??,
+        })
+    }
+}
+
+fn number(digits: &[u8], radix: u32) -> Option<usize> {
+    usize::from_str_radix(core::str::from_utf8(digits).ok()?.trim(), radix).ok()
+}
+
+/// One line of /proc/self/maps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mapping<'a> {
+    /// First byte.
+    pub start: usize,
+    /// One past the last.
+    pub end: usize,
+    /// Four letters, as in `rw-p`.
+    pub perms: &'a [u8],
+    /// Inode of the file; 0 for none.
+    pub inode: usize,
+    /// Path or `[name]`; empty for none.
+    pub name: &'a [u8],
+}
+
+impl<'a> Mapping<'a> {
+    fn parse(line: &'a [u8]) -> Option<Self> {
+        let mut fields = line.split(|b| *b == b' ').filter(|f| !f.is_empty());
+        let range = fields.next()?;
+        let dash = range.iter().position(|b| *b == b'-')?;
+        let perms = fields.next()?;
+        let _offset = fields.next()?;
+        let _device = fields.next()?;
+        let inode = number(fields.next()?, 10)?;
+        let name = fields.next().map_or(&b""[..], |first| {
+            let at = first.as_ptr() as usize - line.as_ptr() as usize;
+            &line[at..]
+        });
+        Some(Self {
+            start: number(&range[..dash], 16)?,
+            end: number(&range[dash + 1..], 16)?,
+            perms,
+            inode,
+            name,
+        })
+    }
+}
+
+/// Calls `each` for every mapping, in address order, reading through `buffer`
+/// (at least two pages: a line may be a path long).
+///
+/// The list is a series of snapshots: a mapping that changes while it is
+/// being read may be missed or seen in part.
+///
+/// # Errors
+/// As the kernel says.
+pub fn for_each_mapping(
+    file: File,
+    buffer: &mut [u8],
+    mut each: impl FnMut(&Mapping<'_>),
+) -> Result<(), Errno> {
+    let (mut held, mut offset) = (0, 0);
+    loop {
+        let got = file.read_at(&mut buffer[held..], offset)?;
+        offset += got;
+        let filled = held + got;
+        let mut start = 0;
+        while let Some(len) = buffer[start..filled].iter().position(|b| *b == b'\n') {
+            if let Some(mapping) = Mapping::parse(&buffer[start..start + len]) {
+                each(&mapping);
+            }
+            start += len + 1;
+        }
+        if got == 0 {
+            return Ok(());
+        }
+        buffer.copy_within(start..filled, 0);
+        held = filled - start;
+        if held == buffer.len() {
+            held = 0; // a line longer than the buffer: not a mapping we manage
+        }
+    }
+}
+
+/// The mapping that covers one address, if it is private, readable and
+/// writable anonymous memory (`PROCMAP_QUERY`, Linux 6.11).
+///
+/// # Errors
+/// `NOENT` when nothing is mapped there; `NOTTY` on older kernels; `INVAL`
+/// for a mapping of another kind.
+pub fn private_mapping_at(maps: File, address: usize) -> Result<core::ops::Range<usize>, Errno> {
+    const IOC_PROCMAP_QUERY: usize = 0xc068_6611;
+    const READABLE: u64 = 1;
+    const WRITABLE: u64 = 2;
+    const EXECUTABLE: u64 = 4;
+    const SHARED: u64 = 8;
+    let mut arg = [0_u64; 13];
+    arg[0] = size_of_val(&arg) as u64;
+    arg[2] = address as u64;
+    // SAFETY: the argument has the kernel's layout and asks for no strings.
+    unsafe {
+        syscall(
+            nr::IOCTL,
+            [
+                maps.0,
+                IOC_PROCMAP_QUERY,
+                arg.as_mut_ptr() as usize,
+                0,
+                0,
+                0,
+            ],
+        )
+    }?;
+    let kind = arg[5] & (READABLE | WRITABLE | EXECUTABLE | SHARED);
+    if kind != READABLE | WRITABLE || arg[8] != 0 {
+        return Err(Errno::INVAL);
+    }
+    let at = |word: u64| usize::try_from(word).map_err(|_| Errno::INVAL);
+    Ok(at(arg[3])?..at(arg[4])?)
+}
+
+/// A run of present pages.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PresentRun {
+    /// First byte.
+    pub start: u64,
+    /// One past the last.
+    pub end: u64,
+    categories: u64,
+}
+
+impl PresentRun {
+    /// First byte.
+    #[must_use]
+    pub fn start(&self) -> usize {
+        usize::try_from(self.start).unwrap_or(0)
+    }
+
+    /// One past the last byte.
+    #[must_use]
+    pub fn end(&self) -> usize {
+        usize::try_from(self.end).unwrap_or(0)
+    }
+
+    /// Mapped by huge page table entries.
+    #[must_use]
+    pub const fn is_huge(&self) -> bool {
+        self.categories & PAGE_IS_HUGE != 0
+    }
+}
+
+/// /proc/self/pagemap.
+#[derive(Clone, Copy, Debug)]
+pub struct Pagemap(File);
+
+impl Pagemap {
+    /// Opens this process's page map.
+    ///
+    /// # Errors
+    /// As the kernel says.
+    pub fn open() -> Result<Self, Errno> {
+        File::open(c"/proc/self/pagemap").map(Self)
+    }
+
+    /// The file behind it.
+    #[must_use]
+    pub const fn file(self) -> File {
+        self.0
+    }
+
+    /// Wraps an open page map.
+    #[must_use]
+    pub const fn from_file(file: File) -> Self {
+        Self(file)
+    }
+
+    /// Lists runs of present pages in `start..end` into `runs`; returns how
+    /// many and how far the walk came (`end` unless `runs` was too short).
+    ///
+    /// # Errors
+    /// As the kernel says (`PAGEMAP_SCAN` came with 6.7).
+    pub fn present(
+        self,
+        start: usize,
+        end: usize,
+        runs: &mut [PresentRun],
+    ) -> Result<(usize, usize), Errno> {
+        let mut arg = [0_u64; 12];
+        arg[0] = size_of_val(&arg) as u64;
+        arg[2] = start as u64;
+        arg[3] = end as u64;
+        arg[5] = runs.as_mut_ptr() as u64;
+        arg[6] = runs.len() as u64;
+        arg[9] = PAGE_IS_PRESENT;
+        arg[11] = PAGE_IS_PRESENT | PAGE_IS_HUGE;
+        // SAFETY: the argument has the kernel's layout and names a vector of
+        // `runs.len()` results.
+        let count = unsafe {
+            syscall(
+                nr::IOCTL,
+                [
+                    self.0.0,
+                    IOC_PAGEMAP_SCAN,
+                    arg.as_mut_ptr() as usize,
+                    0,
+                    0,
+                    0,
+                ],
+            )
+        }?;
+        Ok((count, usize::try_from(arg[4]).unwrap_or(end)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use std::vec::Vec;
+
+    #[test]
+    fn statm_line_parses() {
+        let parsed = Statm::parse(b"765 435 407 5 0 123 0\n").unwrap();
+        assert_eq!(
+            parsed,
+            Statm {
+                size: 765,
+                resident: 435,
+                shared: 407
+            }
+        );
+        assert_eq!(Statm::parse(b"junk"), None);
+    }
+
+    #[test]
+    fn maps_lines_parse() {
+        let line = b"7ffc1000-7ffc3000 rw-p 00000000 00:00 0                          [stack]";
+        let mapping = Mapping::parse(line).unwrap();
+        assert_eq!((mapping.start, mapping.end), (0x7ffc_1000, 0x7ffc_3000));
+        assert_eq!(
+            (mapping.perms, mapping.inode, mapping.name),
+            (&b"rw-p"[..], 0, &b"[stack]"[..])
+        );
+        let bare = Mapping::parse(b"1000-2000 rw-p 00000000 00:00 0 ").unwrap();
+        assert_eq!(bare.name, b"");
+    }
+
+    #[test]
+    fn every_mapping_is_seen_through_a_small_buffer() {
+        let file = File::open(c"/proc/self/maps").unwrap();
+        let collect = |size: usize| {
+            let mut starts = Vec::new();
+            for_each_mapping(file, &mut std::vec![0; size], |m| starts.push(m.start)).unwrap();
+            starts
+        };
+        let here = (&raw const file) as usize;
+        let mut found = false;
+        for_each_mapping(file, &mut [0; 8192], |m| {
+            found |= (m.start..m.end).contains(&here)
+        })
+        .unwrap();
+        assert!(found, "our own stack is mapped");
+        assert!(collect(8192).len() > 10);
+    }
+}

@@ -1,0 +1,254 @@
+//! Threads of the manager inside somebody else's program.
+//!
+//! Made with the bare clone call: libc does not know them, so they must not
+//! use libc. Each has its own stack (with a guard page below it) and a thread
+//! control block that holds just what compiled C code expects at `%fs:0` and
+//! `%fs:0x28`; all signals are blocked; and it drops the program's descriptor
+//! table for one of its own, so that a program that closes every descriptor
+//! cannot close ours, and we keep none of its pipes open.
+
+use crate::arena::{map_private, name_mapping};
+use crate::syscall::{Errno, nr, syscall};
+use core::arch::asm;
+
+const PAGE: usize = 4096;
+const CLONE_FLAGS: usize = 0x100 // VM
+    | 0x400 // FILES: left again by `own_descriptors`
+    | 0x800 // SIGHAND
+    | 0x1_0000 // THREAD
+    | 0x4_0000 // SYSVSEM
+    | 0x8_0000; // SETTLS
+const SIG_SETMASK: usize = 2;
+const CLOSE_RANGE_UNSHARE: usize = 2;
+/// Bytes kept at the top of the stack mapping for the control block.
+const CONTROL_BLOCK: usize = 256;
+
+/// A stack for a manager thread.
+#[derive(Clone, Copy, Debug)]
+pub struct Stack {
+    base: usize,
+    len: usize,
+}
+
+impl Stack {
+    /// Maps a stack of `len` bytes (a multiple of the page size) and a guard.
+    ///
+    /// # Errors
+    /// When the kernel refuses the mapping.
+    pub fn map(len: usize) -> Result<Self, Errno> {
+        let base = map_private(len + PAGE)?;
+        name_mapping(base, len + PAGE, c"zfolio stack");
+        // SAFETY: our own fresh mapping; the lowest page becomes the guard.
+        unsafe { syscall(nr::MPROTECT, [base, PAGE, 0, 0, 0, 0]) }?;
+        Ok(Self {
+            base: base + PAGE,
+            len,
+        })
+    }
+
+    /// The addresses of the stack, guard included.
+    #[must_use]
+    pub const fn range(&self) -> core::ops::Range<usize> {
+        self.base - PAGE..self.base + self.len
+    }
+}
+
+/// Starts a thread that runs `entry(arg)` on `stack` and then ends.
+///
+/// # Errors
+/// What clone returned.
+///
+/// # Safety
+/// Nobody else uses `stack` until the thread has ended; `entry` must not use
+/// libc facilities that need thread-local storage, and must not unwind.
+pub unsafe fn spawn(stack: &Stack, entry: extern "C" fn(usize), arg: usize) -> Result<u32, Errno> {
+    let top = stack.base + stack.len - CONTROL_BLOCK;
+    // SAFETY: inside our own stack mapping, which nobody else uses yet.
+    unsafe {
+        let block = top as *mut usize;
+        block.write(top); // %fs:0, the block's own address
+        block.add(5).write(0x5a66_6f6c_696f_00ff); // %fs:0x28, stack protector
+        let frame = (top - 16) as *mut usize;
+        frame.write(entry as usize);
+        frame.add(1).write(arg);
+    }
+    let all_signals = u64::MAX;
+    let mut old_signals = 0_u64;
+    // SAFETY: both masks are eight bytes; the new thread inherits the mask,
+    // and the caller's is put back below.
+    unsafe {
+        let (new, old) = (
+            (&raw const all_signals) as usize,
+            (&raw mut old_signals) as usize,
+        );
+        syscall(nr::RT_SIGPROCMASK, [SIG_SETMASK, new, old, 8, 0, 0])?;
+    }
+    let tid: isize;
+    // SAFETY: the parent's side returns like any system call. The child's
+    // side starts on the fresh stack, pops what was put there, and never
+    // returns into this function.
+    unsafe {
+        asm!(
+            "syscall",
+            "test rax, rax",
+            "jnz 2f",
+            "xor ebp, ebp",
+            "pop rax",
+            "pop rdi",
+            "call rax",
+            "mov eax, 60",
+            "xor edi, edi",
+            "syscall",
+            "ud2",
+            "2:",
+            inlateout("rax") nr::CLONE.cast_signed() => tid,
+            in("rdi") CLONE_FLAGS,
+            in("rsi") top - 16,
+            in("rdx") 0,
+            in("r10") 0,
+            in("r8") top,
+            lateout("rcx") _,
+            lateout("r11") _,
+        );
+    }
+    // SAFETY: puts the caller's own mask back.
+    let _ = unsafe {
+        syscall(
+            nr::RT_SIGPROCMASK,
+            [SIG_SETMASK, (&raw const old_signals) as usize, 0, 8, 0, 0],
+        )
+    };
+    if tid < 0 {
+        return Err(Errno(i32::try_from(-tid).unwrap_or(0)));
+    }
+    Ok(u32::try_from(tid).unwrap_or(0))
+}
+
+/// What a thread made by [`spawn_with`] runs.
+struct Start<T: 'static> {
+    value: &'static T,
+    index: usize,
+    run: fn(&'static T, usize) -> !,
+}
+
+/// Starts a thread that runs `run(value, index)` for ever on a new stack of
+/// `stack_len` bytes; returns the addresses of the stack.
+///
+/// `run` must not use libc facilities that need thread-local storage.
+///
+/// # Errors
+/// What mapping the stack or clone returned.
+pub fn spawn_with<T: Sync>(
+    stack_len: usize,
+    value: &'static T,
+    index: usize,
+    run: fn(&'static T, usize) -> !,
+) -> Result<core::ops::Range<usize>, Errno> {
+    extern "C" fn enter<T: 'static>(arg: usize) {
+        // SAFETY: `arg` is the address of the Start below, written before the
+        // thread was made and not touched by anybody else.
+        let start = unsafe { &*(arg as *const Start<T>) };
+        (start.run)(start.value, start.index)
+    }
+    let stack = Stack::map(stack_len)?;
+    // The lowest bytes of the stack hold what the thread starts with.
+    let start = stack.base as *mut Start<T>;
+    // SAFETY: our own fresh mapping, aligned to a page; the thread's stack
+    // grows down towards it from far above.
+    unsafe {
+        start.write(Start { value, index, run });
+        spawn(&stack, enter::<T>, start as usize)?;
+    }
+    Ok(stack.range())
+}
+
+/// Gives the calling thread an empty descriptor table of its own.
+///
+/// The kernel copies nothing that lies in the closed range, so no file of the
+/// program is referenced even for a moment.
+///
+/// # Errors
+/// `NOSYS`-like errors before Linux 5.9.
+pub fn own_descriptors() -> Result<(), Errno> {
+    // SAFETY: affects only this thread's table, which is being replaced.
+    unsafe {
+        syscall(
+            nr::CLOSE_RANGE,
+            [0, u32::MAX as usize, CLOSE_RANGE_UNSHARE, 0, 0, 0],
+        )
+        .map(drop)
+    }
+}
+
+/// Ends the calling thread, and nothing else.
+pub fn exit_thread() -> ! {
+    loop {
+        // SAFETY: does not return; the stack stays mapped.
+        let _ = unsafe { syscall(nr::EXIT, [0; 6]) };
+    }
+}
+
+/// Lets another thread run.
+pub fn yield_now() {
+    // SAFETY: no arguments.
+    let _ = unsafe { syscall(nr::SCHED_YIELD, [0; 6]) };
+}
+
+/// Process id, asked of the kernel (not cached across forks).
+#[must_use]
+pub fn pid() -> u32 {
+    // SAFETY: no arguments.
+    let pid = unsafe { syscall(nr::GETPID, [0; 6]) };
+    pid.ok().and_then(|p| u32::try_from(p).ok()).unwrap_or(0)
+}
+
+/// Process id of the parent.
+#[must_use]
+pub fn parent_pid() -> u32 {
+    // SAFETY: no arguments.
+    let pid = unsafe { syscall(nr::GETPPID, [0; 6]) };
+    pid.ok().and_then(|p| u32::try_from(p).ok()).unwrap_or(0)
+}
+
+/// Number of processors this process may run on, at least 1.
+#[must_use]
+pub fn processors() -> usize {
+    let mut mask = [0_u64; 128];
+    // SAFETY: the kernel writes at most the size given.
+    let got = unsafe {
+        syscall(
+            nr::SCHED_GETAFFINITY,
+            [0, size_of_val(&mask), mask.as_mut_ptr() as usize, 0, 0, 0],
+        )
+    };
+    let words = got.unwrap_or(0) / 8;
+    mask[..words]
+        .iter()
+        .map(|w| w.count_ones() as usize)
+        .sum::<usize>()
+        .max(1)
+}
+
+/// A clock, as `clock_gettime` numbers them.
+#[derive(Clone, Copy, Debug)]
+#[repr(usize)]
+pub enum Clock {
+    /// Time since boot.
+    Monotonic = 1,
+    /// CPU time of this thread.
+    ThreadCpu = 3,
+}
+
+/// Nanoseconds on `clock`. A system call: half a microsecond at most.
+#[must_use]
+pub fn now_ns(clock: Clock) -> u64 {
+    let mut spec = [0_u64; 2];
+    // SAFETY: the kernel writes one timespec.
+    let _ = unsafe {
+        syscall(
+            nr::CLOCK_GETTIME,
+            [clock as usize, spec.as_mut_ptr() as usize, 0, 0, 0, 0],
+        )
+    };
+    spec[0] * 1_000_000_000 + spec[1]
+}

@@ -1,0 +1,322 @@
+//! What the program did to its address space: remove, unmap, remap, fork.
+//!
+//! An event is applied under the core lock as it is read. Two kinds wait
+//! (*parked*, in order, and everything behind them waits too): a remap while
+//! an operation is under way, whose pages would be published at the old
+//! address; and everything during a fork, when nothing but single words may
+//! change. Parked events are applied when the last operation ends and no fork
+//! is under way (`settle`).
+
+use crate::control::Counter;
+use crate::extent::Vpn;
+use crate::manager::{Core, Fault, Manager, address_of, pages_within};
+use crate::standby::Run;
+use crate::word::Place;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::ops::Range;
+use core::sync::atomic::Ordering;
+use zfolio_mm::PAGE_SHIFT;
+use zfolio_sys::procfs::{File, PresentRun, private_mapping_at};
+use zfolio_sys::uffd::{Message, RawMessage, Uffd};
+
+/// Events parked at most before reading stops.
+const PARKED: usize = 2048;
+
+/// Events read and not applied yet.
+pub(crate) struct Parked(VecDeque<Message>);
+
+/// Where a parked world finds a page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Resolved {
+    /// Under this page's word.
+    At(Vpn),
+    /// Nowhere: the program discarded it.
+    Discarded,
+}
+
+impl Parked {
+    pub(crate) fn new() -> Self {
+        Self(VecDeque::with_capacity(PARKED))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn has_room(&self, messages: usize) -> bool {
+        self.0.len() + messages <= PARKED
+    }
+
+    pub(crate) fn push(&mut self, event: Message) {
+        self.0.push_back(event);
+    }
+
+    /// Which word page `vpn` has, as if the parked events were applied.
+    pub(crate) fn resolve(&self, vpn: Vpn) -> Resolved {
+        let mut vpn = vpn;
+        for event in self.0.iter().rev() {
+            match *event {
+                Message::Remove { start, end } | Message::Unmap { start, end } => {
+                    if pages_within(start, end).contains(&vpn) {
+                        return Resolved::Discarded;
+                    }
+                }
+                Message::Remap { from, to, len } => {
+                    if pages_within(to, to + len).contains(&vpn) {
+                        vpn = vpn - (to >> PAGE_SHIFT) + (from >> PAGE_SHIFT);
+                    } else if pages_within(from, from + len).contains(&vpn) {
+                        return Resolved::Discarded;
+                    }
+                }
+                Message::Fault { .. } | Message::Fork { .. } => {}
+            }
+        }
+        Resolved::At(vpn)
+    }
+}
+
+impl Manager {
+    /// Takes one message from the descriptor.
+    pub(crate) fn take_message(&self, core: &mut Core, message: &RawMessage, now: u64) {
+        let Some(message) = message.decode() else {
+            self.fail(format_args!(
+                "an event of unknown kind came from the kernel: {message:?}"
+            ));
+        };
+        match message {
+            Message::Fault { address, .. } => {
+                let vpn = address >> PAGE_SHIFT;
+                core.pending.push_back(Fault {
+                    vpn,
+                    read_ns: now,
+                    retries: 0,
+                    waits: 0,
+                });
+            }
+            Message::Fork { fd } => self.note_fork(core, Uffd::from_fd(fd)),
+            Message::Remap { .. } if self.inflight.load(Ordering::Acquire) > 0 => {
+                core.parked.push(message);
+            }
+            _ if !core.is_open() => core.parked.push(message),
+            _ => self.apply(core, message),
+        }
+    }
+
+    /// Applies what was parked, if nothing stands in the way any more.
+    pub(crate) fn settle(&self, core: &mut Core) {
+        while core.fork_freeze == 0 && self.inflight.load(Ordering::Acquire) == 0 {
+            let Some(event) = core.parked.0.pop_front() else {
+                return;
+            };
+            self.apply(core, event);
+        }
+    }
+
+    fn apply(&self, core: &mut Core, event: Message) {
+        match event {
+            Message::Remove { start, end } => self.removed(core, start, end),
+            Message::Unmap { start, end } => self.unmapped(core, start, end),
+            Message::Remap { from, to, len } => self.remapped(core, from, to, len),
+            Message::Fault { .. } | Message::Fork { .. } => {}
+        }
+    }
+
+    /// madvise: the range is about to be discarded. Pages still present
+    /// vanish some time after this; until we have filled them again they must
+    /// not be moved out, or the old contents would come back.
+    fn removed(&self, core: &mut Core, start: usize, end: usize) {
+        let pages = pages_within(start, end);
+        self.drop_contents(core, pages.clone(), Place::Gone);
+        let mut at = start;
+        let mut runs = [PresentRun::default(); 32];
+        while at < end {
+            let Ok((count, reached)) = self.fds.pagemap().present(at, end, &mut runs) else {
+                break;
+            };
+            for run in &runs[..count] {
+                let present = pages_within(run.start(), run.end());
+                for vpn in present.start.max(pages.start)..present.end.min(pages.end) {
+                    core.extents.set(vpn, Place::Gone);
+                }
+            }
+            if reached <= at {
+                break;
+            }
+            at = reached;
+        }
+        self.count(Counter::Removes, 1);
+    }
+
+    fn unmapped(&self, core: &mut Core, start: usize, end: usize) {
+        let pages = pages_within(start, end);
+        core.registered.remove(start..end);
+        self.drop_contents(core, pages.clone(), Place::Present);
+        core.extents.prune(pages);
+        self.count(Counter::Unmaps, 1);
+    }
+
+    /// Frees what is kept for `pages` and says `after` of each that had a word.
+    /// A page being stored or loaded belongs to that operation, which finds
+    /// the word changed and frees what it holds.
+    fn drop_contents(&self, core: &mut Core, pages: Range<Vpn>, after: Place) {
+        let tracked: Vec<(Vpn, Place)> = core.extents.tracked(pages).collect();
+        let mut slots = Vec::with_capacity(tracked.len());
+        for (vpn, place) in tracked {
+            match place {
+                Place::Stored(slot) => slots.push(slot),
+                Place::Standby(at) => {
+                    self.arena().give_frames(at, 1);
+                    core.standby.pages -= 1;
+                }
+                Place::Present | Place::Storing(_) | Place::Loading(_) | Place::Gone => {}
+            }
+            core.extents.set(vpn, after);
+        }
+        self.zswap.invalidate(&slots);
+        if !slots.is_empty() {
+            self.frames_freed();
+        }
+    }
+
+    /// mremap: words follow their pages. No operation is under way.
+    fn remapped(&self, core: &mut Core, from: usize, to: usize, len: usize) {
+        let source = pages_within(from, from + len);
+        let target = pages_within(to, to + len);
+        self.drop_contents(core, target.clone(), Place::Present);
+        let words: Vec<(Vpn, Place)> = core.extents.tracked(source.clone()).collect();
+        for (vpn, _) in &words {
+            core.extents.set(*vpn, Place::Present);
+        }
+        let mut run: Option<Run> = None;
+        for (vpn, place) in words {
+            let vpn = vpn - source.start + target.start;
+            core.extents.set(vpn, place);
+            if let Place::Standby(at) = place {
+                match &mut run {
+                    Some(run) if run.vpn + run.pages == vpn && run.at.offset(run.pages) == at => {
+                        run.pages += 1;
+                    }
+                    _ => {
+                        core.standby.push_all(run.take());
+                        run = Some(Run { vpn, at, pages: 1 });
+                    }
+                }
+            }
+        }
+        core.standby.push_all(run);
+        core.extents.prune(source);
+        core.registered.remove(from..from + len);
+        core.registered.insert(to..to + len);
+        self.count(Counter::Remaps, 1);
+    }
+
+    /// Drops what is kept for pages that are present all the same: they were
+    /// copied in while words could not change, and are the newer ones.
+    pub(crate) fn reconcile(&self, core: &mut Core) {
+        let ranges: Vec<Range<usize>> = core.registered.iter().collect();
+        let mut runs = [PresentRun::default(); 64];
+        for range in ranges {
+            let mut at = range.start;
+            while at < range.end {
+                let Ok((count, reached)) = self.fds.pagemap().present(at, range.end, &mut runs)
+                else {
+                    break;
+                };
+                for run in &runs[..count] {
+                    self.drop_stale(core, pages_within(run.start(), run.end()));
+                }
+                if reached <= at {
+                    break;
+                }
+                at = reached;
+            }
+        }
+    }
+
+    fn drop_stale(&self, core: &mut Core, pages: Range<Vpn>) {
+        let stale: Vec<(Vpn, Place)> = core
+            .extents
+            .tracked(pages)
+            .filter(|(_, place)| matches!(place, Place::Stored(_) | Place::Standby(_)))
+            .collect();
+        for (vpn, _) in stale {
+            self.drop_contents(core, vpn..vpn + 1, Place::Present);
+        }
+    }
+
+    /// Registers a range that the list of mappings gave, or what is left of
+    /// it; false if not all of it is registered now.
+    ///
+    /// The list may be old: parts may have been unmapped, and registering says
+    /// nothing of gaps. A gap believed registered would be moved out of after
+    /// somebody maps it anew, and never faulted back. So only what is, after
+    /// the call, one mapping with the start of the range is recorded:
+    /// registered and unregistered mappings never merge.
+    pub(crate) fn register(&self, core: &mut Core, range: &Range<usize>) -> bool {
+        if core.registered.contains(range) {
+            return true;
+        }
+        if self
+            .fds
+            .program()
+            .register(range.start, range.len())
+            .is_err()
+        {
+            return false;
+        }
+        let maps = File::from_fd(self.maps.load(Ordering::Relaxed));
+        let Ok(mapping) = private_mapping_at(maps, range.start) else {
+            return false;
+        };
+        let known = range.start.max(mapping.start)..range.end.min(mapping.end);
+        core.registered.insert(known.clone());
+        known == *range
+    }
+}
+
+/// Addresses of a range of pages.
+pub(crate) const fn addresses_of(pages: &Range<Vpn>) -> Range<usize> {
+    address_of(pages.start)..address_of(pages.end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: usize = 4096;
+
+    #[test]
+    fn parked_events_resolve_in_order() {
+        let mut parked = Parked::new();
+        parked.push(Message::Remove {
+            start: 10 * PAGE,
+            end: 12 * PAGE,
+        });
+        parked.push(Message::Remap {
+            from: 8 * PAGE,
+            to: 100 * PAGE,
+            len: 4 * PAGE,
+        });
+        assert_eq!(parked.resolve(100), Resolved::At(8));
+        assert_eq!(
+            parked.resolve(102),
+            Resolved::Discarded,
+            "removed before it was moved"
+        );
+        assert_eq!(parked.resolve(9), Resolved::Discarded, "moved away");
+        assert_eq!(parked.resolve(50), Resolved::At(50));
+        parked.push(Message::Unmap {
+            start: 100 * PAGE,
+            end: 101 * PAGE,
+        });
+        assert_eq!(parked.resolve(100), Resolved::Discarded);
+        assert_eq!(parked.resolve(101), Resolved::At(9));
+    }
+
+    #[test]
+    fn ranges_are_never_rounded_outwards() {
+        assert_eq!(pages_within(PAGE + 1, 3 * PAGE - 1), 2..2);
+        assert_eq!(pages_within(PAGE, 3 * PAGE + 5), 1..3);
+    }
+}

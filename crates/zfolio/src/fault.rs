@@ -1,0 +1,281 @@
+//! Faults: reading them, sharing them out, finding what each one needs.
+//!
+//! One thread waits on the descriptor at a time; whoever finds more faults
+//! than it can take wakes a sibling. Swap-in goes on in `load` (from the
+//! pool), here (standby) or in `fill` (a page never touched).
+
+use crate::control::{Counter, FaultKind};
+use crate::extent::{Vpn, group_of};
+use crate::manager::{Core, Fault, Manager, PENDING, Worker, address_of};
+use crate::movein::Landed;
+use crate::readahead;
+use crate::word::Place;
+use zfolio_mm::{PAGE_SIZE, Pfn};
+use zfolio_sys::lock::{MutexGuard, futex_wait, futex_wake};
+use zfolio_sys::syscall::Errno;
+use zfolio_sys::thread::{Clock, now_ns};
+use zfolio_sys::uffd::RawMessage;
+
+/// Messages read at once.
+const MESSAGES: usize = 16;
+/// How long a reader tries again before it sleeps, ns, while faults come fast.
+const SPIN_NS: u64 = 20_000;
+/// How soon faults put off are tried again, ns.
+const RETRY_NS: u64 = 20_000;
+/// A fault put off this often cannot be served: about ten seconds.
+const RETRIES: u32 = 200_000;
+
+/// Waits for frames (a folio stored, or a millisecond) before a fault takes
+/// memory beyond `high`: what is left does not compress.
+const PATIENCE: u32 = 100;
+
+/// What became of a fault.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Outcome {
+    /// The page is in place.
+    Served(FaultKind),
+    /// An event is in flight, or the world is frozen: later.
+    Defer,
+    /// Frames are short: wait for reclaim, then try again.
+    NeedFrames,
+}
+
+impl Manager {
+    /// A fault thread's life.
+    pub(crate) fn fault_thread(&self, index: usize) -> ! {
+        let mut worker = self.workers[index].lock();
+        let mut spin_until = 0;
+        loop {
+            let mut fault = self.next_fault(&mut spin_until);
+            loop {
+                let outcome = self.serve(&mut worker, fault);
+                worker.urgent = false;
+                match outcome {
+                    Outcome::Served(kind) => {
+                        let now = now_ns(Clock::Monotonic);
+                        self.stats().faults[kind as usize].record(now - fault.read_ns);
+                        self.count(Counter::Pgmajfault, 1);
+                        spin_until = now + SPIN_NS;
+                        break;
+                    }
+                    Outcome::Defer => {
+                        fault.retries += 1;
+                        if fault.retries > RETRIES {
+                            self.fail(format_args!(
+                                "the page at {:#x} could not be brought back in ten seconds",
+                                address_of(fault.vpn)
+                            ));
+                        }
+                        self.core.lock().deferred.push_back(fault);
+                        break;
+                    }
+                    Outcome::NeedFrames => {
+                        fault.waits += 1;
+                        worker.urgent = fault.waits >= PATIENCE;
+                        self.make_frames(&mut worker);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The next fault to serve: from those read already, or from the
+    /// descriptor, waiting as long as it takes.
+    fn next_fault(&self, spin_until: &mut u64) -> Fault {
+        let mut core = self.core.lock();
+        loop {
+            if let Some(fault) = core.pending.pop_front() {
+                if !core.pending.is_empty() && core.sleepers > 0 {
+                    self.wake_sibling();
+                }
+                return fault;
+            }
+            if core.reader {
+                core = self.sleep_as_sibling(core);
+                continue;
+            }
+            core.reader = true;
+            self.pump(&mut core);
+            let retry = !core.deferred.is_empty();
+            if core.pending.is_empty() {
+                drop(core);
+                let wait = if retry { Some(RETRY_NS) } else { None };
+                if retry || now_ns(Clock::Monotonic) >= *spin_until {
+                    let _ = self.fds.program().wait(wait);
+                } else {
+                    core::hint::spin_loop();
+                }
+                core = self.core.lock();
+                self.pump(&mut core);
+            }
+            if retry && core.pending.is_empty() {
+                let Core {
+                    pending, deferred, ..
+                } = &mut *core;
+                pending.append(deferred);
+            }
+            core.reader = false;
+        }
+    }
+
+    fn sleep_as_sibling<'a>(&'a self, mut core: MutexGuard<'a, Core>) -> MutexGuard<'a, Core> {
+        core.sleepers += 1;
+        let seen = self.fault_wake.load(core::sync::atomic::Ordering::Acquire);
+        drop(core);
+        futex_wait(&self.fault_wake, seen, None);
+        let mut core = self.core.lock();
+        core.sleepers -= 1;
+        core
+    }
+
+    /// Has another fault thread look for work.
+    pub(crate) fn wake_sibling(&self) {
+        self.fault_wake
+            .fetch_add(1, core::sync::atomic::Ordering::Release);
+        futex_wake(&self.fault_wake, 1);
+    }
+
+    /// Reads what waits on the descriptor: events are applied, faults queued.
+    pub(crate) fn pump(&self, core: &mut Core) {
+        let mut messages = [RawMessage::default(); MESSAGES];
+        let mut now = 0;
+        while core.pending.len() + MESSAGES <= PENDING && core.parked.has_room(MESSAGES) {
+            let count = match self.fds.program().read(&mut messages) {
+                Ok(0) => return,
+                Ok(count) => count,
+                Err(errno) => self.fail(format_args!(
+                    "the userfaultfd descriptor is lost (errno {})",
+                    errno.0
+                )),
+            };
+            if now == 0 {
+                now = now_ns(Clock::Monotonic);
+            }
+            for message in &messages[..count] {
+                self.take_message(core, message, now);
+            }
+            if count < MESSAGES {
+                return;
+            }
+        }
+    }
+
+    /// Finds where the page is and brings it.
+    pub(crate) fn serve(&self, worker: &mut Worker, fault: Fault) -> Outcome {
+        let mut core = self.core.lock();
+        if core.fork_freeze > 0 {
+            return self.serve_frozen(&core, worker, fault);
+        }
+        if !core.is_open() {
+            return Outcome::Defer;
+        }
+        match core.extents.place(fault.vpn) {
+            Place::Standby(at) => self.unstandby(&mut core, fault.vpn, at),
+            Place::Storing(at) => self.uncompressed_copy(&mut core, fault.vpn, at),
+            Place::Stored(_) => self.load(core, worker, fault.vpn),
+            // Whoever loads it wakes all who wait for it.
+            Place::Loading(_) => Outcome::Served(FaultKind::Stale),
+            Place::Present | Place::Gone => self.fill(core, worker, fault.vpn),
+        }
+    }
+
+    /// Moves a page, and what stands by next to it, straight back.
+    fn unstandby(&self, core: &mut Core, vpn: Vpn, at: Pfn) -> Outcome {
+        let huge = core.extents.get(vpn).is_some_and(|extent| extent.huge);
+        let bounds = if huge {
+            readahead::extent(vpn)
+        } else {
+            readahead::group(vpn)
+        };
+        let in_run = |core: &Core, page: Vpn, slot: Option<usize>| {
+            slot.is_some_and(|slot| {
+                matches!(core.extents.place(page), Place::Standby(pfn) if pfn.index() == slot)
+            })
+        };
+        let (mut first, mut end) = (vpn, vpn + 1);
+        while first > bounds.start
+            && in_run(core, first - 1, at.index().checked_sub(vpn - (first - 1)))
+        {
+            first -= 1;
+        }
+        while end < bounds.end && in_run(core, end, Some(at.index() + (end - vpn))) {
+            end += 1;
+        }
+        let base = Pfn(at.0).back(vpn - first);
+        let whole = huge && end - first == bounds.len();
+        if whole {
+            let counted = self.is_huge(self.address(base));
+            if counted {
+                self.count(Counter::ThpSwpin, 1);
+            }
+        }
+        self.bring_standby(core, vpn, first, base, end - first)
+    }
+
+    fn bring_standby(
+        &self,
+        core: &mut Core,
+        vpn: Vpn,
+        first: Vpn,
+        base: Pfn,
+        pages: usize,
+    ) -> Outcome {
+        let mut refused = None;
+        let mut came = 0;
+        self.land(first, base, pages, |index, landed| {
+            let slot = base.offset(index);
+            match landed {
+                Landed::Moved => self.arena().give_holes(slot, 1),
+                Landed::Copied | Landed::AlreadyThere => self.arena().give_frames(slot, 1),
+                Landed::Refused(errno) => {
+                    if first + index == vpn {
+                        refused = Some(errno);
+                    }
+                    return;
+                }
+            }
+            came += 1;
+            core.extents.set(first + index, Place::Present);
+        });
+        core.standby.pages -= came;
+        self.count(Counter::StandbyRefault, came);
+        self.count(Counter::PagesIn, came);
+        if let Some(extent) = core.extents.get_mut(vpn) {
+            let heat = &mut extent.heat[group_of(vpn)];
+            *heat = (*heat + 2).min(6);
+        }
+        refused.map_or(Outcome::Served(FaultKind::Standby), |errno| {
+            self.refused(vpn, errno)
+        })
+    }
+
+    /// The page is being compressed, so its frame must stay: copy it. The
+    /// compressor finds its word changed and drops what it made.
+    fn uncompressed_copy(&self, core: &mut Core, vpn: Vpn, at: Pfn) -> Outcome {
+        match self.copy_in(vpn, self.address(at)) {
+            Landed::Refused(errno) => self.refused(vpn, errno),
+            _ => {
+                core.extents.set(vpn, Place::Present);
+                self.count(Counter::StandbyRefault, 1);
+                self.count(Counter::PagesIn, 1);
+                Outcome::Served(FaultKind::Standby)
+            }
+        }
+    }
+
+    /// A faulting page could not be put in place.
+    pub(crate) fn refused(&self, vpn: Vpn, errno: Errno) -> Outcome {
+        match errno {
+            Errno::AGAIN | Errno::NOMEM => {
+                self.count(Counter::MoveRetries, 1);
+                Outcome::Defer
+            }
+            // Nothing mapped there any more, or the program is ending: let
+            // the toucher find out by itself.
+            _ => {
+                self.fds.program().wake(address_of(vpn), PAGE_SIZE);
+                Outcome::Served(FaultKind::Stale)
+            }
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Pages never touched before, in ranges that are registered.
+//!
+//! First touches are the kernel's as long as a range is not registered. In a
+//! registered range they come here, and that is what slows a program down at
+//! `high`: a fill takes a free frame, and waits for reclaim when there is none.
+
+use crate::control::{Counter, FaultKind};
+use crate::extent::{GROUP_PAGES, Vpn};
+use crate::fault::Outcome;
+use crate::manager::{Core, Manager, Worker, address_of};
+use crate::movein::Landed;
+use crate::store::Stored;
+use crate::word::Place;
+use core::ops::Range;
+use zfolio_mm::{Memory, PAGE_SIZE, Pfn};
+use zfolio_sys::lock::MutexGuard;
+use zfolio_sys::procfs::PresentRun;
+use zfolio_sys::thread::{Clock, now_ns};
+
+impl Manager {
+    /// Fills page `vpn` with zeros, and those after it in a sequential stream.
+    pub(crate) fn fill(
+        &self,
+        mut core: MutexGuard<'_, Core>,
+        worker: &Worker,
+        vpn: Vpn,
+    ) -> Outcome {
+        let mut pages = self.plan_fill(&core, vpn);
+        let at = loop {
+            if let Some(at) = self.take_for_fault(pages.len(), worker.urgent) {
+                break at;
+            }
+            if pages.len() == 1 {
+                return Outcome::NeedFrames;
+            }
+            pages = vpn..vpn + 1;
+        };
+        core.streams.brought(&pages);
+        self.begin(&core);
+        drop(core);
+        self.arena()
+            .with_mut(at, 0, pages.len() * PAGE_SIZE, |bytes| bytes.fill(0));
+        let outcome = self.publish_filled(&pages, at);
+        self.end();
+        outcome
+    }
+
+    fn publish_filled(&self, pages: &Range<Vpn>, at: Pfn) -> Outcome {
+        let mut core = self.core.lock();
+        let untouched = |core: &Core, page: Vpn| {
+            matches!(core.extents.place(page), Place::Present | Place::Gone)
+        };
+        let len = pages
+            .clone()
+            .take_while(|page| untouched(&core, *page))
+            .count();
+        self.arena().give_frames(at.offset(len), pages.len() - len);
+        let mut refused = None;
+        let mut filled = 0;
+        if core.fork_freeze > 0 || len == 0 {
+            self.arena().give_frames(at, len);
+            return Outcome::Defer;
+        }
+        self.land(pages.start, at, len, |index, landed| {
+            let frame = at.offset(index);
+            match landed {
+                Landed::Moved => {
+                    self.arena().give_holes(frame, 1);
+                    filled += 1;
+                }
+                Landed::Copied => {
+                    self.arena().give_frames(frame, 1);
+                    filled += 1;
+                }
+                Landed::AlreadyThere => {
+                    self.arena().give_frames(frame, 1);
+                    return;
+                }
+                Landed::Refused(errno) => {
+                    self.arena().give_frames(frame, 1);
+                    if index == 0 {
+                        refused = Some(errno);
+                    }
+                    return;
+                }
+            }
+            core.extents.set(pages.start + index, Place::Present);
+        });
+        drop(core);
+        self.count(Counter::HolePages, filled);
+        refused.map_or(Outcome::Served(FaultKind::Hole), |errno| {
+            self.refused(pages.start, errno)
+        })
+    }
+
+    /// The faulting page and, in a stream, absent ones after it, inside what
+    /// is registered.
+    fn plan_fill(&self, core: &Core, vpn: Vpn) -> Range<Vpn> {
+        let advice = core.streams.advise(vpn);
+        if !advice.sequential {
+            return vpn..vpn + 1;
+        }
+        let mut end = vpn + advice.pages;
+        end = if advice.pages >= GROUP_PAGES {
+            (end - end % GROUP_PAGES).max(vpn + 1)
+        } else {
+            end
+        };
+        while end > vpn + 1
+            && !core
+                .registered
+                .contains(&(address_of(vpn)..address_of(end)))
+        {
+            end = vpn + (end - vpn) / 2;
+        }
+        let untouched =
+            |page: &Vpn| matches!(core.extents.place(*page), Place::Present | Place::Gone);
+        end = vpn + (vpn..end).take_while(untouched).count().max(1);
+        // Pages the program has already end the run.
+        let mut run = [PresentRun::default()];
+        match self
+            .fds
+            .pagemap()
+            .present(address_of(vpn + 1), address_of(end), &mut run)
+        {
+            Ok((1.., _)) => end = (run[0].start() / PAGE_SIZE).clamp(vpn + 1, end),
+            Ok((0, _)) => {}
+            Err(_) => end = vpn + 1,
+        }
+        vpn..end
+    }
+
+    /// Frames for a fault: free ones above the reserve; from the system while
+    /// usage is below `high`; none otherwise.
+    pub(crate) fn take_for_fault(&self, pages: usize, urgent: bool) -> Option<Pfn> {
+        let free = self.arena().free_frames();
+        if free >= pages + self.watermarks.free_reserve {
+            if free < pages + self.watermarks.free_low {
+                self.wake_control();
+            }
+            return self.arena().take_frames(pages);
+        }
+        self.wake_control();
+        if urgent || self.usage() + pages < self.watermarks.limit {
+            return self.arena().take_or_populate(pages);
+        }
+        None
+    }
+
+    /// Reclaims for a fault that found no frame: stores what stands by, or
+    /// waits for the control thread, which moves more out.
+    pub(crate) fn make_frames(&self, worker: &mut Worker) {
+        let start = now_ns(Clock::Monotonic);
+        self.count(Counter::HighEvents, 1);
+        {
+            // While this thread is busy somebody must read events, or moves
+            // out would be refused for ever.
+            let core = self.core.lock();
+            if !core.reader && core.sleepers > 0 {
+                drop(core);
+                self.wake_sibling();
+            } else if !core.reader {
+                let mut core = core;
+                self.pump(&mut core);
+            }
+        }
+        self.wake_control();
+        match self.store_coldest(worker) {
+            Stored::Pages(_) => {}
+            Stored::Nothing | Stored::Later => self.await_frames(),
+        }
+        self.stats()
+            .add(Counter::StallNs, now_ns(Clock::Monotonic) - start);
+    }
+}

@@ -1,0 +1,223 @@
+//! Swap-in from the pool: decompress into frames, move the frames in.
+
+use crate::control::{Counter, FaultKind};
+use crate::extent::{EXTENT_PAGES, GROUP_PAGES, Vpn, group_of};
+use crate::fault::Outcome;
+use crate::manager::{Core, Manager, Worker, address_of};
+use crate::movein::Landed;
+use crate::readahead;
+use crate::word::Place;
+use core::ops::Range;
+use zfolio_mm::{Order, PAGE_SIZE, Pfn};
+use zfolio_sys::lock::MutexGuard;
+use zfolio_zswap::Slot;
+
+/// What a fault brings.
+struct Plan {
+    pages: Range<Vpn>,
+    /// Continues a sequential stream: read once, likely, so not hot.
+    sequential: bool,
+}
+
+impl Manager {
+    /// Brings the stored page `vpn` and what recent faults suggest.
+    pub(crate) fn load(
+        &self,
+        mut core: MutexGuard<'_, Core>,
+        worker: &mut Worker,
+        vpn: Vpn,
+    ) -> Outcome {
+        let mut plan = self.plan_load(&core, vpn);
+        let at = loop {
+            if let Some(at) = self.take_for_fault(plan.pages.len(), worker.urgent) {
+                break at;
+            }
+            if plan.pages.len() == 1 {
+                return Outcome::NeedFrames;
+            }
+            plan.pages = vpn..vpn + 1;
+        };
+        worker.slots.clear();
+        for page in plan.pages.clone() {
+            if let Place::Stored(slot) = core.extents.place(page) {
+                core.extents.set(page, Place::Loading(slot));
+                worker.slots.push(slot);
+            }
+        }
+        core.streams.brought(&plan.pages);
+        self.begin(&core);
+        drop(core);
+
+        worker.frames.clear();
+        worker
+            .frames
+            .extend((0..plan.pages.len()).map(|index| at.offset(index)));
+        let loaded = self
+            .zswap
+            .load_batch(&mut worker.context, &worker.slots, &worker.frames);
+        if let Err(error) = loaded {
+            self.fail(format_args!(
+                "a stored page near {:#x} failed its check ({error})",
+                address_of(plan.pages.start)
+            ));
+        }
+        let outcome = self.publish_loaded(worker, vpn, &plan, at);
+        self.zswap.invalidate(&worker.slots);
+        self.end();
+        outcome
+    }
+
+    /// Moves loaded pages in. Slots of pages that are in place (or were
+    /// discarded meanwhile) stay in `worker.slots`, to be freed.
+    fn publish_loaded(&self, worker: &mut Worker, vpn: Vpn, plan: &Plan, at: Pfn) -> Outcome {
+        let mut core = self.core.lock();
+        let count = plan.pages.len();
+        if core.fork_freeze > 0 {
+            // A child of a raw fork must still find these in the pool.
+            for index in 0..count {
+                self.unload(
+                    &mut core,
+                    plan.pages.start + index,
+                    &mut worker.slots[index],
+                );
+            }
+            self.arena().give_frames(at, count);
+            worker.slots.retain(|slot| *slot != Slot::ZERO);
+            return Outcome::Defer;
+        }
+        if count == EXTENT_PAGES && self.is_huge(self.address(at)) {
+            self.count(Counter::ThpSwpin, 1);
+        }
+        let mut refused = None;
+        let mut came = 0;
+        let mut next = 0;
+        while next < count {
+            // A run of pages nobody discarded meanwhile.
+            let wanted = |core: &Core, index: usize| {
+                core.extents.place(plan.pages.start + index) == Place::Loading(worker.slots[index])
+            };
+            let len = (next..count)
+                .take_while(|index| wanted(&core, *index))
+                .count();
+            if len == 0 {
+                self.arena().give_frames(at.offset(next), 1);
+                next += 1;
+                continue;
+            }
+            let slots = &mut worker.slots;
+            self.land(
+                plan.pages.start + next,
+                at.offset(next),
+                len,
+                |index, landed| {
+                    let (page, frame) = (plan.pages.start + next + index, at.offset(next + index));
+                    match landed {
+                        Landed::Moved => self.arena().give_holes(frame, 1),
+                        Landed::Copied | Landed::AlreadyThere => self.arena().give_frames(frame, 1),
+                        Landed::Refused(errno) => {
+                            self.arena().give_frames(frame, 1);
+                            self.unload(&mut core, page, &mut slots[next + index]);
+                            if page == vpn {
+                                refused = Some(errno);
+                            }
+                            return;
+                        }
+                    }
+                    came += 1;
+                    core.extents.set(page, Place::Present);
+                },
+            );
+            next += len;
+        }
+        self.account_loaded(&mut core, vpn, plan, came);
+        drop(core);
+        worker.slots.retain(|slot| *slot != Slot::ZERO);
+        refused.map_or(Outcome::Served(kind_of(count)), |errno| {
+            self.refused(vpn, errno)
+        })
+    }
+
+    /// Leaves a page in the pool after all, and lets whoever waits fault anew.
+    fn unload(&self, core: &mut Core, vpn: Vpn, slot: &mut Slot) {
+        if core.extents.place(vpn) == Place::Loading(*slot) {
+            core.extents.set(vpn, Place::Stored(*slot));
+            *slot = Slot::ZERO;
+            self.fds.program().wake(address_of(vpn), PAGE_SIZE);
+        }
+    }
+
+    fn account_loaded(&self, core: &mut Core, vpn: Vpn, plan: &Plan, came: usize) {
+        self.count(Counter::PagesIn, came);
+        self.count(Counter::SwapRa, came.saturating_sub(1));
+        if came == plan.pages.len() {
+            self.zswap.count_load(Order::holding_at_most(came));
+        }
+        if let Some(extent) = core.extents.get_mut(vpn) {
+            let group = group_of(vpn);
+            extent.loads[group] = extent.loads[group].saturating_add(1);
+            if !plan.sequential {
+                extent.heat[group] = extent.heat[group].max(1);
+            }
+        }
+    }
+
+    fn plan_load(&self, core: &Core, vpn: Vpn) -> Plan {
+        let advice = core.streams.advise(vpn);
+        let stored = |page: Vpn| matches!(core.extents.place(page), Place::Stored(_));
+        let extent = core.extents.get(vpn);
+        let loads = extent.map_or(0, |extent| extent.loads[group_of(vpn)]);
+        if advice.sequential {
+            let whole = readahead::extent(vpn);
+            // A huge page read in order comes back whole, so that it is one again.
+            if advice.pages == readahead::MAX_WINDOW
+                && extent.is_some_and(|extent| extent.huge)
+                && vpn == whole.start
+                && whole.clone().all(stored)
+            {
+                return Plan {
+                    pages: whole,
+                    sequential: true,
+                };
+            }
+            let end = (vpn + advice.pages).min(whole.end);
+            // Stop at a folio border where one is near: folios stay whole.
+            let end = if end - vpn > GROUP_PAGES {
+                end - end % GROUP_PAGES
+            } else {
+                end
+            };
+            let until = (vpn..end).find(|page| !stored(*page)).unwrap_or(end);
+            return Plan {
+                pages: vpn..until,
+                sequential: true,
+            };
+        }
+        if loads == 0 {
+            return Plan {
+                pages: vpn..vpn + 1,
+                sequential: false,
+            };
+        }
+        let group = readahead::group(vpn);
+        let first = (group.start..vpn)
+            .rev()
+            .find(|page| !stored(*page))
+            .map_or(group.start, |p| p + 1);
+        let end = (vpn..group.end)
+            .find(|page| !stored(*page))
+            .unwrap_or(group.end);
+        Plan {
+            pages: first..end,
+            sequential: false,
+        }
+    }
+}
+
+fn kind_of(pages: usize) -> FaultKind {
+    match pages {
+        1 => FaultKind::Page,
+        EXTENT_PAGES => FaultKind::Thp,
+        n if n < GROUP_PAGES => FaultKind::Batch,
+        _ => FaultKind::Folio,
+    }
+}

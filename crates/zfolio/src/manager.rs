@@ -1,0 +1,292 @@
+//! Everything a managed process has: one `Manager`, never freed.
+
+use crate::control::{Counter, ProcessSlot, Segment};
+use crate::events::Parked;
+use crate::extent::{Extents, Vpn};
+use crate::fork::ForkWords;
+use crate::frames::FrameArena;
+use crate::options::{Options, Watermarks};
+use crate::ranges::Ranges;
+use crate::readahead::Streams;
+use crate::reclaim::Reclaim;
+use crate::standby::Standby;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::ops::Range;
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use zfolio_mm::{Order, PAGE_SHIFT, PAGE_SIZE, Pfn};
+use zfolio_sys::lock::{Mutex, futex_wait, futex_wake};
+use zfolio_sys::procfs::{File, Pagemap, Statm};
+use zfolio_sys::uffd::Uffd;
+use zfolio_zswap::{Slot, WorkContext, Zswap};
+
+/// Faults remembered but not served yet, at most.
+pub(crate) const PENDING: usize = 1024;
+/// Bytes of a manager thread's stack.
+pub(crate) const STACK: usize = 256 << 10;
+/// Most fault threads.
+pub(crate) const MAX_FAULT_THREADS: usize = 4;
+
+/// A fault read from the descriptor.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fault {
+    pub(crate) vpn: Vpn,
+    /// CLOCK_MONOTONIC when it was read, ns.
+    pub(crate) read_ns: u64,
+    /// Times it was put off.
+    pub(crate) retries: u32,
+    /// Times it waited for frames.
+    pub(crate) waits: u32,
+}
+
+/// The state under the one lock that everything short goes through.
+///
+/// Its rule: **every event that has left the kernel's queue is applied before
+/// anybody else looks at the queue, moves a page, or trusts a word.** So the
+/// descriptor is read, events are applied, pages are moved in and out, and
+/// words change under this lock only; compression and decompression happen
+/// outside it, on pages whose word says `Storing` or `Loading`.
+pub(crate) struct Core {
+    pub(crate) extents: Extents,
+    /// Addresses known to be registered with the program's descriptor.
+    pub(crate) registered: Ranges,
+    pub(crate) standby: Standby,
+    pub(crate) streams: Streams,
+    /// Faults read and not taken by a thread yet.
+    pub(crate) pending: VecDeque<Fault>,
+    /// Faults put off because an event was in flight.
+    pub(crate) deferred: VecDeque<Fault>,
+    /// Events that wait until no operation is under way.
+    pub(crate) parked: Parked,
+    /// Forks under way: nothing but words may change.
+    pub(crate) fork_freeze: u32,
+    /// Descriptors of children, from FORK events.
+    pub(crate) children: Vec<Uffd>,
+    /// A child came without handlers and must be filled.
+    pub(crate) raw_fork: bool,
+    /// A thread is waiting on the descriptor.
+    pub(crate) reader: bool,
+    /// Fault threads asleep on `fault_wake`.
+    pub(crate) sleepers: u32,
+}
+
+/// The descriptors, in the manager's own table. They change in the child of
+/// a fork.
+pub(crate) struct Descriptors {
+    program: AtomicI32,
+    statm: AtomicUsize,
+    pagemap: AtomicUsize,
+}
+
+impl Descriptors {
+    pub(crate) fn new(program: Uffd, statm: File, pagemap: Pagemap) -> Self {
+        Self {
+            program: AtomicI32::new(program.fd()),
+            statm: AtomicUsize::new(statm.fd()),
+            pagemap: AtomicUsize::new(pagemap.file().fd()),
+        }
+    }
+
+    /// For the child of a fork: descriptors of its own.
+    pub(crate) fn adopt(&self, program: Uffd, statm: File, pagemap: Pagemap) {
+        self.program.store(program.fd(), Ordering::Relaxed);
+        self.statm.store(statm.fd(), Ordering::Relaxed);
+        self.pagemap.store(pagemap.file().fd(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn statm(&self) -> File {
+        File::from_fd(self.statm.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn pagemap(&self) -> Pagemap {
+        Pagemap::from_file(File::from_fd(self.pagemap.load(Ordering::Relaxed)))
+    }
+
+    /// The program's ranges, with events.
+    pub(crate) fn program(&self) -> Uffd {
+        Uffd::from_fd(self.program.load(Ordering::Relaxed))
+    }
+}
+
+/// What one manager thread works with, made once.
+pub(crate) struct Worker {
+    pub(crate) context: WorkContext,
+    pub(crate) slots: Vec<Slot>,
+    pub(crate) frames: Vec<Pfn>,
+    pub(crate) page: Vec<u8>,
+    /// The fault at hand has waited long enough: it gets a frame, `high` or not.
+    pub(crate) urgent: bool,
+}
+
+impl Worker {
+    pub(crate) fn new(context: WorkContext) -> Self {
+        Self {
+            context,
+            slots: Vec::with_capacity(Order::HUGE.pages()),
+            frames: Vec::with_capacity(Order::HUGE.pages()),
+            page: alloc::vec![0; PAGE_SIZE],
+            urgent: false,
+        }
+    }
+}
+
+/// One process's manager.
+pub struct Manager {
+    pub(crate) options: Options,
+    pub(crate) watermarks: Watermarks,
+    pub(crate) zswap: Zswap<FrameArena>,
+    pub(crate) core: Mutex<Core>,
+    pub(crate) reclaim: Mutex<Reclaim>,
+    pub(crate) fds: Descriptors,
+    /// Where pages pass on their way out; see `moveout`.
+    pub(crate) airlocks: Airlocks,
+    /// Worker 0 is the control thread's.
+    pub(crate) workers: Vec<Mutex<Worker>>,
+    /// Operations under way outside the core lock.
+    pub(crate) inflight: AtomicU32,
+    /// Bumped to wake sleeping fault threads.
+    pub(crate) fault_wake: AtomicU32,
+    /// Bumped to wake the control thread.
+    pub(crate) control_wake: AtomicU32,
+    /// Bumped when frames were freed and somebody waits for them.
+    pub(crate) frames_wake: AtomicU32,
+    pub(crate) frame_waiters: AtomicU32,
+    pub(crate) segment: &'static Segment,
+    /// Index of this process's slot in the segment.
+    pub(crate) statistics: AtomicUsize,
+    pub(crate) words: AtomicPtr<[AtomicU32; 1024]>,
+    /// Set once the child of a fork serves itself.
+    pub(crate) child_ready: AtomicU32,
+    /// /proc/self/maps, to ask about one mapping.
+    pub(crate) maps: AtomicUsize,
+    /// CPU time of each worker's thread, ns.
+    pub(crate) cpu_ns: [AtomicU64; 1 + MAX_FAULT_THREADS],
+    pub(crate) pid: AtomicU32,
+    /// Resident pages at the last sample.
+    pub(crate) resident: AtomicUsize,
+}
+
+/// Two windows registered with the program's descriptor.
+///
+/// A page leaves the program by a MOVE to the airlock on the descriptor *with*
+/// events, and from there to the arena on the one without: the first move
+/// fails with EAGAIN while an event is in flight, so a page that did move was
+/// where our words say it was. (The arena itself cannot be on that descriptor:
+/// releasing a frame would wait for its own event.)
+#[derive(Clone, Debug)]
+pub(crate) struct Airlocks {
+    /// For up to 512 small pages.
+    pub(crate) small: usize,
+    /// For one huge page; never holds small ones, so that its page table
+    /// stays empty and a huge page moves whole.
+    pub(crate) huge: usize,
+}
+
+impl Airlocks {
+    /// What to register.
+    pub(crate) fn ranges(&self) -> [Range<usize>; 2] {
+        [self.small, self.huge].map(|start| start..start + Order::HUGE.bytes())
+    }
+}
+
+impl Core {
+    /// Whether new operations may start.
+    pub(crate) fn is_open(&self) -> bool {
+        self.fork_freeze == 0 && self.parked.is_empty()
+    }
+}
+
+impl Manager {
+    pub(crate) fn arena(&self) -> &FrameArena {
+        self.zswap.arena()
+    }
+
+    /// Address of an arena slot.
+    pub(crate) fn address(&self, at: Pfn) -> usize {
+        self.arena().map().address(at)
+    }
+
+    /// Starts an operation that changes frames or the pool outside the core
+    /// lock. Refused (false) while a fork or a remap waits for quiet.
+    pub(crate) fn begin(&self, core: &Core) -> bool {
+        let open = core.is_open();
+        if open {
+            self.inflight.fetch_add(1, Ordering::Acquire);
+        }
+        open
+    }
+
+    /// Ends an operation; the last one lets parked events be applied.
+    pub(crate) fn end(&self) {
+        if self.inflight.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let mut core = self.core.lock();
+            self.settle(&mut core);
+        }
+    }
+
+    /// Resident pages as /proc has them: program, pool and frames, and files
+    /// up to an eighth of `high` (mapped files are the kernel's to reclaim).
+    pub(crate) fn usage(&self) -> usize {
+        let Ok(statm) = Statm::read(self.fds.statm()) else {
+            return self.resident.load(Ordering::Relaxed);
+        };
+        let private = statm.resident.saturating_sub(statm.shared);
+        let usage = private + statm.shared.min(self.options.high / 8);
+        self.resident.store(usage, Ordering::Relaxed);
+        usage
+    }
+
+    /// Address space of the process, pages.
+    pub(crate) fn address_space(&self) -> usize {
+        Statm::read(self.fds.statm()).map_or(0, |statm| statm.size)
+    }
+
+    /// Wakes the control thread.
+    pub(crate) fn wake_control(&self) {
+        self.control_wake.fetch_add(1, Ordering::Release);
+        futex_wake(&self.control_wake, 1);
+    }
+
+    /// Tells threads that wait for frames that there may be some.
+    pub(crate) fn frames_freed(&self) {
+        if self.frame_waiters.load(Ordering::Acquire) > 0 {
+            self.frames_wake.fetch_add(1, Ordering::Release);
+            futex_wake(&self.frames_wake, u32::MAX);
+        }
+    }
+
+    /// Sleeps until frames were freed, 1 ms at most.
+    pub(crate) fn await_frames(&self) {
+        let seen = self.frames_wake.load(Ordering::Acquire);
+        self.frame_waiters.fetch_add(1, Ordering::AcqRel);
+        futex_wait(&self.frames_wake, seen, Some(1_000_000));
+        self.frame_waiters.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    pub(crate) fn count(&self, counter: Counter, amount: usize) {
+        self.stats().add(counter, amount as u64);
+    }
+
+    /// This process's statistics.
+    pub(crate) fn stats(&self) -> &'static ProcessSlot {
+        &self.segment.slots[self.statistics.load(Ordering::Relaxed)]
+    }
+
+    /// What is shared with the parent and the next child during a fork.
+    pub(crate) fn fork_words(&self) -> ForkWords {
+        ForkWords::from_ptr(&self.words)
+    }
+}
+
+/// Address of a page.
+pub(crate) const fn address_of(vpn: Vpn) -> usize {
+    vpn << PAGE_SHIFT
+}
+
+/// Pages that lie wholly in a range of addresses. Never rounds outwards: an
+/// event must not touch what it did not name.
+pub(crate) const fn pages_within(start: usize, end: usize) -> Range<Vpn> {
+    let first = start.div_ceil(PAGE_SIZE);
+    let last = end >> PAGE_SHIFT;
+    first..if last > first { last } else { first }
+}

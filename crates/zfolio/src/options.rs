@@ -1,0 +1,102 @@
+//! What the runtime was asked for, and the watermarks that follow.
+
+use crate::control::{Config, codec};
+use core::sync::atomic::Ordering;
+use zfolio_compress::Codec;
+use zfolio_mm::{Order, PAGE_SHIFT};
+
+/// How one process is to be managed.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Target for the memory of the process, pages.
+    pub high: usize,
+    /// Codec of the pool.
+    pub codec: Codec,
+    /// Order moved out where the program has no huge page.
+    pub folio: Order,
+}
+
+impl Options {
+    /// Reads the configuration of a control segment.
+    ///
+    /// # Errors
+    /// A sentence, if the segment asks for something this build cannot do.
+    pub fn from_config(config: &Config) -> Result<Self, &'static str> {
+        let high = usize::try_from(config.high.load(Ordering::Relaxed) >> PAGE_SHIFT)
+            .map_err(|_| "`high` is out of range")?;
+        let level = config.level.load(Ordering::Relaxed).cast_signed();
+        let codec = match config.codec.load(Ordering::Relaxed) {
+            codec::LZ4 => Codec::LZ4,
+            codec::ZSTD => Codec::Zstd { level },
+            codec::NONE => Codec::Noop,
+            _ => return Err("unknown compressor"),
+        };
+        let folio = u8::try_from(config.folio_order.load(Ordering::Relaxed))
+            .ok()
+            .and_then(Order::new)
+            .ok_or("folio order above 9")?;
+        if high < 1024 {
+            return Err("`high` is below 4 MiB");
+        }
+        Ok(Self { high, codec, folio })
+    }
+}
+
+/// When reclaim starts and stops, pages.
+///
+/// Usage is what /proc shows as resident: program, pool, standby and free
+/// frames together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Watermarks {
+    /// Management begins: descriptors, arena, threads.
+    pub(crate) activate: usize,
+    /// Reclaim works while usage is above this ...
+    pub(crate) start: usize,
+    /// ... until it is below this.
+    pub(crate) stop: usize,
+    /// Faults wait for reclaim rather than take memory from the system above this.
+    pub(crate) limit: usize,
+    /// Free frames kept at hand.
+    pub(crate) free_target: usize,
+    /// Reclaim starts when fewer are free.
+    pub(crate) free_low: usize,
+    /// Frames that only reclaim itself may take.
+    pub(crate) free_reserve: usize,
+    /// Pages kept in standby before the coldest are stored.
+    pub(crate) standby: usize,
+}
+
+impl Watermarks {
+    pub(crate) fn of(high: usize) -> Self {
+        let gap = (high / 64).clamp(256, 8192);
+        let free_target = (high / 64).clamp(128, 4096);
+        Self {
+            activate: high / 2,
+            start: high - 2 * gap,
+            stop: high - 3 * gap,
+            limit: high - gap,
+            free_target,
+            free_low: free_target / 2,
+            free_reserve: free_target / 8,
+            standby: high / 10,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn watermarks_are_in_order_at_every_size() {
+        for high in [1024, 2048, 51_200, 131_072, 1 << 22] {
+            let w = Watermarks::of(high);
+            assert!(w.activate < w.stop && w.stop < w.start, "{high}: {w:?}");
+            assert!(w.start < w.limit && w.limit < high, "{high}: {w:?}");
+            assert!(
+                w.free_reserve < w.free_low && w.free_low < w.free_target,
+                "{high}: {w:?}"
+            );
+        }
+    }
+}

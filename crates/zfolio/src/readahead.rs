@@ -1,0 +1,139 @@
+//! How much to bring: one page, a batch, the folio, from what recent faults say.
+//!
+//! Two signals. *Streams*: a fault just past the pages brought for an earlier
+//! one doubles what is brought, up to [`MAX_WINDOW`]. *Groups*: a second fault
+//! in the same 64 KiB brings the rest of the group. A first fault that
+//! continues nothing brings one page: for random access anything more is
+//! memory taken from somebody else.
+
+use crate::extent::{EXTENT_PAGES, GROUP_PAGES, Vpn};
+use core::ops::Range;
+
+/// Pages brought at most for a stream (a whole extent where it was a THP).
+pub(crate) const MAX_WINDOW: usize = 64;
+const STREAMS: usize = 16;
+
+#[derive(Clone, Copy, Default)]
+struct Stream {
+    /// First page not brought yet.
+    next: Vpn,
+    /// Pages brought last time.
+    window: usize,
+    /// When it last moved, in faults.
+    stamp: u64,
+}
+
+/// Sequential streams among recent faults.
+#[derive(Default)]
+pub(crate) struct Streams {
+    streams: [Stream; STREAMS],
+    clock: u64,
+}
+
+/// What the streams say of a fault.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Advice {
+    /// Pages to bring, from the faulting one upwards.
+    pub(crate) pages: usize,
+    /// The fault continues a stream.
+    pub(crate) sequential: bool,
+}
+
+impl Streams {
+    /// What to bring for a fault at `vpn`.
+    pub(crate) fn advise(&self, vpn: Vpn) -> Advice {
+        match self.find(vpn) {
+            Some(index) => {
+                let pages = (self.streams[index].window * 2).clamp(4, MAX_WINDOW);
+                Advice {
+                    pages,
+                    sequential: true,
+                }
+            }
+            None => Advice {
+                pages: 1,
+                sequential: false,
+            },
+        }
+    }
+
+    /// Remembers that `brought` was brought for a fault at its start.
+    pub(crate) fn brought(&mut self, brought: &Range<Vpn>) {
+        self.clock += 1;
+        let index = self.find(brought.start).unwrap_or_else(|| {
+            let oldest = self.streams.iter().enumerate().min_by_key(|(_, s)| s.stamp);
+            oldest.map_or(0, |(index, _)| index)
+        });
+        self.streams[index] = Stream {
+            next: brought.end,
+            window: brought.len(),
+            stamp: self.clock,
+        };
+    }
+
+    fn find(&self, vpn: Vpn) -> Option<usize> {
+        self.streams
+            .iter()
+            .position(|s| s.stamp > 0 && vpn >= s.next && vpn - s.next <= (s.window / 2).max(1))
+    }
+}
+
+/// The pages of `vpn`'s group.
+pub(crate) const fn group(vpn: Vpn) -> Range<Vpn> {
+    let start = vpn - vpn % GROUP_PAGES;
+    start..start + GROUP_PAGES
+}
+
+/// The pages of `vpn`'s extent.
+pub(crate) const fn extent(vpn: Vpn) -> Range<Vpn> {
+    let start = vpn - vpn % EXTENT_PAGES;
+    start..start + EXTENT_PAGES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_grows_to_the_largest_window() {
+        let (mut streams, mut vpn, mut faults) = (Streams::default(), 1000, 0);
+        while vpn < 3000 {
+            let pages = streams.advise(vpn).pages;
+            streams.brought(&(vpn..vpn + pages));
+            vpn += pages;
+            faults += 1;
+        }
+        assert!(faults < 45, "{faults} faults for 2000 pages");
+        assert_eq!(streams.advise(vpn).pages, MAX_WINDOW);
+    }
+
+    #[test]
+    fn scattered_faults_bring_one_page_each() {
+        let mut streams = Streams::default();
+        for step in 0..200 {
+            let vpn = (step * 7919) % 100_003 + 10;
+            if streams.advise(vpn).sequential {
+                continue; // chance neighbours
+            }
+            assert_eq!(streams.advise(vpn).pages, 1);
+            streams.brought(&(vpn..vpn + 1));
+        }
+    }
+
+    #[test]
+    fn several_streams_are_told_apart() {
+        let mut streams = Streams::default();
+        let mut at = [1000, 50_000, 90_000];
+        for _ in 0..8 {
+            for vpn in &mut at {
+                let pages = streams.advise(*vpn).pages;
+                streams.brought(&(*vpn..*vpn + pages));
+                *vpn += pages;
+            }
+        }
+        assert!(
+            at.iter()
+                .all(|vpn| streams.advise(*vpn).pages == MAX_WINDOW)
+        );
+    }
+}

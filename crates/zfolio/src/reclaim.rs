@@ -1,0 +1,184 @@
+//! Which pages to move out: a clock hand over the program's extents.
+//!
+//! There is no accessed bit to read from user space, so the guess is made
+//! cheap instead of good: the hand moves folios to standby in address order,
+//! and what comes back from there is spared for some rounds (`heat`). What
+//! came back from the pool without being part of a sequential read is spared
+//! one round.
+
+use crate::control::Counter;
+use crate::events::addresses_of;
+use crate::extent::{EXTENT_PAGES, GROUP_PAGES, Vpn, group_of};
+use crate::manager::{Manager, pages_within};
+use crate::vmas::Vmas;
+use crate::word::Place;
+use core::ops::Range;
+use zfolio_mm::Order;
+use zfolio_sys::procfs::PresentRun;
+use zfolio_sys::syscall::Errno;
+
+/// Rounds a group is left alone after it refused to move.
+const UNMOVABLE_HEAT: u8 = 60;
+
+/// The hand and what it walks over.
+pub(crate) struct Reclaim {
+    pub(crate) vmas: Vmas,
+    /// Next address to look at.
+    hand: usize,
+    runs: alloc::vec::Vec<PresentRun>,
+}
+
+impl Reclaim {
+    pub(crate) fn new(vmas: Vmas) -> Self {
+        Self {
+            vmas,
+            hand: 0,
+            runs: alloc::vec![PresentRun::default(); EXTENT_PAGES],
+        }
+    }
+}
+
+/// What one step of the hand did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Step {
+    /// Pages moved out (perhaps none) from one extent.
+    Moved(usize),
+    /// The hand came round to the start.
+    Round,
+    /// A fork, a remap or an event in flight: try later.
+    Later,
+}
+
+impl Manager {
+    /// Advances the hand by one extent.
+    pub(crate) fn step_hand(&self, reclaim: &mut Reclaim) -> Step {
+        let Some(rest) = reclaim.vmas.next(reclaim.hand) else {
+            reclaim.hand = 0;
+            return Step::Round;
+        };
+        let border = (rest.start + Order::HUGE.bytes()) & !(Order::HUGE.bytes() - 1);
+        let part = rest.start..rest.end.min(border);
+        let whole = reclaim.vmas.containing(part.start).unwrap_or(part.clone());
+        let ready = {
+            let mut core = self.core.lock();
+            if !core.is_open() {
+                return Step::Later;
+            }
+            self.register(&mut core, &whole) || self.register(&mut core, &part)
+        };
+        reclaim.hand = part.end;
+        if !ready {
+            return Step::Moved(0);
+        }
+        let found = self
+            .fds
+            .pagemap()
+            .present(part.start, part.end, &mut reclaim.runs);
+        let Ok((count, _)) = found else {
+            return Step::Moved(0);
+        };
+        let mut moved = 0;
+        for run in &reclaim.runs[..count] {
+            match self.move_run(pages_within(run.start(), run.end()), run.is_huge()) {
+                Ok(pages) => moved += pages,
+                Err(_) => {
+                    reclaim.hand = part.start;
+                    return if moved > 0 {
+                        Step::Moved(moved)
+                    } else {
+                        Step::Later
+                    };
+                }
+            }
+        }
+        Step::Moved(moved)
+    }
+
+    /// Moves out what is cold of a run of present pages. An error means
+    /// "later".
+    fn move_run(&self, run: Range<Vpn>, huge: bool) -> Result<usize, Errno> {
+        if huge && run.len() == EXTENT_PAGES && self.options.folio <= Order::HUGE {
+            return self.move_piece(run, true);
+        }
+        let mut moved = 0;
+        let mut next = run.start;
+        while next < run.end {
+            let folio = self.options.folio.pages();
+            let end = (next + folio - next % folio).min(run.end);
+            moved += self.move_piece(next..end, huge)?;
+            next = end;
+        }
+        Ok(moved)
+    }
+
+    /// Moves out the pages of one folio that may go.
+    fn move_piece(&self, piece: Range<Vpn>, huge: bool) -> Result<usize, Errno> {
+        let mut core = self.core.lock();
+        if !core.is_open() {
+            return Err(Errno::AGAIN);
+        }
+        if !core.registered.contains(&addresses_of(&piece)) {
+            return Ok(0); // unmapped since: the list of mappings is old
+        }
+        let mut moved = 0;
+        let mut next = piece.start;
+        while next < piece.end {
+            let spared = piece.len() <= GROUP_PAGES || !huge;
+            if spared && self.spare(&mut core, next) {
+                next = (next + GROUP_PAGES - next % GROUP_PAGES).min(piece.end);
+                continue;
+            }
+            let movable = |page: &Vpn| core.extents.place(*page) == Place::Present;
+            let len = (next..piece.end).take_while(movable).count();
+            if len == 0 {
+                next += 1;
+                continue;
+            }
+            let out = self.move_out(&mut core, next, len, huge);
+            moved += out.pages;
+            next += out.pages;
+            match out.stopped {
+                None => {}
+                Some(Errno::AGAIN) if out.pages == 0 => return Err(Errno::AGAIN),
+                // A hole: the page went away since the page table was read.
+                Some(Errno::AGAIN | Errno::NOENT) => next += usize::from(out.pages == 0),
+                Some(Errno::NOMEM) => return Err(Errno::NOMEM),
+                Some(_) if out.pages == 0 => {
+                    self.leave_alone(&mut core, next);
+                    next += 1;
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Whether `vpn`'s group is spared this round, which costs it a degree.
+    fn spare(&self, core: &mut crate::manager::Core, vpn: Vpn) -> bool {
+        let Some(extent) = core.extents.get_mut(vpn) else {
+            return false;
+        };
+        let heat = &mut extent.heat[group_of(vpn)];
+        let hot = *heat > 0;
+        *heat = heat.saturating_sub(1);
+        hot
+    }
+
+    /// Locked, pinned, shared with a child of a fork: not ours to move.
+    fn leave_alone(&self, core: &mut crate::manager::Core, vpn: Vpn) {
+        core.extents.entry(vpn).heat[group_of(vpn)] = UNMOVABLE_HEAT;
+        self.count(Counter::Unmovable, 1);
+    }
+
+    /// Registers every managed mapping, so that first touches come to us and
+    /// wait at `high`.
+    pub(crate) fn register_all(&self, reclaim: &Reclaim) {
+        for vma in reclaim.vmas.iter() {
+            let mut core = self.core.lock();
+            if !core.is_open() {
+                return;
+            }
+            self.register(&mut core, vma);
+        }
+    }
+}
