@@ -1,1 +1,79 @@
-//! Being built.
+//! Store, load and account compressed folios.
+//!
+//! The engine: it is handed pages of an arena and gives pages back. Per page
+//! the caller keeps a 4-byte [`Slot`], the swap entry; whose memory the page
+//! is, and when it goes or comes, is none of this crate's business.
+//!
+//! ```text
+//! store: page -> same-filled? -> compress (batch) -> zsmalloc -> Slot
+//! load:  Slot -> location, pin -> check -> decompress (batch) -> frame
+//! ```
+//!
+//! | module | concept |
+//! |---|---|
+//! | [`arena`] | where pages and the pool live |
+//! | [`slot`] | the swap entry |
+//! | [`zswap`] | the pool with its codec, limits and counters; invalidate |
+//! | [`store`] | a folio in, all of it or nothing |
+//! | [`load`] | pages out, checked |
+//! | [`context`] | what one thread works with |
+//! | [`limits`] | how large the pool may get, with hysteresis |
+//! | [`stats`] | counters under the kernel's names |
+//! | `entries` | the table of entries, 12 bytes each |
+//! | `reserve` | frames for the pool, fetched outside its lock |
+//! | `nest` | several places of the arena at once |
+//! | `check` | `validate()` |
+//!
+//! # Locks
+//!
+//! One: the pool lock (entries and zsmalloc). It is never held over
+//! compressing, decompressing, copying a page, or a call of [`Arena`] that
+//! takes or gives frames; so an arena may have locks of its own in any order.
+//! Objects whose bytes are looked at without the lock are pinned.
+//!
+//! # Invariants
+//!
+//! Checked by [`Zswap::validate`] at any moment between calls:
+//! 1. `stored_pages` = entries in use; `same_filled_pages` and
+//!    `stored_incompressible_pages` = those of their kind;
+//! 2. `compressed_bytes` = the sum of the entries' lengths;
+//! 3. zsmalloc objects = `stored_pages - same_filled_pages`, each named by
+//!    exactly one entry, no shorter than the entry says;
+//! 4. `pool_pages` = pages of all zspages.
+//!
+//! A folio that failed to be stored leaves every one of these as it was.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod arena;
+mod check;
+pub mod context;
+mod entries;
+pub mod limits;
+pub mod load;
+mod nest;
+mod reserve;
+pub mod slot;
+pub mod stats;
+pub mod store;
+pub mod zswap;
+
+pub use arena::{Arena, PlainArena};
+pub use context::WorkContext;
+pub use limits::Limits;
+pub use load::{LoadError, LoadFault};
+pub use slot::Slot;
+pub use stats::{Event, Snapshot, Stats};
+pub use store::{StoreError, StoreReport};
+pub use zswap::Zswap;
+
+/// Most pages compressed or decompressed in one batch. A codec's batch size
+/// beyond it is cut down.
+pub const MAX_BATCH: usize = 16;
+/// Pages in a batch even for codecs that work one by one: the pages' bytes and
+/// the pool's lines stay in the cache from step to step.
+pub const MIN_BATCH: usize = 8;

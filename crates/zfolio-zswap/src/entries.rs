@@ -1,0 +1,295 @@
+//! The table of entries: what a [`Slot`] means.
+//!
+//! 12 bytes per entry, in chunks that never move, so that growing under the
+//! pool lock costs one small allocation. Free entries form a list, the last
+//! freed is used first.
+//!
+//! # Invariants
+//! `used + length of the free list = entries ever made`.
+
+use crate::slot::Slot;
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use zfolio_zsmalloc::Handle;
+
+/// What an entry holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Held {
+    /// A page of one repeated word: no object.
+    Same(u64),
+    /// Bytes in an object.
+    Object(Object),
+}
+
+/// Bytes in an object of the pool.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Object {
+    pub(crate) handle: Handle,
+    /// Bytes used: a page when `raw`.
+    pub(crate) len: u16,
+    /// Of those bytes.
+    pub(crate) checksum: u32,
+    /// The page itself, not compressed.
+    pub(crate) raw: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+enum Kind {
+    Free,
+    Same,
+    Packed,
+    Raw,
+}
+
+/// One entry; `Kind` says what the other words mean.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    /// Free: the slot value of the next free entry, 0 for none. Same: the low
+    /// half of the word. Else the handle.
+    low: u32,
+    /// Same: the high half of the word. Else the checksum.
+    high: u32,
+    len: u16,
+    kind: Kind,
+    /// Invalidated while its object was pinned: goes with the last pin.
+    doomed: bool,
+}
+
+const _: () = assert!(size_of::<Entry>() == 12);
+
+const FREE: Entry = Entry {
+    low: 0,
+    high: 0,
+    len: 0,
+    kind: Kind::Free,
+    doomed: false,
+};
+
+/// Entries per chunk: 48 KiB.
+const CHUNK: usize = 4096;
+
+/// The table.
+#[derive(Debug, Default)]
+pub(crate) struct Entries {
+    chunks: Vec<Box<[Entry]>>,
+    /// Entries ever made.
+    made: u32,
+    used: usize,
+    /// Slot value of the first free entry, 0 for none.
+    free: u32,
+}
+
+impl Entries {
+    /// Entries in use, doomed ones included.
+    pub(crate) fn used(&self) -> usize {
+        self.used
+    }
+
+    /// Makes sure [`Self::insert`] succeeds once; `false` when memory or slot
+    /// numbers have run out.
+    pub(crate) fn reserve(&mut self) -> bool {
+        if self.free != 0 {
+            return true;
+        }
+        let Some(slot) = Slot::of_index(self.made) else {
+            return false;
+        };
+        if self.made as usize == self.chunks.len() * CHUNK {
+            let mut chunk = Vec::new();
+            if self.chunks.try_reserve(1).is_err() || chunk.try_reserve_exact(CHUNK).is_err() {
+                return false;
+            }
+            chunk.resize(CHUNK, FREE);
+            self.chunks.push(chunk.into_boxed_slice());
+        }
+        self.made += 1;
+        self.free = slot.as_u32();
+        true
+    }
+
+    /// Takes an entry; `None` when none was reserved.
+    pub(crate) fn insert(&mut self, held: Held) -> Option<Slot> {
+        let slot = Slot::from_u32(self.free);
+        let entry = self.entry_mut(slot)?;
+        let next = entry.low;
+        *entry = match held {
+            Held::Same(word) => {
+                let [a, b, c, d, e, f, g, h] = word.to_le_bytes();
+                let (low, high) = (
+                    u32::from_le_bytes([a, b, c, d]),
+                    u32::from_le_bytes([e, f, g, h]),
+                );
+                Entry {
+                    low,
+                    high,
+                    len: 0,
+                    kind: Kind::Same,
+                    doomed: false,
+                }
+            }
+            Held::Object(object) => Entry {
+                low: object.handle.as_u32(),
+                high: object.checksum,
+                len: object.len,
+                kind: if object.raw { Kind::Raw } else { Kind::Packed },
+                doomed: false,
+            },
+        };
+        self.free = next;
+        self.used += 1;
+        Some(slot)
+    }
+
+    /// What a slot holds; `None` when it was invalidated.
+    pub(crate) fn get(&self, slot: Slot) -> Option<Held> {
+        let entry = self.entry(slot)?;
+        if entry.doomed { None } else { held(entry) }
+    }
+
+    /// Whether a slot is only kept for the pins on its object.
+    pub(crate) fn is_doomed(&self, slot: Slot) -> bool {
+        self.entry(slot).is_some_and(|entry| entry.doomed)
+    }
+
+    /// Makes a slot name nothing while its entry stays in use.
+    pub(crate) fn doom(&mut self, slot: Slot) {
+        if let Some(entry) = self.entry_mut(slot) {
+            entry.doomed = entry.kind != Kind::Free;
+        }
+    }
+
+    /// Frees an entry, doomed or not; returns what it held.
+    pub(crate) fn remove(&mut self, slot: Slot) -> Option<Held> {
+        let next = self.free;
+        let entry = self.entry_mut(slot)?;
+        let held = held(entry)?;
+        *entry = Entry { low: next, ..FREE };
+        self.free = slot.as_u32();
+        self.used -= 1;
+        Some(held)
+    }
+
+    /// Everything held, doomed entries included.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Held> {
+        self.chunks
+            .iter()
+            .flatten()
+            .take(self.made as usize)
+            .filter_map(held)
+    }
+
+    /// Checks the invariants.
+    pub(crate) fn validate(&self) -> Result<(), String> {
+        let used = self.iter().count();
+        if used != self.used {
+            return Err(format!("{used} entries in use, {} counted", self.used));
+        }
+        let mut free = 0;
+        let mut next = self.free;
+        while next != 0 {
+            match self.entry(Slot::from_u32(next)) {
+                Some(Entry {
+                    kind: Kind::Free,
+                    low,
+                    ..
+                }) if free < self.made as usize => next = *low,
+                other => return Err(format!("free list reaches slot {next:#x}: {other:?}")),
+            }
+            free += 1;
+        }
+        if used + free != self.made as usize {
+            return Err(format!(
+                "{used} entries in use + {free} free, {} made",
+                self.made
+            ));
+        }
+        Ok(())
+    }
+
+    fn entry(&self, slot: Slot) -> Option<&Entry> {
+        let index = slot.index().filter(|index| *index < self.made)? as usize;
+        self.chunks.get(index / CHUNK)?.get(index % CHUNK)
+    }
+
+    fn entry_mut(&mut self, slot: Slot) -> Option<&mut Entry> {
+        let index = slot.index().filter(|index| *index < self.made)? as usize;
+        self.chunks.get_mut(index / CHUNK)?.get_mut(index % CHUNK)
+    }
+}
+
+fn held(entry: &Entry) -> Option<Held> {
+    match entry.kind {
+        Kind::Free => None,
+        Kind::Same => Some(Held::Same(
+            u64::from(entry.high) << 32 | u64::from(entry.low),
+        )),
+        Kind::Packed | Kind::Raw => Some(Held::Object(Object {
+            handle: Handle::from_u32(entry.low)?,
+            len: entry.len,
+            checksum: entry.high,
+            raw: entry.kind == Kind::Raw,
+        })),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_hold_what_was_put_in() {
+        let mut entries = Entries::default();
+        assert!(entries.reserve());
+        let word = 0x0123_4567_89ab_cdef;
+        let same = entries.insert(Held::Same(word)).unwrap();
+        assert!(entries.reserve());
+        let object = Object {
+            handle: Handle::from_u32((1 << 28) - 1).unwrap(),
+            len: 4096,
+            checksum: u32::MAX,
+            raw: true,
+        };
+        let raw = entries.insert(Held::Object(object)).unwrap();
+        assert_eq!(entries.get(same), Some(Held::Same(word)));
+        assert_eq!(entries.get(raw), Some(Held::Object(object)));
+        assert_eq!(entries.get(Slot::ZERO), None);
+        assert_eq!(entries.get(Slot::from_u32(3)), None);
+        assert_eq!(entries.get(Slot::from_u32(u32::MAX)), None);
+
+        entries.doom(raw);
+        assert_eq!(entries.get(raw), None);
+        assert!(entries.is_doomed(raw));
+        entries.validate().unwrap();
+        assert_eq!(entries.remove(raw), Some(Held::Object(object)));
+        assert_eq!(entries.remove(raw), None);
+        assert!(!entries.is_doomed(raw));
+        entries.doom(raw);
+        assert!(!entries.is_doomed(raw));
+        entries.validate().unwrap();
+        assert!(entries.reserve());
+        assert_eq!(entries.insert(Held::Same(1)), Some(raw));
+        assert_eq!(entries.used(), 2);
+    }
+
+    #[test]
+    fn insert_needs_a_reservation() {
+        let mut entries = Entries::default();
+        assert_eq!(entries.insert(Held::Same(1)), None);
+    }
+
+    #[test]
+    fn grows_past_a_chunk() {
+        let mut entries = Entries::default();
+        for word in 0..2 * CHUNK as u64 + 1 {
+            assert!(entries.reserve());
+            let slot = entries.insert(Held::Same(word)).unwrap();
+            assert_eq!(u64::from(slot.as_u32()), word + 1);
+        }
+        entries.validate().unwrap();
+        let last = Slot::from_u32(2 * 4096 + 1);
+        assert_eq!(entries.get(last), Some(Held::Same(2 * CHUNK as u64)));
+    }
+}

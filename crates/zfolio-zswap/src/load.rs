@@ -1,0 +1,384 @@
+//! Pages out, checked.
+//!
+//! A load never hands out bytes that failed a check: the object must still
+//! name its owner, its bytes must have their checksum, and the codec must make
+//! exactly a page of them. The pool keeps the page until it is invalidated, so
+//! that a caller publishes first and frees after.
+
+use crate::MAX_BATCH;
+use crate::arena::Arena;
+use crate::context::WorkContext;
+use crate::entries::{Held, Object};
+use crate::nest::{Span, with_all, with_all_mut};
+use crate::slot::Slot;
+use crate::stats::add;
+use crate::zswap::Zswap;
+use core::fmt;
+use zfolio_compress::checksum::checksum;
+use zfolio_compress::fill::fill;
+use zfolio_compress::{CodecError, Context, DecompressUnit};
+use zfolio_mm::{PAGE_SIZE, Pfn};
+
+/// A page that could not be loaded. Its destination holds zeros.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LoadError {
+    /// Which of the call's slots, the first that failed. Other pages of the
+    /// call have been loaded unless they failed as well.
+    pub index: usize,
+    /// What was wrong.
+    pub fault: LoadFault,
+}
+
+/// What was wrong with a stored page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LoadFault {
+    /// The slot names nothing: it was invalidated or never given out.
+    NoEntry,
+    /// The object does not name its owner any more: overwritten.
+    Owner,
+    /// The bytes are not those that were stored.
+    Checksum,
+    /// The codec cannot make a page of them.
+    Codec(CodecError),
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let index = self.index;
+        match self.fault {
+            LoadFault::NoEntry => write!(f, "page {index}: its slot names nothing"),
+            LoadFault::Owner => write!(f, "page {index}: its object was overwritten"),
+            LoadFault::Checksum => write!(f, "page {index}: wrong checksum"),
+            LoadFault::Codec(error) => write!(f, "page {index}: {error}"),
+        }
+    }
+}
+
+impl core::error::Error for LoadError {}
+
+/// What a slot names.
+#[derive(Clone, Copy, Debug)]
+enum What {
+    Nothing,
+    /// A repeated word; zero pages too.
+    Same(u64),
+    /// A pinned object and where its bytes are.
+    Object(Object, Span),
+}
+
+/// A slot on its way through a load.
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    what: What,
+    fault: Option<LoadFault>,
+}
+
+impl Found {
+    const ZERO: Self = Self {
+        what: What::Same(0),
+        fault: None,
+    };
+
+    fn bad(fault: LoadFault) -> Self {
+        Self {
+            what: What::Nothing,
+            fault: Some(fault),
+        }
+    }
+}
+
+/// The results of one call, added up.
+#[derive(Debug, Default)]
+struct Tally {
+    zero: u64,
+    loaded: u64,
+    failed: u64,
+    first: Option<LoadError>,
+}
+
+impl<A: Arena> Zswap<A> {
+    /// Loads one page into the frame at `dst`.
+    ///
+    /// # Errors
+    /// As [`Self::load_batch`].
+    pub fn load_page(
+        &self,
+        context: &mut WorkContext,
+        slot: Slot,
+        dst: Pfn,
+    ) -> Result<(), LoadError> {
+        self.load_batch(context, &[slot], &[dst])
+    }
+
+    /// Loads the pages of `slots` into the frames at `dst`, which the caller
+    /// holds, all of them different. Frees nothing: that is
+    /// [`Self::invalidate`], once the pages are published.
+    ///
+    /// # Errors
+    /// The first page that failed. Frames of failed pages are zeroed, the
+    /// others hold their pages; [`Self::load_page`] tells them apart.
+    ///
+    /// # Panics
+    /// When `slots` and `dst` differ in length.
+    pub fn load_batch(
+        &self,
+        context: &mut WorkContext,
+        slots: &[Slot],
+        dst: &[Pfn],
+    ) -> Result<(), LoadError> {
+        assert_eq!(slots.len(), dst.len(), "a frame for each slot");
+        let mut tally = Tally::default();
+        let chunks = slots.chunks(MAX_BATCH).zip(dst.chunks(MAX_BATCH));
+        for (chunk, (slots, dst)) in chunks.enumerate() {
+            let mut found = [Found::ZERO; MAX_BATCH];
+            let found = &mut found[..slots.len()];
+            self.find(slots, found);
+            self.load_found(context, found, dst);
+            self.release(slots, found);
+            tally.add(chunk * MAX_BATCH, slots, found);
+        }
+        self.finish(&tally)
+    }
+
+    /// Loads pages, then frees them: [`Self::load_batch`] and, when all went
+    /// well, [`Self::invalidate`].
+    ///
+    /// # Errors
+    /// As [`Self::load_batch`]; the pool keeps every page then.
+    ///
+    /// # Panics
+    /// As [`Self::load_batch`].
+    pub fn load_exclusive(
+        &self,
+        context: &mut WorkContext,
+        slots: &[Slot],
+        dst: &[Pfn],
+    ) -> Result<(), LoadError> {
+        self.load_batch(context, slots, dst)?;
+        self.invalidate(slots);
+        Ok(())
+    }
+
+    /// Loads one page into a buffer of a page.
+    ///
+    /// # Errors
+    /// As [`Self::load_batch`].
+    ///
+    /// # Panics
+    /// When `dst` is not a page long.
+    pub fn load_into(
+        &self,
+        context: &mut WorkContext,
+        slot: Slot,
+        dst: &mut [u8],
+    ) -> Result<(), LoadError> {
+        assert_eq!(dst.len(), PAGE_SIZE, "a page to load into");
+        let mut found = [Found::ZERO];
+        self.find(&[slot], &mut found);
+        match found[0].what {
+            What::Nothing => dst.fill(0),
+            What::Same(word) => fill(dst, word),
+            What::Object(object, span) => {
+                let mut fault = [None];
+                self.arena.with(span.at, span.offset, span.len, |src| {
+                    let expected = [Expected::of(&object)];
+                    unpack(
+                        &mut *context.codec,
+                        &expected,
+                        &[src],
+                        &mut [dst],
+                        &mut fault,
+                    );
+                });
+                found[0].fault = fault[0];
+            }
+        }
+        self.release(&[slot], &found);
+        let mut tally = Tally::default();
+        tally.add(0, &[slot], &found);
+        self.finish(&tally)
+    }
+
+    /// Looks slots up and pins their objects, in one round of the pool lock.
+    fn find(&self, slots: &[Slot], found: &mut [Found]) {
+        if slots.iter().all(|slot| *slot == Slot::ZERO) {
+            // As `found` already says.
+            return;
+        }
+        let mut pool = self.pool.lock();
+        for (slot, found) in slots.iter().zip(found) {
+            if *slot == Slot::ZERO {
+                continue;
+            }
+            *found = match pool.entries.get(*slot) {
+                None => Found::bad(LoadFault::NoEntry),
+                Some(Held::Same(word)) => Found {
+                    what: What::Same(word),
+                    fault: None,
+                },
+                Some(Held::Object(object)) => match pool.zs.try_location(object.handle) {
+                    Some(at) if pool.zs.check_owner(object.handle, &self.arena) => {
+                        pool.zs.pin(object.handle);
+                        let len = usize::from(object.len);
+                        let span = Span {
+                            at: at.at,
+                            offset: at.offset,
+                            len,
+                        };
+                        Found {
+                            what: What::Object(object, span),
+                            fault: None,
+                        }
+                    }
+                    _ => Found::bad(LoadFault::Owner),
+                },
+            };
+        }
+    }
+
+    /// Brings what was found into frames, without the lock.
+    fn load_found(&self, context: &mut WorkContext, found: &mut [Found], dst: &[Pfn]) {
+        let mut expected = [Expected::default(); MAX_BATCH];
+        let mut sources = [Span::page(Pfn(0)); MAX_BATCH];
+        let mut frames = [Span::page(Pfn(0)); MAX_BATCH];
+        // Which page each object is.
+        let mut which = [0; MAX_BATCH];
+        let mut count = 0;
+        for (index, (found, at)) in found.iter().zip(dst).enumerate() {
+            let word = match found.what {
+                What::Nothing => 0,
+                What::Same(word) => word,
+                What::Object(object, span) => {
+                    expected[count] = Expected::of(&object);
+                    sources[count] = span;
+                    frames[count].at = *at;
+                    which[count] = index;
+                    count += 1;
+                    continue;
+                }
+            };
+            self.arena
+                .with_mut(*at, 0, PAGE_SIZE, |page| fill(page, word));
+        }
+        if count == 0 {
+            return;
+        }
+        let mut faults = [None; MAX_BATCH];
+        with_all(&self.arena, &sources[..count], &mut |sources| {
+            with_all_mut(&self.arena, &frames[..count], &mut |frames| {
+                unpack(&mut *context.codec, &expected, sources, frames, &mut faults);
+            });
+        });
+        for (index, fault) in which[..count].iter().zip(faults) {
+            found[*index].fault = fault;
+        }
+    }
+
+    /// Takes the pins of [`Self::find`] back.
+    fn release(&self, slots: &[Slot], found: &[Found]) {
+        let mut pinned = slots
+            .iter()
+            .zip(found)
+            .filter_map(|(slot, found)| match found.what {
+                What::Object(object, _) => Some((*slot, object)),
+                What::Nothing | What::Same(_) => None,
+            })
+            .peekable();
+        if pinned.peek().is_some() {
+            self.unpin(pinned);
+        }
+    }
+
+    /// Counts a call and gives its result.
+    fn finish(&self, tally: &Tally) -> Result<(), LoadError> {
+        add(&self.stats.swpin_zero, tally.zero);
+        add(&self.stats.zswpin, tally.loaded);
+        add(&self.stats.decompress_fail, tally.failed);
+        tally.first.map_or(Ok(()), Err)
+    }
+}
+
+impl Tally {
+    /// Adds a batch whose first slot is the call's `base`th.
+    fn add(&mut self, base: usize, slots: &[Slot], found: &[Found]) {
+        for (index, (slot, found)) in slots.iter().zip(found).enumerate() {
+            match found.fault {
+                None if *slot == Slot::ZERO => self.zero += 1,
+                None => self.loaded += 1,
+                Some(fault) => {
+                    // A slot that names nothing is the caller's mistake, not
+                    // damage.
+                    self.failed += u64::from(fault != LoadFault::NoEntry);
+                    let error = LoadError {
+                        index: base + index,
+                        fault,
+                    };
+                    self.first.get_or_insert(error);
+                }
+            }
+        }
+    }
+}
+
+/// What a load must know of an object's bytes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Expected {
+    checksum: u32,
+    raw: bool,
+}
+
+impl Expected {
+    fn of(object: &Object) -> Self {
+        Self {
+            checksum: object.checksum,
+            raw: object.raw,
+        }
+    }
+}
+
+/// Checks the bytes of objects and makes pages of them; a page that cannot be
+/// made is zeroed and its fault set.
+fn unpack(
+    codec: &mut dyn Context,
+    expected: &[Expected],
+    sources: &[&[u8]],
+    pages: &mut [&mut [u8]],
+    faults: &mut [Option<LoadFault>],
+) {
+    {
+        let mut units: [DecompressUnit<'_>; MAX_BATCH] =
+            core::array::from_fn(|_| DecompressUnit::default());
+        // Which page each unit is.
+        let mut which = [0; MAX_BATCH];
+        let mut count = 0;
+        for (index, ((expected, source), page)) in expected
+            .iter()
+            .zip(sources)
+            .zip(pages.iter_mut())
+            .enumerate()
+        {
+            if checksum(source) != expected.checksum {
+                faults[index] = Some(LoadFault::Checksum);
+            } else if expected.raw {
+                page.copy_from_slice(source);
+            } else {
+                units[count] = DecompressUnit::new(source, page);
+                which[count] = index;
+                count += 1;
+            }
+        }
+        let _ = codec.decompress_batch(&mut units[..count]);
+        for (unit, index) in units[..count].iter().zip(which) {
+            faults[index] = match unit.result {
+                Ok(PAGE_SIZE) => continue,
+                Ok(_) => Some(LoadFault::Codec(CodecError::Corrupt)),
+                Err(error) => Some(LoadFault::Codec(error)),
+            };
+        }
+    }
+    for (page, fault) in pages.iter_mut().zip(faults) {
+        if fault.is_some() {
+            page.fill(0);
+        }
+    }
+}

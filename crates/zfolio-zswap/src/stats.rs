@@ -1,0 +1,161 @@
+//! Counters under the kernel's names.
+//!
+//! Events only grow; gauges say how it is now and change under the pool lock,
+//! together with what they count.
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use zfolio_mm::{ORDERS, Order, PAGE_SIZE};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// The counters while they change. Read them with [`Stats::snapshot`].
+        #[derive(Debug)]
+        pub struct Stats {
+            $(pub(crate) $name: AtomicU64,)*
+            pub(crate) order_zswpout: [AtomicU64; ORDERS],
+            pub(crate) order_zswpin: [AtomicU64; ORDERS],
+            pub(crate) order_swpout_fallback: [AtomicU64; ORDERS],
+        }
+
+        /// The counters at one moment. Each is right; taken while stores and
+        /// loads run they are not all of the same instant.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub struct Snapshot {
+            $($(#[$doc])* pub $name: u64,)*
+            /// Folios stored whole, by order; those of zeros only are not
+            /// counted, they never reach the pool.
+            pub order_zswpout: [u64; ORDERS],
+            /// Folios loaded whole, by order (the caller says which were:
+            /// [`Zswap::count_load`](crate::Zswap::count_load)).
+            pub order_zswpin: [u64; ORDERS],
+            /// Folios of order 1 and above that could not be stored, so that
+            /// the caller has to split them, by order.
+            pub order_swpout_fallback: [u64; ORDERS],
+        }
+
+        impl Stats {
+            pub(crate) const fn new() -> Self {
+                Self {
+                    $($name: AtomicU64::new(0),)*
+                    order_zswpout: [const { AtomicU64::new(0) }; ORDERS],
+                    order_zswpin: [const { AtomicU64::new(0) }; ORDERS],
+                    order_swpout_fallback: [const { AtomicU64::new(0) }; ORDERS],
+                }
+            }
+
+            /// All counters now.
+            #[must_use]
+            pub fn snapshot(&self) -> Snapshot {
+                Snapshot {
+                    $($name: self.$name.load(Relaxed),)*
+                    order_zswpout: read(&self.order_zswpout),
+                    order_zswpin: read(&self.order_zswpin),
+                    order_swpout_fallback: read(&self.order_swpout_fallback),
+                }
+            }
+        }
+
+        impl Snapshot {
+            /// Every counter that is not by order, with its name.
+            pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name),)*].into_iter()
+            }
+        }
+    };
+}
+
+counters! {
+    /// Pages loaded from the pool (same-filled ones included, zero pages not).
+    zswpin,
+    /// Pages stored (same-filled ones included, zero pages not).
+    zswpout,
+    /// Pages written from the pool to a backing.
+    zswpwb,
+    /// Pages read from a backing.
+    pswpin,
+    /// Pages written to a backing.
+    pswpout,
+    /// Zero pages loaded.
+    swpin_zero,
+    /// Zero pages stored.
+    swpout_zero,
+    /// Folios refused because the pool was at its maximum.
+    pool_limit_hit,
+    /// Folios refused after reclaim from the pool had failed.
+    reject_reclaim_fail,
+    /// Folios refused for want of frames, entries or handles.
+    reject_alloc_fail,
+    /// Folios refused because the codec failed.
+    reject_compress_fail,
+    /// Folios refused because a page did not compress.
+    reject_compress_poor,
+    /// Pages that failed a check or to decompress when loaded.
+    decompress_fail,
+    /// Pages written back, as debugfs counts them.
+    written_back_pages,
+    /// Gauge: pages of all zspages.
+    pool_pages,
+    /// Gauge: entries in use.
+    stored_pages,
+    /// Gauge: of those, pages kept as they are.
+    stored_incompressible_pages,
+    /// Gauge: of those, pages of one repeated word.
+    same_filled_pages,
+    /// Gauge: bytes of all objects as the codec (or a kept page) made them.
+    compressed_bytes,
+}
+
+impl Snapshot {
+    /// Bytes of all zspages (debugfs `pool_total_size`).
+    #[must_use]
+    pub fn pool_total_size(&self) -> u64 {
+        self.pool_pages * PAGE_SIZE as u64
+    }
+}
+
+/// Events only the caller sees, in pages unless said.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// Written back from the pool: `zswpwb` and `written_back_pages`.
+    WrittenBack,
+    /// Read from a backing: `pswpin`.
+    BackingIn,
+    /// Written to a backing: `pswpout`.
+    BackingOut,
+    /// Folios refused since reclaim had failed: `reject_reclaim_fail`.
+    ReclaimFailed,
+}
+
+impl Stats {
+    /// Counts what only the caller sees.
+    pub fn count(&self, event: Event, amount: u64) {
+        match event {
+            Event::WrittenBack => {
+                add(&self.zswpwb, amount);
+                add(&self.written_back_pages, amount);
+            }
+            Event::BackingIn => add(&self.pswpin, amount),
+            Event::BackingOut => add(&self.pswpout, amount),
+            Event::ReclaimFailed => add(&self.reject_reclaim_fail, amount),
+        }
+    }
+}
+
+/// Adds to a counter.
+pub(crate) fn add(counter: &AtomicU64, amount: u64) {
+    counter.fetch_add(amount, Relaxed);
+}
+
+/// Takes from a gauge.
+pub(crate) fn sub(gauge: &AtomicU64, amount: u64) {
+    gauge.fetch_sub(amount, Relaxed);
+}
+
+/// Adds one at an order.
+pub(crate) fn add_order(counters: &[AtomicU64; ORDERS], order: Order) {
+    add(&counters[order.index()], 1);
+}
+
+fn read(counters: &[AtomicU64; ORDERS]) -> [u64; ORDERS] {
+    core::array::from_fn(|order| counters[order].load(Relaxed))
+}

@@ -1,0 +1,440 @@
+//! A folio in: all of it or nothing.
+//!
+//! Per batch of pages: find zeros and repeated words, compress the rest, take
+//! entries and room for them in one round of the pool lock, then copy without
+//! it. The gauges move entry by entry, so that giving up half-way takes back
+//! exactly what was added; event counters move once, when the folio is in.
+
+use crate::MAX_BATCH;
+use crate::arena::Arena;
+use crate::context::WorkContext;
+use crate::entries::{Held, Object};
+use crate::limits::Admission;
+use crate::nest::{Span, with_all};
+use crate::reserve::Reserve;
+use crate::slot::Slot;
+use crate::stats::{add, add_order};
+use crate::zswap::{Pool, Zswap};
+use core::fmt;
+use zfolio_compress::checksum::checksum;
+use zfolio_compress::fill::same_filled;
+use zfolio_compress::{CodecError, CompressUnit};
+use zfolio_mm::{Order, PAGE_SIZE, Pfn};
+use zfolio_sys::lock::MutexGuard;
+use zfolio_zsmalloc::Location;
+
+/// Why a folio was not stored. Nothing of it is in the pool then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StoreError {
+    /// The pool is at its maximum, or was and has not shrunk enough yet.
+    PoolFull,
+    /// No frames for the pool, or no entries or handles left.
+    NoMemory,
+    /// The codec failed on a page, and [`Limits`](crate::Limits) ask to refuse it.
+    CompressFailed(CodecError),
+    /// A page did not compress, and [`Limits`](crate::Limits) ask to refuse it.
+    Poor,
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PoolFull => f.write_str("the pool is full"),
+            Self::NoMemory => f.write_str("no memory for the pool"),
+            Self::CompressFailed(error) => write!(f, "compression failed: {error}"),
+            Self::Poor => f.write_str("a page does not compress"),
+        }
+    }
+}
+
+impl core::error::Error for StoreError {}
+
+/// What became of a folio's pages; the first four add up to all of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct StoreReport {
+    /// Zero pages: nothing stored.
+    pub zero_pages: usize,
+    /// Pages of one repeated word: an entry, no object.
+    pub same_filled_pages: usize,
+    /// Pages compressed.
+    pub compressed_pages: usize,
+    /// Pages kept as they are.
+    pub incompressible_pages: usize,
+    /// Bytes of all objects made.
+    pub compressed_bytes: usize,
+}
+
+/// What a page is to be stored as.
+#[derive(Clone, Copy, Debug)]
+enum Plan {
+    Zero,
+    Same(u64),
+    /// The first `len` bytes of the page's part of the context's buffer.
+    Packed {
+        len: u16,
+        checksum: u32,
+    },
+    /// The page itself.
+    Raw {
+        checksum: u32,
+    },
+}
+
+/// An object that has room but not yet its bytes; pinned.
+#[derive(Clone, Copy, Debug)]
+struct Placed {
+    slot: Slot,
+    object: Object,
+    at: Location,
+}
+
+/// What a batch's steps hand on. Pages without an object have `None`.
+type Places = [Option<Placed>; MAX_BATCH];
+
+#[allow(clippy::cast_possible_truncation, reason = "a page is 2^12 bytes")]
+const PAGE_LEN: u16 = PAGE_SIZE as u16;
+
+impl<A: Arena> Zswap<A> {
+    /// Stores a folio of `order`, whose pages are at `pages` (which need not
+    /// be contiguous); `slots` becomes what names them. The pages themselves
+    /// are only read and stay the caller's, who must keep others from writing
+    /// them.
+    ///
+    /// # Errors
+    /// The whole folio is in the pool, or nothing of it is and `slots` is all
+    /// [`Slot::ZERO`].
+    ///
+    /// # Panics
+    /// When `pages` and `slots` are not `order.pages()` long.
+    pub fn store_folio(
+        &self,
+        context: &mut WorkContext,
+        order: Order,
+        pages: &[Pfn],
+        slots: &mut [Slot],
+    ) -> Result<StoreReport, StoreError> {
+        assert_eq!(pages.len(), order.pages(), "a folio has all its pages");
+        let result = self.store_pages(context, pages, slots);
+        match result {
+            Ok(report) if report.zero_pages < pages.len() => {
+                add_order(&self.stats.order_zswpout, order);
+            }
+            Err(_) if order != Order::PAGE => {
+                add_order(&self.stats.order_swpout_fallback, order);
+            }
+            Ok(_) | Err(_) => {}
+        }
+        result
+    }
+
+    /// As [`Self::store_folio`] for any number of pages, which no counter by
+    /// order sees.
+    ///
+    /// # Errors
+    /// As [`Self::store_folio`].
+    ///
+    /// # Panics
+    /// When `pages` and `slots` differ in length.
+    pub fn store_pages(
+        &self,
+        context: &mut WorkContext,
+        pages: &[Pfn],
+        slots: &mut [Slot],
+    ) -> Result<StoreReport, StoreError> {
+        assert_eq!(pages.len(), slots.len(), "a slot for each page");
+        slots.fill(Slot::ZERO);
+        let mut report = StoreReport::default();
+        match self.store_batches(context, pages, slots, &mut report) {
+            Ok(()) => {
+                add(&self.stats.swpout_zero, report.zero_pages as u64);
+                add(
+                    &self.stats.zswpout,
+                    (pages.len() - report.zero_pages) as u64,
+                );
+                Ok(report)
+            }
+            Err(error) => {
+                self.invalidate(slots);
+                slots.fill(Slot::ZERO);
+                add(
+                    match error {
+                        // The gate has counted.
+                        StoreError::PoolFull => return Err(error),
+                        StoreError::NoMemory => &self.stats.reject_alloc_fail,
+                        StoreError::CompressFailed(_) => &self.stats.reject_compress_fail,
+                        StoreError::Poor => &self.stats.reject_compress_poor,
+                    },
+                    1,
+                );
+                Err(error)
+            }
+        }
+    }
+
+    fn store_batches(
+        &self,
+        context: &mut WorkContext,
+        pages: &[Pfn],
+        slots: &mut [Slot],
+        report: &mut StoreReport,
+    ) -> Result<(), StoreError> {
+        let batch = context.batch();
+        let mut admitted = false;
+        for (pages, slots) in pages.chunks(batch).zip(slots.chunks_mut(batch)) {
+            let mut spans = [Span::page(Pfn(0)); MAX_BATCH];
+            for (span, page) in spans.iter_mut().zip(pages) {
+                span.at = *page;
+            }
+            let mut planned = Ok([Plan::Zero; MAX_BATCH]);
+            with_all(&self.arena, &spans[..pages.len()], &mut |pages| {
+                planned = self.plan(context, pages, &mut admitted);
+            });
+            let plans = &planned?[..pages.len()];
+            let mut places = [None; MAX_BATCH];
+            let outcome = self.place(plans, slots, &mut places);
+            // Pins are taken back whatever the outcome.
+            if outcome.is_ok() {
+                self.copy_in(context, pages, &places);
+            }
+            self.unpin(
+                places
+                    .iter()
+                    .flatten()
+                    .map(|placed| (placed.slot, placed.object)),
+            );
+            outcome?;
+            report.add(plans);
+        }
+        Ok(())
+    }
+
+    /// Decides what each page of a batch is stored as; compresses those that
+    /// need it into the context's buffer.
+    fn plan(
+        &self,
+        context: &mut WorkContext,
+        pages: &[&[u8]],
+        admitted: &mut bool,
+    ) -> Result<[Plan; MAX_BATCH], StoreError> {
+        let mut plans = [Plan::Zero; MAX_BATCH];
+        // Which page each unit is.
+        let mut units: [CompressUnit<'_>; MAX_BATCH] =
+            core::array::from_fn(|_| CompressUnit::default());
+        let mut which = [0; MAX_BATCH];
+        let mut count = 0;
+        let rooms = context.buffer.chunks_exact_mut(PAGE_SIZE);
+        for (index, (page, room)) in pages.iter().zip(rooms).enumerate() {
+            match same_filled(page) {
+                Some(0) => plans[index] = Plan::Zero,
+                Some(word) => plans[index] = Plan::Same(word),
+                None => {
+                    // No longer room than pays: a codec stops early then.
+                    units[count] = CompressUnit::new(page, &mut room[..self.useful]);
+                    which[count] = index;
+                    count += 1;
+                }
+            }
+        }
+        if count == 0 {
+            return Ok(plans);
+        }
+        if !*admitted {
+            self.admit()?;
+            *admitted = true;
+        }
+        let units = &mut units[..count];
+        let _ = context.codec.compress_batch(units);
+        for (unit, index) in units.iter().zip(which) {
+            plans[index] = self.judge(unit)?;
+        }
+        Ok(plans)
+    }
+
+    /// What a compressed unit is stored as.
+    fn judge(&self, unit: &CompressUnit<'_>) -> Result<Plan, StoreError> {
+        let error = match unit.result {
+            // A length of 0 is as much of an error as one past the room.
+            Ok(len) if len > 0 && len <= unit.dst.len() => {
+                if let Ok(short) = u16::try_from(len) {
+                    return Ok(Plan::Packed {
+                        len: short,
+                        checksum: checksum(&unit.dst[..len]),
+                    });
+                }
+                CodecError::DoesNotFit
+            }
+            Ok(_) => CodecError::DoesNotFit,
+            Err(error) => error,
+        };
+        if !self.gate.reject_poor() {
+            return Ok(Plan::Raw {
+                checksum: checksum(unit.src),
+            });
+        }
+        Err(match error {
+            CodecError::DoesNotFit => StoreError::Poor,
+            error => StoreError::CompressFailed(error),
+        })
+    }
+
+    /// The limits, once per folio.
+    fn admit(&self) -> Result<(), StoreError> {
+        match self.gate.admit(self.pool_pages()) {
+            Admission::Accept => Ok(()),
+            Admission::Waiting => Err(StoreError::PoolFull),
+            Admission::Hit => {
+                add(&self.stats.pool_limit_hit, 1);
+                Err(StoreError::PoolFull)
+            }
+        }
+    }
+
+    /// Takes entries and room for a batch; what was taken before a failure is
+    /// in `slots` and `places`.
+    fn place(
+        &self,
+        plans: &[Plan],
+        slots: &mut [Slot],
+        places: &mut Places,
+    ) -> Result<(), StoreError> {
+        if plans.iter().all(|plan| matches!(plan, Plan::Zero)) {
+            return Ok(());
+        }
+        let mut frames = Reserve::new();
+        let mut pool = self.pool.lock();
+        let mut outcome = Ok(());
+        for ((plan, slot), place) in plans.iter().zip(slots).zip(places) {
+            let held = match *plan {
+                Plan::Zero => continue,
+                Plan::Same(word) => Some(Held::Same(word)),
+                Plan::Packed { len, checksum } => {
+                    self.place_object(&mut pool, &mut frames, len, checksum, false)
+                }
+                Plan::Raw { checksum } => {
+                    self.place_object(&mut pool, &mut frames, PAGE_LEN, checksum, true)
+                }
+            };
+            let Some(made) = held.and_then(|held| self.insert_entry(&mut pool, &mut frames, held))
+            else {
+                outcome = Err(StoreError::NoMemory);
+                break;
+            };
+            *slot = made;
+            if let Some(Held::Object(object)) = held {
+                pool.zs.pin(object.handle);
+                *place = Some(Placed {
+                    slot: made,
+                    object,
+                    at: pool.zs.location(object.handle),
+                });
+            }
+        }
+        self.note_pool(&pool);
+        drop(pool);
+        self.give_back(frames);
+        outcome
+    }
+
+    /// Room for `len` bytes, dropping the lock while frames are fetched.
+    fn place_object(
+        &self,
+        pool: &mut MutexGuard<'_, Pool>,
+        frames: &mut Reserve,
+        len: u16,
+        checksum: u32,
+        raw: bool,
+    ) -> Option<Held> {
+        loop {
+            frames.wanted = 0;
+            match pool.zs.malloc(usize::from(len), &self.arena, frames) {
+                Ok(handle) => {
+                    return Some(Held::Object(Object {
+                        handle,
+                        len,
+                        checksum,
+                        raw,
+                    }));
+                }
+                Err(_) if frames.wanted == 0 => return None,
+                Err(_) => {}
+            }
+            let (wanted, unfit) = (frames.wanted, frames.spare.take());
+            frames.spare = MutexGuard::unlocked(pool, || {
+                // A run left over when another thread made room meanwhile.
+                if let Some((at, pages)) = unfit {
+                    self.arena.free_frames(at, pages);
+                }
+                self.arena.alloc_frames(wanted).map(|at| (at, wanted))
+            });
+            frames.spare?;
+        }
+    }
+
+    /// An entry for `held`, and the gauges; gives an object back when there is
+    /// none to be had.
+    fn insert_entry(&self, pool: &mut Pool, frames: &mut Reserve, held: Held) -> Option<Slot> {
+        let slot = if pool.entries.reserve() {
+            pool.entries.insert(held)
+        } else {
+            None
+        };
+        match held {
+            Held::Object(object) if slot.is_none() => {
+                // Just made, nobody else knows it: this cannot fail.
+                let _ = pool.zs.free(object.handle, &self.arena, frames);
+            }
+            _ if slot.is_none() => {}
+            Held::Same(_) => {
+                add(&self.stats.stored_pages, 1);
+                add(&self.stats.same_filled_pages, 1);
+            }
+            Held::Object(object) => {
+                add(&self.stats.stored_pages, 1);
+                add(&self.stats.compressed_bytes, u64::from(object.len));
+                add(
+                    &self.stats.stored_incompressible_pages,
+                    u64::from(object.raw),
+                );
+            }
+        }
+        slot
+    }
+
+    /// Copies a batch's bytes to where they belong.
+    fn copy_in(&self, context: &WorkContext, pages: &[Pfn], places: &Places) {
+        let packed = context.buffer.chunks_exact(PAGE_SIZE);
+        for ((page, packed), placed) in pages.iter().zip(packed).zip(places) {
+            let Some(Placed { object, at, .. }) = placed else {
+                continue;
+            };
+            let len = usize::from(object.len);
+            self.arena.with_mut(at.at, at.offset, len, |room| {
+                if object.raw {
+                    self.arena
+                        .with(*page, 0, len, |bytes| room.copy_from_slice(bytes));
+                } else {
+                    room.copy_from_slice(&packed[..len]);
+                }
+            });
+        }
+    }
+}
+
+impl StoreReport {
+    fn add(&mut self, plans: &[Plan]) {
+        for plan in plans {
+            match plan {
+                Plan::Zero => self.zero_pages += 1,
+                Plan::Same(_) => self.same_filled_pages += 1,
+                Plan::Packed { len, .. } => {
+                    self.compressed_pages += 1;
+                    self.compressed_bytes += usize::from(*len);
+                }
+                Plan::Raw { .. } => {
+                    self.incompressible_pages += 1;
+                    self.compressed_bytes += PAGE_SIZE;
+                }
+            }
+        }
+    }
+}
