@@ -9,7 +9,7 @@
 //! | `target`, `elf`, `preload`, `uffd_probe` | what must hold before a program starts |
 //! | `segment` | the control segment as a file (the only unsafe here) |
 //! | `supervise` | starting, signalling, waiting |
-//! | `peaks`, `stats`, `histogram`, `report`, `outfile` | what is told afterwards |
+//! | `peaks`, `held`, `stats`, `histogram`, `report`, `outfile` | what is told afterwards |
 //! | `doctor`, `stat`, `demo` | the other commands |
 //! | `machine`, `watch` | what /proc says |
 #![deny(unsafe_code)]
@@ -19,6 +19,7 @@ mod demo;
 mod doctor;
 mod elf;
 mod exit;
+mod held;
 mod histogram;
 mod machine;
 mod outfile;

@@ -4,7 +4,8 @@
 //! it ends leaves them at zero. So they are looked at some times a second: for
 //! each process, and for the tree as a whole, the instant when most was stored.
 
-use crate::stats::{Held, Tree, claimed};
+use crate::held::Held;
+use crate::stats::{Tree, claimed};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;

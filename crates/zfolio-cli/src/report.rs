@@ -237,8 +237,14 @@ impl Finished {
                 .to_string_lossy()
         });
         let peak = human(self.usage.max_rss);
-        let line = if self.tree.loaded == 0 {
-            format!("zfolio: nothing was managed: {name} did not load the library (peak {peak}).")
+        // A process that ends within milliseconds is never counted, so none
+        // counted means something only where memory was used.
+        let line = if self.tree.loaded == 0 && self.usage.max_rss >= self.settings.high {
+            format!(
+                "zfolio: nothing was managed: {name} did not load the library (it used {peak})."
+            )
+        } else if self.tree.loaded == 0 {
+            format!("zfolio: nothing needed managing: {name} used {peak} at most (high {high}).")
         } else if self
             .tree
             .processes
@@ -336,9 +342,15 @@ mod tests {
                 "zfolio: nothing needed managing: python3 used 12 MiB at most (high 200M); 1 process."
             ]
         );
+        let mut uncounted = finished(Tree::default());
         assert_eq!(
-            finished(Tree::default()).summary(),
-            ["zfolio: nothing was managed: python3 did not load the library (peak 12 MiB)."]
+            uncounted.summary(),
+            ["zfolio: nothing needed managing: python3 used 12 MiB at most (high 200M)."]
+        );
+        uncounted.usage.max_rss = 300 << 20;
+        assert_eq!(
+            uncounted.summary(),
+            ["zfolio: nothing was managed: python3 did not load the library (it used 300 MiB)."]
         );
     }
 

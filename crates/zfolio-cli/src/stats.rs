@@ -4,84 +4,16 @@
 //! |---|---|
 //! | [`Process`] | one slot |
 //! | [`Tree`] | every slot in use, and their total |
-//! | [`Held`] | how much was stored, compressed and in the pool at one instant |
 //!
 //! Totals add every counter up, except the `*_peak_*` ones, whose total is the
 //! largest process's: peaks of different processes are not of one instant.
 
+use crate::held::Held;
 use crate::histogram::Latency;
 use serde_json::{Map, Value, json};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use zfolio::control::{Counter, FaultKind, MESSAGE, ProcessSlot, SLOTS, Segment, state};
-use zfolio_mm::{ORDERS, Order, PAGE_SIZE};
-
-/// Compressed memory at one instant.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Held {
-    /// Program bytes stored.
-    pub(crate) stored: u64,
-    /// What they compressed to, bytes.
-    pub(crate) compressed: u64,
-    /// What the pool takes for that, bytes.
-    pub(crate) pool: u64,
-}
-
-impl Held {
-    /// Reads a slot's gauges.
-    pub(crate) fn read(slot: &ProcessSlot) -> Self {
-        let get = |which| slot.counter(which).load(Relaxed);
-        Self {
-            stored: get(Counter::StoredPages).saturating_mul(PAGE_SIZE as u64),
-            compressed: get(Counter::CompressedBytes),
-            pool: get(Counter::PoolBytes),
-        }
-    }
-
-    /// Adds another process's.
-    pub(crate) fn plus(self, other: Self) -> Self {
-        Self {
-            stored: self.stored + other.stored,
-            compressed: self.compressed + other.compressed,
-            pool: self.pool + other.pool,
-        }
-    }
-
-    /// The one with more stored.
-    pub(crate) fn larger(self, other: Self) -> Self {
-        if other.stored > self.stored {
-            other
-        } else {
-            self
-        }
-    }
-
-    /// Stored bytes per compressed byte; `None` with nothing compressed.
-    pub(crate) fn ratio(self) -> Option<f64> {
-        quotient(self.stored, self.compressed)
-    }
-
-    fn json(self) -> Value {
-        json!({
-            "stored_bytes": self.stored,
-            "compressed_bytes": self.compressed,
-            "pool_bytes": self.pool,
-            "ratio_compressed": rounded(self.ratio()),
-            "ratio_pool": rounded(quotient(self.stored, self.pool)),
-        })
-    }
-}
-
-#[allow(
-    clippy::cast_precision_loss,
-    reason = "a ratio shown with three figures"
-)]
-fn quotient(over: u64, under: u64) -> Option<f64> {
-    (under > 0).then(|| over as f64 / under as f64)
-}
-
-fn rounded(ratio: Option<f64>) -> Option<f64> {
-    ratio.map(|ratio| (ratio * 1000.0).round() / 1000.0)
-}
+use zfolio_mm::{ORDERS, Order};
 
 /// Folios by order: how many were stored, loaded, refused whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -322,7 +254,7 @@ pub(crate) fn claimed(segment: &Segment) -> &[ProcessSlot] {
 /// A whole tree of processes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Tree {
-    /// Processes that loaded the library.
+    /// Processes that loaded the library and lived some milliseconds.
     pub(crate) loaded: u64,
     /// Every claimed slot, in the order of claiming.
     pub(crate) processes: Vec<Process>,

@@ -183,6 +183,7 @@ mod tests {
     #[test]
     fn a_child_and_its_child_are_seen() {
         let mut shell = Command::new("sh")
+            .stderr(std::process::Stdio::null())
             .args(["-c", "sleep 60; true"])
             .spawn()
             .unwrap();

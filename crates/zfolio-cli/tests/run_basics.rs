@@ -94,7 +94,8 @@ fn the_summary_goes_to_stderr() {
 #[test]
 fn the_whole_tree_inherits_and_nothing_is_left() {
     let Some(z) = managed() else { return };
-    let inner = r#"test -f "$ZFOLIO_CONTROL" && echo "$LD_PRELOAD" && echo "$ZFOLIO_CONTROL""#;
+    let inner =
+        r#"test -f "$ZFOLIO_CONTROL" && echo "$LD_PRELOAD" && echo "$ZFOLIO_CONTROL" && sleep 1"#;
     let output = z.run("1G", &["sh", "-c", "sh -c \"$1\"; true", "sh", inner]);
     let lines: Vec<&str> = output.succeeded().stdout.lines().collect();
     let [preload, control] = lines[..] else {
@@ -211,7 +212,7 @@ fn static_programs_are_refused_unless_allowed() {
         (Some(5), "ran\n")
     );
     assert!(
-        output.stderr.contains("nothing was managed"),
+        output.stderr.contains("nothing needed managing"),
         "{}",
         output.stderr
     );

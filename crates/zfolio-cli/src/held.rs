@@ -1,0 +1,95 @@
+//! How much was stored, compressed and in the pool at one instant.
+
+use serde_json::{Value, json};
+use std::sync::atomic::Ordering::Relaxed;
+use zfolio::control::{Counter, ProcessSlot};
+use zfolio_mm::PAGE_SIZE;
+
+/// Compressed memory at one instant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Held {
+    /// Program bytes stored.
+    pub(crate) stored: u64,
+    /// What they compressed to, bytes.
+    pub(crate) compressed: u64,
+    /// What the pool takes for that, bytes.
+    pub(crate) pool: u64,
+}
+
+impl Held {
+    /// Reads a slot's gauges.
+    pub(crate) fn read(slot: &ProcessSlot) -> Self {
+        let get = |which| slot.counter(which).load(Relaxed);
+        Self {
+            stored: get(Counter::StoredPages).saturating_mul(PAGE_SIZE as u64),
+            compressed: get(Counter::CompressedBytes),
+            pool: get(Counter::PoolBytes),
+        }
+    }
+
+    /// Adds another process's.
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self {
+            stored: self.stored + other.stored,
+            compressed: self.compressed + other.compressed,
+            pool: self.pool + other.pool,
+        }
+    }
+
+    /// The one with more stored.
+    pub(crate) fn larger(self, other: Self) -> Self {
+        if other.stored > self.stored {
+            other
+        } else {
+            self
+        }
+    }
+
+    /// Stored bytes per compressed byte; `None` with nothing compressed.
+    pub(crate) fn ratio(self) -> Option<f64> {
+        quotient(self.stored, self.compressed)
+    }
+
+    /// The object in the statistics; ratios are null with nothing compressed.
+    pub(crate) fn json(self) -> Value {
+        json!({
+            "stored_bytes": self.stored,
+            "compressed_bytes": self.compressed,
+            "pool_bytes": self.pool,
+            "ratio_compressed": rounded(self.ratio()),
+            "ratio_pool": rounded(quotient(self.stored, self.pool)),
+        })
+    }
+}
+
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "a ratio shown with three figures"
+)]
+fn quotient(over: u64, under: u64) -> Option<f64> {
+    (under > 0).then(|| over as f64 / under as f64)
+}
+
+fn rounded(ratio: Option<f64>) -> Option<f64> {
+    ratio.map(|ratio| (ratio * 1000.0).round() / 1000.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_are_of_stored_bytes() {
+        let held = Held {
+            stored: 4096 * 3,
+            compressed: 4096,
+            pool: 8192,
+        };
+        assert_eq!(held.json()["ratio_compressed"], 3.0);
+        assert_eq!(held.json()["ratio_pool"], 1.5);
+        assert_eq!(Held::default().ratio(), None);
+        assert_eq!(held.larger(Held::default()), held);
+        assert_eq!(Held::default().larger(held), held);
+        assert_eq!(held.plus(held).stored, 2 * held.stored);
+    }
+}
