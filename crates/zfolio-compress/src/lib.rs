@@ -8,7 +8,7 @@
 //! | module | concept |
 //! |---|---|
 //! | [`codec`] | names and options, and their parser |
-//! | [`unit`] | the units of a batch, results and errors |
+//! | [`mod@unit`] | the units of a batch, results and errors |
 //! | [`lz4`] | the fast tier |
 //! | [`zstd`] | the dense tier |
 //! | [`noop`] | a twin that copies, to isolate the codec's cost |
