@@ -7,6 +7,19 @@
 //! The construction is the folded multiply known from wyhash and rapidhash:
 //! 16 bytes are mixed into a 64x64 -> 128 bit product whose halves are xored.
 //! Four independent chains of it keep the multiplier busy.
+//!
+//! Chosen by measurement. 2 KiB of input in the L2 cache, one thread of a Xeon
+//! VM with AVX-512, ns, two runs (`cargo run --release --example codecs`):
+//!
+//! | candidate | ns |
+//! |---|---|
+//! | folded multiply, four chains (this) | 71, 77 |
+//! | xxh3, low 32 bits (xxhash-rust, built for plain x86-64) | 78, 86 |
+//! | crc32c, one lane | 129, 131 |
+//! | crc32c, four lanes | 67, 69 |
+//!
+//! Four lanes of crc32c gain 5 % and would want unsafe code, processor
+//! detection and a second way for processors without the instruction.
 
 /// Odd constants without structure (digits of pi), one per chain.
 const KEYS: [u64; 4] = [

@@ -197,30 +197,34 @@ fn lengths_out_of_range_are_refused() {
     }
 }
 
-/// A static zstd context gives up when its workspace has been more than three
-/// times too large for 128 frames in a row: at every level and size, several
-/// hundred frames must go through it.
+/// A zstd context's workspace is reckoned beforehand, and a library that
+/// allocates would drop one that stays too large for 128 frames: at every level
+/// and size, more frames than that must go through, and come out the same
+/// whatever the context has done before.
 #[test]
 fn contexts_last() {
-    let mut unit = vec![0; 65_536];
+    let mut unit = vec![0; MAX_UNIT];
     sample::records(&mut unit, 5, 0);
     for level in -7..=19 {
         let compressor = Codec::Zstd { level }.compressor();
         let mut context = compressor.context().unwrap();
-        for len in [1, 4096, 10_000] {
-            for _ in 0..140 {
-                compress(
-                    &mut *context,
-                    &unit[..len],
-                    compressor.max_compressed_len(len),
-                )
-                .unwrap();
+        let run = |context: &mut dyn Context, len: usize, times: usize| {
+            let room = compressor.max_compressed_len(len);
+            let packed = compress(context, &unit[..len], room).unwrap();
+            for _ in 1..times {
+                assert!(compress(context, &unit[..len], room).unwrap() == packed);
             }
+            packed
+        };
+        for len in [1, 4096, 10_000] {
+            run(&mut *context, len, 140);
         }
-        compress(&mut *context, &unit, compressor.max_compressed_len(65_536)).unwrap();
-        for _ in 0..140 {
-            compress(&mut *context, &unit[..4096], 4400).unwrap();
-        }
+        // From a large unit down: the workspace is far larger than needed.
+        let large = if level <= 3 { MAX_UNIT } else { 65_536 };
+        run(&mut *context, large, 1);
+        let after = run(&mut *context, 4096, 140);
+        let fresh = run(&mut *compressor.context().unwrap(), 4096, 1);
+        assert!(after == fresh, "level {level}");
     }
 }
 

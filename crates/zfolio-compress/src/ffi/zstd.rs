@@ -2,9 +2,9 @@
 //!
 //! Frames are magicless, without content size, checksum or dictionary id: two
 //! bytes of header. A static context never allocates; it fails when its
-//! workspace is too small, and also when its workspace has been far too large
-//! for many frames in a row, so compression parameters and workspace are both
-//! fitted to the unit size.
+//! workspace is too small. So context and workspace are fitted to the unit
+//! size, with the compression parameters zstd itself chooses for a source of
+//! that size, so that what a unit becomes does not depend on the units before.
 
 use super::workspace;
 use crate::CodecError;
@@ -98,8 +98,7 @@ fn fit(memory: &mut Vec<u64>, level: i32, tier: usize) -> Result<NonNull<ZSTD_CC
         *memory = workspace(bytes)?;
     }
     // SAFETY: the workspace is at least `bytes` long, aligned to 8 bytes, and
-    // used by nothing else as long as the context is. No more than `bytes` of
-    // it is handed over: see the module's head.
+    // used by nothing else as long as the context is.
     let context = unsafe { ZSTD_initStaticCCtx(memory.as_mut_ptr().cast(), bytes) };
     let context = NonNull::new(context).ok_or(CodecError::Workspace)?;
     let set = |parameter, value| {
