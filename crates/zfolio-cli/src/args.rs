@@ -5,7 +5,7 @@ use crate::size::{self, Size};
 use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
-use zfolio::control::codec;
+use zfolio::options::Codec;
 use zfolio_mm::Order;
 
 /// Compressed memory for any program, from user space.
@@ -43,8 +43,9 @@ pub(crate) struct Run {
     /// control group's limit, whichever is less)
     #[arg(long, value_name = "SIZE", value_parser = Size::parse)]
     pub(crate) high: Option<Size>,
-    /// How pages are compressed: lz4, zstd, zstd:LEVEL (-7 to 22) or none
-    #[arg(long, value_name = "NAME", default_value = "lz4", value_parser = Compressor::parse)]
+    /// How pages are compressed: auto (lz4, and zstd when the pool has taken
+    /// much of the memory), lz4, zstd, zstd:LEVEL (-7 to 19) or none
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = Compressor::parse)]
     pub(crate) compressor: Compressor,
     /// How much is moved out at once where the program has no huge pages: a
     /// power of two from 4K to 2M
@@ -103,53 +104,18 @@ pub(crate) struct DemoWork {
 
 /// Codec and level.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Compressor {
-    /// One of [`codec`].
-    pub(crate) codec: u32,
-    /// zstd level; 0 for the others.
-    pub(crate) level: i32,
-}
+pub(crate) struct Compressor(pub(crate) Codec);
 
 impl Compressor {
-    /// zstd's fastest level whose ratio is still its own (design notes).
-    const ZSTD_DEFAULT: i32 = 1;
-
     fn parse(text: &str) -> Result<Self, String> {
-        let (name, level) = text
-            .split_once(':')
-            .map_or((text, None), |(name, level)| (name, Some(level)));
-        match (name, level) {
-            ("lz4", None) => Ok(Self {
-                codec: codec::LZ4,
-                level: 0,
-            }),
-            ("none", None) => Ok(Self {
-                codec: codec::NONE,
-                level: 0,
-            }),
-            ("zstd", None) => Ok(Self {
-                codec: codec::ZSTD,
-                level: Self::ZSTD_DEFAULT,
-            }),
-            ("zstd", Some(level)) => match level.parse() {
-                Ok(level @ -7..=22) => Ok(Self {
-                    codec: codec::ZSTD,
-                    level,
-                }),
-                _ => Err("zstd levels go from -7 to 22".into()),
-            },
-            ("lz4" | "none", Some(_)) => Err(format!("{name} has no levels")),
-            _ => Err("not a compressor: lz4, zstd, zstd:LEVEL or none".into()),
-        }
+        Codec::parse(text)
+            .map(Self)
+            .map_err(|error| error.to_string())
     }
 
     /// The name as the command line takes it.
     pub(crate) fn name(self) -> String {
-        match self.codec {
-            codec::ZSTD => format!("zstd:{}", self.level),
-            codec::NONE => "none".into(),
-            _ => "lz4".into(),
-        }
+        self.0.to_string()
     }
 }
 
@@ -210,10 +176,11 @@ mod tests {
     fn compressors_parse() {
         let parse = |text| run(&["--compressor", text, "true"]).map(|run| run.compressor.name());
         assert_eq!(parse("lz4").unwrap(), "lz4");
-        assert_eq!(parse("zstd").unwrap(), "zstd:1");
+        assert_eq!(parse("zstd").unwrap(), "zstd");
+        assert_eq!(parse("auto").unwrap(), "auto");
         assert_eq!(parse("zstd:-3").unwrap(), "zstd:-3");
         assert_eq!(parse("none").unwrap(), "none");
-        for text in ["zstd:", "zstd:23", "lz4:1", "gzip", ""] {
+        for text in ["zstd:", "zstd:23", "lz4:0", "gzip", ""] {
             let told = parse(text).unwrap_err();
             assert!(
                 told.starts_with("zfolio: command line: ") && !told.contains('\n'),

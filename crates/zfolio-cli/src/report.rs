@@ -11,6 +11,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 use zfolio::control::{Config, Counter, state};
+use zfolio::options::codec_words;
 use zfolio_mm::{Order, PAGE_SIZE};
 
 /// Version of the JSON's shape; raised when a key changes its meaning.
@@ -34,10 +35,9 @@ impl Settings {
     pub(crate) fn store(&self, config: &Config) {
         use std::sync::atomic::Ordering::Relaxed;
         config.high.store(self.high, Relaxed);
-        config.codec.store(self.compressor.codec, Relaxed);
-        config
-            .level
-            .store(self.compressor.level.cast_unsigned(), Relaxed);
+        let (codec, level) = codec_words(self.compressor.0);
+        config.codec.store(codec, Relaxed);
+        config.level.store(level.cast_unsigned(), Relaxed);
         config.folio_order.store(self.folio.get().into(), Relaxed);
         config.quiet.store(self.quiet.into(), Relaxed);
     }
@@ -290,7 +290,7 @@ pub(crate) fn duration(ns: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use zfolio::control::codec;
+    use zfolio::options::Codec;
 
     fn finished(tree: Tree) -> Finished {
         Finished {
@@ -298,10 +298,7 @@ mod tests {
             pid: 100,
             settings: Settings {
                 high: 200 << 20,
-                compressor: Compressor {
-                    codec: codec::LZ4,
-                    level: 0,
-                },
+                compressor: Compressor(Codec::LZ4),
                 folio: Order::K64,
                 quiet: false,
             },

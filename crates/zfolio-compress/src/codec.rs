@@ -1,5 +1,6 @@
 //! Names and options of the codecs.
 
+use crate::adaptive::{Adaptive, Density};
 use crate::lz4::{ACCELERATION, Lz4};
 use crate::noop::Noop;
 use crate::zstd::{LEVELS, Zstd};
@@ -22,6 +23,8 @@ pub enum Codec {
         /// Within [`zstd::LEVELS`]; 1 unless said.
         level: i32,
     },
+    /// `auto`: lz4, and zstd when the pool has grown large.
+    Auto,
     /// `none`: units are kept as they are.
     Noop,
 }
@@ -29,10 +32,12 @@ pub enum Codec {
 impl Codec {
     /// lz4 at its default acceleration.
     pub const LZ4: Self = Self::Lz4 { acceleration: 1 };
+    /// What `auto` is called.
+    pub const ADAPTIVE_NAME: &str = "auto";
     /// zstd at its default level.
     pub const ZSTD: Self = Self::Zstd { level: 1 };
 
-    /// Reads `lz4`, `lz4:ACCELERATION`, `zstd`, `zstd:LEVEL` or `none`.
+    /// Reads `auto`, `lz4`, `lz4:ACCELERATION`, `zstd`, `zstd:LEVEL` or `none`.
     ///
     /// # Errors
     /// When it is none of these, or the number is out of range; the message is
@@ -61,17 +66,20 @@ impl Codec {
             "zstd" => Ok(Self::Zstd {
                 level: number(LEVELS, Problem::Level)?,
             }),
+            Self::ADAPTIVE_NAME if option.is_none() => Ok(Self::Auto),
             "none" if option.is_none() => Ok(Self::Noop),
             _ => Err(error(Problem::Unknown)),
         }
     }
 
-    /// The compressor this choice means.
+    /// The compressor this choice means; `auto` without anybody to turn its
+    /// switch (see [`Adaptive`]) is lz4.
     #[must_use]
     pub fn compressor(self) -> Box<dyn Compressor> {
         match self {
             Self::Lz4 { acceleration } => Box::new(Lz4::new(acceleration)),
             Self::Zstd { level } => Box::new(Zstd::new(level)),
+            Self::Auto => Box::new(Adaptive::new(Density::default())),
             Self::Noop => Box::new(Noop),
         }
     }
@@ -91,6 +99,7 @@ impl fmt::Display for Codec {
             Self::Lz4 { acceleration } => write!(f, "lz4:{acceleration}"),
             Self::Zstd { level: 1 } => f.write_str("zstd"),
             Self::Zstd { level } => write!(f, "zstd:{level}"),
+            Self::Auto => f.write_str(Self::ADAPTIVE_NAME),
             Self::Noop => f.write_str("none"),
         }
     }
@@ -124,7 +133,7 @@ impl fmt::Display for ParseCodecError {
         match self.problem {
             Problem::Unknown => write!(
                 f,
-                "unknown codec {given:?}: expected lz4, lz4:ACCELERATION, zstd, zstd:LEVEL or none"
+                "unknown codec {given:?}: expected auto, lz4, lz4:ACCELERATION, zstd, zstd:LEVEL or none"
             ),
             Problem::Level => {
                 let (low, high) = (zstd::LEVELS.start(), zstd::LEVELS.end());

@@ -29,6 +29,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod adaptive;
 pub mod checksum;
 pub mod codec;
 #[allow(unsafe_code, reason = "the fence: C libraries behind safe wrappers")]

@@ -12,7 +12,7 @@ mod panic;
 use core::ffi::{CStr, c_char, c_int};
 use core::ops::Range;
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, Ordering};
 use zfolio::Manager;
 use zfolio::control::{ENV_CONTROL, MAGIC, Segment, VERSION};
 use zfolio::start::{Host, watch};
@@ -31,7 +31,7 @@ static HOST: Host = Host {
     open_segment,
     reserve_heap: |len| HEAP.reserve(len),
     publish: |manager| MANAGER.store(ptr::from_ref(manager).cast_mut(), Ordering::Release),
-    private,
+    data,
 };
 
 /// The manager, once there is one.
@@ -39,8 +39,6 @@ static MANAGER: AtomicPtr<Manager> = AtomicPtr::new(ptr::null_mut());
 /// Path of the control segment: a string of the process's environment block,
 /// which the kernel put on the main stack; copied, since programs write there.
 static PATH: Path = Path::empty();
-/// Addresses of the watcher's stack.
-static STACK: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
 
 /// A path that is written once, in the constructor, before any other thread
 /// of ours exists.
@@ -87,19 +85,15 @@ fn open_segment() -> Result<&'static Segment, Errno> {
     }
 }
 
-fn private() -> [Range<usize>; 2] {
-    let data = ptr::from_ref(&HEAP) as usize & !0xfff;
-    let stack = STACK[0].load(Ordering::Relaxed)..STACK[1].load(Ordering::Relaxed);
-    // Our variables are a few pages round any of them.
-    [data - 0x1_0000..data + 0x1_0000, stack]
+/// Our variables: a few pages round any of them.
+fn data() -> Range<usize> {
+    let here = ptr::from_ref(&HEAP) as usize & !0xfff;
+    here - 0x1_0000..here + 0x1_0000
 }
 
 /// Starts the watcher; whatever fails, the program simply runs unmanaged.
 fn start_watcher() {
-    if let Ok(stack) = spawn_with(WATCHER_STACK, &HOST, 0, watch) {
-        STACK[0].store(stack.start, Ordering::Relaxed);
-        STACK[1].store(stack.end, Ordering::Relaxed);
-    }
+    let _ = spawn_with(WATCHER_STACK, &HOST, 0, watch);
 }
 
 /// The manager, if this process has one.

@@ -2,6 +2,7 @@
 
 use crate::syscall::{Errno, nr, syscall};
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use zfolio_mm::{Memory, Order, PAGE_SHIFT, PAGE_SIZE, Pfn};
 
 const PROT_READ_WRITE: usize = 3;
@@ -160,38 +161,69 @@ pub fn map_shared_file(path: &core::ffi::CStr, len: usize) -> Result<usize, Errn
     at
 }
 
-/// A page of shared memory that stays shared with children of a fork.
-///
-/// # Errors
-/// When the kernel refuses the mapping.
-pub fn shared_words() -> Result<&'static [core::sync::atomic::AtomicU32; 1024], Errno> {
-    const MAP_SHARED_ANON: usize = 0x01 | 0x20;
-    // SAFETY: a fresh page at an address of the kernel's choice, never
-    // unmapped; any bytes are valid atomics.
-    unsafe {
-        let at = syscall(
-            nr::MMAP,
-            [
-                0,
-                PAGE_SIZE,
-                PROT_READ_WRITE,
-                MAP_SHARED_ANON,
-                usize::MAX,
-                0,
-            ],
-        )?;
-        Ok(&*(at as *const [core::sync::atomic::AtomicU32; 1024]))
+/// A page of words that stays shared with the children of a fork, until the
+/// child takes a new one.
+#[derive(Debug)]
+pub struct SharedWords(AtomicPtr<[AtomicU32; 1024]>);
+
+impl SharedWords {
+    /// Maps a page.
+    ///
+    /// # Errors
+    /// When the kernel refuses the mapping.
+    pub fn map() -> Result<Self, Errno> {
+        let words = Self(AtomicPtr::new(core::ptr::null_mut()));
+        words.renew().map(|()| words)
+    }
+
+    /// Replaces the page by a new one; the old stays mapped.
+    ///
+    /// # Errors
+    /// When the kernel refuses the mapping.
+    pub fn renew(&self) -> Result<(), Errno> {
+        const MAP_SHARED_ANON: usize = 0x01 | 0x20;
+        // SAFETY: a fresh page at an address of the kernel's choice.
+        let at = unsafe {
+            syscall(
+                nr::MMAP,
+                [
+                    0,
+                    PAGE_SIZE,
+                    PROT_READ_WRITE,
+                    MAP_SHARED_ANON,
+                    usize::MAX,
+                    0,
+                ],
+            )
+        }?;
+        self.0
+            .store(at as *mut [AtomicU32; 1024], Ordering::Release);
+        Ok(())
+    }
+
+    /// The words.
+    #[must_use]
+    pub fn get(&self) -> &'static [AtomicU32; 1024] {
+        // SAFETY: set by `renew` to a page that is never unmapped, before
+        // anybody has this value; any bytes are valid atomics.
+        unsafe { &*self.0.load(Ordering::Acquire) }
+    }
+
+    /// The addresses of the page.
+    #[must_use]
+    pub fn range(&self) -> core::ops::Range<usize> {
+        let start = core::ptr::from_ref(self.get()) as usize;
+        start..start + PAGE_SIZE
     }
 }
 
-/// The words behind a pointer that came from [`shared_words`].
-#[must_use]
-pub fn shared_at(
-    words: *const [core::sync::atomic::AtomicU32; 1024],
-) -> &'static [core::sync::atomic::AtomicU32; 1024] {
-    assert!(!words.is_null(), "shared words before they were mapped");
-    // SAFETY: by contract a page of `shared_words`, which is never unmapped.
-    unsafe { &*words }
+/// Has the kernel write-fault every page of `start .. start + len`, as a write
+/// of the byte that is there would: pages shared with a child of a fork become
+/// this process's own (a copy only if the child still has them).
+pub fn make_own(start: usize, len: usize) {
+    const MADV_POPULATE_WRITE: usize = 23;
+    // SAFETY: changes no byte. May fail where nothing is mapped any more.
+    let _ = unsafe { syscall(nr::MADVISE, [start, len, MADV_POPULATE_WRITE, 0, 0, 0]) };
 }
 
 /// Gives the frames behind `start .. start + len` back to the system. Empty

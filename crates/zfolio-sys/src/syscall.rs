@@ -53,6 +53,7 @@ pub mod nr {
     pub const EXIT: usize = 60;
     pub const KILL: usize = 62;
     pub const GETPPID: usize = 110;
+    pub const SETPRIORITY: usize = 141;
     pub const PRCTL: usize = 157;
     pub const GETTID: usize = 186;
     pub const FUTEX: usize = 202;
@@ -60,6 +61,7 @@ pub mod nr {
     pub const CLOCK_GETTIME: usize = 228;
     pub const EXIT_GROUP: usize = 231;
     pub const PPOLL: usize = 271;
+    pub const SCHED_SETATTR: usize = 314;
     pub const USERFAULTFD: usize = 323;
     pub const PIDFD_OPEN: usize = 434;
     pub const CLOSE_RANGE: usize = 436;

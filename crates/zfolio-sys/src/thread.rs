@@ -124,17 +124,21 @@ pub unsafe fn spawn(stack: &Stack, entry: extern "C" fn(usize), arg: usize) -> R
     Ok(u32::try_from(tid).unwrap_or(0))
 }
 
-/// What a thread made by [`spawn_with`] runs.
+/// What a manager thread runs: for ever, with the value and number it was
+/// given and the addresses of its own stack.
+pub type Life<T> = fn(&'static T, usize, core::ops::Range<usize>) -> !;
+
 struct Start<T: 'static> {
     value: &'static T,
     index: usize,
-    run: fn(&'static T, usize) -> !,
+    stack: Stack,
+    life: Life<T>,
 }
 
-/// Starts a thread that runs `run(value, index)` for ever on a new stack of
+/// Starts a thread that runs `life(value, index, stack)` on a new stack of
 /// `stack_len` bytes; returns the addresses of the stack.
 ///
-/// `run` must not use libc facilities that need thread-local storage.
+/// `life` must not use libc facilities that need thread-local storage.
 ///
 /// # Errors
 /// What mapping the stack or clone returned.
@@ -142,13 +146,13 @@ pub fn spawn_with<T: Sync>(
     stack_len: usize,
     value: &'static T,
     index: usize,
-    run: fn(&'static T, usize) -> !,
+    life: Life<T>,
 ) -> Result<core::ops::Range<usize>, Errno> {
     extern "C" fn enter<T: 'static>(arg: usize) {
         // SAFETY: `arg` is the address of the Start below, written before the
         // thread was made and not touched by anybody else.
         let start = unsafe { &*(arg as *const Start<T>) };
-        (start.run)(start.value, start.index)
+        (start.life)(start.value, start.index, start.stack.range())
     }
     let stack = Stack::map(stack_len)?;
     // The lowest bytes of the stack hold what the thread starts with.
@@ -156,7 +160,12 @@ pub fn spawn_with<T: Sync>(
     // SAFETY: our own fresh mapping, aligned to a page; the thread's stack
     // grows down towards it from far above.
     unsafe {
-        start.write(Start { value, index, run });
+        start.write(Start {
+            value,
+            index,
+            stack,
+            life,
+        });
         spawn(&stack, enter::<T>, start as usize)?;
     }
     Ok(stack.range())
@@ -186,6 +195,25 @@ pub fn exit_thread() -> ! {
         // SAFETY: does not return; the stack stays mapped.
         let _ = unsafe { syscall(nr::EXIT, [0; 6]) };
     }
+}
+
+/// Asks that the calling thread be run soon after it wakes: a higher priority
+/// where that is allowed (CAP_SYS_NICE), else a short time slice, which the
+/// scheduler takes as a wish for low latency (Linux 6.12).
+pub fn ask_for_low_latency() {
+    const NICE: isize = -10;
+    const SLICE_NS: u64 = 200_000;
+    // struct sched_attr: size, policy (normal), flags, nice, priority, runtime.
+    let mut attr = [0_u64; 7];
+    attr[0] = size_of_val(&attr) as u64;
+    attr[3] = SLICE_NS;
+    // SAFETY: takes numbers only; 0, 0 means the calling thread.
+    let raised = unsafe { syscall(nr::SETPRIORITY, [0, 0, NICE.cast_unsigned(), 0, 0, 0]) }.is_ok();
+    if raised {
+        attr[2] = NICE.cast_unsigned() as u64 & 0xffff_ffff;
+    }
+    // SAFETY: the kernel reads `size` bytes of the structure.
+    let _ = unsafe { syscall(nr::SCHED_SETATTR, [0, attr.as_ptr() as usize, 0, 0, 0, 0]) };
 }
 
 /// Lets another thread run.

@@ -5,10 +5,13 @@
 //! exist here.
 
 use crate::control::state;
+use crate::fatal::{EXIT_FAILED, Line};
+use crate::fork::ForkWords;
 use crate::manager::{Core, Manager};
 use crate::ranges::Ranges;
 use crate::start::{PROGRAM_FEATURES, SOURCE_FEATURES};
 use alloc::vec::Vec;
+use core::fmt::Write;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 use zfolio_sys::lock::{futex_wake, reset_in_fork_child};
@@ -17,27 +20,84 @@ use zfolio_sys::syscall::Errno;
 use zfolio_sys::thread;
 use zfolio_sys::uffd::Uffd;
 
+/// The child's own descriptors.
+struct Opened {
+    frames: Uffd,
+    program: Uffd,
+    statm: File,
+    maps: File,
+    pagemap: Pagemap,
+}
+
+impl Opened {
+    fn open() -> Result<Self, Errno> {
+        thread::own_descriptors()?;
+        Ok(Self {
+            frames: Uffd::open(SOURCE_FEATURES)?,
+            program: Uffd::open(PROGRAM_FEATURES)?,
+            statm: File::open(c"/proc/self/statm")?,
+            maps: File::open(c"/proc/self/maps")?,
+            pagemap: Pagemap::open()?,
+        })
+    }
+}
+
 impl Manager {
     /// Runs in the child's first manager thread: takes over, lets the program
     /// go on, and becomes its control thread.
-    pub(crate) fn adopt(&'static self) -> ! {
+    pub(crate) fn adopt(&'static self, stack: Range<usize>) -> ! {
         let parent = self.pid.load(Ordering::Relaxed);
-        let ready = thread::own_descriptors().and_then(|()| {
-            // Still the parent's: faults of this process go to it until then.
-            self.fork_words()
-                .ask_for_release(|| thread::parent_pid() == parent);
-            self.reset_locks();
-            self.take_over()
-        });
-        if let Err(errno) = ready {
+        let words = self.fork_words();
+        // Still the parent's: faults of this process go to it until it is asked.
+        let opened = match Opened::open() {
+            Ok(opened) => opened,
+            Err(errno) => self.go_unmanaged(words, parent, errno),
+        };
+        words.ask_for_release(false, || thread::parent_pid() == parent);
+        self.reset_locks();
+        if let Err(errno) = self.take_over(&opened, stack) {
             self.fail(format_args!(
                 "the child of a fork could not take over its moved-out memory (errno {})",
                 errno.0
             ));
         }
+        self.let_program_go();
+        self.control_thread()
+    }
+
+    fn let_program_go(&self) {
         self.child_ready.store(1, Ordering::Release);
         futex_wake(&self.child_ready, u32::MAX);
-        self.control_thread()
+    }
+
+    /// The child may not manage itself (it gave up its privileges before it
+    /// forked, say): the parent gives it all its memory back.
+    fn go_unmanaged(&self, words: ForkWords, parent: u32, errno: Errno) -> ! {
+        let slot = &self.segment.slots[self.segment.claim(thread::pid())];
+        let mut line = Line::default();
+        let filled = words.ask_for_release(true, || thread::parent_pid() == parent);
+        let _ = write!(
+            line,
+            "the child of a fork {} (errno {} opening its descriptors)",
+            if filled {
+                "runs unmanaged"
+            } else {
+                "lost its parent, and with it its memory"
+            },
+            errno.0
+        );
+        slot.set_message(line.as_str());
+        let state = if filled {
+            state::UNMANAGED
+        } else {
+            state::FAILED
+        };
+        slot.state.store(state, Ordering::Release);
+        if !filled {
+            zfolio_sys::process::exit_now(EXIT_FAILED);
+        }
+        self.let_program_go();
+        thread::exit_thread()
     }
 
     fn reset_locks(&self) {
@@ -51,22 +111,26 @@ impl Manager {
         self.frame_waiters.store(0, Ordering::Relaxed);
     }
 
-    fn take_over(&'static self) -> Result<(), Errno> {
-        let frames = Uffd::open(SOURCE_FEATURES)?;
-        let program = Uffd::open(PROGRAM_FEATURES)?;
-        let maps = File::open(c"/proc/self/maps")?;
+    fn take_over(&'static self, opened: &Opened, stack: Range<usize>) -> Result<(), Errno> {
+        let Opened {
+            frames,
+            program,
+            statm,
+            maps,
+            pagemap,
+        } = *opened;
+        self.fds.adopt(program, statm, pagemap);
         self.maps.store(maps.fd(), Ordering::Relaxed);
-        self.fds
-            .adopt(program, File::open(c"/proc/self/statm")?, Pagemap::open()?);
         self.arena().adopt(frames);
+        {
+            let mut reclaim = self.reclaim.lock();
+            reclaim.vmas.keep_private(stack);
+            reclaim.vmas.adopt(maps);
+        }
         self.renew_fork_words()?;
         self.register_own()?;
         self.pid.store(thread::pid(), Ordering::Relaxed);
         self.renew_statistics();
-        {
-            let mut reclaim = self.reclaim.lock();
-            reclaim.vmas.adopt(maps);
-        }
         let mut core = self.core.lock();
         core.forget_parents_work();
         let live = mappings(maps)?;

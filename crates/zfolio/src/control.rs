@@ -209,6 +209,8 @@ pub mod codec {
     pub const ZSTD: u32 = 1;
     /// Stored as they are.
     pub const NONE: u32 = 2;
+    /// lz4, and zstd when the pool has grown large.
+    pub const AUTO: u32 = 3;
 }
 
 /// What `zfolio run` was asked for.
@@ -218,7 +220,7 @@ pub struct Config {
     pub high: AtomicU64,
     /// One of [`codec`].
     pub codec: AtomicU32,
-    /// zstd level, as `i32` bits.
+    /// zstd level or lz4 acceleration, as `i32` bits.
     pub level: AtomicU32,
     /// Order of the folios moved out where no THP is found, 0..=9.
     pub folio_order: AtomicU32,

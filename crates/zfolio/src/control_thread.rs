@@ -6,7 +6,7 @@ use crate::reclaim::{Reclaim, Step};
 use crate::store::Stored;
 use core::sync::atomic::Ordering;
 use zfolio_sys::lock::futex_wait;
-use zfolio_sys::thread::{Clock, now_ns};
+use zfolio_sys::thread::{Clock, ask_for_low_latency, now_ns};
 
 /// Longest and shortest sleep between looks at usage, ns.
 const LONGEST_NS: u64 = 20_000_000;
@@ -33,6 +33,7 @@ struct Memory {
 impl Manager {
     /// The control thread's life.
     pub(crate) fn control_thread(&self) -> ! {
+        ask_for_low_latency();
         let mut worker = self.workers[0].lock();
         let mut memory = Memory::default();
         loop {
@@ -60,9 +61,18 @@ impl Manager {
         let mut rounds = 0;
         loop {
             let usage = self.usage();
+            self.look_at_mappings(&mut reclaim, memory);
+            self.choose_density();
             let over = usage.saturating_sub(self.watermarks.stop);
             let free = self.arena().free_frames();
-            let surplus = free.saturating_sub(self.watermarks.free_target);
+            // Above the limit memory goes back to the system before faults get
+            // any: frames they take keep usage where it is.
+            let keep = if usage > self.watermarks.limit {
+                self.watermarks.free_reserve
+            } else {
+                self.watermarks.free_target
+            };
+            let surplus = free.saturating_sub(keep);
             if over > 0 && surplus > 0 {
                 self.arena().release(over.min(surplus));
                 continue;
@@ -71,7 +81,11 @@ impl Manager {
                 return;
             }
             let mut moved_nothing = false;
-            if self.core.lock().standby.pages < self.watermarks.standby {
+            if let Some(step) = self.step_behind() {
+                if step == Step::Later {
+                    return;
+                }
+            } else if self.core.lock().standby.pages < self.watermarks.standby {
                 match self.step_hand(&mut reclaim) {
                     Step::Moved(0) => continue,
                     Step::Moved(_) => {
@@ -103,6 +117,16 @@ impl Manager {
         }
     }
 
+    /// Room or time: decided by how much of `high` the pool has taken.
+    fn choose_density(&self) {
+        let pool = self.zswap.pool_pages();
+        if pool > self.watermarks.dense_on {
+            self.density.set(true);
+        } else if pool < self.watermarks.dense_off {
+            self.density.set(false);
+        }
+    }
+
     /// A fork asks for quiet.
     fn is_called_away(&self) -> bool {
         let core = self.core.lock();
@@ -121,7 +145,7 @@ impl Manager {
             }
             memory.vmas_size = size;
             memory.vmas_read_ns = now;
+            self.register_all(reclaim);
         }
-        self.register_all(reclaim);
     }
 }

@@ -13,7 +13,7 @@ use crate::word::Place;
 use zfolio_mm::{PAGE_SIZE, Pfn};
 use zfolio_sys::lock::{MutexGuard, futex_wait, futex_wake};
 use zfolio_sys::syscall::Errno;
-use zfolio_sys::thread::{Clock, now_ns};
+use zfolio_sys::thread::{Clock, ask_for_low_latency, now_ns};
 use zfolio_sys::uffd::RawMessage;
 
 /// Messages read at once.
@@ -43,6 +43,7 @@ pub(crate) enum Outcome {
 impl Manager {
     /// A fault thread's life.
     pub(crate) fn fault_thread(&self, index: usize) -> ! {
+        ask_for_low_latency();
         let mut worker = self.workers[index].lock();
         let mut spin_until = 0;
         loop {

@@ -31,7 +31,7 @@ use crate::manager::{Core, Fault, Manager, STACK, Worker, address_of, pages_with
 use crate::movein::Landed;
 use crate::word::Place;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 use zfolio_mm::{PAGE_SHIFT, PAGE_SIZE};
 use zfolio_sys::lock::{futex_wait, futex_wake};
 use zfolio_sys::syscall::Errno;
@@ -52,8 +52,11 @@ mod request {
 /// States of [`ForkWords::adopt`].
 mod adopt {
     pub(super) const NONE: u32 = 0;
+    /// Let go of my ranges: I serve them from now on.
     pub(super) const ASKED: u32 = 1;
     pub(super) const GRANTED: u32 = 2;
+    /// I cannot: give me everything, then let go.
+    pub(super) const ASKED_FILL: u32 = 3;
 }
 
 /// Words that parent and child share during a fork.
@@ -61,8 +64,8 @@ mod adopt {
 pub(crate) struct ForkWords(&'static [AtomicU32; 1024]);
 
 impl ForkWords {
-    pub(crate) fn from_ptr(words: &AtomicPtr<[AtomicU32; 1024]>) -> Self {
-        Self(zfolio_sys::arena::shared_at(words.load(Ordering::Acquire)))
+    pub(crate) fn new(words: &'static [AtomicU32; 1024]) -> Self {
+        Self(words)
     }
 
     fn request(&self) -> &AtomicU32 {
@@ -99,10 +102,22 @@ impl ForkWords {
         }
     }
 
-    /// The child asks its parent to let go of its ranges. False if the parent
-    /// is gone, which let go of them too.
-    pub(crate) fn ask_for_release(&self, mut parent_lives: impl FnMut() -> bool) -> bool {
-        self.set(self.adopt(), adopt::ASKED);
+    /// The child asks its parent to let go of its ranges; `fill`: after
+    /// copying in all that is missing. False if the parent is gone, which let
+    /// go of them too.
+    pub(crate) fn ask_for_release(
+        &self,
+        fill: bool,
+        mut parent_lives: impl FnMut() -> bool,
+    ) -> bool {
+        self.set(
+            self.adopt(),
+            if fill {
+                adopt::ASKED_FILL
+            } else {
+                adopt::ASKED
+            },
+        );
         Self::wait(self.adopt(), adopt::GRANTED, &mut parent_lives)
     }
 }
@@ -172,7 +187,7 @@ impl Manager {
     /// What starting a thread returned.
     pub fn after_fork_child(&'static self) -> Result<(), Errno> {
         self.child_ready.store(0, Ordering::Release);
-        zfolio_sys::thread::spawn_with(STACK, self, 0, |manager, _| manager.adopt())?;
+        zfolio_sys::thread::spawn_with(STACK, self, 0, |manager, _, stack| manager.adopt(stack))?;
         while self.child_ready.load(Ordering::Acquire) == 0 {
             futex_wait(&self.child_ready, 0, None);
         }
@@ -203,10 +218,11 @@ impl Manager {
             let rung = words.bell().load(Ordering::Acquire);
             let parent_done = words.request().load(Ordering::Acquire) == request::PARENT_DONE;
             let children = self.serve_children(worker);
-            if words.adopt().load(Ordering::Acquire) == adopt::ASKED {
+            let asked = words.adopt().load(Ordering::Acquire);
+            if matches!(asked, adopt::ASKED | adopt::ASKED_FILL) {
                 // Two children at once: one came by a raw fork in another
                 // thread, and which is which cannot be told. Both are filled.
-                self.release_children(worker, children > 1);
+                self.release_children(worker, children > 1 || asked == adopt::ASKED_FILL);
                 words.set(words.adopt(), adopt::GRANTED);
                 if parent_done {
                     return;

@@ -44,7 +44,8 @@ impl Manager {
                 worker.slots.push(slot);
             }
         }
-        core.streams.brought(&plan.pages);
+        let passed = core.streams.brought(&plan.pages);
+        core.leave_behind(passed);
         self.begin(&core);
         drop(core);
 

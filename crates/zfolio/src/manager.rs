@@ -13,8 +13,10 @@ use crate::standby::Standby;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::ops::Range;
-use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use zfolio_compress::adaptive::Density;
 use zfolio_mm::{Order, PAGE_SHIFT, PAGE_SIZE, Pfn};
+use zfolio_sys::arena::SharedWords;
 use zfolio_sys::lock::{Mutex, futex_wait, futex_wake};
 use zfolio_sys::procfs::{File, Pagemap, Statm};
 use zfolio_sys::uffd::Uffd;
@@ -22,6 +24,8 @@ use zfolio_zswap::{Slot, WorkContext, Zswap};
 
 /// Faults remembered but not served yet, at most.
 pub(crate) const PENDING: usize = 1024;
+/// Ranges remembered as left behind, at most.
+pub(crate) const BEHIND: usize = 512;
 /// Bytes of a manager thread's stack.
 pub(crate) const STACK: usize = 256 << 10;
 /// Most fault threads.
@@ -52,6 +56,8 @@ pub(crate) struct Core {
     pub(crate) registered: Ranges,
     pub(crate) standby: Standby,
     pub(crate) streams: Streams,
+    /// Pages that sequential readers left behind, oldest first.
+    pub(crate) behind: VecDeque<Range<Vpn>>,
     /// Faults read and not taken by a thread yet.
     pub(crate) pending: VecDeque<Fault>,
     /// Faults put off because an event was in flight.
@@ -135,6 +141,8 @@ pub struct Manager {
     pub(crate) options: Options,
     pub(crate) watermarks: Watermarks,
     pub(crate) zswap: Zswap<FrameArena>,
+    /// Which codec `auto` uses.
+    pub(crate) density: Density,
     pub(crate) core: Mutex<Core>,
     pub(crate) reclaim: Mutex<Reclaim>,
     pub(crate) fds: Descriptors,
@@ -154,7 +162,7 @@ pub struct Manager {
     pub(crate) segment: &'static Segment,
     /// Index of this process's slot in the segment.
     pub(crate) statistics: AtomicUsize,
-    pub(crate) words: AtomicPtr<[AtomicU32; 1024]>,
+    pub(crate) words: SharedWords,
     /// Set once the child of a fork serves itself.
     pub(crate) child_ready: AtomicU32,
     /// /proc/self/maps, to ask about one mapping.
@@ -190,6 +198,15 @@ impl Airlocks {
 }
 
 impl Core {
+    /// Remembers what a sequential reader has passed.
+    pub(crate) fn leave_behind(&mut self, pages: Option<Range<Vpn>>) {
+        let Some(pages) = pages else { return };
+        if self.behind.len() == BEHIND {
+            self.behind.pop_front();
+        }
+        self.behind.push_back(pages);
+    }
+
     /// Whether new operations may start.
     pub(crate) fn is_open(&self) -> bool {
         self.fork_freeze == 0 && self.parked.is_empty()
@@ -274,7 +291,7 @@ impl Manager {
 
     /// What is shared with the parent and the next child during a fork.
     pub(crate) fn fork_words(&self) -> ForkWords {
-        ForkWords::from_ptr(&self.words)
+        ForkWords::new(self.words.get())
     }
 }
 

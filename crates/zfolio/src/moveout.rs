@@ -15,6 +15,15 @@ use zfolio_mm::{Order, PAGE_SHIFT, PAGE_SIZE, Pfn};
 use zfolio_sys::procfs::PresentRun;
 use zfolio_sys::syscall::Errno;
 
+/// How pages go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Going {
+    /// The page table says one huge page.
+    pub(crate) huge: bool,
+    /// No second chance: stored next.
+    pub(crate) cold: bool,
+}
+
 /// How a move out ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct MovedOut {
@@ -27,9 +36,9 @@ pub(crate) struct MovedOut {
 impl Manager {
     /// Moves pages `vpn .. vpn + pages`, present and in one mapping, out.
     ///
-    /// They must be `Present` by their words and registered. `huge`: the page
-    /// table says one huge page.
-    pub(crate) fn move_out(&self, core: &mut Core, vpn: Vpn, pages: usize, huge: bool) -> MovedOut {
+    /// They must be `Present` by their words and registered.
+    pub(crate) fn move_out(&self, core: &mut Core, vpn: Vpn, pages: usize, how: Going) -> MovedOut {
+        let Going { huge, cold } = how;
         let whole = huge && pages == EXTENT_PAGES && vpn.is_multiple_of(EXTENT_PAGES);
         let nothing = |errno| MovedOut {
             pages: 0,
@@ -65,11 +74,16 @@ impl Manager {
                     .set(vpn + index, Place::Standby(hole.offset(index)));
             }
             core.standby.pages += moved;
-            core.standby.push(Run {
+            let run = Run {
                 vpn,
                 at: hole,
                 pages: moved,
-            });
+            };
+            if cold {
+                core.standby.push_cold(run)
+            } else {
+                core.standby.push(run)
+            }
             self.count(Counter::PagesOut, moved);
         }
         if whole && moved == pages {

@@ -2,7 +2,7 @@
 
 use crate::control::{Config, codec};
 use core::sync::atomic::Ordering;
-use zfolio_compress::Codec;
+pub use zfolio_compress::Codec;
 use zfolio_mm::{Order, PAGE_SHIFT};
 
 /// How one process is to be managed.
@@ -24,13 +24,8 @@ impl Options {
     pub fn from_config(config: &Config) -> Result<Self, &'static str> {
         let high = usize::try_from(config.high.load(Ordering::Relaxed) >> PAGE_SHIFT)
             .map_err(|_| "`high` is out of range")?;
-        let level = config.level.load(Ordering::Relaxed).cast_signed();
-        let codec = match config.codec.load(Ordering::Relaxed) {
-            codec::LZ4 => Codec::LZ4,
-            codec::ZSTD => Codec::Zstd { level },
-            codec::NONE => Codec::Noop,
-            _ => return Err("unknown compressor"),
-        };
+        let number = config.level.load(Ordering::Relaxed).cast_signed();
+        let codec = codec_of(config.codec.load(Ordering::Relaxed), number)?;
         let folio = u8::try_from(config.folio_order.load(Ordering::Relaxed))
             .ok()
             .and_then(Order::new)
@@ -39,6 +34,30 @@ impl Options {
             return Err("`high` is below 4 MiB");
         }
         Ok(Self { high, codec, folio })
+    }
+}
+
+fn codec_of(name: u32, number: i32) -> Result<Codec, &'static str> {
+    Ok(match name {
+        codec::LZ4 => Codec::Lz4 {
+            acceleration: number,
+        },
+        codec::ZSTD => Codec::Zstd { level: number },
+        codec::AUTO => Codec::Auto,
+        codec::NONE => Codec::Noop,
+        _ => return Err("unknown compressor"),
+    })
+}
+
+/// A codec as [`Config`] holds it: one of [`codec`], and its level or
+/// acceleration.
+#[must_use]
+pub fn codec_words(choice: Codec) -> (u32, i32) {
+    match choice {
+        Codec::Lz4 { acceleration } => (codec::LZ4, acceleration),
+        Codec::Zstd { level } => (codec::ZSTD, level),
+        Codec::Auto => (codec::AUTO, 0),
+        Codec::Noop => (codec::NONE, 0),
     }
 }
 
@@ -64,6 +83,10 @@ pub(crate) struct Watermarks {
     pub(crate) free_reserve: usize,
     /// Pages kept in standby before the coldest are stored.
     pub(crate) standby: usize,
+    /// Pool pages from which room is worth more than time (`auto`) ...
+    pub(crate) dense_on: usize,
+    /// ... and below which it is not any more.
+    pub(crate) dense_off: usize,
 }
 
 impl Watermarks {
@@ -79,6 +102,8 @@ impl Watermarks {
             free_low: free_target / 2,
             free_reserve: free_target / 8,
             standby: high / 10,
+            dense_on: high * 35 / 100,
+            dense_off: high * 25 / 100,
         }
     }
 }
@@ -86,6 +111,15 @@ impl Watermarks {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn codecs_survive_the_control_segment() {
+        for choice in ["lz4", "lz4:4", "zstd", "zstd:-3", "auto", "none"] {
+            let choice = Codec::parse(choice).unwrap();
+            let (name, number) = codec_words(choice);
+            assert_eq!(codec_of(name, number), Ok(choice));
+        }
+    }
 
     #[test]
     fn watermarks_are_in_order_at_every_size() {

@@ -5,6 +5,10 @@
 //! in the same 64 KiB brings the rest of the group. A first fault that
 //! continues nothing brings one page: for random access anything more is
 //! memory taken from somebody else.
+//!
+//! What a stream has passed is the best there is to move out again (*left
+//! behind*): somebody who reads more than fits, round after round, then finds
+//! the rest still there, where taking the oldest first would find nothing.
 
 use crate::extent::{EXTENT_PAGES, GROUP_PAGES, Vpn};
 use core::ops::Range;
@@ -57,18 +61,24 @@ impl Streams {
         }
     }
 
-    /// Remembers that `brought` was brought for a fault at its start.
-    pub(crate) fn brought(&mut self, brought: &Range<Vpn>) {
+    /// Remembers that `brought` was brought for a fault at its start; returns
+    /// what the same stream brought before, which its reader has left behind,
+    /// once the stream is long enough to be believed.
+    pub(crate) fn brought(&mut self, brought: &Range<Vpn>) -> Option<Range<Vpn>> {
         self.clock += 1;
-        let index = self.find(brought.start).unwrap_or_else(|| {
+        let found = self.find(brought.start);
+        let index = found.unwrap_or_else(|| {
             let oldest = self.streams.iter().enumerate().min_by_key(|(_, s)| s.stamp);
             oldest.map_or(0, |(index, _)| index)
         });
+        let before = self.streams[index];
         self.streams[index] = Stream {
             next: brought.end,
             window: brought.len(),
             stamp: self.clock,
         };
+        (found.is_some() && before.window >= GROUP_PAGES)
+            .then(|| before.next - before.window..before.next)
     }
 
     fn find(&self, vpn: Vpn) -> Option<usize> {

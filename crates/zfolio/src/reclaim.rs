@@ -9,11 +9,12 @@
 use crate::control::Counter;
 use crate::events::addresses_of;
 use crate::extent::{EXTENT_PAGES, GROUP_PAGES, Vpn, group_of};
-use crate::manager::{Manager, pages_within};
+use crate::manager::{Manager, address_of, pages_within};
+use crate::moveout::Going;
 use crate::vmas::Vmas;
 use crate::word::Place;
 use core::ops::Range;
-use zfolio_mm::Order;
+use zfolio_mm::{Order, PAGE_SIZE};
 use zfolio_sys::procfs::PresentRun;
 use zfolio_sys::syscall::Errno;
 
@@ -79,7 +80,11 @@ impl Manager {
         };
         let mut moved = 0;
         for run in &reclaim.runs[..count] {
-            match self.move_run(pages_within(run.start(), run.end()), run.is_huge()) {
+            let how = Going {
+                huge: run.is_huge(),
+                cold: false,
+            };
+            match self.move_run(pages_within(run.start(), run.end()), how) {
                 Ok(pages) => moved += pages,
                 Err(_) => {
                     reclaim.hand = part.start;
@@ -94,25 +99,34 @@ impl Manager {
         Step::Moved(moved)
     }
 
+    /// Moves out what a sequential reader has left behind; `None` if there is
+    /// nothing.
+    pub(crate) fn step_behind(&self) -> Option<Step> {
+        let pages = self.core.lock().behind.pop_front()?;
+        let huge = pages.len() == EXTENT_PAGES && self.is_huge(address_of(pages.start));
+        let moved = self.move_run(pages, Going { huge, cold: true });
+        Some(moved.map_or(Step::Later, Step::Moved))
+    }
+
     /// Moves out what is cold of a run of present pages. An error means
     /// "later".
-    fn move_run(&self, run: Range<Vpn>, huge: bool) -> Result<usize, Errno> {
-        if huge && run.len() == EXTENT_PAGES && self.options.folio <= Order::HUGE {
-            return self.move_piece(run, true);
+    fn move_run(&self, run: Range<Vpn>, how: Going) -> Result<usize, Errno> {
+        if how.huge && run.len() == EXTENT_PAGES {
+            return self.move_piece(run, how);
         }
         let mut moved = 0;
         let mut next = run.start;
         while next < run.end {
             let folio = self.options.folio.pages();
             let end = (next + folio - next % folio).min(run.end);
-            moved += self.move_piece(next..end, huge)?;
+            moved += self.move_piece(next..end, how)?;
             next = end;
         }
         Ok(moved)
     }
 
     /// Moves out the pages of one folio that may go.
-    fn move_piece(&self, piece: Range<Vpn>, huge: bool) -> Result<usize, Errno> {
+    fn move_piece(&self, piece: Range<Vpn>, how: Going) -> Result<usize, Errno> {
         let mut core = self.core.lock();
         if !core.is_open() {
             return Err(Errno::AGAIN);
@@ -122,9 +136,10 @@ impl Manager {
         }
         let mut moved = 0;
         let mut next = piece.start;
+        let mut made_own = false;
         while next < piece.end {
-            let spared = piece.len() <= GROUP_PAGES || !huge;
-            if spared && self.spare(&mut core, next) {
+            let sparing = !how.cold && !(how.huge && piece.len() == EXTENT_PAGES);
+            if sparing && self.spare(&mut core, next) {
                 next = (next + GROUP_PAGES - next % GROUP_PAGES).min(piece.end);
                 continue;
             }
@@ -134,7 +149,7 @@ impl Manager {
                 next += 1;
                 continue;
             }
-            let out = self.move_out(&mut core, next, len, huge);
+            let out = self.move_out(&mut core, next, len, how);
             moved += out.pages;
             next += out.pages;
             match out.stopped {
@@ -143,6 +158,18 @@ impl Manager {
                 // A hole: the page went away since the page table was read.
                 Some(Errno::AGAIN | Errno::NOENT) => next += usize::from(out.pages == 0),
                 Some(Errno::NOMEM) => return Err(Errno::NOMEM),
+                // Shared with a child of a fork, or was: the kernel keeps a
+                // page from moving until somebody writes to it.
+                Some(Errno::BUSY) if out.pages == 0 && !made_own => {
+                    drop(core);
+                    made_own = true;
+                    zfolio_sys::arena::make_own(address_of(next), len * PAGE_SIZE);
+                    core = self.core.lock();
+                    let known = core.registered.contains(&addresses_of(&piece));
+                    if !core.is_open() || !known {
+                        return Ok(moved);
+                    }
+                }
                 Some(_) if out.pages == 0 => {
                     self.leave_alone(&mut core, next);
                     next += 1;

@@ -42,6 +42,11 @@ impl Standby {
         self.queue.push_back(run);
     }
 
+    /// Adds a run at the cold end: it is stored next.
+    pub(crate) fn push_cold(&mut self, run: Run) {
+        self.queue.push_front(run);
+    }
+
     /// Adds a run if there is one.
     pub(crate) fn push_all(&mut self, run: Option<Run>) {
         self.queue.extend(run);

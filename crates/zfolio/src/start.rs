@@ -11,7 +11,7 @@ use crate::events::Parked;
 use crate::extent::Extents;
 use crate::frames::FrameArena;
 use crate::manager::{
-    Airlocks, Core, Descriptors, MAX_FAULT_THREADS, Manager, PENDING, STACK, Worker,
+    Airlocks, BEHIND, Core, Descriptors, MAX_FAULT_THREADS, Manager, PENDING, STACK, Worker,
 };
 use crate::options::{Options, Watermarks};
 use crate::ranges::Ranges;
@@ -24,9 +24,11 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::fmt::Write;
 use core::ops::Range;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use zfolio_compress::Codec;
+use zfolio_compress::adaptive::{Adaptive, Density};
 use zfolio_mm::{Order, PAGE_SHIFT};
-use zfolio_sys::arena::{ArenaMap, shared_words};
+use zfolio_sys::arena::{ArenaMap, SharedWords};
 use zfolio_sys::lock::Mutex;
 use zfolio_sys::procfs::{File, Pagemap, Statm};
 use zfolio_sys::syscall::Errno;
@@ -56,8 +58,8 @@ pub struct Host {
     pub reserve_heap: fn(usize) -> Result<Range<usize>, Errno>,
     /// Called with the manager once it is complete, before it manages.
     pub publish: fn(&'static Manager),
-    /// Addresses never to be moved out: the face's own data, the watcher's stack.
-    pub private: fn() -> [Range<usize>; 2],
+    /// The face's own data, never to be moved out.
+    pub data: fn() -> Range<usize>,
 }
 
 /// Why a process stays unmanaged.
@@ -71,7 +73,7 @@ fn step<T>(what: &'static str, result: Result<T, Errno>) -> Result<T, Unstarted>
 }
 
 /// The watcher's life: in a thread of its own, on a stack of its own.
-pub fn watch(host: &'static Host, _index: usize) -> ! {
+pub fn watch(host: &'static Host, _index: usize, stack: Range<usize>) -> ! {
     let run = || -> Option<()> {
         thread::own_descriptors().ok()?;
         sleep(FIRST_NAP_NS);
@@ -89,7 +91,7 @@ pub fn watch(host: &'static Host, _index: usize) -> ! {
             sleep(nap_ns(watermarks.activate - usage));
         }
         let index = segment.claim(thread::pid());
-        match start(host, segment, options, statm, index) {
+        match start(host, segment, options, statm, index, stack.clone()) {
             Ok(manager) => {
                 segment.slots[index]
                     .state
@@ -129,6 +131,7 @@ fn start(
     options: Options,
     statm: File,
     index: usize,
+    stack: Range<usize>,
 ) -> Result<&'static Manager, Unstarted> {
     let high_bytes = options.high << PAGE_SHIFT;
     let heap = step(
@@ -139,7 +142,7 @@ fn start(
     let source = step("userfaultfd", Uffd::open(SOURCE_FEATURES))?;
     let maps = step("opening /proc/self/maps", File::open(c"/proc/self/maps"))?;
     let pagemap = step("opening /proc/self/pagemap", Pagemap::open())?;
-    let words = step("mapping shared memory", shared_words())?;
+    let words = step("mapping shared memory", SharedWords::map())?;
 
     let slots = (options.high * 3)
         .clamp(1 << 16, 1 << 27)
@@ -154,7 +157,12 @@ fn start(
         huge: locks.address(zfolio_mm::Pfn(0).offset(Order::HUGE.pages())),
     };
     let arena = FrameArena::new(map, source);
-    let zswap = Zswap::new(arena, options.codec, Limits::default());
+    let density = Density::default();
+    let compressor = match options.codec {
+        Codec::Auto => Box::new(Adaptive::new(density.clone())),
+        fixed => fixed.compressor(),
+    };
+    let zswap = Zswap::with_compressor(arena, compressor, Limits::default());
     let count = 1 + processors().clamp(1, MAX_FAULT_THREADS);
     let mut workers = Vec::with_capacity(count);
     for _ in 0..count {
@@ -164,18 +172,25 @@ fn start(
         })?;
         workers.push(Mutex::new(Worker::new(context)));
     }
-    let shared = core::ptr::from_ref(words) as usize;
-    let mut private = alloc::vec![heap, map.range(), locks.range(), shared..shared + 4096];
-    private.extend((host.private)());
+    let private = alloc::vec![
+        heap,
+        map.range(),
+        locks.range(),
+        words.range(),
+        stack,
+        (host.data)()
+    ];
     let manager: &'static Manager = Box::leak(Box::new(Manager {
         options,
         watermarks: Watermarks::of(options.high),
         zswap,
+        density,
         core: Mutex::new(Core {
             extents: Extents::default(),
             registered: Ranges::default(),
             standby: Standby::default(),
             streams: Streams::default(),
+            behind: VecDeque::with_capacity(BEHIND),
             pending: VecDeque::with_capacity(PENDING),
             deferred: VecDeque::with_capacity(PENDING),
             parked: Parked::new(),
@@ -196,7 +211,7 @@ fn start(
         frame_waiters: AtomicU32::new(0),
         segment,
         statistics: AtomicUsize::new(index),
-        words: AtomicPtr::new(core::ptr::from_ref(words).cast_mut()),
+        words,
         child_ready: AtomicU32::new(0),
         maps: AtomicUsize::new(maps.fd()),
         cpu_ns: Default::default(),
@@ -242,16 +257,13 @@ impl Manager {
         Ok(())
     }
 
-    fn fault_thread_entry(&'static self, index: usize) -> ! {
+    fn fault_thread_entry(&'static self, index: usize, _stack: Range<usize>) -> ! {
         self.fault_thread(index)
     }
 
     pub(crate) fn renew_fork_words(&self) -> Result<(), Errno> {
-        let words = shared_words()?;
-        self.words
-            .store(core::ptr::from_ref(words).cast_mut(), Ordering::Release);
-        let start = core::ptr::from_ref(words) as usize;
-        self.reclaim.lock().vmas.keep_private(start..start + 4096);
+        self.words.renew()?;
+        self.reclaim.lock().vmas.keep_private(self.words.range());
         Ok(())
     }
 

@@ -1,0 +1,162 @@
+//! lz4 while there is room, zstd when there is not: a switch outside decides,
+//! and a byte in front of each unit says which of the two wrote it.
+//!
+//! lz4 costs a third of zstd's time; zstd leaves half again as much room (see
+//! `docs/compression.md`). Which is worth more depends on how much of the
+//! memory the pool has taken, which only the caller knows.
+
+use crate::lz4::Lz4;
+use crate::unit::{compress_each, decompress_each};
+use crate::zstd::Zstd;
+use crate::{
+    BatchOutcome, CodecError, CompressUnit, Compressor, Context, DecompressUnit, codec::Codec,
+};
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+const LZ4: u8 = 1;
+const ZSTD: u8 = 2;
+
+/// Says which codec new units are compressed with.
+#[derive(Clone, Debug, Default)]
+pub struct Density(Arc<AtomicBool>);
+
+impl Density {
+    /// True: zstd; false: lz4.
+    pub fn set(&self, dense: bool) {
+        self.0.store(dense, Relaxed);
+    }
+
+    /// What was set last.
+    #[must_use]
+    pub fn get(&self) -> bool {
+        self.0.load(Relaxed)
+    }
+}
+
+/// The adaptive compressor.
+#[derive(Clone, Debug)]
+pub struct Adaptive {
+    fast: Lz4,
+    dense: Zstd,
+    density: Density,
+}
+
+impl Adaptive {
+    /// Follows `density`, with both codecs at their default levels.
+    #[must_use]
+    pub fn new(density: Density) -> Self {
+        Self {
+            fast: Lz4::new(1),
+            dense: Zstd::new(1),
+            density,
+        }
+    }
+}
+
+impl Compressor for Adaptive {
+    fn name(&self) -> &'static str {
+        Codec::ADAPTIVE_NAME
+    }
+
+    fn batch_size(&self) -> usize {
+        1
+    }
+
+    fn context(&self) -> Result<Box<dyn Context + Send>, CodecError> {
+        Ok(Box::new(AdaptiveContext {
+            fast: self.fast.context()?,
+            dense: self.dense.context()?,
+            density: self.density.clone(),
+        }))
+    }
+
+    fn max_compressed_len(&self, unit: usize) -> usize {
+        1 + self
+            .fast
+            .max_compressed_len(unit)
+            .max(self.dense.max_compressed_len(unit))
+    }
+}
+
+struct AdaptiveContext {
+    fast: Box<dyn Context + Send>,
+    dense: Box<dyn Context + Send>,
+    density: Density,
+}
+
+impl Context for AdaptiveContext {
+    fn compress_batch(&mut self, units: &mut [CompressUnit<'_>]) -> BatchOutcome {
+        let (codec, tag) = match self.density.get() {
+            true => (&mut self.dense, ZSTD),
+            false => (&mut self.fast, LZ4),
+        };
+        compress_each(units, |src, dst| {
+            let (first, rest) = dst.split_first_mut().ok_or(CodecError::DoesNotFit)?;
+            *first = tag;
+            let mut unit = [CompressUnit::new(src, rest)];
+            let _ = codec.compress_batch(&mut unit);
+            unit[0].result.map(|len| len + 1)
+        })
+    }
+
+    fn decompress_batch(&mut self, units: &mut [DecompressUnit<'_>]) -> BatchOutcome {
+        decompress_each(units, |src, dst| {
+            let (tag, rest) = src.split_first().ok_or(CodecError::Corrupt)?;
+            let codec = match *tag {
+                LZ4 => &mut self.fast,
+                ZSTD => &mut self.dense,
+                _ => return Err(CodecError::Corrupt),
+            };
+            let mut unit = [DecompressUnit::new(rest, dst)];
+            let _ = codec.decompress_batch(&mut unit);
+            unit[0].result
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec;
+
+    fn page(seed: u32) -> vec::Vec<u8> {
+        (0..4096_u32)
+            .map(|i| (i.wrapping_mul(seed) >> 9).to_le_bytes()[0])
+            .collect()
+    }
+
+    #[test]
+    fn units_of_both_codecs_come_back_whatever_the_switch_says() {
+        let density = Density::default();
+        let mut context = Adaptive::new(density.clone()).context().unwrap();
+        let mut kept = vec![];
+        for seed in 1..20 {
+            density.set(seed % 2 == 0);
+            let (plain, mut dst) = (page(seed), vec![0; 8192]);
+            let mut unit = [CompressUnit::new(&plain, &mut dst)];
+            assert!(context.compress_batch(&mut unit).all_ok());
+            let len = unit[0].result.unwrap();
+            dst.truncate(len);
+            assert_eq!(dst[0], if seed % 2 == 0 { ZSTD } else { LZ4 });
+            kept.push((plain, dst));
+        }
+        for (plain, packed) in kept {
+            let mut out = vec![0; 4096];
+            let mut unit = [DecompressUnit::new(&packed, &mut out)];
+            assert!(context.decompress_batch(&mut unit).all_ok());
+            assert_eq!(out, plain);
+        }
+    }
+
+    #[test]
+    fn a_wrong_tag_is_corrupt() {
+        let mut context = Adaptive::new(Density::default()).context().unwrap();
+        let mut out = vec![0; 4096];
+        for packed in [&[][..], &[0, 1, 2], &[3, 1, 2]] {
+            let mut unit = [DecompressUnit::new(packed, &mut out)];
+            assert_eq!(context.decompress_batch(&mut unit).failed, 1);
+        }
+    }
+}
