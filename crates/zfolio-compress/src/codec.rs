@@ -178,11 +178,11 @@ mod tests {
         for (text, expected) in [
             (
                 "",
-                "unknown codec \"\": expected lz4, lz4:ACCELERATION, zstd, zstd:LEVEL or none",
+                "unknown codec \"\": expected auto, lz4, lz4:ACCELERATION, zstd, zstd:LEVEL or none",
             ),
             (
                 "none:1",
-                "unknown codec \"none:1\": expected lz4, lz4:ACCELERATION, zstd, zstd:LEVEL or none",
+                "unknown codec \"none:1\": expected auto, lz4, lz4:ACCELERATION, zstd, zstd:LEVEL or none",
             ),
             (
                 "zstd:20",

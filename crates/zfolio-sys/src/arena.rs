@@ -161,13 +161,16 @@ pub fn map_shared_file(path: &core::ffi::CStr, len: usize) -> Result<usize, Errn
     at
 }
 
-/// A page of words that stays shared with the children of a fork, until the
-/// child takes a new one.
+/// What [`SharedWords`] is made of: 64 KiB.
+pub type Words = [AtomicU32; 16 << 10];
+
+/// Words that stay shared with the children of a fork, until the
+/// child takes new ones.
 #[derive(Debug)]
-pub struct SharedWords(AtomicPtr<[AtomicU32; 1024]>);
+pub struct SharedWords(AtomicPtr<Words>);
 
 impl SharedWords {
-    /// Maps a page.
+    /// Maps them.
     ///
     /// # Errors
     /// When the kernel refuses the mapping.
@@ -176,13 +179,13 @@ impl SharedWords {
         words.renew().map(|()| words)
     }
 
-    /// Replaces the page by a new one; the old stays mapped.
+    /// Replaces them by new ones; the old stay mapped.
     ///
     /// # Errors
     /// When the kernel refuses the mapping.
     pub fn renew(&self) -> Result<(), Errno> {
         const MAP_SHARED_ANON: usize = 0x01 | 0x20;
-        // SAFETY: a fresh page at an address of the kernel's choice.
+        // SAFETY: a fresh mapping at an address of the kernel's choice.
         let at = unsafe {
             syscall(
                 nr::MMAP,
@@ -196,24 +199,23 @@ impl SharedWords {
                 ],
             )
         }?;
-        self.0
-            .store(at as *mut [AtomicU32; 1024], Ordering::Release);
+        self.0.store(at as *mut Words, Ordering::Release);
         Ok(())
     }
 
     /// The words.
     #[must_use]
-    pub fn get(&self) -> &'static [AtomicU32; 1024] {
-        // SAFETY: set by `renew` to a page that is never unmapped, before
+    pub fn get(&self) -> &'static Words {
+        // SAFETY: set by `renew` to a mapping that is never unmapped, before
         // anybody has this value; any bytes are valid atomics.
         unsafe { &*self.0.load(Ordering::Acquire) }
     }
 
-    /// The addresses of the page.
+    /// Their addresses.
     #[must_use]
     pub fn range(&self) -> core::ops::Range<usize> {
         let start = core::ptr::from_ref(self.get()) as usize;
-        start..start + PAGE_SIZE
+        start..start + size_of::<Words>()
     }
 }
 

@@ -105,6 +105,11 @@ pub fn futex_wait(word: &AtomicU32, expected: u32, timeout_ns: Option<u64>) {
     };
 }
 
+/// Sleeps for `ns`.
+pub fn pause(ns: u64) {
+    futex_wait(&AtomicU32::new(0), 0, Some(ns));
+}
+
 /// Wakes up to `count` sleepers on `word`.
 pub fn futex_wake(word: &AtomicU32, count: u32) {
     // SAFETY: the call reads nothing but the address.

@@ -32,6 +32,7 @@ const IOC_REGISTER: usize = 0xc020_aa00;
 const IOC_UNREGISTER: usize = 0x8010_aa01;
 const IOC_WAKE: usize = 0x8010_aa02;
 const IOC_COPY: usize = 0xc028_aa03;
+const IOC_CONTINUE: usize = 0xc020_aa07;
 const IOC_MOVE: usize = 0xc028_aa05;
 /// `USERFAULTFD_IOC_NEW` on /dev/userfaultfd.
 const IOC_NEW: usize = 0xaa00;
@@ -245,6 +246,30 @@ impl Uffd {
         Progress::from_ioctl(result, arg[4], len)
     }
 
+    /// Whether the page at `address` lies in a range registered with
+    /// userfaultfd, in the process that this descriptor is for. Changes
+    /// nothing: CONTINUE is for shared memory, and refused for what we manage
+    /// after the registration has been looked up.
+    ///
+    /// # Errors
+    /// `AGAIN` while an event of that process is in flight, `SRCH` when it is
+    /// gone.
+    pub fn is_registered(self, address: usize) -> Result<bool, Errno> {
+        match self.ioctl(IOC_CONTINUE, &mut [address as u64, 4096, 0, 0]) {
+            Err(errno @ (Errno::AGAIN | Errno::SRCH)) => Err(errno),
+            Err(Errno::NOENT) => Ok(false),
+            _ => Ok(true),
+        }
+    }
+
+    /// Whether no event is in flight: every change of the address space that
+    /// sends one has had it read. `elsewhere` is a page that is not registered
+    /// with this descriptor.
+    #[must_use]
+    pub fn is_quiet(self, elsewhere: usize) -> bool {
+        self.copy_pages(elsewhere, elsewhere, 4096).stopped != Some(Errno::AGAIN)
+    }
+
     /// Reads waiting messages without blocking; returns how many.
     ///
     /// # Errors
@@ -326,6 +351,7 @@ mod tests {
         assert_eq!(IOC_REGISTER, iowr(32, 0));
         assert_eq!(IOC_COPY, iowr(40, 3));
         assert_eq!(IOC_MOVE, iowr(40, 5));
+        assert_eq!(IOC_CONTINUE, iowr(32, 7));
         assert_eq!(IOC_WAKE, 2 << 30 | 16 << 16 | 0xAA << 8 | 2);
         assert_eq!(size_of::<RawMessage>(), 32);
     }

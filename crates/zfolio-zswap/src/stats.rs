@@ -127,6 +127,35 @@ pub enum Event {
 }
 
 impl Stats {
+    /// Starts the events anew and keeps the gauges: for the child of a fork,
+    /// whose pool begins as a copy but whose history does not.
+    pub fn restart(&self) {
+        let events = [
+            &self.zswpin,
+            &self.zswpout,
+            &self.zswpwb,
+            &self.pswpin,
+            &self.pswpout,
+            &self.swpin_zero,
+            &self.swpout_zero,
+            &self.pool_limit_hit,
+            &self.reject_reclaim_fail,
+            &self.reject_alloc_fail,
+            &self.reject_compress_fail,
+            &self.reject_compress_poor,
+            &self.decompress_fail,
+            &self.written_back_pages,
+        ];
+        let orders = [
+            &self.order_zswpout,
+            &self.order_zswpin,
+            &self.order_swpout_fallback,
+        ];
+        for counter in events.into_iter().chain(orders.into_iter().flatten()) {
+            counter.store(0, Relaxed);
+        }
+    }
+
     /// Counts what only the caller sees.
     pub fn count(&self, event: Event, amount: u64) {
         match event {

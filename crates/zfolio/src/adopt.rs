@@ -55,7 +55,7 @@ impl Manager {
         };
         words.ask_for_release(false, || thread::parent_pid() == parent);
         self.reset_locks();
-        if let Err(errno) = self.take_over(&opened, stack) {
+        if let Err(errno) = self.take_over(&opened, words, stack) {
             self.fail(format_args!(
                 "the child of a fork could not take over its moved-out memory (errno {})",
                 errno.0
@@ -111,7 +111,12 @@ impl Manager {
         self.frame_waiters.store(0, Ordering::Relaxed);
     }
 
-    fn take_over(&'static self, opened: &Opened, stack: Range<usize>) -> Result<(), Errno> {
+    fn take_over(
+        &'static self,
+        opened: &Opened,
+        words: ForkWords,
+        stack: Range<usize>,
+    ) -> Result<(), Errno> {
         let Opened {
             frames,
             program,
@@ -133,6 +138,11 @@ impl Manager {
         self.renew_statistics();
         let mut core = self.core.lock();
         core.forget_parents_work();
+        // Before anything is registered: what happened to our address space
+        // before the fork, as far as the parent read it later.
+        core.parked.replace(words.left());
+        self.settle(&mut core);
+        self.zswap.stats().restart();
         let live = mappings(maps)?;
         let ranges: Vec<Range<usize>> = core.registered.iter().collect();
         core.registered = Ranges::default();
@@ -145,7 +155,6 @@ impl Manager {
                 }
             }
         }
-        self.settle(&mut core);
         self.reconcile(&mut core);
         drop(core);
         self.start_fault_threads()
@@ -160,8 +169,7 @@ impl Manager {
 }
 
 impl Core {
-    /// What the parent's threads were about to do is theirs alone. (Parked
-    /// events are kept: they came before the fork, and are applied next.)
+    /// What the parent's threads were about to do is theirs alone.
     fn forget_parents_work(&mut self) {
         self.fork_freeze = 0;
         self.raw_fork = false;

@@ -11,6 +11,8 @@ use zfolio_sys::thread::{Clock, ask_for_low_latency, now_ns};
 /// Longest and shortest sleep between looks at usage, ns.
 const LONGEST_NS: u64 = 20_000_000;
 const SHORTEST_NS: u64 = 500_000;
+/// Sleep when reclaim found nothing to do about pressure, ns.
+const STUCK_NS: u64 = 2_000_000;
 /// How fast a program is taken to be able to grow: pages a millisecond, 2 GB/s.
 const PAGES_PER_MS: usize = 500;
 /// How old the list of mappings may be while there is pressure, ns.
@@ -40,12 +42,15 @@ impl Manager {
             let rung = self.control_wake.load(Ordering::Acquire);
             self.follow_forks(&mut worker);
             let usage = self.usage();
-            if self.is_pressed(usage) {
+            let pressed = self.is_pressed(usage);
+            if pressed {
                 self.relieve(&mut worker, &mut memory);
             }
+            let stuck = pressed && self.is_pressed(self.usage());
             self.publish(self.usage());
             let headroom = self.watermarks.start.saturating_sub(usage);
-            futex_wait(&self.control_wake, rung, Some(nap_ns(headroom)));
+            let nap = if stuck { STUCK_NS } else { nap_ns(headroom) };
+            futex_wait(&self.control_wake, rung, Some(nap));
         }
     }
 

@@ -17,7 +17,8 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 use zfolio_mm::PAGE_SHIFT;
-use zfolio_sys::procfs::{File, PresentRun, private_mapping_at};
+use zfolio_sys::procfs::{File, PresentRun, for_each_mapping, private_mapping_at};
+use zfolio_sys::syscall::Errno;
 use zfolio_sys::uffd::{Message, RawMessage, Uffd};
 
 /// Events parked at most before reading stops.
@@ -52,28 +53,50 @@ impl Parked {
         self.0.push_back(event);
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Message> {
+        self.0.iter()
+    }
+
+    /// Replaces what is parked.
+    pub(crate) fn replace(&mut self, events: impl Iterator<Item = Message>) {
+        self.0.clear();
+        self.0.extend(events);
+    }
+
     /// Which word page `vpn` has, as if the parked events were applied.
     pub(crate) fn resolve(&self, vpn: Vpn) -> Resolved {
-        let mut vpn = vpn;
-        for event in self.0.iter().rev() {
-            match *event {
-                Message::Remove { start, end } | Message::Unmap { start, end } => {
-                    if pages_within(start, end).contains(&vpn) {
-                        return Resolved::Discarded;
-                    }
-                }
-                Message::Remap { from, to, len } => {
-                    if pages_within(to, to + len).contains(&vpn) {
-                        vpn = vpn - (to >> PAGE_SHIFT) + (from >> PAGE_SHIFT);
-                    } else if pages_within(from, from + len).contains(&vpn) {
-                        return Resolved::Discarded;
-                    }
-                }
-                Message::Fault { .. } | Message::Fork { .. } => {}
-            }
-        }
-        Resolved::At(vpn)
+        resolve(self.0.iter(), vpn)
     }
+}
+
+/// Which word page `vpn` had before `events`.
+pub(crate) fn resolve<'a>(
+    events: impl DoubleEndedIterator<Item = &'a Message>,
+    vpn: Vpn,
+) -> Resolved {
+    let mut vpn = vpn;
+    for event in events.rev() {
+        match *event {
+            Message::Remove { start, end } | Message::Unmap { start, end } => {
+                if pages_within(start, end).contains(&vpn) {
+                    return Resolved::Discarded;
+                }
+            }
+            Message::Remap { from, to, len } => {
+                if pages_within(to, to + len).contains(&vpn) {
+                    vpn = vpn - (to >> PAGE_SHIFT) + (from >> PAGE_SHIFT);
+                } else if pages_within(from, from + len).contains(&vpn) {
+                    return Resolved::Discarded;
+                }
+            }
+            Message::Fault { .. } | Message::Fork { .. } => {}
+        }
+    }
+    Resolved::At(vpn)
 }
 
 impl Manager {
@@ -266,13 +289,33 @@ impl Manager {
             return false;
         }
         let maps = File::from_fd(self.maps.load(Ordering::Relaxed));
-        let Ok(mapping) = private_mapping_at(maps, range.start) else {
+        let Some(mapping) = mapping_at(maps, range.start) else {
             return false;
         };
         let known = range.start.max(mapping.start)..range.end.min(mapping.end);
         core.registered.insert(known.clone());
         known == *range
     }
+}
+
+/// The private anonymous mapping at `address`; before Linux 6.11 by reading
+/// the whole list.
+fn mapping_at(maps: File, address: usize) -> Option<Range<usize>> {
+    match private_mapping_at(maps, address) {
+        Ok(mapping) => return Some(mapping),
+        Err(Errno::NOTTY) => {}
+        Err(_) => return None,
+    }
+    let mut found = None;
+    let mut buffer = alloc::vec![0; 16 << 10];
+    for_each_mapping(maps, &mut buffer, |mapping| {
+        let range = mapping.start..mapping.end;
+        if range.contains(&address) && mapping.perms == b"rw-p" && mapping.inode == 0 {
+            found = Some(range);
+        }
+    })
+    .ok()?;
+    found
 }
 
 /// Addresses of a range of pages.

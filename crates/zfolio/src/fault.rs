@@ -10,8 +10,9 @@ use crate::manager::{Core, Fault, Manager, PENDING, Worker, address_of};
 use crate::movein::Landed;
 use crate::readahead;
 use crate::word::Place;
+use core::sync::atomic::Ordering;
 use zfolio_mm::{PAGE_SIZE, Pfn};
-use zfolio_sys::lock::{MutexGuard, futex_wait, futex_wake};
+use zfolio_sys::lock::{MutexGuard, futex_wait, futex_wake, pause};
 use zfolio_sys::syscall::Errno;
 use zfolio_sys::thread::{Clock, ask_for_low_latency, now_ns};
 use zfolio_sys::uffd::RawMessage;
@@ -28,6 +29,13 @@ const RETRIES: u32 = 200_000;
 /// Waits for frames (a folio stored, or a millisecond) before a fault takes
 /// memory beyond `high`: what is left does not compress.
 const PATIENCE: u32 = 100;
+/// How long others wait less after one fault lost its patience, ns.
+const HOPELESS_NS: u64 = 1_000_000_000;
+
+/// Faults for which several threads stay on duty after two came at once.
+const CROWD: u32 = 256;
+/// Faults between two notes of a thread's CPU time.
+const CPU_NOTE: u32 = 32;
 
 /// What became of a fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,6 +54,7 @@ impl Manager {
         ask_for_low_latency();
         let mut worker = self.workers[index].lock();
         let mut spin_until = 0;
+        let mut served = 0_u32;
         loop {
             let mut fault = self.next_fault(&mut spin_until);
             loop {
@@ -56,6 +65,10 @@ impl Manager {
                         let now = now_ns(Clock::Monotonic);
                         self.stats().faults[kind as usize].record(now - fault.read_ns);
                         self.count(Counter::Pgmajfault, 1);
+                        served = served.wrapping_add(1);
+                        if served.is_multiple_of(CPU_NOTE) {
+                            self.note_cpu(index);
+                        }
                         spin_until = now + SPIN_NS;
                         break;
                     }
@@ -72,7 +85,7 @@ impl Manager {
                     }
                     Outcome::NeedFrames => {
                         fault.waits += 1;
-                        worker.urgent = fault.waits >= PATIENCE;
+                        worker.urgent = self.has_waited_enough(fault.waits);
                         self.make_frames(&mut worker);
                     }
                 }
@@ -86,10 +99,24 @@ impl Manager {
         let mut core = self.core.lock();
         loop {
             if let Some(fault) = core.pending.pop_front() {
-                if !core.pending.is_empty() && core.sleepers > 0 {
-                    self.wake_sibling();
+                if !core.pending.is_empty() {
+                    core.crowd = CROWD;
+                }
+                if core.crowd > 0 {
+                    core.crowd -= 1;
+                    if core.sleepers > 0 && !core.reader {
+                        self.wake_sibling();
+                    }
                 }
                 return fault;
+            }
+            if core.reader && !core.deferred.is_empty() {
+                // Whoever reads may sleep for long: retry without it.
+                drop(core);
+                pause(RETRY_NS);
+                core = self.core.lock();
+                core.retry_deferred();
+                continue;
             }
             if core.reader {
                 core = self.sleep_as_sibling(core);
@@ -110,18 +137,31 @@ impl Manager {
                 self.pump(&mut core);
             }
             if retry && core.pending.is_empty() {
-                let Core {
-                    pending, deferred, ..
-                } = &mut *core;
-                pending.append(deferred);
+                core.retry_deferred();
             }
             core.reader = false;
         }
     }
 
+    /// Whether a fault that waited `waits` times gets a frame beyond `high`.
+    /// Once one has, what is left does not compress: others wait less.
+    fn has_waited_enough(&self, waits: u32) -> bool {
+        let now = now_ns(Clock::Monotonic);
+        let last = self.urgent_ns.load(Ordering::Relaxed);
+        let enough = if now.saturating_sub(last) < HOPELESS_NS {
+            3
+        } else {
+            PATIENCE
+        };
+        if waits >= enough {
+            self.urgent_ns.store(now, Ordering::Relaxed);
+        }
+        waits >= enough
+    }
+
     fn sleep_as_sibling<'a>(&'a self, mut core: MutexGuard<'a, Core>) -> MutexGuard<'a, Core> {
         core.sleepers += 1;
-        let seen = self.fault_wake.load(core::sync::atomic::Ordering::Acquire);
+        let seen = self.fault_wake.load(Ordering::Acquire);
         drop(core);
         futex_wait(&self.fault_wake, seen, None);
         let mut core = self.core.lock();
@@ -131,9 +171,17 @@ impl Manager {
 
     /// Has another fault thread look for work.
     pub(crate) fn wake_sibling(&self) {
-        self.fault_wake
-            .fetch_add(1, core::sync::atomic::Ordering::Release);
+        self.fault_wake.fetch_add(1, Ordering::Release);
         futex_wake(&self.fault_wake, 1);
+    }
+
+    /// [`Self::pump`] for a thread that will not serve what it finds at once:
+    /// the one waiting on the descriptor would not learn of it.
+    pub(crate) fn pump_for_others(&self, core: &mut Core) {
+        self.pump(core);
+        if !core.pending.is_empty() {
+            self.wake_sibling();
+        }
     }
 
     /// Reads what waits on the descriptor: events are applied, faults queued.

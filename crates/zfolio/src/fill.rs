@@ -161,7 +161,7 @@ impl Manager {
                 self.wake_sibling();
             } else if !core.reader {
                 let mut core = core;
-                self.pump(&mut core);
+                self.pump_for_others(&mut core);
             }
         }
         self.wake_control();

@@ -27,19 +27,19 @@ use crate::control::Counter;
 use crate::events::Resolved;
 use crate::extent::Vpn;
 use crate::fault::Outcome;
-use crate::manager::{Core, Fault, Manager, STACK, Worker, address_of, pages_within};
+use crate::manager::{Core, Fault, Manager, STACK, Worker};
 use crate::movein::Landed;
 use crate::word::Place;
-use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
-use zfolio_mm::{PAGE_SHIFT, PAGE_SIZE};
+use zfolio_mm::PAGE_SIZE;
+use zfolio_sys::arena::Words;
 use zfolio_sys::lock::{futex_wait, futex_wake};
 use zfolio_sys::syscall::Errno;
 use zfolio_sys::thread::yield_now;
-use zfolio_sys::uffd::{Message, RawMessage, Uffd};
+use zfolio_sys::uffd::Message;
 
 /// A page of zeros to copy from.
-static ZERO_PAGE: [u8; PAGE_SIZE] = [0; PAGE_SIZE];
+pub(crate) static ZERO_PAGE: [u8; PAGE_SIZE] = [0; PAGE_SIZE];
 
 /// States of [`ForkWords::request`].
 mod request {
@@ -59,12 +59,18 @@ mod adopt {
     pub(super) const ASKED_FILL: u32 = 3;
 }
 
+/// Where the list of events lies among the words: its length, its start, and
+/// the words of one event.
+const COUNT: usize = 8;
+const LIST: usize = 16;
+const EVENT: usize = 7;
+
 /// Words that parent and child share during a fork.
 #[derive(Clone, Copy)]
-pub(crate) struct ForkWords(&'static [AtomicU32; 1024]);
+pub(crate) struct ForkWords(&'static Words);
 
 impl ForkWords {
-    pub(crate) fn new(words: &'static [AtomicU32; 1024]) -> Self {
+    pub(crate) fn new(words: &'static Words) -> Self {
         Self(words)
     }
 
@@ -79,6 +85,58 @@ impl ForkWords {
     /// Rung when one of the others changed.
     fn bell(&self) -> &AtomicU32 {
         &self.0[2]
+    }
+
+    /// Leaves a list of events for the child; false if they do not fit.
+    pub(crate) fn leave(&self, events: &[Message]) -> bool {
+        let room = self.0[LIST..].chunks_exact(EVENT);
+        if events.len() > room.len() {
+            return false;
+        }
+        for (event, words) in events.iter().zip(room) {
+            let (kind, [a, b, c]) = match *event {
+                Message::Remove { start, end } => (1, [start, end, 0]),
+                Message::Unmap { start, end } => (2, [start, end, 0]),
+                Message::Remap { from, to, len } => (3, [from, to, len]),
+                Message::Fault { .. } | Message::Fork { .. } => (0, [0; 3]),
+            };
+            let halves = [a, b, c]
+                .into_iter()
+                .flat_map(|word| [word as u64 & 0xffff_ffff, word as u64 >> 32]);
+            for (word, half) in words.iter().zip(core::iter::once(kind).chain(halves)) {
+                word.store(u32::try_from(half).unwrap_or(0), Ordering::Relaxed);
+            }
+        }
+        self.0[COUNT].store(u32::try_from(events.len()).unwrap_or(0), Ordering::Release);
+        true
+    }
+
+    /// The events left by the parent.
+    pub(crate) fn left(&self) -> impl Iterator<Item = Message> + use<> {
+        let count = self.0[COUNT].load(Ordering::Acquire) as usize;
+        self.0[LIST..]
+            .chunks_exact(EVENT)
+            .take(count)
+            .filter_map(|words| {
+                let half = |at: usize| words[at].load(Ordering::Relaxed) as usize;
+                let word = |at: usize| half(at) | half(at + 1) << 32;
+                match half(0) {
+                    1 => Some(Message::Remove {
+                        start: word(1),
+                        end: word(3),
+                    }),
+                    2 => Some(Message::Unmap {
+                        start: word(1),
+                        end: word(3),
+                    }),
+                    3 => Some(Message::Remap {
+                        from: word(1),
+                        to: word(3),
+                        len: word(5),
+                    }),
+                    _ => None,
+                }
+            })
     }
 
     fn set(&self, word: &AtomicU32, value: u32) {
@@ -128,6 +186,7 @@ impl Manager {
         let words = self.fork_words();
         ForkWords::wait(words.request(), request::NONE, || true);
         words.adopt().store(adopt::NONE, Ordering::Release);
+        words.0[COUNT].store(0, Ordering::Release);
         words.set(words.request(), request::PREPARE);
         self.wake_control();
         ForkWords::wait(words.request(), request::FROZEN, || {
@@ -142,21 +201,11 @@ impl Manager {
         words.set(words.request(), request::PARENT_DONE);
     }
 
-    /// A FORK event was read, under the core lock.
-    pub(crate) fn note_fork(&self, core: &mut Core, child: Uffd) {
-        core.children.push(child);
-        if core.fork_freeze == 0 {
-            core.fork_freeze = 1;
-            core.raw_fork = true;
-            self.wake_control();
-        }
-    }
-
     /// The control thread's part in forks.
     pub(crate) fn follow_forks(&self, worker: &mut Worker) {
         if self.core.lock().raw_fork {
             self.await_quiet();
-            self.release_children(worker, true);
+            self.release_children(worker, true, self.fork_words());
             let mut core = self.core.lock();
             core.raw_fork = false;
             self.thaw(&mut core);
@@ -222,7 +271,7 @@ impl Manager {
             if matches!(asked, adopt::ASKED | adopt::ASKED_FILL) {
                 // Two children at once: one came by a raw fork in another
                 // thread, and which is which cannot be told. Both are filled.
-                self.release_children(worker, children > 1 || asked == adopt::ASKED_FILL);
+                self.release_children(worker, children > 1 || asked == adopt::ASKED_FILL, words);
                 words.set(words.adopt(), adopt::GRANTED);
                 if parent_done {
                     return;
@@ -232,101 +281,11 @@ impl Manager {
                     return; // the fork failed, or the child is on its own
                 }
                 if !self.any_child_lives() {
-                    self.release_children(worker, false);
+                    self.release_children(worker, false, words);
                     return;
                 }
             }
             futex_wait(words.bell(), rung, Some(200_000));
-        }
-    }
-
-    fn any_child_lives(&self) -> bool {
-        // The arena is not registered with a child's descriptor: a live child
-        // answers ENOENT, a dead one ESRCH.
-        let core = self.core.lock();
-        let probe = self.address(zfolio_mm::Pfn(0));
-        let zeros = ZERO_PAGE.as_ptr() as usize;
-        core.children
-            .iter()
-            .any(|child| child.copy_pages(probe, zeros, PAGE_SIZE).stopped != Some(Errno::SRCH))
-    }
-
-    /// Serves faults of children that are not on their own yet; returns how
-    /// many children there are.
-    fn serve_children(&self, worker: &mut Worker) -> usize {
-        let core = self.core.lock();
-        let mut messages = [RawMessage::default(); 8];
-        for child in &core.children {
-            let count = child.read(&mut messages).unwrap_or(0);
-            for message in messages[..count].iter().filter_map(RawMessage::decode) {
-                if let Message::Fault { address, .. } = message {
-                    let from = self.frozen_page(&core, worker, address >> PAGE_SHIFT);
-                    let progress = child.copy_pages(address, from, PAGE_SIZE);
-                    if progress.done == 0 {
-                        child.wake(address, PAGE_SIZE);
-                    }
-                }
-            }
-        }
-        core.children.len()
-    }
-
-    /// Closes the children's descriptors, which unregisters their ranges;
-    /// `fill`: after copying in all that they lack.
-    fn release_children(&self, worker: &mut Worker, fill: bool) {
-        loop {
-            let Some(child) = self.core.lock().children.pop() else {
-                return;
-            };
-            if fill {
-                self.fill_child(worker, child);
-                self.count(Counter::RawForks, 1);
-            }
-            child.close();
-        }
-    }
-
-    /// Copies every page kept for the program into a child of a raw fork.
-    fn fill_child(&self, worker: &mut Worker, child: Uffd) {
-        let tracked: Vec<(Vpn, Place)> = self
-            .core
-            .lock()
-            .extents
-            .tracked(0..usize::MAX >> PAGE_SHIFT)
-            .collect();
-        let mut since: Vec<Message> = Vec::new();
-        for (vpn, place) in tracked {
-            if matches!(place, Place::Present | Place::Gone) {
-                continue;
-            }
-            loop {
-                self.child_events(child, &mut since);
-                let Some(to) = forward(&since, vpn) else {
-                    break;
-                };
-                let from = {
-                    let core = self.core.lock();
-                    self.bytes_of(worker, core.extents.place(vpn))
-                };
-                match child.copy_pages(address_of(to), from, PAGE_SIZE).stopped {
-                    Some(Errno::AGAIN) => yield_now(),
-                    _ => break,
-                }
-            }
-        }
-    }
-
-    /// What the child did to its address space while it is being filled.
-    fn child_events(&self, child: Uffd, since: &mut Vec<Message>) {
-        let mut messages = [RawMessage::default(); 8];
-        while let Ok(count @ 1..) = child.read(&mut messages) {
-            for message in messages[..count].iter().filter_map(RawMessage::decode) {
-                match message {
-                    Message::Fault { .. } => {} // the copy or the close wakes it
-                    Message::Fork { fd } => self.core.lock().children.push(Uffd::from_fd(fd)),
-                    event => since.push(event),
-                }
-            }
         }
     }
 
@@ -343,13 +302,19 @@ impl Manager {
 
     /// Address of a copy of page `vpn` as the program must see it.
     fn frozen_page(&self, core: &Core, worker: &mut Worker, vpn: Vpn) -> usize {
-        match core.parked.resolve(vpn) {
+        self.page_before(core, worker, core.parked.resolve(vpn))
+    }
+
+    /// Address of a copy of what a page was before events it was traced
+    /// through.
+    pub(crate) fn page_before(&self, core: &Core, worker: &mut Worker, page: Resolved) -> usize {
+        match page {
             Resolved::Discarded => ZERO_PAGE.as_ptr() as usize,
             Resolved::At(vpn) => self.bytes_of(worker, core.extents.place(vpn)),
         }
     }
 
-    fn bytes_of(&self, worker: &mut Worker, place: Place) -> usize {
+    pub(crate) fn bytes_of(&self, worker: &mut Worker, place: Place) -> usize {
         match place {
             Place::Present | Place::Gone => ZERO_PAGE.as_ptr() as usize,
             Place::Standby(at) | Place::Storing(at) => self.address(at),
@@ -368,39 +333,32 @@ impl Manager {
     }
 }
 
-/// Where page `vpn` is after `events`; `None` if it was discarded.
-fn forward(events: &[Message], vpn: Vpn) -> Option<Vpn> {
-    events.iter().try_fold(vpn, |vpn, event| match *event {
-        Message::Remove { start, end } | Message::Unmap { start, end } => {
-            (!pages_within(start, end).contains(&vpn)).then_some(vpn)
-        }
-        Message::Remap { from, to, len } if pages_within(from, from + len).contains(&vpn) => {
-            Some(vpn - (from >> PAGE_SHIFT) + (to >> PAGE_SHIFT))
-        }
-        _ => Some(vpn),
-    })
-}
-
 #[cfg(test)]
 mod tests {
+    extern crate std;
     use super::*;
+    use std::boxed::Box;
+    use std::vec::Vec;
 
     #[test]
-    fn pages_follow_a_childs_events() {
-        const PAGE: usize = PAGE_SIZE;
+    fn a_list_of_events_survives_the_shared_words() {
+        let words: &'static Words = Box::leak(Box::new([const { AtomicU32::new(0) }; 16 << 10]));
+        let words = ForkWords::new(words);
+        let big = 0x7fff_1234_5000;
         let events = [
-            Message::Remap {
-                from: 0x10 * PAGE,
-                to: 0x50 * PAGE,
-                len: 4 * PAGE,
-            },
             Message::Remove {
-                start: 0x51 * PAGE,
-                end: 0x52 * PAGE,
+                start: big,
+                end: big + 4096,
             },
+            Message::Remap {
+                from: big,
+                to: 4096,
+                len: 1 << 40,
+            },
+            Message::Unmap { start: 0, end: big },
         ];
-        assert_eq!(forward(&events, 0x10), Some(0x50));
-        assert_eq!(forward(&events, 0x11), None);
-        assert_eq!(forward(&events, 0x20), Some(0x20));
+        assert!(words.leave(&events));
+        assert_eq!(words.left().collect::<Vec<_>>(), events);
+        assert!(!words.leave(&[events[0]; 5000]), "more than fits");
     }
 }

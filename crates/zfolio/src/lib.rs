@@ -26,6 +26,7 @@
 extern crate alloc;
 
 mod adopt;
+mod children;
 pub mod control;
 mod control_thread;
 mod events;

@@ -101,6 +101,10 @@ impl Manager {
                 .take_while(|index| wanted(&core, *index))
                 .count();
             if len == 0 {
+                // Whoever waits for it waits for this load.
+                self.fds
+                    .program()
+                    .wake(address_of(plan.pages.start + next), PAGE_SIZE);
                 self.arena().give_frames(at.offset(next), 1);
                 next += 1;
                 continue;
@@ -143,8 +147,8 @@ impl Manager {
         if core.extents.place(vpn) == Place::Loading(*slot) {
             core.extents.set(vpn, Place::Stored(*slot));
             *slot = Slot::ZERO;
-            self.fds.program().wake(address_of(vpn), PAGE_SIZE);
         }
+        self.fds.program().wake(address_of(vpn), PAGE_SIZE);
     }
 
     fn account_loaded(&self, core: &mut Core, vpn: Vpn, plan: &Plan, came: usize) {

@@ -1,5 +1,6 @@
 //! Everything a managed process has: one `Manager`, never freed.
 
+use crate::children::Child;
 use crate::control::{Counter, ProcessSlot, Segment};
 use crate::events::Parked;
 use crate::extent::{Extents, Vpn};
@@ -28,6 +29,9 @@ pub(crate) const PENDING: usize = 1024;
 pub(crate) const BEHIND: usize = 512;
 /// Bytes of a manager thread's stack.
 pub(crate) const STACK: usize = 256 << 10;
+/// Fewest fault threads: one may sleep on the descriptor while faults that
+/// somebody else read wait for another.
+pub(crate) const MIN_FAULT_THREADS: usize = 2;
 /// Most fault threads.
 pub(crate) const MAX_FAULT_THREADS: usize = 4;
 
@@ -67,9 +71,11 @@ pub(crate) struct Core {
     /// Forks under way: nothing but words may change.
     pub(crate) fork_freeze: u32,
     /// Descriptors of children, from FORK events.
-    pub(crate) children: Vec<Uffd>,
+    pub(crate) children: Vec<Child>,
     /// A child came without handlers and must be filled.
     pub(crate) raw_fork: bool,
+    /// Faults left for which several threads stay on duty.
+    pub(crate) crowd: u32,
     /// A thread is waiting on the descriptor.
     pub(crate) reader: bool,
     /// Fault threads asleep on `fault_wake`.
@@ -167,6 +173,8 @@ pub struct Manager {
     pub(crate) child_ready: AtomicU32,
     /// /proc/self/maps, to ask about one mapping.
     pub(crate) maps: AtomicUsize,
+    /// When a fault was last given memory beyond `high`, ns.
+    pub(crate) urgent_ns: AtomicU64,
     /// CPU time of each worker's thread, ns.
     pub(crate) cpu_ns: [AtomicU64; 1 + MAX_FAULT_THREADS],
     pub(crate) pid: AtomicU32,
@@ -198,6 +206,14 @@ impl Airlocks {
 }
 
 impl Core {
+    /// Faults put off are to be tried again now.
+    pub(crate) fn retry_deferred(&mut self) {
+        let Self {
+            pending, deferred, ..
+        } = self;
+        pending.append(deferred);
+    }
+
     /// Remembers what a sequential reader has passed.
     pub(crate) fn leave_behind(&mut self, pages: Option<Range<Vpn>>) {
         let Some(pages) = pages else { return };

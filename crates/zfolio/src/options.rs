@@ -91,8 +91,8 @@ pub(crate) struct Watermarks {
 
 impl Watermarks {
     pub(crate) fn of(high: usize) -> Self {
-        let gap = (high / 64).clamp(256, 8192);
-        let free_target = (high / 64).clamp(128, 4096);
+        let gap = (high / 64).clamp(64, 8192);
+        let free_target = (high / 64).clamp(64, 4096);
         Self {
             activate: high / 2,
             start: high - 2 * gap,

@@ -31,7 +31,7 @@ impl Manager {
         };
         set_peak(Counter::ProgramBytes, Counter::ProgramPeak, program);
         set_peak(Counter::ResidentBytes, Counter::ResidentPeak, resident);
-        if now - stats.started_ns.load(Ordering::Relaxed) > SETTLING_NS {
+        if now.saturating_sub(stats.started_ns.load(Ordering::Relaxed)) > SETTLING_NS {
             set_peak(
                 Counter::ResidentBytes,
                 Counter::ResidentPeakSteady,
@@ -58,9 +58,14 @@ impl Manager {
         stats.updated_ns.store(now, Ordering::Relaxed);
     }
 
+    /// Notes the calling worker's CPU time.
+    pub(crate) fn note_cpu(&self, index: usize) {
+        self.cpu_ns[index].store(now_ns(Clock::ThreadCpu), Ordering::Relaxed);
+    }
+
     /// CPU time of the manager's threads, ns: each worker notes its own.
     fn manager_cpu_ns(&self) -> u64 {
-        self.cpu_ns[0].store(now_ns(Clock::ThreadCpu), Ordering::Relaxed);
+        self.note_cpu(0);
         self.cpu_ns
             .iter()
             .map(|ns| ns.load(Ordering::Relaxed))

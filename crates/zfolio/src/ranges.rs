@@ -8,7 +8,7 @@ use core::ops::Range;
 ///
 /// # Invariants
 /// Ranges are non-empty, and between two of them lies at least one address.
-#[derive(Default, Debug)]
+#[derive(Clone, Default, Debug)]
 pub(crate) struct Ranges(BTreeMap<usize, usize>);
 
 impl Ranges {
@@ -46,6 +46,9 @@ impl Ranges {
     }
 
     pub(crate) fn remove(&mut self, range: Range<usize>) {
+        if range.is_empty() {
+            return;
+        }
         let touching: Vec<(usize, usize)> = self
             .0
             .range(..range.end)

@@ -11,7 +11,8 @@ use crate::events::Parked;
 use crate::extent::Extents;
 use crate::frames::FrameArena;
 use crate::manager::{
-    Airlocks, BEHIND, Core, Descriptors, MAX_FAULT_THREADS, Manager, PENDING, STACK, Worker,
+    Airlocks, BEHIND, Core, Descriptors, MAX_FAULT_THREADS, MIN_FAULT_THREADS, Manager, PENDING,
+    STACK, Worker,
 };
 use crate::options::{Options, Watermarks};
 use crate::ranges::Ranges;
@@ -24,12 +25,12 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::fmt::Write;
 use core::ops::Range;
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use zfolio_compress::Codec;
 use zfolio_compress::adaptive::{Adaptive, Density};
 use zfolio_mm::{Order, PAGE_SHIFT};
 use zfolio_sys::arena::{ArenaMap, SharedWords};
-use zfolio_sys::lock::Mutex;
+use zfolio_sys::lock::{Mutex, pause};
 use zfolio_sys::procfs::{File, Pagemap, Statm};
 use zfolio_sys::syscall::Errno;
 use zfolio_sys::thread::{self, Clock, now_ns, processors};
@@ -76,7 +77,7 @@ fn step<T>(what: &'static str, result: Result<T, Errno>) -> Result<T, Unstarted>
 pub fn watch(host: &'static Host, _index: usize, stack: Range<usize>) -> ! {
     let run = || -> Option<()> {
         thread::own_descriptors().ok()?;
-        sleep(FIRST_NAP_NS);
+        pause(FIRST_NAP_NS);
         let segment = (host.open_segment)().ok()?;
         segment.processes.fetch_add(1, Ordering::Relaxed);
         let statm = File::open(c"/proc/self/statm").ok()?;
@@ -88,7 +89,7 @@ pub fn watch(host: &'static Host, _index: usize, stack: Range<usize>) -> ! {
             if usage >= watermarks.activate {
                 break;
             }
-            sleep(nap_ns(watermarks.activate - usage));
+            pause(nap_ns(watermarks.activate - usage));
         }
         let index = segment.claim(thread::pid());
         match start(host, segment, options, statm, index, stack.clone()) {
@@ -104,11 +105,6 @@ pub fn watch(host: &'static Host, _index: usize, stack: Range<usize>) -> ! {
     };
     let _ = run();
     thread::exit_thread()
-}
-
-fn sleep(ns: u64) {
-    let never = AtomicU32::new(0);
-    zfolio_sys::lock::futex_wait(&never, 0, Some(ns));
 }
 
 fn say_unmanaged(segment: &Segment, index: usize, why: &Unstarted) {
@@ -163,7 +159,7 @@ fn start(
         fixed => fixed.compressor(),
     };
     let zswap = Zswap::with_compressor(arena, compressor, Limits::default());
-    let count = 1 + processors().clamp(1, MAX_FAULT_THREADS);
+    let count = 1 + processors().clamp(MIN_FAULT_THREADS, MAX_FAULT_THREADS);
     let mut workers = Vec::with_capacity(count);
     for _ in 0..count {
         let context = zswap.context().map_err(|_| Unstarted {
@@ -197,6 +193,7 @@ fn start(
             fork_freeze: 0,
             children: Vec::with_capacity(64),
             raw_fork: false,
+            crowd: 0,
             reader: false,
             sleepers: 0,
         }),
@@ -214,6 +211,7 @@ fn start(
         words,
         child_ready: AtomicU32::new(0),
         maps: AtomicUsize::new(maps.fd()),
+        urgent_ns: AtomicU64::new(0),
         cpu_ns: Default::default(),
         pid: AtomicU32::new(thread::pid()),
         resident: AtomicUsize::new(0),

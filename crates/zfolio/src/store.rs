@@ -1,12 +1,11 @@
 //! Storing what is in standby: the cold end, a folio at a time.
 
-use crate::control::Counter;
 use crate::extent::EXTENT_PAGES;
 use crate::manager::{Core, Manager, Worker};
 use crate::standby::Run;
 use crate::word::Place;
 use zfolio_mm::Order;
-use zfolio_zswap::Slot;
+use zfolio_zswap::{Event, Slot};
 
 /// How a store went.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -100,7 +99,7 @@ impl Manager {
             core.standby.push(folio);
         }
         drop(core);
-        self.count(Counter::RejectReclaimFail, 1);
+        self.zswap.stats().count(Event::ReclaimFailed, 1);
     }
 }
 

@@ -1,0 +1,304 @@
+//! Children of forks, as long as the parent answers for them.
+//!
+//! Three things happen to a child here: its faults are served until it serves
+//! itself, it is told what it cannot know, or it is filled and let go.
+//!
+//! # What a child cannot know
+//!
+//! Another thread of the parent may unmap, remap or discard at the moment of
+//! the fork. The child's mappings tell whether that came before the fork; its
+//! image of our words does not, since an event is read after the fact. So the
+//! parent keeps every event of the time (they are parked) and decides, event
+//! by event, which belong to the child's past ([`Manager::past_of`]):
+//!
+//! - an unmap does if the child's range is not registered any more (its own
+//!   mapping there, if it has one, is a new one);
+//! - a remap does if the child's source is not registered any more, or its
+//!   target is and was not before;
+//! - a discard leaves no trace in the mappings. It does if it was read before
+//!   the FORK event: then it began before the fork was over, else it ended
+//!   after the fork had begun, and either order is a right one.
+
+use crate::control::Counter;
+use crate::events::resolve;
+use crate::extent::Vpn;
+use crate::fork::{ForkWords, ZERO_PAGE};
+use crate::manager::{Core, Manager, Worker, address_of, pages_within};
+use crate::word::Place;
+use alloc::vec::Vec;
+use zfolio_mm::{PAGE_SHIFT, PAGE_SIZE};
+use zfolio_sys::syscall::Errno;
+use zfolio_sys::thread::yield_now;
+use zfolio_sys::uffd::{Message, RawMessage, Uffd};
+
+/// Looks for a moment without an event in flight, at most: seconds of them.
+const QUIET_TRIES: u32 = 1_000_000;
+
+/// A child whose ranges are still ours.
+pub(crate) struct Child {
+    uffd: Uffd,
+    /// Events parked when its FORK event was read.
+    mark: usize,
+    /// What it did to its address space since.
+    since: Vec<Message>,
+    /// Its own children, not answered for yet.
+    forks: Vec<Uffd>,
+}
+
+impl Child {
+    fn new(uffd: Uffd, mark: usize) -> Self {
+        Self {
+            uffd,
+            mark,
+            since: Vec::new(),
+            forks: Vec::new(),
+        }
+    }
+
+    /// Reads what waits: hands out the addresses of faults, keeps events and
+    /// the child's own children.
+    fn pump(&mut self, mut fault: impl FnMut(usize)) {
+        let mut messages = [RawMessage::default(); 8];
+        while let Ok(count @ 1..) = self.uffd.read(&mut messages) {
+            for message in messages[..count].iter().filter_map(RawMessage::decode) {
+                match message {
+                    Message::Fault { address, .. } => fault(address),
+                    Message::Fork { fd } => self.forks.push(Uffd::from_fd(fd)),
+                    event => self.since.push(event),
+                }
+            }
+        }
+    }
+
+    fn is_registered(&mut self, address: usize) -> bool {
+        loop {
+            match self.uffd.is_registered(address) {
+                Ok(answer) => return answer,
+                Err(Errno::AGAIN) => {
+                    self.pump(drop);
+                    yield_now();
+                }
+                Err(_) => return false,
+            }
+        }
+    }
+}
+
+impl Manager {
+    /// A FORK event was read, under the core lock.
+    pub(crate) fn note_fork(&self, core: &mut Core, child: Uffd) {
+        let mark = core.parked.len();
+        core.children.push(Child::new(child, mark));
+        if core.fork_freeze == 0 {
+            core.fork_freeze = 1;
+            core.raw_fork = true;
+            self.wake_control();
+        }
+    }
+
+    /// Whether any child we answer for is still alive.
+    pub(crate) fn any_child_lives(&self) -> bool {
+        // The arena is not registered with a child's descriptor: a live child
+        // answers ENOENT, a dead one ESRCH.
+        let core = self.core.lock();
+        let probe = self.address(zfolio_mm::Pfn(0));
+        let zeros = ZERO_PAGE.as_ptr() as usize;
+        core.children.iter().any(|child| {
+            child.uffd.copy_pages(probe, zeros, PAGE_SIZE).stopped != Some(Errno::SRCH)
+        })
+    }
+
+    /// Serves faults of children that are not on their own yet; returns how
+    /// many children there are.
+    pub(crate) fn serve_children(&self, worker: &mut Worker) -> usize {
+        let mut core = self.core.lock();
+        for index in 0..core.children.len() {
+            let mut faults = Vec::new();
+            let mut child = core.children.swap_remove(index);
+            child.pump(|address| faults.push(address));
+            if !faults.is_empty() {
+                let past = self.past_of(&core, &mut child);
+                for address in faults {
+                    let page = resolve(past.iter(), address >> PAGE_SHIFT);
+                    let from = self.page_before(&core, worker, page);
+                    if child.uffd.copy_pages(address, from, PAGE_SIZE).done == 0 {
+                        child.uffd.wake(address, PAGE_SIZE);
+                    }
+                }
+            }
+            core.answer_for_forks_of(&mut child);
+            core.children.push(child);
+            let last = core.children.len() - 1;
+            core.children.swap(index, last);
+        }
+        core.children.len()
+    }
+
+    /// The parked events that the child has in its past, and what it did
+    /// itself, in order.
+    fn past_of(&self, core: &Core, child: &mut Child) -> Vec<Message> {
+        let mut registered = core.registered.clone();
+        let mut past = Vec::new();
+        for (index, event) in core.parked.iter().enumerate() {
+            let happened = match *event {
+                Message::Remove { .. } => index < child.mark,
+                Message::Unmap { start, .. } => !child.is_registered(start),
+                Message::Remap { from, to, .. } => {
+                    let first = |start: usize| start..start + PAGE_SIZE;
+                    registered.contains(&first(from))
+                        && (!child.is_registered(from)
+                            || !registered.contains(&first(to)) && child.is_registered(to))
+                }
+                Message::Fault { .. } | Message::Fork { .. } => false,
+            };
+            if !happened {
+                continue;
+            }
+            match *event {
+                Message::Unmap { start, end } => registered.remove(start..end),
+                Message::Remap { from, to, len } => {
+                    registered.remove(from..from + len);
+                    registered.insert(to..to + len);
+                }
+                _ => {}
+            }
+            past.push(*event);
+        }
+        past.extend(child.since.iter().copied());
+        past
+    }
+
+    /// Reads events until none is in flight: then all that changed the address
+    /// space before a fork has been read, however late its event came.
+    fn read_all_events(&self) {
+        let elsewhere = self.address(zfolio_mm::Pfn(0));
+        for _ in 0..QUIET_TRIES {
+            let mut core = self.core.lock();
+            self.pump_for_others(&mut core);
+            if self.fds.program().is_quiet(elsewhere) {
+                return;
+            }
+            drop(core);
+            yield_now();
+        }
+    }
+
+    /// Lets the children go: closing a descriptor unregisters its ranges.
+    /// `fill`: after copying in all that they lack; else the child is left
+    /// the list of what it cannot know.
+    pub(crate) fn release_children(&self, worker: &mut Worker, fill: bool, words: ForkWords) {
+        self.read_all_events();
+        loop {
+            let Some(mut child) = self.core.lock().children.pop() else {
+                return;
+            };
+            let past = {
+                let core = self.core.lock();
+                child.pump(drop);
+                self.past_of(&core, &mut child)
+            };
+            self.core.lock().answer_for_forks_of(&mut child);
+            if fill || !words.leave(&past) {
+                self.fill_child(worker, &mut child, &past);
+                self.count(Counter::RawForks, 1);
+            }
+            child.uffd.close();
+        }
+    }
+
+    /// Copies every page kept for the program into a child.
+    fn fill_child(&self, worker: &mut Worker, child: &mut Child, past: &[Message]) {
+        let all = 0..usize::MAX >> PAGE_SHIFT;
+        let tracked: Vec<(Vpn, Place)> = self.core.lock().extents.tracked(all).collect();
+        let told = child.since.len(); // part of `past`
+        for (vpn, place) in tracked {
+            if matches!(place, Place::Present | Place::Gone) {
+                continue;
+            }
+            loop {
+                child.pump(drop);
+                if !child.forks.is_empty() {
+                    self.core.lock().answer_for_forks_of(child);
+                }
+                let Some(to) = forward(past.iter().chain(&child.since[told..]), vpn) else {
+                    break;
+                };
+                let from = {
+                    let core = self.core.lock();
+                    self.bytes_of(worker, core.extents.place(vpn))
+                };
+                match child
+                    .uffd
+                    .copy_pages(address_of(to), from, PAGE_SIZE)
+                    .stopped
+                {
+                    // Done; there already; or nothing mapped there.
+                    None | Some(Errno::EXIST | Errno::NOENT | Errno::INVAL) => break,
+                    Some(Errno::SRCH) => return,
+                    // An event of the child's, or no memory: without this page
+                    // it must not go on.
+                    Some(_) => yield_now(),
+                }
+            }
+        }
+    }
+}
+
+impl Core {
+    /// A child forked in its turn: its children lack what it lacks, and have
+    /// its past.
+    fn answer_for_forks_of(&mut self, child: &mut Child) {
+        let (mark, since) = (child.mark, &child.since);
+        let young = child.forks.drain(..).map(|uffd| Child {
+            since: since.clone(),
+            ..Child::new(uffd, mark)
+        });
+        self.children.extend(young);
+    }
+}
+
+/// Where page `vpn` is after `events`; `None` if it was discarded.
+fn forward<'a>(mut events: impl Iterator<Item = &'a Message>, vpn: Vpn) -> Option<Vpn> {
+    events.try_fold(vpn, |vpn, event| match *event {
+        Message::Remove { start, end } | Message::Unmap { start, end } => {
+            (!pages_within(start, end).contains(&vpn)).then_some(vpn)
+        }
+        Message::Remap { from, to, len } if pages_within(from, from + len).contains(&vpn) => {
+            Some(vpn - (from >> PAGE_SHIFT) + (to >> PAGE_SHIFT))
+        }
+        // Whatever lay at the target of a remap is gone.
+        Message::Remap { to, len, .. } => {
+            (!pages_within(to, to + len).contains(&vpn)).then_some(vpn)
+        }
+        _ => Some(vpn),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_follow_a_childs_events() {
+        const PAGE: usize = PAGE_SIZE;
+        let events = [
+            Message::Remap {
+                from: 0x10 * PAGE,
+                to: 0x50 * PAGE,
+                len: 4 * PAGE,
+            },
+            Message::Remove {
+                start: 0x51 * PAGE,
+                end: 0x52 * PAGE,
+            },
+        ];
+        assert_eq!(forward(events.iter(), 0x10), Some(0x50));
+        assert_eq!(forward(events.iter(), 0x11), None);
+        assert_eq!(forward(events.iter(), 0x20), Some(0x20));
+        assert_eq!(
+            forward(events.iter(), 0x52),
+            None,
+            "overwritten by the remap"
+        );
+    }
+}
