@@ -1,0 +1,237 @@
+//! Runs the self-checking programs of `tests/programs` under `zfolio run`.
+//!
+//! A program verifies every byte it looks at and ends with 0, 1 (a wrong
+//! byte) or 2 (the case could not be set up). What is asserted here besides:
+//! no process failed, memory really went out and came back (a run in which
+//! nothing moved proves nothing), and it ended in time: a hang is shown with
+//! what every thread of the tree waits in.
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
+
+use crate::support::{self, Output, Zfolio};
+use serde_json::Value;
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::mpsc::channel;
+use std::sync::{Mutex, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Longest a program may take; most take two seconds.
+pub const LIMIT: Duration = Duration::from_secs(90);
+
+/// One program at a time: each has several threads, and `high` is tight.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// How to run a program.
+#[derive(Clone, Copy, Debug)]
+pub struct Case<'a> {
+    /// File name in `tests/programs` without `.c`.
+    pub program: &'a str,
+    /// Its arguments.
+    pub args: &'a [&'a str],
+    /// `--high`.
+    pub high: &'a str,
+    /// Other options of `zfolio run`.
+    pub options: &'a [&'a str],
+    /// Longest it may take.
+    pub limit: Duration,
+}
+
+impl<'a> Case<'a> {
+    /// `program` with 40 MiB, which is less than half of what any of them has.
+    pub fn new(program: &'a str, args: &'a [&'a str]) -> Self {
+        Self {
+            program,
+            args,
+            high: "40M",
+            options: &[],
+            limit: LIMIT,
+        }
+    }
+
+    /// Runs it and checks all that holds for every program. `None` where
+    /// nothing can be managed, which is said.
+    #[track_caller]
+    pub fn run(&self) -> Option<Output> {
+        let z = support::real()?;
+        let program = compiled(self.program)?;
+        let output = {
+            let _alone = ALONE
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
+            self.run_alone(z, &program)
+        };
+        output.succeeded();
+        assert_eq!(
+            failed(&output.stats),
+            Vec::<String>::new(),
+            "{}",
+            output.stderr
+        );
+        for name in ["pages_out", "pages_in", "zswpout", "zswpin"] {
+            assert!(
+                output.counter(name) > 1000,
+                "{name} is {}: memory did not move",
+                output.counter(name)
+            );
+        }
+        Some(output)
+    }
+
+    fn run_alone(&self, z: &Zfolio, program: &Path) -> Output {
+        let dir = support::tempdir();
+        let stats = dir.path().join("stats.json");
+        let mut command = z.command(["run", "--quiet", "--high", self.high, "--stats"]);
+        command.arg(&stats).args(self.options).arg("--");
+        command.arg(program).args(self.args);
+        let mut output = in_time(&mut command, self.limit);
+        if let Ok(text) = fs::read_to_string(&stats) {
+            output.stats = serde_json::from_str(&text).expect("--stats writes JSON");
+        }
+        output
+    }
+}
+
+/// Messages of processes that ended themselves.
+fn failed(stats: &Value) -> Vec<String> {
+    let processes = stats["processes"].as_array().map_or(&[][..], Vec::as_slice);
+    processes
+        .iter()
+        .filter(|process| process["state"].as_str() == Some("failed"))
+        .map(ToString::to_string)
+        .collect()
+}
+
+/// Runs a command to its end, or kills its tree and fails with what every
+/// thread was waiting in.
+#[track_caller]
+fn in_time(command: &mut Command, limit: Duration) -> Output {
+    let begin = Instant::now();
+    command
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped());
+    let child = command.spawn().expect("zfolio starts");
+    let pid = child.id();
+    let (sender, receiver) = channel();
+    thread::spawn(move || sender.send(child.wait_with_output()));
+    let output = match receiver.recv_timeout(limit) {
+        Ok(output) => output.expect("its output is read"),
+        Err(_) => {
+            let waits = what_they_wait_in(pid);
+            kill_tree(pid);
+            panic!("{command:?} still ran after {limit:?}:\n{waits}");
+        }
+    };
+    Output {
+        status: output.status,
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        stats: Value::Null,
+        watched: support::watch::Watched::default(),
+        wall: begin.elapsed(),
+    }
+}
+
+/// A process and all its descendants.
+fn tree(root: u32) -> Vec<u32> {
+    let mut parents = Vec::new();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse().ok()) else {
+            continue;
+        };
+        let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        let after_name = stat.rsplit(')').next().unwrap_or_default();
+        if let Some(Ok(parent)) = after_name.split_whitespace().nth(1).map(str::parse::<u32>) {
+            parents.push((pid, parent));
+        }
+    }
+    let mut found = vec![root];
+    let mut next = 0;
+    while next < found.len() {
+        let of = found[next];
+        found.extend(
+            parents
+                .iter()
+                .filter(|(_, parent)| *parent == of)
+                .map(|(pid, _)| *pid),
+        );
+        next += 1;
+    }
+    found
+}
+
+/// One line for every thread: where it sleeps, its state, its system call.
+fn what_they_wait_in(root: u32) -> String {
+    let mut told = String::new();
+    for pid in tree(root) {
+        let tasks = fs::read_dir(format!("/proc/{pid}/task"));
+        for task in tasks.into_iter().flatten().flatten() {
+            let read = |name: &str| fs::read_to_string(task.path().join(name)).unwrap_or_default();
+            let stat = read("stat");
+            let state = stat
+                .rsplit(')')
+                .next()
+                .and_then(|s| s.split_whitespace().next());
+            let _ = writeln!(
+                told,
+                "{pid} {} {} {} wchan {} syscall {}",
+                task.file_name().display(),
+                read("comm").trim(),
+                state.unwrap_or("?"),
+                read("wchan").trim(),
+                read("syscall").trim(),
+            );
+            for line in read("stack").lines().take(6) {
+                let _ = writeln!(told, "    {line}");
+            }
+        }
+    }
+    told
+}
+
+fn kill_tree(root: u32) {
+    let pids = tree(root);
+    support::kill_group(root);
+    for pid in pids {
+        if let Some(pid) = i32::try_from(pid)
+            .ok()
+            .and_then(rustix::process::Pid::from_raw)
+        {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+    }
+}
+
+/// The program, compiled once for each test binary; `None` after saying that
+/// there is no compiler.
+fn compiled(name: &str) -> Option<PathBuf> {
+    static BUILT: OnceLock<tempfile::TempDir> = OnceLock::new();
+    static ONE: Mutex<()> = Mutex::new(());
+    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../tests/programs")
+        .join(name)
+        .with_extension("c");
+    let program = BUILT.get_or_init(support::tempdir).path().join(name);
+    let _one = ONE
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    if !program.exists() {
+        let built = Command::new("cc")
+            .args(["-O2", "-g", "-Wall", "-Wextra", "-pthread", "-o"])
+            .arg(&program)
+            .arg(&source)
+            .output();
+        let Ok(built) = built else {
+            support::skip("no C compiler");
+            return None;
+        };
+        assert!(
+            built.status.success(),
+            "{}",
+            String::from_utf8_lossy(&built.stderr)
+        );
+    }
+    Some(program)
+}

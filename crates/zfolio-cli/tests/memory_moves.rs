@@ -1,0 +1,104 @@
+//! Every byte of a program stays what the program made it, while its memory
+//! goes out and comes back under everything a program does to it.
+
+mod memory;
+mod support;
+
+use memory::Case;
+
+#[test]
+fn threads_fault_at_once() {
+    Case::new("faults", &[]).run();
+}
+
+#[test]
+fn system_calls_see_what_is_moved_out() {
+    Case::new("syscalls", &[]).run();
+}
+
+#[test]
+fn discarding_parts() {
+    for (case, events) in [
+        ("unmapped", "unmaps"),
+        ("mapped_over", "unmaps"),
+        ("discarded", "removes"),
+        ("freed", "removes"),
+    ] {
+        if let Some(output) = Case::new("discard", &[case]).run() {
+            assert!(output.counter(events) >= 7, "{case}: seven parts");
+        }
+    }
+}
+
+#[test]
+fn protecting_and_locking_parts() {
+    for case in ["protected", "locked"] {
+        Case::new("discard", &[case]).run();
+    }
+}
+
+#[test]
+fn the_heap_grows_and_shrinks() {
+    if let Some(output) = Case::new("discard", &["heap"]).run() {
+        assert!(output.counter("unmaps") > 0);
+    }
+}
+
+#[test]
+fn remapping() {
+    if let Some(output) = Case::new("remap", &[]).run() {
+        assert!(output.counter("remaps") >= 12, "{}", output.stats);
+    }
+}
+
+#[test]
+fn huge_pages_go_and_come_whole_or_in_part() {
+    // Twice 40 huge pages and the ballast do not fit; one set does.
+    let case = Case {
+        high: "56M",
+        ..Case::new("huge", &[])
+    };
+    if let Some(output) = case.run() {
+        let enabled = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+        if enabled.is_ok_and(|text| !text.contains("[never]")) {
+            assert!(output.counter("thp_swpout") > 0, "{}", output.stats);
+        } else {
+            support::skip("no huge pages here");
+        }
+        assert!(output.counter("removes") >= 40);
+    }
+}
+
+#[test]
+fn stacks_and_signal_stacks() {
+    Case::new("stacks", &[]).run();
+}
+
+#[test]
+fn addresses_are_used_again_at_once() {
+    if let Some(output) = Case::new("churn", &["6"]).run() {
+        assert!(output.counter("unmaps") > 100, "{}", output.stats);
+    }
+}
+
+#[test]
+fn every_codec_and_folio_size() {
+    for options in [
+        &["--compressor", "zstd", "--folio", "64K"][..],
+        &["--compressor", "lz4", "--folio", "4K"],
+        &["--compressor", "lz4", "--folio", "2M"],
+    ] {
+        let case = Case {
+            options,
+            ..Case::new("faults", &[])
+        };
+        case.run();
+    }
+    // Nothing gets smaller: all of it must fit.
+    let case = Case {
+        high: "160M",
+        options: &["--compressor", "none"],
+        ..Case::new("stacks", &[])
+    };
+    case.run();
+}

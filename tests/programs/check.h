@@ -1,0 +1,218 @@
+// What the programs of this directory share: pages whose every byte is known,
+// and a way to have memory moved out before something is done to it.
+//
+// Exit status: 0 all bytes were right, 1 a wrong byte (a line says where),
+// 2 the case could not be set up. Every program also runs bare, where it must
+// end with 0: a fault of the program is not a fault of the manager.
+#ifndef CHECK_H
+#define CHECK_H
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+enum { PAGE = 4096, WORDS = PAGE / 8, HUGE_PAGE = 2 << 20 };
+
+typedef uint64_t tag_t; // names the contents of a page; 0: zeros
+
+static inline uint64_t mix(uint64_t x) {
+    x ^= x >> 30, x *= 0xbf58476d1ce4e5b9u;
+    x ^= x >> 27, x *= 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+// Of sixteen tags one gives a page of one repeated word, one a page that does
+// not compress, and the others pages that compress to a tenth or so: all that
+// a program here has must fit into `high` when compressed, ballast included.
+static inline uint64_t word_of(tag_t tag, unsigned i) {
+    if (tag == 0)
+        return 0;
+    switch (mix(tag) & 15) {
+    case 0: return mix(tag);
+    case 1: return mix(tag * WORDS + i);
+    default: return i % 32 ? tag + i / 128 : mix(tag * WORDS + i);
+    }
+}
+
+static inline void die(int status, const char *what, const void *at, const char *more) {
+    dprintf(2, "%s at %p: %s (process %d, thread %ld, errno %d)\n", what, at, more, getpid(),
+            syscall(SYS_gettid), errno);
+    syscall(SYS_exit_group, status);
+}
+
+#define SETUP(condition) ((condition) ? (void)0 : die(2, "setup", NULL, #condition))
+
+static inline void fill_page(void *page, tag_t tag) {
+    volatile uint64_t *words = page;
+    for (unsigned i = 0; i < WORDS; i++)
+        words[i] = word_of(tag, i);
+}
+
+static inline int page_is(const void *page, tag_t tag) {
+    const volatile uint64_t *words = page;
+    for (unsigned i = 0; i < WORDS; i++)
+        if (words[i] != word_of(tag, i))
+            return 0;
+    return 1;
+}
+
+// Looks at every word; at the first wrong one says what was there instead.
+static inline void check_page(const void *page, tag_t tag, const char *what) {
+    const volatile uint64_t *words = page;
+    for (unsigned i = 0; i < WORDS; i++) {
+        uint64_t got = words[i], want = word_of(tag, i);
+        if (got == want)
+            continue;
+        char more[160];
+        int zeros = 1, again = words[i] == want;
+        for (unsigned k = 0; k < WORDS; k++)
+            zeros &= words[k] == 0;
+        snprintf(more, sizeof more, "tag %#lx, word %u: %#lx, expected %#lx%s%s", tag, i, got, want,
+                 zeros ? "; the whole page reads zero" : "",
+                 again ? "; read again it was right" : "");
+        die(1, what, (const void *)&words[i], more);
+    }
+}
+
+// Page i of a range has tag base + i.
+static inline void fill_range(void *at, size_t pages, tag_t base) {
+    for (size_t i = 0; i < pages; i++)
+        fill_page((char *)at + i * PAGE, base + i);
+}
+
+static inline void check_range(const void *at, size_t pages, tag_t base, const char *what) {
+    for (size_t i = 0; i < pages; i++)
+        check_page((const char *)at + i * PAGE, base + i, what);
+}
+
+static inline void check_zeros(const void *at, size_t pages, const char *what) {
+    for (size_t i = 0; i < pages; i++)
+        check_page((const char *)at + i * PAGE, 0, what);
+}
+
+static inline void *map_at(void *at, size_t bytes, int flags) {
+    void *got = mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+    SETUP(got != MAP_FAILED);
+    return got;
+}
+
+static inline void *map_new(size_t bytes) { return map_at(NULL, bytes, 0); }
+
+// A mapping that starts `offset` bytes after a multiple of 2 MiB.
+static inline void *map_aligned(size_t bytes, size_t offset) {
+    size_t whole = bytes + offset + HUGE_PAGE;
+    char *raw = mmap(NULL, whole, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    SETUP(raw != MAP_FAILED);
+    char *at = (char *)(((uintptr_t)raw + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1)) + offset;
+    SETUP(munmap(raw, at - raw) == 0 || at == raw);
+    SETUP(munmap(at + bytes, raw + whole - (at + bytes)) == 0 || at + bytes == raw + whole);
+    return map_at(at, bytes, MAP_FIXED);
+}
+
+static inline double seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec + t.tv_nsec / 1e9;
+}
+
+static inline int managed(void) { return getenv("ZFOLIO_CONTROL") != NULL; }
+
+// Pages of a range that are present.
+static inline size_t resident(void *at, size_t pages) {
+    size_t count = 0;
+    for (size_t done = 0; done < pages;) {
+        unsigned char map[1024];
+        size_t part = pages - done < sizeof map ? pages - done : sizeof map;
+        SETUP(mincore((char *)at + done * PAGE, part * PAGE, map) == 0);
+        for (size_t i = 0; i < part; i++)
+            count += map[i] & 1;
+        done += part;
+    }
+    return count;
+}
+
+// A wrong byte in a pointer shows as a signal: say where, and what is mapped.
+static void crashed(int signal, siginfo_t *info, void *context) {
+    const ucontext_t *at = context;
+    char line[256];
+    dprintf(2, "signal %d at address %p, instruction %#llx (process %d, thread %ld)\n", signal,
+            info->si_addr, at->uc_mcontext.gregs[REG_RIP], getpid(), syscall(SYS_gettid));
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (maps && fgets(line, sizeof line, maps)) {
+        unsigned long long from, to, hit[] = {(uintptr_t)info->si_addr, at->uc_mcontext.gregs[REG_RIP]};
+        if (sscanf(line, "%llx-%llx", &from, &to) == 2)
+            for (int i = 0; i < 2; i++)
+                if (hit[i] >= from && hit[i] < to)
+                    dprintf(2, "  %s: %s", i ? "instruction in" : "address in", line);
+    }
+    syscall(SYS_exit_group, 1);
+}
+
+static __attribute__((constructor)) void watch_for_crashes(void) {
+    static char stack[64 << 10]; // the thread's own may be the trouble
+    sigaltstack(&(stack_t){.ss_sp = stack, .ss_size = sizeof stack}, NULL);
+    struct sigaction action = {.sa_sigaction = crashed, .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESETHAND};
+    sigaction(SIGSEGV, &action, NULL);
+    sigaction(SIGBUS, &action, NULL);
+    sigaction(SIGILL, &action, NULL);
+}
+
+enum { BALLAST = 72 << 20 };
+static char *ballast;
+static tag_t ballast_tag;
+
+// Goes over more memory than `high`, so that what is not touched moves out.
+static inline void press(void) {
+    size_t pages = BALLAST / PAGE;
+    if (!ballast) {
+        ballast = map_new(BALLAST);
+        ballast_tag = 0x7000000000;
+        fill_range(ballast, pages, ballast_tag);
+    }
+    for (size_t i = 0; i < pages; i++) {
+        check_page(ballast + i * PAGE, ballast_tag + i, "ballast");
+        fill_page(ballast + i * PAGE, ballast_tag + pages + i);
+    }
+    ballast_tag += pages;
+}
+
+// Returns once nine pages of ten of the range have been moved out. Bare, it
+// returns at once.
+static inline void push_out(void *at, size_t pages) {
+    if (!managed())
+        return;
+    double until = seconds() + 30;
+    do {
+        press();
+        if (resident(at, pages) * 10 <= pages)
+            return;
+    } while (seconds() < until);
+    die(2, "setup", at, "the range was not moved out in 30 s");
+}
+
+// Status of a child: 0 if it ended with 0, or ends this process likewise.
+static inline void expect_child(pid_t pid, const char *what) {
+    int status;
+    SETUP(pid > 0);
+    while (waitpid(pid, &status, 0) < 0)
+        SETUP(errno == EINTR);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+        return;
+    char more[80];
+    snprintf(more, sizeof more, "child %d ended with status %#x", pid, status);
+    die(WIFEXITED(status) && WEXITSTATUS(status) == 2 ? 2 : 1, what, NULL, more);
+}
+
+#endif
