@@ -158,20 +158,17 @@ mod tests {
     fn blocks_are_disjoint_zeroed_and_reused() {
         let heap = Heap::new();
         let layout = |size| Layout::from_size_align(size, 16).unwrap();
-        // SAFETY (here and below): blocks are used within their layouts and
-        // freed once.
-        assert!(
-            unsafe { heap.alloc(layout(100)) }.is_null(),
-            "nothing before a reservation"
-        );
+        // SAFETY: a null result is all that is looked at.
+        let early = unsafe { heap.alloc(layout(100)) };
+        assert!(early.is_null(), "nothing before a reservation");
         heap.reserve(64 << 20).unwrap();
         let mut live: Vec<(*mut u8, usize, u8)> = Vec::new();
         for round in 0..400_usize {
             let size = [24, 700, 5000, BIG, BIG + 5000][round % 5];
-            // SAFETY: as above.
+            // SAFETY: used within its layout and freed once, below.
             let block = unsafe { heap.alloc_zeroed(layout(size)) };
             assert!(!block.is_null());
-            // SAFETY: as above.
+            // SAFETY: the block just handed out, `size` bytes long.
             let bytes = unsafe { core::slice::from_raw_parts_mut(block, size) };
             assert!(bytes.iter().all(|b| *b == 0), "round {round}");
             let mark = u8::try_from(round % 255).unwrap() + 1;
@@ -179,7 +176,7 @@ mod tests {
             live.push((block, size, mark));
             if live.len() > 40 {
                 let (block, size, mark) = live.swap_remove(round % 40);
-                // SAFETY: as above.
+                // SAFETY: a block still live, with the layout it was made with.
                 unsafe {
                     assert!(
                         core::slice::from_raw_parts(block, size)

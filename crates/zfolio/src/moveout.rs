@@ -39,7 +39,6 @@ impl Manager {
     /// They must be `Present` by their words and registered.
     pub(crate) fn move_out(&self, core: &mut Core, vpn: Vpn, pages: usize, how: Going) -> MovedOut {
         let Going { huge, cold } = how;
-        let whole = huge && pages == EXTENT_PAGES && vpn.is_multiple_of(EXTENT_PAGES);
         let nothing = |errno| MovedOut {
             pages: 0,
             stopped: Some(errno),
@@ -47,9 +46,17 @@ impl Manager {
         let Some(order) = Order::holding(pages) else {
             return nothing(Errno::INVAL);
         };
-        let Some(hole) = self.arena().take_holes(order) else {
+        // Where the arena is fragmented, less at once; the caller goes on
+        // from where this ends.
+        let block = (0..=order.get())
+            .rev()
+            .filter_map(Order::new)
+            .find_map(|order| self.arena().take_holes(order).map(|hole| (hole, order)));
+        let Some((hole, order)) = block else {
             return nothing(Errno::NOMEM);
         };
+        let pages = pages.min(order.pages());
+        let whole = huge && pages == EXTENT_PAGES && vpn.is_multiple_of(EXTENT_PAGES);
         if whole {
             // An empty page table left by small pages would split the huge
             // page on arrival; discarding the hole lets the kernel free it.

@@ -137,10 +137,14 @@ impl Manager {
         let mut moved = 0;
         let mut next = piece.start;
         let mut made_own = false;
+        let whole = how.huge && piece.len() == EXTENT_PAGES;
         while next < piece.end {
-            let sparing = !how.cold && !(how.huge && piece.len() == EXTENT_PAGES);
-            if sparing && self.spare(&mut core, next) {
-                next = (next + GROUP_PAGES - next % GROUP_PAGES).min(piece.end);
+            if !how.cold && self.spare(&mut core, next) {
+                next = if whole {
+                    piece.end
+                } else {
+                    end_of_group(next).min(piece.end)
+                };
                 continue;
             }
             let movable = |page: &Vpn| core.extents.place(*page) == Place::Present;
@@ -157,7 +161,9 @@ impl Manager {
                 Some(Errno::AGAIN) if out.pages == 0 => return Err(Errno::AGAIN),
                 // A hole: the page went away since the page table was read.
                 Some(Errno::AGAIN | Errno::NOENT) => next += usize::from(out.pages == 0),
-                Some(Errno::NOMEM) => return Err(Errno::NOMEM),
+                // No hole in the arena, or no memory for page tables: others
+                // may be luckier.
+                Some(Errno::NOMEM) => return Ok(moved),
                 // Shared with a child of a fork, or was: the kernel keeps a
                 // page from moving until somebody writes to it.
                 Some(Errno::BUSY) if out.pages == 0 && !made_own => {
@@ -172,7 +178,7 @@ impl Manager {
                 }
                 Some(_) if out.pages == 0 => {
                     self.leave_alone(&mut core, next);
-                    next += 1;
+                    next = if whole { piece.end } else { next + 1 };
                 }
                 Some(_) => {}
             }
@@ -208,4 +214,9 @@ impl Manager {
             self.register(&mut core, vma);
         }
     }
+}
+
+/// First page after `vpn`'s group.
+const fn end_of_group(vpn: Vpn) -> Vpn {
+    vpn + GROUP_PAGES - vpn % GROUP_PAGES
 }

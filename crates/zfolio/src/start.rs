@@ -140,10 +140,7 @@ fn start(
     let pagemap = step("opening /proc/self/pagemap", Pagemap::open())?;
     let words = step("mapping shared memory", SharedWords::map())?;
 
-    let slots = (options.high * 3)
-        .clamp(1 << 16, 1 << 27)
-        .next_multiple_of(Order::HUGE.pages());
-    let map = step("reserving the arena", ArenaMap::reserve(slots))?;
+    let map = step("reserving the arena", reserve_arena(options.high))?;
     let locks = step(
         "reserving the airlocks",
         ArenaMap::reserve(2 * Order::HUGE.pages()),
@@ -222,6 +219,18 @@ fn start(
     (host.publish)(manager);
     step("starting threads", manager.start_fault_threads())?;
     Ok(manager)
+}
+
+/// Address space several times `high`: frames are scarce, places to put them
+/// must not be (a huge page needs 2 MiB of holes in one piece). Less where
+/// address space is limited.
+fn reserve_arena(high: usize) -> Result<ArenaMap, Errno> {
+    let slots = |times: usize, least: usize| {
+        (high * times)
+            .clamp(least, 1 << 27)
+            .next_multiple_of(Order::HUGE.pages())
+    };
+    ArenaMap::reserve(slots(8, 1 << 18)).or_else(|_| ArenaMap::reserve(slots(2, 1 << 14)))
 }
 
 impl Manager {

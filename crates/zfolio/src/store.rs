@@ -67,11 +67,10 @@ impl Manager {
     /// published are taken out of it. Returns pages that left standby.
     fn publish_stored(&self, folio: Run, slots: &mut alloc::vec::Vec<Slot>) -> usize {
         let mut core = self.core.lock();
-        for index in 0..folio.pages {
+        for (index, slot) in slots.iter_mut().enumerate() {
             if core.extents.place(folio.vpn + index) == Place::Storing(folio.at.offset(index)) {
-                core.extents
-                    .set(folio.vpn + index, Place::Stored(slots[index]));
-                slots[index] = Slot::ZERO;
+                core.extents.set(folio.vpn + index, Place::Stored(*slot));
+                *slot = Slot::ZERO;
             }
         }
         drop(core);
