@@ -1,6 +1,7 @@
 //! The control thread: watches usage, reclaims ahead of need, follows forks,
 //! publishes statistics.
 
+use crate::extent::GROUP_PAGES;
 use crate::manager::{Manager, Worker};
 use crate::reclaim::{Reclaim, Step};
 use crate::store::Stored;
@@ -15,6 +16,11 @@ const SHORTEST_NS: u64 = 500_000;
 const STUCK_NS: u64 = 2_000_000;
 /// How fast a program is taken to be able to grow: pages a millisecond, 2 GB/s.
 const PAGES_PER_MS: usize = 500;
+/// Rounds of the hand without finding enough before standby is stored as it is:
+/// what is hot cools by one degree a round.
+const ROUNDS: u32 = 3;
+/// Turns of reclaim between two looks at the statistics.
+const PUBLISH_TURNS: u32 = 64;
 /// How old the list of mappings may be while there is pressure, ns.
 const VMAS_NS: u64 = 100_000_000;
 
@@ -60,24 +66,26 @@ impl Manager {
 
     /// Moves out, stores and releases until usage and free frames are where
     /// they should be, or nothing more can be done now.
+    ///
+    /// What sequential readers left behind goes first, and if that makes do
+    /// the hand does not move: they will leave as much again.
     fn relieve(&self, worker: &mut Worker, memory: &mut Memory) {
         let mut reclaim = self.reclaim.lock();
-        self.look_at_mappings(&mut reclaim, memory);
-        let mut rounds = 0;
-        loop {
+        // Under way at all, usage is brought down to `stop`; but reclaim that
+        // only wants frames leaves it where it is.
+        let mark = if self.usage() > self.watermarks.start {
+            self.watermarks.stop
+        } else {
+            self.watermarks.start
+        };
+        let mut took_behind = false;
+        for turn in 1.. {
             let usage = self.usage();
             self.look_at_mappings(&mut reclaim, memory);
             self.choose_density();
-            let over = usage.saturating_sub(self.watermarks.stop);
+            let over = usage.saturating_sub(mark);
             let free = self.arena().free_frames();
-            // Above the limit memory goes back to the system before faults get
-            // any: frames they take keep usage where it is.
-            let keep = if usage > self.watermarks.limit {
-                self.watermarks.free_reserve
-            } else {
-                self.watermarks.free_target
-            };
-            let surplus = free.saturating_sub(keep);
+            let surplus = free.saturating_sub(self.frames_to_keep(usage));
             if over > 0 && surplus > 0 {
                 self.arena().release(over.min(surplus));
                 continue;
@@ -85,40 +93,65 @@ impl Manager {
             if over == 0 && surplus > 0 || self.is_called_away() {
                 return;
             }
-            let mut moved_nothing = false;
-            if let Some(step) = self.step_behind() {
-                if step == Step::Later {
-                    return;
+            let progress = match self.step_behind() {
+                Some(step) => {
+                    took_behind = true;
+                    self.store_moved(worker, step)
                 }
-            } else if self.core.lock().standby.pages < self.watermarks.standby {
-                match self.step_hand(&mut reclaim) {
-                    Step::Moved(0) => continue,
-                    Step::Moved(_) => {
-                        // Standby fills up before anything is stored.
-                        if self.core.lock().standby.pages < self.watermarks.standby
-                            && over < self.watermarks.standby
-                        {
-                            continue;
-                        }
+                None if took_behind && over == 0 && free >= self.watermarks.free_low => return,
+                None => self.advance(worker, &mut reclaim, memory),
+            };
+            if !progress {
+                return;
+            }
+            if turn % PUBLISH_TURNS == 0 {
+                self.publish(usage);
+            }
+        }
+    }
+
+    /// Above the limit memory goes back to the system before faults get any:
+    /// frames that they take keep usage where it is.
+    fn frames_to_keep(&self, usage: usize) -> usize {
+        if usage > self.watermarks.limit {
+            self.watermarks.free_reserve
+        } else {
+            self.watermarks.free_target
+        }
+    }
+
+    /// Stores what was just moved to the cold end. False: try later.
+    pub(crate) fn store_moved(&self, worker: &mut Worker, step: Step) -> bool {
+        let Step::Moved(pages) = step else {
+            return false;
+        };
+        (0..pages.div_ceil(GROUP_PAGES)).all(|_| self.store_coldest(worker) != Stored::Later)
+    }
+
+    /// Fills standby by moving the hand, and stores the coldest once it is
+    /// full, or once the hand finds nothing more. False: try later.
+    fn advance(&self, worker: &mut Worker, reclaim: &mut Reclaim, memory: &mut Memory) -> bool {
+        let mut rounds = 0;
+        let mut moved_any = false;
+        while rounds < ROUNDS && self.core.lock().standby.pages < self.watermarks.standby {
+            match self.step_hand(reclaim) {
+                Step::Moved(pages) => {
+                    moved_any |= pages > 0;
+                    if moved_any && self.arena().free_frames() < self.watermarks.free_reserve {
+                        break; // faults wait
                     }
-                    Step::Round => {
-                        rounds += 1;
-                        self.look_at_mappings(&mut reclaim, memory);
-                        if rounds < 3 {
-                            continue;
-                        }
-                        moved_nothing = true;
-                    }
-                    Step::Later => return,
                 }
+                Step::Round => {
+                    rounds += 1;
+                    self.look_at_mappings(reclaim, memory);
+                }
+                Step::Later => return false,
             }
-            match self.store_coldest(worker) {
-                Stored::Pages(_) => {}
-                Stored::Nothing if moved_nothing => return,
-                Stored::Nothing => {}
-                Stored::Later => return,
-            }
-            self.publish(usage);
+        }
+        match self.store_coldest(worker) {
+            Stored::Pages(_) => true,
+            Stored::Nothing => moved_any,
+            Stored::Later => false,
         }
     }
 

@@ -25,17 +25,12 @@ impl Manager {
         worker: &Worker,
         vpn: Vpn,
     ) -> Outcome {
-        let mut pages = self.plan_fill(&core, vpn);
-        let at = loop {
-            if let Some(at) = self.take_for_fault(pages.len(), worker.urgent) {
-                break at;
-            }
-            if pages.len() == 1 {
-                return Outcome::NeedFrames;
-            }
-            pages = vpn..vpn + 1;
+        let (pages, window) = self.plan_fill(&core, vpn);
+        let Some((at, got)) = self.take_for_fault(pages.len(), worker.urgent) else {
+            return Outcome::NeedFrames;
         };
-        core.streams.brought(&pages);
+        let pages = vpn..vpn + got;
+        core.streams.brought(&pages, window);
         self.begin(&core);
         drop(core);
         self.arena()
@@ -94,11 +89,11 @@ impl Manager {
     }
 
     /// The faulting page and, in a stream, absent ones after it, inside what
-    /// is registered.
-    fn plan_fill(&self, core: &Core, vpn: Vpn) -> Range<Vpn> {
+    /// is registered; and how many the stream would have liked.
+    fn plan_fill(&self, core: &Core, vpn: Vpn) -> (Range<Vpn>, usize) {
         let advice = core.streams.advise(vpn);
         if !advice.sequential {
-            return vpn..vpn + 1;
+            return (vpn..vpn + 1, 1);
         }
         let mut end = vpn + advice.pages;
         end = if advice.pages >= GROUP_PAGES {
@@ -127,24 +122,26 @@ impl Manager {
             Ok((0, _)) => {}
             Err(_) => end = vpn + 1,
         }
-        vpn..end
+        (vpn..end, advice.pages)
     }
 
-    /// Frames for a fault: free ones above the reserve; from the system while
-    /// usage is below `high`; none otherwise.
-    pub(crate) fn take_for_fault(&self, pages: usize, urgent: bool) -> Option<Pfn> {
+    /// Frames for a fault, as many as asked or, when they are short, down to a
+    /// quarter: free ones above the reserve; from the system while usage is
+    /// below `high`; none otherwise.
+    pub(crate) fn take_for_fault(&self, pages: usize, urgent: bool) -> Option<(Pfn, usize)> {
         let free = self.arena().free_frames();
-        if free >= pages + self.watermarks.free_reserve {
-            if free < pages + self.watermarks.free_low {
-                self.wake_control();
-            }
-            return self.arena().take_frames(pages);
+        let spare = free.saturating_sub(self.watermarks.free_reserve);
+        if free < pages + self.watermarks.free_low {
+            self.wake_control();
         }
-        self.wake_control();
-        if urgent || self.usage() + pages < self.watermarks.limit {
-            return self.arena().take_or_populate(pages);
+        let grant = pages.min(spare);
+        if grant >= pages.div_ceil(4) {
+            return self.arena().take_frames(grant).map(|at| (at, grant));
         }
-        None
+        if self.usage() + pages < self.watermarks.limit {
+            return self.arena().take_or_populate(pages).map(|at| (at, pages));
+        }
+        urgent.then(|| self.arena().take_or_populate(1).map(|at| (at, 1)))?
     }
 
     /// Reclaims for a fault that found no frame: stores what stands by, or
@@ -165,6 +162,9 @@ impl Manager {
             }
         }
         self.wake_control();
+        if let Some(step) = self.step_behind() {
+            self.store_moved(worker, step);
+        }
         match self.store_coldest(worker) {
             Stored::Pages(_) => {}
             Stored::Nothing | Stored::Later => self.await_frames(),

@@ -15,6 +15,8 @@ use zfolio_zswap::Slot;
 /// What a fault brings.
 struct Plan {
     pages: Range<Vpn>,
+    /// Pages the stream would have liked.
+    window: usize,
     /// Continues a sequential stream: read once, likely, so not hot.
     sequential: bool,
 }
@@ -28,15 +30,15 @@ impl Manager {
         vpn: Vpn,
     ) -> Outcome {
         let mut plan = self.plan_load(&core, vpn);
-        let at = loop {
-            if let Some(at) = self.take_for_fault(plan.pages.len(), worker.urgent) {
-                break at;
-            }
-            if plan.pages.len() == 1 {
-                return Outcome::NeedFrames;
-            }
-            plan.pages = vpn..vpn + 1;
+        let Some((at, got)) = self.take_for_fault(plan.pages.len(), worker.urgent) else {
+            return Outcome::NeedFrames;
         };
+        if got < plan.pages.len() {
+            let end = (vpn + got).min(plan.pages.end);
+            self.arena()
+                .give_frames(at.offset(end - vpn), got - (end - vpn));
+            plan.pages = vpn..end;
+        }
         worker.slots.clear();
         for page in plan.pages.clone() {
             if let Place::Stored(slot) = core.extents.place(page) {
@@ -44,7 +46,7 @@ impl Manager {
                 worker.slots.push(slot);
             }
         }
-        let passed = core.streams.brought(&plan.pages);
+        let passed = core.streams.brought(&plan.pages, plan.window);
         core.leave_behind(passed);
         self.begin(&core);
         drop(core);
@@ -181,6 +183,7 @@ impl Manager {
             {
                 return Plan {
                     pages: whole,
+                    window: advice.pages,
                     sequential: true,
                 };
             }
@@ -194,12 +197,14 @@ impl Manager {
             let until = (vpn..end).find(|page| !stored(*page)).unwrap_or(end);
             return Plan {
                 pages: vpn..until,
+                window: advice.pages,
                 sequential: true,
             };
         }
         if loads == 0 {
             return Plan {
                 pages: vpn..vpn + 1,
+                window: 1,
                 sequential: false,
             };
         }
@@ -213,6 +218,7 @@ impl Manager {
             .unwrap_or(group.end);
         Plan {
             pages: first..end,
+            window: end - first,
             sequential: false,
         }
     }

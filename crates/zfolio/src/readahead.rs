@@ -21,8 +21,9 @@ const STREAMS: usize = 16;
 struct Stream {
     /// First page not brought yet.
     next: Vpn,
-    /// Pages brought last time.
+    /// Pages that should have been brought last time, and were.
     window: usize,
+    len: usize,
     /// When it last moved, in faults.
     stamp: u64,
 }
@@ -61,10 +62,11 @@ impl Streams {
         }
     }
 
-    /// Remembers that `brought` was brought for a fault at its start; returns
+    /// Remembers that `brought` was brought for a fault at its start, of
+    /// `window` pages advised; returns
     /// what the same stream brought before, which its reader has left behind,
     /// once the stream is long enough to be believed.
-    pub(crate) fn brought(&mut self, brought: &Range<Vpn>) -> Option<Range<Vpn>> {
+    pub(crate) fn brought(&mut self, brought: &Range<Vpn>, window: usize) -> Option<Range<Vpn>> {
         self.clock += 1;
         let found = self.find(brought.start);
         let index = found.unwrap_or_else(|| {
@@ -74,11 +76,12 @@ impl Streams {
         let before = self.streams[index];
         self.streams[index] = Stream {
             next: brought.end,
-            window: brought.len(),
+            window,
+            len: brought.len(),
             stamp: self.clock,
         };
         (found.is_some() && before.window >= GROUP_PAGES)
-            .then(|| before.next - before.window..before.next)
+            .then(|| before.next - before.len..before.next)
     }
 
     fn find(&self, vpn: Vpn) -> Option<usize> {
@@ -109,7 +112,7 @@ mod tests {
         let (mut streams, mut vpn, mut faults) = (Streams::default(), 1000, 0);
         while vpn < 3000 {
             let pages = streams.advise(vpn).pages;
-            streams.brought(&(vpn..vpn + pages));
+            streams.brought(&(vpn..vpn + pages), pages);
             vpn += pages;
             faults += 1;
         }
@@ -126,7 +129,7 @@ mod tests {
                 continue; // chance neighbours
             }
             assert_eq!(streams.advise(vpn).pages, 1);
-            streams.brought(&(vpn..vpn + 1));
+            streams.brought(&(vpn..vpn + 1), 1);
         }
     }
 
@@ -137,7 +140,7 @@ mod tests {
         for _ in 0..8 {
             for vpn in &mut at {
                 let pages = streams.advise(*vpn).pages;
-                streams.brought(&(*vpn..*vpn + pages));
+                streams.brought(&(*vpn..*vpn + pages), pages);
                 *vpn += pages;
             }
         }
