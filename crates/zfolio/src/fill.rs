@@ -52,7 +52,7 @@ impl Manager {
         self.arena().give_frames(at.offset(len), pages.len() - len);
         let mut refused = None;
         let mut filled = 0;
-        if core.fork_freeze > 0 || len == 0 {
+        if !core.is_open() || len == 0 {
             self.arena().give_frames(at, len);
             return Outcome::Defer;
         }

@@ -75,8 +75,9 @@ impl Manager {
     fn publish_loaded(&self, worker: &mut Worker, vpn: Vpn, plan: &Plan, at: Pfn) -> Outcome {
         let mut core = self.core.lock();
         let count = plan.pages.len();
-        if core.fork_freeze > 0 {
-            // A child of a raw fork must still find these in the pool.
+        if !core.is_open() {
+            // A child of a raw fork must still find these in the pool; and
+            // behind a parked remap they may belong elsewhere by now.
             for index in 0..count {
                 self.unload(
                     &mut core,
