@@ -46,9 +46,18 @@ static inline uint64_t word_of(tag_t tag, unsigned i) {
     }
 }
 
+// Says something without libc's locks: in the child of a raw fork another
+// thread may have held them.
+#define SAY(...) \
+    do { \
+        char said_[512]; \
+        int len_ = snprintf(said_, sizeof said_, __VA_ARGS__); \
+        syscall(SYS_write, 2, said_, len_ < (int)sizeof said_ ? len_ : (int)sizeof said_); \
+    } while (0)
+
 static inline void die(int status, const char *what, const void *at, const char *more) {
-    dprintf(2, "%s at %p: %s (process %d, thread %ld, errno %d)\n", what, at, more, getpid(),
-            syscall(SYS_gettid), errno);
+    SAY("%s at %p: %s (process %d, thread %ld, errno %d)\n", what, at, more, getpid(),
+        syscall(SYS_gettid), errno);
     syscall(SYS_exit_group, status);
 }
 
@@ -146,16 +155,18 @@ static inline size_t resident(void *at, size_t pages) {
 // A wrong byte in a pointer shows as a signal: say where, and what is mapped.
 static void crashed(int signal, siginfo_t *info, void *context) {
     const ucontext_t *at = context;
-    char line[256];
-    dprintf(2, "signal %d at address %p, instruction %#llx (process %d, thread %ld)\n", signal,
-            info->si_addr, at->uc_mcontext.gregs[REG_RIP], getpid(), syscall(SYS_gettid));
-    FILE *maps = fopen("/proc/self/maps", "r");
-    while (maps && fgets(line, sizeof line, maps)) {
-        unsigned long long from, to, hit[] = {(uintptr_t)info->si_addr, at->uc_mcontext.gregs[REG_RIP]};
-        if (sscanf(line, "%llx-%llx", &from, &to) == 2)
-            for (int i = 0; i < 2; i++)
-                if (hit[i] >= from && hit[i] < to)
-                    dprintf(2, "  %s: %s", i ? "instruction in" : "address in", line);
+    unsigned long long fault = (uintptr_t)info->si_addr, code = at->uc_mcontext.gregs[REG_RIP];
+    SAY("signal %d at address %#llx, instruction %#llx (process %d, thread %ld)\n", signal, fault,
+        code, getpid(), syscall(SYS_gettid));
+    // The mappings of both, read by system calls.
+    static char text[1 << 18];
+    long fd = syscall(SYS_open, "/proc/self/maps", 0), size = 0, got;
+    while ((got = syscall(SYS_read, fd, text + size, sizeof text - 1 - size)) > 0)
+        size += got;
+    for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1) {
+        unsigned long long from = strtoull(line, &line, 16), to = strtoull(line + 1, &line, 16);
+        if ((fault >= from && fault < to) || (code >= from && code < to))
+            SAY("  in %llx-%llx%.*s\n", from, to, (int)(end - line), line);
     }
     syscall(SYS_exit_group, 1);
 }
