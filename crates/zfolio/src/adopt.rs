@@ -76,6 +76,7 @@ impl Manager {
         let slot = &self.segment.slots[self.segment.claim(thread::pid())];
         let mut line = Line::default();
         let filled = words.ask_for_release(true, || thread::parent_pid() == parent);
+        words.taken(self.fork_generation.load(Ordering::Acquire));
         let _ = write!(
             line,
             "the child of a fork {} (errno {} opening its descriptors)",
@@ -141,7 +142,14 @@ impl Manager {
         // Before anything is registered: what happened to our address space
         // before the fork, as far as the parent read it later.
         core.parked.replace(words.left());
+        let filled = words.is_filled();
+        if !words.taken(self.fork_generation.load(Ordering::Acquire)) {
+            return Err(Errno::TIMEDOUT);
+        }
         self.settle(&mut core);
+        if filled {
+            self.drop_everything(&mut core);
+        }
         self.zswap.stats().restart();
         let live = mappings(maps)?;
         let ranges: Vec<Range<usize>> = core.registered.iter().collect();
@@ -171,7 +179,7 @@ impl Manager {
 impl Core {
     /// What the parent's threads were about to do is theirs alone.
     fn forget_parents_work(&mut self) {
-        self.fork_freeze = 0;
+        self.fork_freeze = false;
         self.raw_fork = false;
         self.children.clear();
         self.pending.clear();

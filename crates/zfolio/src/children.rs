@@ -31,6 +31,9 @@ use zfolio_sys::syscall::Errno;
 use zfolio_sys::thread::yield_now;
 use zfolio_sys::uffd::{Message, RawMessage, Uffd};
 
+/// Faults of a child served at a time. A child that is not on its own yet has
+/// one thread.
+const FAULTS: usize = 8;
 /// Looks for a moment without an event in flight, at most: seconds of them.
 const QUIET_TRIES: u32 = 1_000_000;
 
@@ -89,8 +92,8 @@ impl Manager {
     pub(crate) fn note_fork(&self, core: &mut Core, child: Uffd) {
         let mark = core.parked.len();
         core.children.push(Child::new(child, mark));
-        if core.fork_freeze == 0 {
-            core.fork_freeze = 1;
+        if !core.fork_freeze {
+            core.fork_freeze = true;
             core.raw_fork = true;
             self.wake_control();
         }
@@ -113,12 +116,17 @@ impl Manager {
     pub(crate) fn serve_children(&self, worker: &mut Worker) -> usize {
         let mut core = self.core.lock();
         for index in 0..core.children.len() {
-            let mut faults = Vec::new();
             let mut child = core.children.swap_remove(index);
-            child.pump(|address| faults.push(address));
-            if !faults.is_empty() {
+            let (mut faults, mut count) = ([0; FAULTS], 0);
+            child.pump(|address| {
+                if count < FAULTS {
+                    faults[count] = address;
+                    count += 1;
+                }
+            });
+            if count > 0 {
                 let past = self.past_of(&core, &mut child);
-                for address in faults {
+                for &address in &faults[..count] {
                     let page = resolve(past.iter(), address >> PAGE_SHIFT);
                     let from = self.page_before(&core, worker, page);
                     if child.uffd.copy_pages(address, from, PAGE_SIZE).done == 0 {
@@ -137,8 +145,12 @@ impl Manager {
     /// The parked events that the child has in its past, and what it did
     /// itself, in order.
     fn past_of(&self, core: &Core, child: &mut Child) -> Vec<Message> {
-        let mut registered = core.registered.clone();
         let mut past = Vec::new();
+        if core.parked.is_empty() {
+            past.extend(child.since.iter().copied());
+            return past;
+        }
+        let mut registered = core.registered.clone();
         for (index, event) in core.parked.iter().enumerate() {
             let happened = match *event {
                 Message::Remove { .. } => index < child.mark,
@@ -185,21 +197,31 @@ impl Manager {
 
     /// Lets the children go: closing a descriptor unregisters its ranges.
     /// `fill`: after copying in all that they lack; else the child is left
-    /// the list of what it cannot know.
-    pub(crate) fn release_children(&self, worker: &mut Worker, fill: bool, words: ForkWords) {
+    /// the list of what it cannot know. `words` is where it looks for that:
+    /// given only for the child that asked.
+    pub(crate) fn release_children(
+        &self,
+        worker: &mut Worker,
+        fill: bool,
+        words: Option<ForkWords>,
+    ) {
         self.read_all_events();
-        loop {
-            let Some(mut child) = self.core.lock().children.pop() else {
-                return;
-            };
+        let batch: Vec<Child> = self.core.lock().children.drain(..).collect();
+        // With several, one came by a raw fork in another thread, and which is
+        // which cannot be told.
+        let fill = fill || batch.len() > 1;
+        for mut child in batch {
             let past = {
-                let core = self.core.lock();
+                let mut core = self.core.lock();
                 child.pump(drop);
+                core.answer_for_forks_of(&mut child);
                 self.past_of(&core, &mut child)
             };
-            self.core.lock().answer_for_forks_of(&mut child);
-            if fill || !words.leave(&past) {
+            if fill || !words.is_some_and(|words| words.leave(&past)) {
                 self.fill_child(worker, &mut child, &past);
+                if let Some(words) = words {
+                    words.leave_filled();
+                }
                 self.count(Counter::RawForks, 1);
             }
             child.uffd.close();

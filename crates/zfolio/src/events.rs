@@ -128,7 +128,7 @@ impl Manager {
 
     /// Applies what was parked, if nothing stands in the way any more.
     pub(crate) fn settle(&self, core: &mut Core) {
-        while core.fork_freeze == 0 && self.inflight.load(Ordering::Acquire) == 0 {
+        while !core.fork_freeze && self.inflight.load(Ordering::Acquire) == 0 {
             let Some(event) = core.parked.0.pop_front() else {
                 return;
             };
@@ -255,6 +255,11 @@ impl Manager {
                 at = reached;
             }
         }
+    }
+
+    /// Drops all that is kept: the child of a fork has it all.
+    pub(crate) fn drop_everything(&self, core: &mut Core) {
+        self.drop_contents(core, 0..usize::MAX >> PAGE_SHIFT, Place::Present);
     }
 
     fn drop_stale(&self, core: &mut Core, pages: Range<Vpn>) {

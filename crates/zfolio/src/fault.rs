@@ -212,7 +212,7 @@ impl Manager {
     /// Finds where the page is and brings it.
     pub(crate) fn serve(&self, worker: &mut Worker, fault: Fault) -> Outcome {
         let mut core = self.core.lock();
-        if core.fork_freeze > 0 {
+        if core.fork_freeze {
             return self.serve_frozen(&core, worker, fault);
         }
         if !core.is_open() {

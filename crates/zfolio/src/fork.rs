@@ -57,13 +57,18 @@ mod adopt {
     pub(super) const GRANTED: u32 = 2;
     /// I cannot: give me everything, then let go.
     pub(super) const ASKED_FILL: u32 = 3;
+    /// I have read what was left for me.
+    pub(super) const TAKEN: u32 = 4;
 }
 
 /// Where the list of events lies among the words: its length, its start, and
 /// the words of one event.
 const COUNT: usize = 8;
+const GENERATION: usize = 9;
 const LIST: usize = 16;
 const EVENT: usize = 7;
+/// In place of a length: the child was filled.
+const FILLED: u32 = u32::MAX;
 
 /// Words that parent and child share during a fork.
 #[derive(Clone, Copy)]
@@ -111,9 +116,20 @@ impl ForkWords {
         true
     }
 
+    /// Tells the child that it was given everything.
+    pub(crate) fn leave_filled(&self) {
+        self.0[COUNT].store(FILLED, Ordering::Release);
+    }
+
+    /// Whether the parent gave the child everything.
+    pub(crate) fn is_filled(&self) -> bool {
+        self.0[COUNT].load(Ordering::Acquire) == FILLED
+    }
+
     /// The events left by the parent.
     pub(crate) fn left(&self) -> impl Iterator<Item = Message> + use<> {
-        let count = self.0[COUNT].load(Ordering::Acquire) as usize;
+        let count = self.0[COUNT].load(Ordering::Acquire);
+        let count = if count == FILLED { 0 } else { count as usize };
         self.0[LIST..]
             .chunks_exact(EVENT)
             .take(count)
@@ -146,6 +162,18 @@ impl ForkWords {
         futex_wake(self.bell(), u32::MAX);
     }
 
+    /// Waits while `word` has `value`; calls `idle` every 10 ms, and gives up
+    /// (false) when that says so.
+    fn wait_while(word: &AtomicU32, value: u32, mut idle: impl FnMut() -> bool) -> bool {
+        while word.load(Ordering::Acquire) == value {
+            futex_wait(word, value, Some(10_000_000));
+            if word.load(Ordering::Acquire) == value && !idle() {
+                return false;
+            }
+        }
+        true
+    }
+
     /// Waits until `word` has `value`; calls `idle` every 10 ms.
     fn wait(word: &AtomicU32, value: u32, mut idle: impl FnMut() -> bool) -> bool {
         loop {
@@ -176,7 +204,35 @@ impl ForkWords {
                 adopt::ASKED
             },
         );
-        Self::wait(self.adopt(), adopt::GRANTED, &mut parent_lives)
+        Self::wait_while(
+            self.adopt(),
+            if fill {
+                adopt::ASKED_FILL
+            } else {
+                adopt::ASKED
+            },
+            &mut parent_lives,
+        )
+    }
+
+    /// The child has read what was left for it; false if that was of a later
+    /// fork already.
+    pub(crate) fn taken(&self, generation: u32) -> bool {
+        let mine = self.0[GENERATION].load(Ordering::Acquire) == generation;
+        if mine {
+            self.set(self.adopt(), adopt::TAKEN);
+        }
+        mine
+    }
+
+    /// The parent gives the child time to read before the next fork: it takes
+    /// less than a millisecond, unless the child died.
+    fn await_taken(&self) {
+        let mut turns = 0;
+        Self::wait_while(self.adopt(), adopt::GRANTED, || {
+            turns += 1;
+            turns < 100
+        });
     }
 }
 
@@ -187,6 +243,8 @@ impl Manager {
         ForkWords::wait(words.request(), request::NONE, || true);
         words.adopt().store(adopt::NONE, Ordering::Release);
         words.0[COUNT].store(0, Ordering::Release);
+        let generation = words.0[GENERATION].fetch_add(1, Ordering::AcqRel) + 1;
+        self.fork_generation.store(generation, Ordering::Release);
         words.set(words.request(), request::PREPARE);
         self.wake_control();
         ForkWords::wait(words.request(), request::FROZEN, || {
@@ -203,23 +261,19 @@ impl Manager {
 
     /// The control thread's part in forks.
     pub(crate) fn follow_forks(&self, worker: &mut Worker) {
+        let words = self.fork_words();
         if self.core.lock().raw_fork {
             self.await_quiet();
-            self.release_children(worker, true, self.fork_words());
-            let mut core = self.core.lock();
-            core.raw_fork = false;
-            self.thaw(&mut core);
+            self.release_children(worker, true, None);
+            self.thaw(worker);
         }
-        let words = self.fork_words();
-        if words.request().load(Ordering::Acquire) == request::PREPARE {
-            self.core.lock().fork_freeze += 1;
+        if self.fork_asked() {
+            self.core.lock().fork_freeze = true;
             self.await_quiet();
             words.set(words.request(), request::FROZEN);
             self.fork_window(words, worker);
             self.count(Counter::Forks, 1);
-            let mut core = self.core.lock();
-            self.thaw(&mut core);
-            drop(core);
+            self.thaw(worker);
             words.set(words.request(), request::NONE);
         }
     }
@@ -255,35 +309,40 @@ impl Manager {
         }
     }
 
-    fn thaw(&self, core: &mut Core) {
-        core.fork_freeze -= 1;
-        self.settle(core);
-        self.reconcile(core);
+    /// Ends a freeze, once every child that came meanwhile has been let go:
+    /// one left behind would miss what changes from now on.
+    fn thaw(&self, worker: &mut Worker) {
+        loop {
+            let mut core = self.core.lock();
+            if core.children.is_empty() {
+                core.raw_fork = false;
+                core.fork_freeze = false;
+                self.settle(&mut core);
+                self.reconcile(&mut core);
+                return;
+            }
+            drop(core);
+            self.release_children(worker, true, None);
+        }
     }
 
     /// From the freeze until the child stands on its own.
     fn fork_window(&self, words: ForkWords, worker: &mut Worker) {
+        let mut granted = false;
         loop {
             let rung = words.bell().load(Ordering::Acquire);
             let parent_done = words.request().load(Ordering::Acquire) == request::PARENT_DONE;
             let children = self.serve_children(worker);
             let asked = words.adopt().load(Ordering::Acquire);
             if matches!(asked, adopt::ASKED | adopt::ASKED_FILL) {
-                // Two children at once: one came by a raw fork in another
-                // thread, and which is which cannot be told. Both are filled.
-                self.release_children(worker, children > 1 || asked == adopt::ASKED_FILL, words);
+                self.release_children(worker, asked == adopt::ASKED_FILL, Some(words));
                 words.set(words.adopt(), adopt::GRANTED);
-                if parent_done {
-                    return;
-                }
-            } else if parent_done {
-                if children == 0 {
-                    return; // the fork failed, or the child is on its own
-                }
-                if !self.any_child_lives() {
-                    self.release_children(worker, false, words);
-                    return;
-                }
+                words.await_taken();
+                granted = true;
+            }
+            // Done; or the fork failed; or the child died before it asked.
+            if parent_done && (granted || children == 0 || !self.any_child_lives()) {
+                return;
             }
             futex_wait(words.bell(), rung, Some(200_000));
         }

@@ -68,8 +68,8 @@ pub(crate) struct Core {
     pub(crate) deferred: VecDeque<Fault>,
     /// Events that wait until no operation is under way.
     pub(crate) parked: Parked,
-    /// Forks under way: nothing but words may change.
-    pub(crate) fork_freeze: u32,
+    /// A fork is under way: words must stay what they are.
+    pub(crate) fork_freeze: bool,
     /// Descriptors of children, from FORK events.
     pub(crate) children: Vec<Child>,
     /// A child came without handlers and must be filled.
@@ -169,6 +169,8 @@ pub struct Manager {
     /// Index of this process's slot in the segment.
     pub(crate) statistics: AtomicUsize,
     pub(crate) words: SharedWords,
+    /// Counts forks, to tell what is left for one child from the next.
+    pub(crate) fork_generation: AtomicU32,
     /// Set once the child of a fork serves itself.
     pub(crate) child_ready: AtomicU32,
     /// /proc/self/maps, to ask about one mapping.
@@ -225,7 +227,7 @@ impl Core {
 
     /// Whether new operations may start.
     pub(crate) fn is_open(&self) -> bool {
-        self.fork_freeze == 0 && self.parked.is_empty()
+        !self.fork_freeze && self.parked.is_empty()
     }
 }
 
