@@ -110,7 +110,7 @@ static void protected(void) {
     char *at = moved_out(600000);
     protect(at, PROT_READ);
     check_range(at, PAGES, 600000, "in part read-only");
-    push_out(at, 1); // pressure while parts cannot be moved
+    press(); // while parts cannot be moved
     protect(at, PROT_NONE);
     check_rest(at, 600000, "beside a part without access");
     press();

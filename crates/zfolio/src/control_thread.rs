@@ -19,6 +19,9 @@ const PAGES_PER_MS: usize = 500;
 /// Rounds of the hand without finding enough before standby is stored as it is:
 /// what is hot cools by one degree a round.
 const ROUNDS: u32 = 3;
+/// Ranges left behind for which the hand moves by one extent: a reader that goes
+/// round must not keep what nobody reads in memory for ever.
+const HAND_STEPS: u32 = 64;
 /// Turns of reclaim between two looks at the statistics.
 const PUBLISH_TURNS: u32 = 64;
 /// How old the list of mappings may be while there is pressure, ns.
@@ -92,6 +95,10 @@ impl Manager {
             }
             if over == 0 && surplus > 0 || self.is_called_away() {
                 return;
+            }
+            if self.behind_steps.load(Ordering::Relaxed) >= HAND_STEPS {
+                self.behind_steps.store(0, Ordering::Relaxed);
+                self.step_hand(&mut reclaim);
             }
             let progress = match self.step_behind() {
                 Some(step) => {

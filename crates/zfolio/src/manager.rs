@@ -169,6 +169,8 @@ pub struct Manager {
     /// Index of this process's slot in the segment.
     pub(crate) statistics: AtomicUsize,
     pub(crate) words: SharedWords,
+    /// Ranges left behind that were moved out since the hand last moved.
+    pub(crate) behind_steps: AtomicU32,
     /// Counts forks, to tell what is left for one child from the next.
     pub(crate) fork_generation: AtomicU32,
     /// Set once the child of a fork serves itself.

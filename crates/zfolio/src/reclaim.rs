@@ -14,6 +14,7 @@ use crate::moveout::Going;
 use crate::vmas::Vmas;
 use crate::word::Place;
 use core::ops::Range;
+use core::sync::atomic::Ordering;
 use zfolio_mm::{Order, PAGE_SIZE};
 use zfolio_sys::procfs::PresentRun;
 use zfolio_sys::syscall::Errno;
@@ -103,6 +104,7 @@ impl Manager {
     /// nothing.
     pub(crate) fn step_behind(&self) -> Option<Step> {
         let pages = self.core.lock().behind.pop_front()?;
+        self.behind_steps.fetch_add(1, Ordering::Relaxed);
         let huge = pages.len() == EXTENT_PAGES && self.is_huge(address_of(pages.start));
         let moved = self.move_run(pages, Going { huge, cold: true });
         Some(moved.map_or(Step::Later, Step::Moved))

@@ -206,6 +206,7 @@ fn start(
         segment,
         statistics: AtomicUsize::new(index),
         words,
+        behind_steps: AtomicU32::new(0),
         fork_generation: AtomicU32::new(0),
         child_ready: AtomicU32::new(0),
         maps: AtomicUsize::new(maps.fd()),
