@@ -146,6 +146,7 @@ impl Manager {
         if !words.taken(self.fork_generation.load(Ordering::Acquire)) {
             return Err(Errno::TIMEDOUT);
         }
+        self.drop_superseded(&mut core);
         self.settle(&mut core);
         if filled {
             self.drop_everything(&mut core);

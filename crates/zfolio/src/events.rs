@@ -234,8 +234,23 @@ impl Manager {
         self.count(Counter::Remaps, 1);
     }
 
-    /// Drops what is kept for pages that are present all the same: they were
-    /// copied in while words could not change, and are the newer ones.
+    /// Drops the words of pages that were copied in while words had to stay.
+    /// Before parked events are applied: they move words.
+    pub(crate) fn drop_superseded(&self, core: &mut Core) {
+        while let Some(vpn) = core.superseded.pop() {
+            if matches!(
+                core.extents.place(vpn),
+                Place::Stored(_) | Place::Standby(_)
+            ) {
+                self.drop_contents(core, vpn..vpn + 1, Place::Present);
+            }
+        }
+    }
+
+    /// In the child of a fork: drops what is kept for pages that are present
+    /// all the same, since the parent copied one in and had not noted it yet
+    /// when the image was taken. (With other threads about, what is present
+    /// at an address may be another mapping's.)
     pub(crate) fn reconcile(&self, core: &mut Core) {
         let ranges: Vec<Range<usize>> = core.registered.iter().collect();
         let mut runs = [PresentRun::default(); 64];

@@ -213,7 +213,7 @@ impl Manager {
     pub(crate) fn serve(&self, worker: &mut Worker, fault: Fault) -> Outcome {
         let mut core = self.core.lock();
         if core.fork_freeze {
-            return self.serve_frozen(&core, worker, fault);
+            return self.serve_frozen(&mut core, worker, fault);
         }
         if !core.is_open() {
             return Outcome::Defer;

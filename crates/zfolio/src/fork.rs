@@ -23,11 +23,10 @@
 //!                       thaw                  --> registers, starts threads
 //! ```
 
-use crate::control::Counter;
+use crate::control::{Counter, FaultKind};
 use crate::events::Resolved;
-use crate::extent::Vpn;
 use crate::fault::Outcome;
-use crate::manager::{Core, Fault, Manager, STACK, Worker};
+use crate::manager::{Core, Fault, Manager, STACK, SUPERSEDED, Worker};
 use crate::movein::Landed;
 use crate::word::Place;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -317,8 +316,8 @@ impl Manager {
             if core.children.is_empty() {
                 core.raw_fork = false;
                 core.fork_freeze = false;
+                self.drop_superseded(&mut core);
                 self.settle(&mut core);
-                self.reconcile(&mut core);
                 return;
             }
             drop(core);
@@ -348,20 +347,31 @@ impl Manager {
         }
     }
 
-    /// Serves a fault of the program while only words may change: by a copy.
-    /// The word stays; `reconcile` drops it later, since what is present is
-    /// newer than what is kept.
-    pub(crate) fn serve_frozen(&self, core: &Core, worker: &mut Worker, fault: Fault) -> Outcome {
-        let from = self.frozen_page(core, worker, fault.vpn);
+    /// Serves a fault of the program while words must stay: by a copy. The
+    /// page is noted, and its word dropped at the thaw: what the program has
+    /// is newer from now on. (Its word, by the page it is under: events that
+    /// would move it are parked.)
+    pub(crate) fn serve_frozen(
+        &self,
+        core: &mut Core,
+        worker: &mut Worker,
+        fault: Fault,
+    ) -> Outcome {
+        if core.superseded.len() == SUPERSEDED {
+            return Outcome::Defer;
+        }
+        let page = core.parked.resolve(fault.vpn);
+        let from = self.page_before(core, worker, page);
         match self.copy_in(fault.vpn, from) {
             Landed::Refused(errno) => self.refused(fault.vpn, errno),
-            _ => Outcome::Served(crate::control::FaultKind::Page),
+            Landed::AlreadyThere => Outcome::Served(FaultKind::Stale),
+            _ => {
+                if let Resolved::At(vpn) = page {
+                    core.superseded.push(vpn);
+                }
+                Outcome::Served(FaultKind::Page)
+            }
         }
-    }
-
-    /// Address of a copy of page `vpn` as the program must see it.
-    fn frozen_page(&self, core: &Core, worker: &mut Worker, vpn: Vpn) -> usize {
-        self.page_before(core, worker, core.parked.resolve(vpn))
     }
 
     /// Address of a copy of what a page was before events it was traced

@@ -27,6 +27,8 @@ use zfolio_zswap::{Slot, WorkContext, Zswap};
 pub(crate) const PENDING: usize = 1024;
 /// Ranges remembered as left behind, at most.
 pub(crate) const BEHIND: usize = 512;
+/// Pages served by a copy during one fork, at most; more faults wait.
+pub(crate) const SUPERSEDED: usize = 8192;
 /// Bytes of a manager thread's stack.
 pub(crate) const STACK: usize = 256 << 10;
 /// Fewest fault threads: one may sleep on the descriptor while faults that
@@ -70,6 +72,9 @@ pub(crate) struct Core {
     pub(crate) parked: Parked,
     /// A fork is under way: words must stay what they are.
     pub(crate) fork_freeze: bool,
+    /// Pages whose word still says where their bytes are, for a child's sake,
+    /// though a copy is with the program: the words are dropped at the thaw.
+    pub(crate) superseded: Vec<Vpn>,
     /// Descriptors of children, from FORK events.
     pub(crate) children: Vec<Child>,
     /// A child came without handlers and must be filled.

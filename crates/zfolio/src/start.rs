@@ -12,7 +12,7 @@ use crate::extent::Extents;
 use crate::frames::FrameArena;
 use crate::manager::{
     Airlocks, BEHIND, Core, Descriptors, MAX_FAULT_THREADS, MIN_FAULT_THREADS, Manager, PENDING,
-    STACK, Worker,
+    STACK, SUPERSEDED, Worker,
 };
 use crate::options::{Options, Watermarks};
 use crate::ranges::Ranges;
@@ -188,6 +188,7 @@ fn start(
             deferred: VecDeque::with_capacity(PENDING),
             parked: Parked::new(),
             fork_freeze: false,
+            superseded: Vec::with_capacity(SUPERSEDED),
             children: Vec::with_capacity(64),
             raw_fork: false,
             crowd: 0,
