@@ -71,7 +71,10 @@ impl Manager {
             .fds
             .program()
             .move_pages(airlock, address_of(vpn), pages * PAGE_SIZE);
-        let moved = out.done >> PAGE_SHIFT;
+        let mut moved = out.done >> PAGE_SHIFT;
+        if out.stopped.is_some() {
+            moved += self.leading_present(airlock + out.done, pages - moved);
+        }
         self.arena()
             .give_holes(hole.offset(moved), order.pages() - moved);
         if moved > 0 {
@@ -117,6 +120,12 @@ impl Manager {
                 .uffd()
                 .move_pages(to, from, (pages - done) * PAGE_SIZE);
             done += progress.done >> PAGE_SHIFT;
+            if progress.stopped.is_some() {
+                done += self.leading_absent(airlock + done * PAGE_SIZE, pages - done);
+            }
+            if done == pages {
+                return;
+            }
             match progress.stopped {
                 None => {}
                 Some(Errno::AGAIN | Errno::NOMEM) => zfolio_sys::thread::yield_now(),
