@@ -1,7 +1,7 @@
 //! The manager's own heap, apart from libc's: the program's allocator may be
 //! mid-call, replaced, or have its pages moved out.
 //!
-//! Small blocks come from talc; blocks of [`BIG`] bytes and more from whole
+//! Small blocks come from talc; blocks of 128 KiB and more from whole
 //! pages of the same reservation, which are given back to the system when
 //! freed. So zeroed big blocks cost nothing until they are touched.
 
