@@ -3,6 +3,7 @@
 use crate::exit::{Failure, Status};
 use zfolio_mm::{Memory, Order, PAGE_SIZE, Pfn};
 use zfolio_sys::arena::ArenaMap;
+use zfolio_sys::moves::Moves;
 use zfolio_sys::procfs::{Pagemap, PresentRun};
 use zfolio_sys::syscall::Errno;
 use zfolio_sys::uffd::{
@@ -80,7 +81,9 @@ pub(crate) fn try_move() -> Result<(), String> {
     let result = (|| {
         uffd.register(arena.address(to), PAGE_SIZE)
             .map_err(failed("registering"))?;
-        let progress = uffd.move_pages(arena.address(to), arena.address(from), PAGE_SIZE);
+        let pagemap = Pagemap::open().map_err(failed("the page map"))?;
+        let moves = Moves { uffd, pagemap };
+        let progress = moves.out_of_held(arena.address(to), arena.address(from), PAGE_SIZE);
         if progress.done != PAGE_SIZE {
             // Nothing there, so the page is not read: that would wait forever.
             return Err(format!(

@@ -7,7 +7,8 @@
 //! | [`thread`] | threads libc does not know, clocks |
 //! | [`arena`] | the reserved range of addresses behind `Pfn`s |
 //! | [`heap`] | memory for the manager itself |
-//! | [`uffd`] | userfaultfd: messages, moves, registration |
+//! | [`uffd`] | userfaultfd: messages, registration, the ioctls |
+//! | [`moves`] | moving pages, and what a move really moved |
 //! | [`procfs`] | statm, maps, present pages |
 //! | [`process`] | the last line and the end |
 #![no_std]
@@ -15,6 +16,7 @@
 pub mod arena;
 pub mod heap;
 pub mod lock;
+pub mod moves;
 pub mod process;
 pub mod procfs;
 pub mod syscall;

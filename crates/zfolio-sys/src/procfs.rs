@@ -6,6 +6,7 @@ const O_RDONLY_CLOEXEC: usize = 0o2_000_000;
 const O_WRONLY_CLOEXEC: usize = 0o2_000_001;
 const IOC_PAGEMAP_SCAN: usize = 0xc060_6610;
 const PAGE_IS_PRESENT: u64 = 1 << 3;
+const PAGE_IS_SWAPPED: u64 = 1 << 4;
 const PAGE_IS_HUGE: u64 = 1 << 6;
 
 /// A file of /proc, open in the manager's own table.
@@ -302,14 +303,41 @@ impl Pagemap {
         end: usize,
         runs: &mut [PresentRun],
     ) -> Result<(usize, usize), Errno> {
+        self.scan(start..end, PAGE_IS_PRESENT, PAGE_IS_HUGE, runs)
+    }
+
+    /// As [`Self::present`], with pages that hold bytes but are not mapped
+    /// just now: under migration (the split of a huge page migrates all of
+    /// it) or in swap.
+    ///
+    /// # Errors
+    /// As the kernel says.
+    pub fn occupied(
+        self,
+        start: usize,
+        end: usize,
+        runs: &mut [PresentRun],
+    ) -> Result<(usize, usize), Errno> {
+        self.scan(start..end, PAGE_IS_PRESENT | PAGE_IS_SWAPPED, 0, runs)
+    }
+
+    /// Runs of pages in any of the categories `wanted`; runs end where one of
+    /// `told` changes.
+    fn scan(
+        self,
+        range: core::ops::Range<usize>,
+        wanted: u64,
+        told: u64,
+        runs: &mut [PresentRun],
+    ) -> Result<(usize, usize), Errno> {
         let mut arg = [0_u64; 12];
         arg[0] = size_of_val(&arg) as u64;
-        arg[2] = start as u64;
-        arg[3] = end as u64;
+        arg[2] = range.start as u64;
+        arg[3] = range.end as u64;
         arg[5] = runs.as_mut_ptr() as u64;
         arg[6] = runs.len() as u64;
-        arg[9] = PAGE_IS_PRESENT;
-        arg[11] = PAGE_IS_PRESENT | PAGE_IS_HUGE;
+        arg[10] = wanted;
+        arg[11] = told;
         // SAFETY: the argument has the kernel's layout and names a vector of
         // `runs.len()` results.
         let count = unsafe {
@@ -325,7 +353,7 @@ impl Pagemap {
                 ],
             )
         }?;
-        Ok((count, usize::try_from(arg[4]).unwrap_or(end)))
+        Ok((count, usize::try_from(arg[4]).unwrap_or(range.end)))
     }
 }
 

@@ -231,8 +231,9 @@ impl Uffd {
     }
 
     /// Moves pages from `from` to `to` without copying and wakes the waiters.
+    /// The report is the kernel's: see [`crate::moves`].
     #[must_use]
-    pub fn move_pages(self, to: usize, from: usize, len: usize) -> Progress {
+    pub(crate) fn move_pages(self, to: usize, from: usize, len: usize) -> Progress {
         let mut arg = [to as u64, from as u64, len as u64, 0, 0];
         let result = self.ioctl(IOC_MOVE, &mut arg);
         Progress::from_ioctl(result, arg[4], len)

@@ -127,7 +127,7 @@ impl Manager {
         } = *opened;
         self.fds.adopt(program, statm, pagemap);
         self.maps.store(maps.fd(), Ordering::Relaxed);
-        self.arena().adopt(frames);
+        self.arena().adopt(frames, pagemap);
         {
             let mut reclaim = self.reclaim.lock();
             reclaim.vmas.keep_private(stack);

@@ -154,7 +154,7 @@ impl Manager {
         let mut at = start;
         let mut runs = [PresentRun::default(); 32];
         while at < end {
-            let Ok((count, reached)) = self.fds.pagemap().present(at, end, &mut runs) else {
+            let Ok((count, reached)) = self.fds.pagemap().occupied(at, end, &mut runs) else {
                 break;
             };
             for run in &runs[..count] {
@@ -257,7 +257,7 @@ impl Manager {
         for range in ranges {
             let mut at = range.start;
             while at < range.end {
-                let Ok((count, reached)) = self.fds.pagemap().present(at, range.end, &mut runs)
+                let Ok((count, reached)) = self.fds.pagemap().occupied(at, range.end, &mut runs)
                 else {
                     break;
                 };

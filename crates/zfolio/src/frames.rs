@@ -12,11 +12,13 @@
 //! not: so a contiguous run of backed slots is always to be had as long as
 //! single frames are, by *gathering* them into a run of holes, a MOVE each.
 
-use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use zfolio_mm::frames::{Frames, Kind};
 use zfolio_mm::{Memory, Order, PAGE_SIZE, Pfn};
 use zfolio_sys::arena::{ArenaMap, discard};
 use zfolio_sys::lock::Mutex;
+use zfolio_sys::moves::Moves;
+use zfolio_sys::procfs::{File, Pagemap};
 use zfolio_sys::uffd::Uffd;
 
 /// What new frames are copied from.
@@ -29,6 +31,8 @@ pub(crate) struct FrameArena {
     frames: Mutex<Frames>,
     /// Changes in the child of a fork.
     uffd: AtomicI32,
+    /// As does this.
+    pagemap: AtomicUsize,
     /// Frames taken from the system.
     pub(crate) populated: AtomicU64,
     /// Frames given back.
@@ -36,11 +40,12 @@ pub(crate) struct FrameArena {
 }
 
 impl FrameArena {
-    pub(crate) fn new(map: ArenaMap, uffd: Uffd) -> Self {
+    pub(crate) fn new(map: ArenaMap, uffd: Uffd, pagemap: Pagemap) -> Self {
         Self {
             map,
             frames: Mutex::new(Frames::new(map.slots())),
             uffd: AtomicI32::new(uffd.fd()),
+            pagemap: AtomicUsize::new(pagemap.file().fd()),
             populated: AtomicU64::new(0),
             released: AtomicU64::new(0),
         }
@@ -50,16 +55,26 @@ impl FrameArena {
         self.map
     }
 
-    pub(crate) fn uffd(&self) -> Uffd {
+    fn uffd(&self) -> Uffd {
         Uffd::from_fd(self.uffd.load(Ordering::Relaxed))
     }
 
-    /// For the child of a fork: its own descriptor, and locks that no thread
+    /// What moves pages into its slots.
+    pub(crate) fn moves(&self) -> Moves {
+        let pagemap = File::from_fd(self.pagemap.load(Ordering::Relaxed));
+        Moves {
+            uffd: self.uffd(),
+            pagemap: Pagemap::from_file(pagemap),
+        }
+    }
+
+    /// For the child of a fork: its own descriptors, and locks that no thread
     /// of the child holds.
-    pub(crate) fn adopt(&self, uffd: Uffd) {
+    pub(crate) fn adopt(&self, uffd: Uffd, pagemap: Pagemap) {
         // SAFETY of the protocol: the fork was taken while no operation ran.
         zfolio_sys::lock::reset_in_fork_child(&self.frames);
         self.uffd.store(uffd.fd(), Ordering::Relaxed);
+        self.pagemap.store(pagemap.file().fd(), Ordering::Relaxed);
     }
 
     /// Free backed frames, pages.
@@ -118,7 +133,7 @@ impl FrameArena {
     /// (shared with a child of a fork): it is free again then.
     fn relocate(&self, from: Pfn, to: Pfn) -> bool {
         let (source, target) = (self.map.address(from), self.map.address(to));
-        let moved = self.uffd().move_pages(target, source, PAGE_SIZE).done == PAGE_SIZE;
+        let moved = self.moves().out_of_held(target, source, PAGE_SIZE).done == PAGE_SIZE;
         let kind = if moved { Kind::Hole } else { Kind::Backed };
         self.frames.lock().free(kind, from, Order::PAGE);
         moved

@@ -19,6 +19,7 @@ use zfolio_compress::adaptive::Density;
 use zfolio_mm::{Order, PAGE_SHIFT, PAGE_SIZE, Pfn};
 use zfolio_sys::arena::SharedWords;
 use zfolio_sys::lock::{Mutex, futex_wait, futex_wake};
+use zfolio_sys::moves::Moves;
 use zfolio_sys::procfs::{File, Pagemap, Statm};
 use zfolio_sys::uffd::Uffd;
 use zfolio_zswap::{Slot, WorkContext, Zswap};
@@ -122,6 +123,14 @@ impl Descriptors {
     /// The program's ranges, with events.
     pub(crate) fn program(&self) -> Uffd {
         Uffd::from_fd(self.program.load(Ordering::Relaxed))
+    }
+
+    /// What moves pages into those.
+    pub(crate) fn moves(&self) -> Moves {
+        Moves {
+            uffd: self.program(),
+            pagemap: self.pagemap(),
+        }
     }
 }
 

@@ -3,7 +3,6 @@
 use crate::extent::Vpn;
 use crate::manager::{Manager, address_of};
 use zfolio_mm::{PAGE_SHIFT, PAGE_SIZE, Pfn};
-use zfolio_sys::procfs::PresentRun;
 use zfolio_sys::syscall::Errno;
 
 /// What became of one page that was to be moved in.
@@ -33,19 +32,15 @@ impl Manager {
         pages: usize,
         mut each: impl FnMut(usize, Landed),
     ) {
-        let program = self.fds.program();
+        let moves = self.fds.moves();
         let mut next = 0;
         // After EINVAL for a run (it crosses mappings): page by page.
         let mut singly = false;
         while next < pages {
             let want = if singly { 1 } else { pages - next };
             let (to, from) = (address_of(vpn + next), self.address(at.offset(next)));
-            let progress = program.move_pages(to, from, want * PAGE_SIZE);
-            let mut moved = progress.done >> PAGE_SHIFT;
-            if progress.stopped.is_some() {
-                // Frames that are gone have been moved, reported or not.
-                moved += self.leading_absent(from + progress.done, want - moved);
-            }
+            let progress = moves.out_of_held(to, from, want * PAGE_SIZE);
+            let moved = progress.done >> PAGE_SHIFT;
             (next..next + moved).for_each(|index| each(index, Landed::Moved));
             next += moved;
             let Some(errno) = progress.stopped else {
@@ -60,7 +55,7 @@ impl Manager {
                     return;
                 }
                 Errno::EXIST => {
-                    program.wake(to, PAGE_SIZE);
+                    moves.uffd.wake(to, PAGE_SIZE);
                     Landed::AlreadyThere
                 }
                 Errno::INVAL if want > 1 => {
@@ -73,35 +68,6 @@ impl Manager {
             };
             each(next, landed);
             next += 1;
-        }
-    }
-
-    /// Pages at the start of a range that are not present.
-    ///
-    /// A MOVE of part of a huge page, stopped by an error, may have moved more
-    /// than it reports (seen with 6.18: the next attempt finds the page there).
-    /// So after an error the page table is asked, not the report.
-    pub(crate) fn leading_absent(&self, start: usize, pages: usize) -> usize {
-        self.first_run(start, pages)
-            .map_or(pages, |run| (run.start() - start) >> PAGE_SHIFT)
-    }
-
-    /// Pages at the start of a range that are present.
-    pub(crate) fn leading_present(&self, start: usize, pages: usize) -> usize {
-        self.first_run(start, pages)
-            .filter(|run| run.start() == start)
-            .map_or(0, |run| (run.end() - start) >> PAGE_SHIFT)
-    }
-
-    fn first_run(&self, start: usize, pages: usize) -> Option<PresentRun> {
-        let mut run = [PresentRun::default()];
-        let end = start + pages * PAGE_SIZE;
-        match self.fds.pagemap().present(start, end, &mut run) {
-            Ok((found, _)) => (found > 0).then_some(run[0]),
-            Err(errno) => self.fail(format_args!(
-                "the page table cannot be read (errno {})",
-                errno.0
-            )),
         }
     }
 

@@ -69,12 +69,9 @@ impl Manager {
         };
         let out = self
             .fds
-            .program()
-            .move_pages(airlock, address_of(vpn), pages * PAGE_SIZE);
-        let mut moved = out.done >> PAGE_SHIFT;
-        if out.stopped.is_some() {
-            moved += self.leading_present(airlock + out.done, pages - moved);
-        }
+            .moves()
+            .into_held(airlock, address_of(vpn), pages * PAGE_SIZE);
+        let moved = out.done >> PAGE_SHIFT;
         self.arena()
             .give_holes(hole.offset(moved), order.pages() - moved);
         if moved > 0 {
@@ -117,12 +114,9 @@ impl Manager {
             let from = airlock + done * PAGE_SIZE;
             let progress = self
                 .arena()
-                .uffd()
-                .move_pages(to, from, (pages - done) * PAGE_SIZE);
+                .moves()
+                .out_of_held(to, from, (pages - done) * PAGE_SIZE);
             done += progress.done >> PAGE_SHIFT;
-            if progress.stopped.is_some() {
-                done += self.leading_absent(airlock + done * PAGE_SIZE, pages - done);
-            }
             if done == pages {
                 return;
             }

@@ -19,11 +19,6 @@ use zfolio_mm::{Order, PAGE_SIZE};
 use zfolio_sys::procfs::PresentRun;
 use zfolio_sys::syscall::Errno;
 
-/// Off: under pressure about one run in four of a program with huge pages ended
-/// with a slot of the arena on the wrong list after whole moves (EEXIST on the
-/// way out, or the SIGBUS of an absent slot). No byte was wrong, since both fail
-/// closed, but until the cause is known huge pages go in folios.
-const WHOLE_HUGE_PAGES: bool = false;
 /// Rounds a group is left alone after it refused to move.
 const UNMOVABLE_HEAT: u8 = 60;
 
@@ -87,16 +82,11 @@ impl Manager {
         let mut moved = 0;
         for run in &reclaim.runs[..count] {
             let how = Going {
-                huge: WHOLE_HUGE_PAGES && run.is_huge(),
+                huge: run.is_huge(),
                 cold: false,
             };
             match self.move_run(pages_within(run.start(), run.end()), how) {
-                Ok(pages) => {
-                    moved += pages;
-                    if !WHOLE_HUGE_PAGES && pages > 0 && run.is_huge() {
-                        self.count(Counter::ThpSwpoutFallback, 1);
-                    }
-                }
+                Ok(pages) => moved += pages,
                 Err(_) => {
                     reclaim.hand = part.start;
                     return if moved > 0 {
@@ -115,9 +105,7 @@ impl Manager {
     pub(crate) fn step_behind(&self) -> Option<Step> {
         let pages = self.core.lock().behind.pop_front()?;
         self.behind_steps.fetch_add(1, Ordering::Relaxed);
-        let huge = WHOLE_HUGE_PAGES
-            && pages.len() == EXTENT_PAGES
-            && self.is_huge(address_of(pages.start));
+        let huge = pages.len() == EXTENT_PAGES && self.is_huge(address_of(pages.start));
         let moved = self.move_run(pages, Going { huge, cold: true });
         Some(moved.map_or(Step::Later, Step::Moved))
     }

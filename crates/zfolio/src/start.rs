@@ -149,7 +149,7 @@ fn start(
         small: locks.address(zfolio_mm::Pfn(0)),
         huge: locks.address(zfolio_mm::Pfn(0).offset(Order::HUGE.pages())),
     };
-    let arena = FrameArena::new(map, source);
+    let arena = FrameArena::new(map, source, pagemap);
     let density = Density::default();
     let compressor = match options.codec {
         Codec::Auto => Box::new(Adaptive::new(density.clone())),
@@ -240,7 +240,7 @@ impl Manager {
     /// Registers the arena and the airlocks with their descriptors.
     pub(crate) fn register_own(&self) -> Result<(), Errno> {
         let map = self.arena().map().range();
-        self.arena().uffd().register(map.start, map.len())?;
+        self.arena().moves().uffd.register(map.start, map.len())?;
         for range in self.airlocks.ranges() {
             self.fds.program().register(range.start, range.len())?;
         }

@@ -1,0 +1,83 @@
+//! Moving pages between addresses, and what a move really moved.
+//!
+//! What `UFFDIO_MOVE` reports when it stops is not the truth. With Linux 6.18
+//! a move that meets another move out of the same huge folio may move its
+//! pages and report EEXIST, with nothing done (`tests/moves.rs` shows it). So
+//! whenever a move stops, the page table is asked about the side that nobody
+//! else can change: pages gone from there, or come there, have been moved.
+
+use crate::procfs::Pagemap;
+use crate::uffd::{Progress, Uffd};
+
+const PAGE: usize = 4096;
+
+/// A descriptor that pages are moved with, and the page table to ask.
+#[derive(Clone, Copy, Debug)]
+pub struct Moves {
+    /// The target's descriptor.
+    pub uffd: Uffd,
+    /// This process's page map.
+    pub pagemap: Pagemap,
+}
+
+impl Moves {
+    /// Moves `len` bytes of pages that the caller holds: present, and out of
+    /// everybody else's reach. Waiters at `to` are woken.
+    ///
+    /// # Panics
+    /// When the page table cannot be read.
+    #[must_use]
+    pub fn out_of_held(self, to: usize, from: usize, len: usize) -> Progress {
+        self.checked(to, from, len, |done| {
+            self.occupied_from(from + done, from + len)
+                .map_or(len, |occupied| occupied - from)
+        })
+    }
+
+    /// Moves `len` bytes of pages that others may touch or discard meanwhile
+    /// to where the caller holds `len` bytes of nothing.
+    ///
+    /// # Panics
+    /// When the page table cannot be read.
+    #[must_use]
+    pub fn into_held(self, to: usize, from: usize, len: usize) -> Progress {
+        self.checked(to, from, len, |done| {
+            let mut end = to + done;
+            while end < to + len && self.occupied_from(end, end + PAGE) == Some(end) {
+                end += PAGE;
+            }
+            end - to
+        })
+    }
+
+    /// Moves, and when that stops has `really` say how much is done.
+    fn checked(
+        self,
+        to: usize,
+        from: usize,
+        len: usize,
+        really: impl FnOnce(usize) -> usize,
+    ) -> Progress {
+        let progress = self.uffd.move_pages(to, from, len);
+        if progress.stopped.is_none() {
+            return progress;
+        }
+        let done = really(progress.done);
+        if done > progress.done {
+            // The kernel wakes only for what it reports.
+            self.uffd.wake(to + progress.done, done - progress.done);
+        }
+        Progress {
+            done,
+            stopped: progress.stopped.filter(|_| done < len),
+        }
+    }
+
+    /// The first occupied page of `start .. end`.
+    fn occupied_from(self, start: usize, end: usize) -> Option<usize> {
+        let mut run = [Default::default()];
+        let found = self.pagemap.occupied(start, end, &mut run);
+        let (count, _) = found.expect("the page table can be read");
+        (count > 0).then(|| run[0].start())
+    }
+}
