@@ -61,11 +61,9 @@ fn huge_pages_go_and_come_whole_or_in_part() {
     if let Some(output) = case.run() {
         let enabled = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
         if enabled.is_ok_and(|text| !text.contains("[never]")) {
-            assert!(
-                output.counter("thp_swpout_fallback") > 0,
-                "huge pages go in folios for now: {}",
-                output.stats
-            );
+            for counter in ["thp_swpout", "thp_swpin"] {
+                assert!(output.counter(counter) > 0, "{counter}: {}", output.stats);
+            }
         } else {
             support::skip("no huge pages here");
         }

@@ -7,6 +7,7 @@
 //! else can change: pages gone from there, or come there, have been moved.
 
 use crate::procfs::Pagemap;
+use crate::syscall::Errno;
 use crate::uffd::{Progress, Uffd};
 
 const PAGE: usize = 4096;
@@ -63,13 +64,15 @@ impl Moves {
             return progress;
         }
         let done = really(progress.done);
-        if done > progress.done {
-            // The kernel wakes only for what it reports.
-            self.uffd.wake(to + progress.done, done - progress.done);
+        if done == progress.done {
+            return progress;
         }
+        // The kernel wakes only for what it reports, and its reason was about
+        // a page that it moved.
+        self.uffd.wake(to + progress.done, done - progress.done);
         Progress {
             done,
-            stopped: progress.stopped.filter(|_| done < len),
+            stopped: (done < len).then_some(Errno::AGAIN),
         }
     }
 
