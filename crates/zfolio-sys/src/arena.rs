@@ -191,7 +191,7 @@ impl SharedWords {
                 nr::MMAP,
                 [
                     0,
-                    PAGE_SIZE,
+                    size_of::<Words>(),
                     PROT_READ_WRITE,
                     MAP_SHARED_ANON,
                     usize::MAX,
@@ -226,6 +226,13 @@ pub fn make_own(start: usize, len: usize) {
     const MADV_POPULATE_WRITE: usize = 23;
     // SAFETY: changes no byte. May fail where nothing is mapped any more.
     let _ = unsafe { syscall(nr::MADVISE, [start, len, MADV_POPULATE_WRITE, 0, 0, 0]) };
+}
+
+/// Has the kernel use huge pages in `start .. start + len` where it has them.
+pub fn prefer_huge_pages(start: usize, len: usize) {
+    const MADV_HUGEPAGE: usize = 14;
+    // SAFETY: changes no byte. A refusal means small pages.
+    let _ = unsafe { syscall(nr::MADVISE, [start, len, MADV_HUGEPAGE, 0, 0, 0]) };
 }
 
 /// Gives the frames behind `start .. start + len` back to the system. Empty

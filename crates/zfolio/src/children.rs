@@ -15,6 +15,10 @@
 //!   mapping there, if it has one, is a new one);
 //! - a remap does if the child's source is not registered any more, or its
 //!   target is and was not before;
+//! - where the range of an unmap, or source and target of a remap, are
+//!   registered in child and parent alike, something else was moved there or
+//!   grew over it since (which sends no event): what was read before the FORK
+//!   event came before the fork;
 //! - a discard leaves no trace in the mappings. It does if it was read before
 //!   the FORK event: then it began before the fork was over, else it ended
 //!   after the fork had begun, and either order is a right one.
@@ -154,12 +158,16 @@ impl Manager {
         for (index, event) in core.parked.iter().enumerate() {
             let happened = match *event {
                 Message::Remove { .. } => index < child.mark,
-                Message::Unmap { start, .. } => !child.is_registered(start),
+                Message::Unmap { start, .. } => {
+                    !child.is_registered(start)
+                        || index < child.mark && self.is_registered_now(start)
+                }
                 Message::Remap { from, to, .. } => {
-                    let first = |start: usize| start..start + PAGE_SIZE;
-                    registered.contains(&first(from))
+                    let known = |start: usize| registered.contains(&(start..start + PAGE_SIZE));
+                    known(from)
                         && (!child.is_registered(from)
-                            || !registered.contains(&first(to)) && child.is_registered(to))
+                            || !known(to) && child.is_registered(to)
+                            || known(to) && index < child.mark && self.is_registered_now(from))
                 }
                 Message::Fault { .. } | Message::Fork { .. } => false,
             };
@@ -180,14 +188,19 @@ impl Manager {
         past
     }
 
+    /// Whether the kernel has an address of ours registered. While an event is
+    /// in flight it will not say, and the answer is no.
+    fn is_registered_now(&self, address: usize) -> bool {
+        matches!(self.fds.program().is_registered(address), Ok(true))
+    }
+
     /// Reads events until none is in flight: then all that changed the address
     /// space before a fork has been read, however late its event came.
     fn read_all_events(&self) {
-        let elsewhere = self.address(zfolio_mm::Pfn(0));
         for _ in 0..QUIET_TRIES {
             let mut core = self.core.lock();
             self.pump_for_others(&mut core);
-            if self.fds.program().is_quiet(elsewhere) {
+            if self.is_quiet() {
                 return;
             }
             drop(core);

@@ -50,6 +50,8 @@ impl Manager {
         loop {
             let rung = self.control_wake.load(Ordering::Acquire);
             self.follow_forks(&mut worker);
+            self.forget_departed();
+            self.make_huge_frame();
             let usage = self.usage();
             let pressed = self.is_pressed(usage);
             if pressed {
@@ -60,6 +62,14 @@ impl Manager {
             let headroom = self.watermarks.start.saturating_sub(usage);
             let nap = if stuck { STUCK_NS } else { nap_ns(headroom) };
             futex_wait(&self.control_wake, rung, Some(nap));
+        }
+    }
+
+    /// Between events there is nothing that could come late.
+    fn forget_departed(&self) {
+        let mut core = self.core.lock();
+        if !core.departed.is_empty() && self.is_quiet() {
+            core.departed.forget();
         }
     }
 
@@ -83,12 +93,16 @@ impl Manager {
         };
         let mut took_behind = false;
         for turn in 1.. {
+            self.make_huge_frame();
             let usage = self.usage();
             self.look_at_mappings(&mut reclaim, memory);
             self.choose_density();
             let over = usage.saturating_sub(mark);
             let free = self.arena().free_frames();
             let surplus = free.saturating_sub(self.frames_to_keep(usage));
+            if usage > self.watermarks.limit {
+                self.give_up_huge_frame();
+            }
             if over > 0 && surplus > 0 {
                 self.arena().release(over.min(surplus));
                 continue;

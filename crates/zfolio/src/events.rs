@@ -107,6 +107,9 @@ impl Manager {
                 "an event of unknown kind came from the kernel: {message:?}"
             ));
         };
+        if core.departed.is_late(&message) {
+            return;
+        }
         match message {
             Message::Fault { address, .. } => {
                 let vpn = address >> PAGE_SHIFT;
@@ -124,6 +127,12 @@ impl Manager {
             _ if !core.is_open() => core.parked.push(message),
             _ => self.apply(core, message),
         }
+    }
+
+    /// Whether no event is in flight, read or not.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let elsewhere = self.address(zfolio_mm::Pfn(0));
+        self.fds.program().is_quiet(elsewhere)
     }
 
     /// Applies what was parked, if nothing stands in the way any more.

@@ -331,8 +331,14 @@ impl Manager {
         loop {
             let rung = words.bell().load(Ordering::Acquire);
             let parent_done = words.request().load(Ordering::Acquire) == request::PARENT_DONE;
-            let children = self.serve_children(worker);
             let asked = words.adopt().load(Ordering::Acquire);
+            if !parent_done && asked == adopt::NONE {
+                // The image may be being copied just now: nothing here may
+                // change it, the heap and its lock least of all.
+                futex_wait(words.bell(), rung, Some(200_000));
+                continue;
+            }
+            let children = self.serve_children(worker);
             if matches!(asked, adopt::ASKED | adopt::ASKED_FILL) {
                 self.release_children(worker, asked == adopt::ASKED_FILL, Some(words));
                 words.set(words.adopt(), adopt::GRANTED);

@@ -167,6 +167,36 @@ impl FrameArena {
         self.take_frames(pages).or_else(|| self.populate_run(pages))
     }
 
+    /// Moves a huge page that the caller holds elsewhere into a slot of its
+    /// own; `None` if it did not arrive whole (what arrived is free).
+    pub(crate) fn adopt_huge_page(&self, from: usize) -> Option<Pfn> {
+        let (bytes, pages) = (Order::HUGE.bytes(), Order::HUGE.pages());
+        let at = self.take_huge_hole()?;
+        let out = self.moves().out_of_held(self.map.address(at), from, bytes);
+        let moved = out.done / PAGE_SIZE;
+        self.populated.fetch_add(moved as u64, Ordering::Relaxed);
+        if moved == pages {
+            return Some(at);
+        }
+        self.give_frames(at, moved);
+        self.give_holes(at.offset(moved), pages - moved);
+        None
+    }
+
+    /// 2 MiB of holes that a huge page can be moved to.
+    fn take_huge_hole(&self) -> Option<Pfn> {
+        let at = self.take_holes(Order::HUGE)?;
+        self.clear_page_table(at);
+        Some(at)
+    }
+
+    /// Before a huge page is moved to 2 MiB of holes: an empty page table left
+    /// there by small pages would split it on arrival, and discarding lets the
+    /// kernel free that.
+    pub(crate) fn clear_page_table(&self, at: Pfn) {
+        let _ = discard(self.map.address(at), Order::HUGE.bytes());
+    }
+
     /// A contiguous run of frames from the system.
     pub(crate) fn populate_run(&self, pages: usize) -> Option<Pfn> {
         let run = self.take_run_of_holes(pages)?;

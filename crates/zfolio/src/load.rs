@@ -30,7 +30,14 @@ impl Manager {
         vpn: Vpn,
     ) -> Outcome {
         let mut plan = self.plan_load(&core, vpn);
-        let Some((at, got)) = self.take_for_fault(plan.pages.len(), worker.urgent) else {
+        let whole = (plan.pages.len() == EXTENT_PAGES)
+            .then(|| self.huge_frames.take())
+            .flatten();
+        let taken = whole.map_or_else(
+            || self.take_for_fault(plan.pages.len(), worker.urgent),
+            |at| Some((at, EXTENT_PAGES)),
+        );
+        let Some((at, got)) = taken else {
             return Outcome::NeedFrames;
         };
         if got < plan.pages.len() {
@@ -181,6 +188,7 @@ impl Manager {
                 && extent.is_some_and(|extent| extent.huge)
                 && vpn == whole.start
                 && whole.clone().all(stored)
+                && self.huge_frames.is_ready()
             {
                 return Plan {
                     pages: whole,

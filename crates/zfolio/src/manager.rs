@@ -2,10 +2,12 @@
 
 use crate::children::Child;
 use crate::control::{Counter, ProcessSlot, Segment};
+use crate::departed::Departed;
 use crate::events::Parked;
 use crate::extent::{Extents, Vpn};
 use crate::fork::ForkWords;
 use crate::frames::FrameArena;
+use crate::hugeframe::HugeFrames;
 use crate::options::{Options, Watermarks};
 use crate::ranges::Ranges;
 use crate::readahead::Streams;
@@ -69,6 +71,8 @@ pub(crate) struct Core {
     pub(crate) pending: VecDeque<Fault>,
     /// Faults put off because an event was in flight.
     pub(crate) deferred: VecDeque<Fault>,
+    /// Remaps read whose unmap may still come.
+    pub(crate) departed: Departed,
     /// Events that wait until no operation is under way.
     pub(crate) parked: Parked,
     /// A fork is under way: words must stay what they are.
@@ -168,6 +172,7 @@ pub struct Manager {
     pub(crate) fds: Descriptors,
     /// Where pages pass on their way out; see `moveout`.
     pub(crate) airlocks: Airlocks,
+    pub(crate) huge_frames: HugeFrames,
     /// Worker 0 is the control thread's.
     pub(crate) workers: Vec<Mutex<Worker>>,
     /// Operations under way outside the core lock.

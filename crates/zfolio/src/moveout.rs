@@ -58,9 +58,7 @@ impl Manager {
         let pages = pages.min(order.pages());
         let whole = huge && pages == EXTENT_PAGES && vpn.is_multiple_of(EXTENT_PAGES);
         if whole {
-            // An empty page table left by small pages would split the huge
-            // page on arrival; discarding the hole lets the kernel free it.
-            let _ = zfolio_sys::arena::discard(self.address(hole), Order::HUGE.bytes());
+            self.arena().clear_page_table(hole);
         }
         let airlock = if whole {
             self.airlocks.huge
@@ -72,6 +70,9 @@ impl Manager {
             .moves()
             .into_held(airlock, address_of(vpn), pages * PAGE_SIZE);
         let moved = out.done >> PAGE_SHIFT;
+        if moved > 0 {
+            core.departed.forget(); // nothing is in flight, or it were refused
+        }
         self.arena()
             .give_holes(hole.offset(moved), order.pages() - moved);
         if moved > 0 {

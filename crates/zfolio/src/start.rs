@@ -7,9 +7,11 @@
 
 use crate::control::{Segment, state};
 use crate::control_thread::nap_ns;
+use crate::departed::Departed;
 use crate::events::Parked;
 use crate::extent::Extents;
 use crate::frames::FrameArena;
+use crate::hugeframe::HugeFrames;
 use crate::manager::{
     Airlocks, BEHIND, Core, Descriptors, MAX_FAULT_THREADS, MIN_FAULT_THREADS, Manager, PENDING,
     STACK, SUPERSEDED, Worker,
@@ -143,12 +145,13 @@ fn start(
     let map = step("reserving the arena", reserve_arena(options.high))?;
     let locks = step(
         "reserving the airlocks",
-        ArenaMap::reserve(2 * Order::HUGE.pages()),
+        ArenaMap::reserve(3 * Order::HUGE.pages()),
     )?;
     let airlocks = Airlocks {
         small: locks.address(zfolio_mm::Pfn(0)),
         huge: locks.address(zfolio_mm::Pfn(0).offset(Order::HUGE.pages())),
     };
+    let nursery = locks.address(zfolio_mm::Pfn(0).offset(2 * Order::HUGE.pages()));
     let arena = FrameArena::new(map, source, pagemap);
     let density = Density::default();
     let compressor = match options.codec {
@@ -186,6 +189,7 @@ fn start(
             behind: VecDeque::with_capacity(BEHIND),
             pending: VecDeque::with_capacity(PENDING),
             deferred: VecDeque::with_capacity(PENDING),
+            departed: Departed::new(),
             parked: Parked::new(),
             fork_freeze: false,
             superseded: Vec::with_capacity(SUPERSEDED),
@@ -198,6 +202,7 @@ fn start(
         reclaim: Mutex::new(Reclaim::new(Vmas::new(maps, private))),
         fds: Descriptors::new(program, statm, pagemap),
         airlocks,
+        huge_frames: HugeFrames::new(nursery),
         workers,
         inflight: AtomicU32::new(0),
         fault_wake: AtomicU32::new(0),
