@@ -128,11 +128,12 @@ impl Manager {
         self.fds.adopt(program, statm, pagemap);
         self.maps.store(maps.fd(), Ordering::Relaxed);
         self.arena().adopt(frames, pagemap);
-        {
+        let private = {
             let mut reclaim = self.reclaim.lock();
             reclaim.vmas.keep_private(stack);
             reclaim.vmas.adopt(maps);
-        }
+            reclaim.vmas.private().to_vec()
+        };
         self.renew_fork_words()?;
         self.register_own()?;
         self.pid.store(thread::pid(), Ordering::Relaxed);
@@ -152,6 +153,11 @@ impl Manager {
             self.drop_everything(&mut core);
         }
         self.zswap.stats().restart();
+        // This thread's stack may lie where a mapping was that is still on our
+        // list: nobody would serve its faults.
+        for own in private {
+            core.registered.remove(own);
+        }
         let live = mappings(maps)?;
         let ranges: Vec<Range<usize>> = core.registered.iter().collect();
         core.registered = Ranges::default();
@@ -183,6 +189,7 @@ impl Core {
         self.fork_freeze = false;
         self.raw_fork = false;
         self.children.clear();
+        self.departed.forget();
         self.pending.clear();
         self.deferred.clear();
         self.reader = false;

@@ -2,32 +2,13 @@
 //!
 //! Three things happen to a child here: its faults are served until it serves
 //! itself, it is told what it cannot know, or it is filled and let go.
-//!
-//! # What a child cannot know
-//!
-//! Another thread of the parent may unmap, remap or discard at the moment of
-//! the fork. The child's mappings tell whether that came before the fork; its
-//! image of our words does not, since an event is read after the fact. So the
-//! parent keeps every event of the time (they are parked) and decides, event
-//! by event, which belong to the child's past ([`Manager::past_of`]):
-//!
-//! - an unmap does if the child's range is not registered any more (its own
-//!   mapping there, if it has one, is a new one);
-//! - a remap does if the child's source is not registered any more, or its
-//!   target is and was not before;
-//! - where the range of an unmap, or source and target of a remap, are
-//!   registered in child and parent alike, something else was moved there or
-//!   grew over it since (which sends no event): what was read before the FORK
-//!   event came before the fork;
-//! - a discard leaves no trace in the mappings. It does if it was read before
-//!   the FORK event: then it began before the fork was over, else it ended
-//!   after the fork had begun, and either order is a right one.
 
 use crate::control::Counter;
 use crate::events::resolve;
 use crate::extent::Vpn;
 use crate::fork::{ForkWords, ZERO_PAGE};
 use crate::manager::{Core, Manager, Worker, address_of, pages_within};
+use crate::past::past_length;
 use crate::word::Place;
 use alloc::vec::Vec;
 use zfolio_mm::{PAGE_SHIFT, PAGE_SIZE};
@@ -149,49 +130,20 @@ impl Manager {
     /// The parked events that the child has in its past, and what it did
     /// itself, in order.
     fn past_of(&self, core: &Core, child: &mut Child) -> Vec<Message> {
-        let mut past = Vec::new();
-        if core.parked.is_empty() {
-            past.extend(child.since.iter().copied());
-            return past;
-        }
-        let mut registered = core.registered.clone();
-        for (index, event) in core.parked.iter().enumerate() {
-            let happened = match *event {
-                Message::Remove { .. } => index < child.mark,
-                Message::Unmap { start, .. } => {
-                    !child.is_registered(start)
-                        || index < child.mark && self.is_registered_now(start)
-                }
-                Message::Remap { from, to, .. } => {
-                    let known = |start: usize| registered.contains(&(start..start + PAGE_SIZE));
-                    known(from)
-                        && (!child.is_registered(from)
-                            || !known(to) && child.is_registered(to)
-                            || known(to) && index < child.mark && self.is_registered_now(from))
-                }
-                Message::Fault { .. } | Message::Fork { .. } => false,
-            };
-            if !happened {
-                continue;
-            }
-            match *event {
-                Message::Unmap { start, end } => registered.remove(start..end),
-                Message::Remap { from, to, len } => {
-                    registered.remove(from..from + len);
-                    registered.insert(to..to + len);
-                }
-                _ => {}
-            }
-            past.push(*event);
+        let mut past: Vec<Message> = core.parked.iter().copied().collect();
+        if !past.is_empty() {
+            let (mark, ours) = (child.mark, self.fds.program());
+            let length = past_length(
+                &past,
+                mark,
+                &core.registered,
+                |address| child.is_registered(address),
+                |address| ours.is_registered(address).ok(),
+            );
+            past.truncate(length);
         }
         past.extend(child.since.iter().copied());
         past
-    }
-
-    /// Whether the kernel has an address of ours registered. While an event is
-    /// in flight it will not say, and the answer is no.
-    fn is_registered_now(&self, address: usize) -> bool {
-        matches!(self.fds.program().is_registered(address), Ok(true))
     }
 
     /// Reads events until none is in flight: then all that changed the address

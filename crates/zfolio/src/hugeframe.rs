@@ -72,7 +72,7 @@ impl Manager {
             return;
         }
         let pages = Order::HUGE.pages();
-        if self.usage() + pages >= self.watermarks.limit {
+        if self.usage() + pages >= self.watermarks.huge_limit {
             if self.arena().free_frames() < pages + self.watermarks.free_reserve {
                 return;
             }

@@ -43,6 +43,7 @@ mod manager;
 mod movein;
 mod moveout;
 pub mod options;
+mod past;
 mod publish;
 mod ranges;
 mod readahead;

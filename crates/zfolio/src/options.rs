@@ -75,6 +75,8 @@ pub(crate) struct Watermarks {
     pub(crate) stop: usize,
     /// Faults wait for reclaim rather than take memory from the system above this.
     pub(crate) limit: usize,
+    /// A huge page may be kept ready below this.
+    pub(crate) huge_limit: usize,
     /// Free frames kept at hand.
     pub(crate) free_target: usize,
     /// Reclaim starts when fewer are free.
@@ -98,6 +100,7 @@ impl Watermarks {
             start: high - 2 * gap,
             stop: high - 3 * gap,
             limit: high - gap,
+            huge_limit: high - gap * 3 / 4,
             free_target,
             free_low: free_target / 2,
             free_reserve: free_target / 8,
@@ -126,7 +129,11 @@ mod tests {
         for high in [1024, 2048, 51_200, 131_072, 1 << 22] {
             let w = Watermarks::of(high);
             assert!(w.activate < w.stop && w.stop < w.start, "{high}: {w:?}");
-            assert!(w.start < w.limit && w.limit < high, "{high}: {w:?}");
+            assert!(w.start < w.limit, "{high}: {w:?}");
+            assert!(
+                w.limit <= w.huge_limit && w.huge_limit < high,
+                "{high}: {w:?}"
+            );
             assert!(
                 w.free_reserve < w.free_low && w.free_low < w.free_target,
                 "{high}: {w:?}"

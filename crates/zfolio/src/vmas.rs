@@ -46,6 +46,11 @@ impl Vmas {
         self.private.push(range);
     }
 
+    /// What is ours.
+    pub(crate) fn private(&self) -> &[Range<usize>] {
+        &self.private
+    }
+
     /// Reads the list anew.
     pub(crate) fn refresh(&mut self) -> Result<(), Errno> {
         self.list.clear();
