@@ -376,6 +376,44 @@ static void together(void) {
     check_range(memory, PAGES, TAG, "the parent of forks at once");
 }
 
+// Forks while the manager is being made: one every megabyte on the way there.
+// Each child grows until it needs a manager of its own.
+static void start_one(void) {
+    enum { STEP = 256, STEPS = 40, SMALL = 40 };
+    pid_t children[STEPS];
+    char *at = map_new((size_t)STEP * STEPS * PAGE);
+    for (size_t step = 0; step < STEPS; step++) {
+        fill_range(at + step * STEP * PAGE, STEP, TAG + step * STEP);
+        if (step < 16) {
+            children[step] = 0;
+            continue;
+        }
+        pid_t pid = children[step] = fork();
+        SETUP(pid >= 0);
+        if (pid)
+            continue;
+        char *own = map_new((size_t)STEP * SMALL * PAGE);
+        fill_range(own, STEP * SMALL, 0x900000);
+        check_range(at, (step + 1) * STEP, TAG, "inherited while a manager was made");
+        check_range(own, STEP * SMALL, 0x900000, "the child's own");
+        _exit(0);
+    }
+    for (size_t step = 0; step < STEPS; step++)
+        if (children[step])
+            expect_child(children[step], "fork beside a start");
+    check_range(at, (size_t)STEP * STEPS, TAG, "the parent's");
+}
+
+// That, from process to process: each makes its manager anew.
+static void starting(void) {
+    for (int round = 0; round < 4; round++) {
+        char *argv[] = {"forks", "start_one", NULL};
+        pid_t pid;
+        SETUP(posix_spawn(&pid, "/proc/self/exe", NULL, NULL, argv, environ) == 0);
+        expect_child(pid, "start_one");
+    }
+}
+
 int main(int argc, char **argv) {
     static const struct { const char *name; void (*run)(void); } cases[] = {
         {"libc", libc}, {"deep", deep}, {"many", many}, {"brood", brood}, {"threads", threads},
@@ -383,6 +421,7 @@ int main(int argc, char **argv) {
         {"movers", movers}, {"raw_movers", raw_movers}, {"carried", carried},
         {"raw_carried", raw_carried}, {"exec", exec}, {"failing", failing}, {"dropped", dropped},
         {"undumpable", undumpable}, {"few_files", few_files}, {"together", together},
+        {"starting", starting}, {"start_one", start_one},
     };
     for (size_t i = 0; argc == 2 && i < sizeof cases / sizeof *cases; i++)
         if (strcmp(argv[1], cases[i].name) == 0)

@@ -60,6 +60,14 @@ fn several_threads_fork() {
 }
 
 #[test]
+fn while_the_manager_is_being_made() {
+    // Whoever forks meanwhile waits: none of them is served as a raw fork.
+    if let Some(output) = forks("starting", 4, 0) {
+        assert_eq!(output.counter("raw_forks"), 0, "{}", output.stats);
+    }
+}
+
+#[test]
 fn exec_spawn_system_vfork() {
     forks("exec", 1, 0);
 }

@@ -5,10 +5,16 @@ use crate::{manager, start_watcher};
 use core::ffi::{c_int, c_void};
 use core::ptr;
 use core::sync::atomic::{AtomicU32, Ordering};
-use zfolio_sys::lock::Mutex;
+use zfolio_sys::lock::{Mutex, reset_in_fork_child};
+use zfolio_sys::thread::pid;
 
-/// One fork at a time.
+/// One fork at a time, and none while a manager is being made.
 static FORKING: Mutex<()> = Mutex::new(());
+/// Process in which `FORKING` is locked; 0: none.
+static HOLDER: AtomicU32 = AtomicU32::new(0);
+/// Process in which a manager is being made; 0: none. Another one than this:
+/// a raw fork copied it half made, and nothing of it can be used.
+static STARTING: AtomicU32 = AtomicU32::new(0);
 /// Whether `prepare` of the fork under way asked the manager.
 static TAKES_PART: AtomicU32 = AtomicU32::new(0);
 
@@ -28,8 +34,44 @@ pub(crate) fn register() {
     let _ = unsafe { __register_atfork(prepare, parent, child, ptr::null_mut()) };
 }
 
-extern "C" fn prepare() {
+/// Locks `FORKING`, which must not be held by a process that this one is a raw
+/// copy of.
+fn hold() {
+    let holder = HOLDER.load(Ordering::Acquire);
+    if holder != 0
+        && holder != pid()
+        && HOLDER
+            .compare_exchange(holder, 0, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    {
+        reset_in_fork_child(&FORKING);
+    }
     core::mem::forget(FORKING.lock());
+    HOLDER.store(pid(), Ordering::Release);
+}
+
+/// Unlocks it, in the process that locked it or its child by libc's fork.
+fn release() {
+    HOLDER.store(0, Ordering::Release);
+    // SAFETY: locked by `hold` in this thread, or the one it is a copy of.
+    unsafe { FORKING.force_unlock() };
+}
+
+/// A manager is about to be made: its memory, copied half made, would be
+/// neither a manager nor nothing.
+pub(crate) fn hold_for_start() {
+    hold();
+    STARTING.store(pid(), Ordering::Release);
+}
+
+/// It is made, or could not be.
+pub(crate) fn release_after_start() {
+    STARTING.store(0, Ordering::Release);
+    release();
+}
+
+extern "C" fn prepare() {
+    hold();
     // A child of a raw fork has the tables of a manager and no threads of it.
     let ours = manager().filter(|manager| manager.is_ours());
     TAKES_PART.store(u32::from(ours.is_some()), Ordering::Release);
@@ -42,8 +84,7 @@ extern "C" fn parent() {
     if let Some(manager) = taking_part() {
         manager.after_fork_parent();
     }
-    // SAFETY: locked by `prepare` in this thread.
-    unsafe { FORKING.force_unlock() };
+    release();
 }
 
 extern "C" fn child() {
@@ -51,7 +92,7 @@ extern "C" fn child() {
         Some(manager) => manager.after_fork_child(),
         // The tables of a manager without its threads are of no use: what a
         // raw fork left behind stays unmanaged.
-        None if manager().is_some() => Ok(()),
+        None if manager().is_some() || STARTING.load(Ordering::Acquire) != 0 => Ok(()),
         None => {
             start_watcher();
             Ok(())
@@ -63,8 +104,7 @@ extern "C" fn child() {
         );
         zfolio_sys::process::exit_now(zfolio::fatal::EXIT_FAILED);
     }
-    // SAFETY: locked by `prepare` in the thread this child is a copy of.
-    unsafe { FORKING.force_unlock() };
+    release();
 }
 
 fn taking_part() -> Option<&'static zfolio::Manager> {

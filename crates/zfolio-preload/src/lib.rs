@@ -29,6 +29,8 @@ const WATCHER_STACK: usize = 256 << 10;
 
 static HOST: Host = Host {
     open_segment,
+    hold_forks: forks::hold_for_start,
+    release_forks: forks::release_after_start,
     reserve_heap: |len| HEAP.reserve(len),
     publish: |manager| MANAGER.store(ptr::from_ref(manager).cast_mut(), Ordering::Release),
     data,

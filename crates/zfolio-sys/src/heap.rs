@@ -26,6 +26,8 @@ pub struct Heap {
 }
 
 struct Big {
+    /// Of the reservation; `end` is 0 as long as there is none.
+    start: usize,
     next: usize,
     end: usize,
     freed: [(usize, usize); FREED],
@@ -47,6 +49,7 @@ impl Heap {
             big: Mutex::from_raw(
                 <RawFutexMutex as lock_api::RawMutex>::INIT,
                 Big {
+                    start: 0,
                     next: 0,
                     end: 0,
                     freed: [(0, 0); FREED],
@@ -57,12 +60,16 @@ impl Heap {
     }
 
     /// Reserves `len` bytes of address space, half for small blocks, half for
-    /// big ones. Call once. Returns the addresses.
+    /// big ones; the first time. Returns the addresses.
     ///
     /// # Errors
     /// When the kernel refuses the mapping.
     pub fn reserve(&self, len: usize) -> Result<Range<usize>, Errno> {
         const MADV_NOHUGEPAGE: usize = 15;
+        let mut big = self.big.lock();
+        if big.end != 0 {
+            return Ok(big.start..big.end);
+        }
         let range = reserve_private(len, c"zfolio heap")?;
         // SAFETY: advice on our own mapping. Kernels without huge pages refuse.
         let _ = unsafe { syscall(nr::MADVISE, [range.start, len, MADV_NOHUGEPAGE, 0, 0, 0]) };
@@ -74,8 +81,7 @@ impl Heap {
                 .claim(Span::new(range.start as *mut u8, half as *mut u8))
         };
         claimed.map_err(|()| Errno::NOMEM)?;
-        let mut big = self.big.lock();
-        (big.next, big.end) = (half, range.end);
+        (big.start, big.next, big.end) = (range.start, half, range.end);
         Ok(range)
     }
 }

@@ -56,8 +56,13 @@ const FIRST_NAP_NS: u64 = 3_000_000;
 pub struct Host {
     /// Maps the control segment.
     pub open_segment: fn() -> Result<&'static Segment, Errno>,
-    /// Makes the manager's heap usable; called once, first. Bytes to reserve;
-    /// returns where.
+    /// Keeps forks by libc waiting: their child could make nothing of a
+    /// manager half made.
+    pub hold_forks: fn(),
+    /// Lets them go on.
+    pub release_forks: fn(),
+    /// Makes the manager's heap usable, first of all; again after a start that
+    /// failed. Bytes to reserve; returns where.
     pub reserve_heap: fn(usize) -> Result<Range<usize>, Errno>,
     /// Called with the manager once it is complete, before it manages.
     pub publish: fn(&'static Manager),
@@ -94,7 +99,10 @@ pub fn watch(host: &'static Host, _index: usize, stack: Range<usize>) -> ! {
             pause(nap_ns(watermarks.activate - usage));
         }
         let index = segment.claim(thread::pid());
-        match start(host, segment, options, statm, index, stack.clone()) {
+        (host.hold_forks)();
+        let started = start(host, segment, options, statm, index, stack.clone());
+        (host.release_forks)();
+        match started {
             Ok(manager) => {
                 segment.slots[index]
                     .state
@@ -224,8 +232,8 @@ fn start(
     step("registering with userfaultfd", manager.register_own())?;
     step("taking the first frames", manager.first_frames())?;
     manager.describe_process();
-    (host.publish)(manager);
     step("starting threads", manager.start_fault_threads())?;
+    (host.publish)(manager);
     Ok(manager)
 }
 
