@@ -76,7 +76,7 @@ impl Manager {
         drop(core);
         // Zero pages have no object: dropping their slot twice is harmless.
         slots.retain(|slot| *slot != Slot::ZERO);
-        self.arena().give_frames(folio.at, folio.pages);
+        self.give_stored_frames(folio.at, folio.pages);
         folio.pages
     }
 
