@@ -12,15 +12,18 @@ use crate::past::past_length;
 use crate::word::Place;
 use alloc::vec::Vec;
 use zfolio_mm::{PAGE_SHIFT, PAGE_SIZE};
+use zfolio_sys::lock::pause;
 use zfolio_sys::syscall::Errno;
-use zfolio_sys::thread::yield_now;
 use zfolio_sys::uffd::{Message, RawMessage, Uffd};
 
 /// Faults of a child served at a time. A child that is not on its own yet has
 /// one thread.
 const FAULTS: usize = 8;
-/// Looks for a moment without an event in flight, at most: seconds of them.
-const QUIET_TRIES: u32 = 1_000_000;
+/// Between two looks for a moment without an event in flight, ns. Asleep: the
+/// program's threads, with a lower priority than ours, must run to end theirs.
+const QUIET_NS: u64 = 20_000;
+/// Looks at most: some twenty seconds of them.
+const QUIET_TRIES: u32 = 200_000;
 
 /// A child whose ranges are still ours.
 pub(crate) struct Child {
@@ -64,7 +67,7 @@ impl Child {
                 Ok(answer) => return answer,
                 Err(Errno::AGAIN) => {
                     self.pump(drop);
-                    yield_now();
+                    pause(QUIET_NS);
                 }
                 Err(_) => return false,
             }
@@ -156,8 +159,11 @@ impl Manager {
                 return;
             }
             drop(core);
-            yield_now();
+            pause(QUIET_NS);
         }
+        self.fail(format_args!(
+            "events did not come to rest during a fork, so its child cannot be told what it lacks"
+        ));
     }
 
     /// Lets the children go: closing a descriptor unregisters its ranges.
@@ -224,7 +230,7 @@ impl Manager {
                     Some(Errno::SRCH) => return,
                     // An event of the child's, or no memory: without this page
                     // it must not go on.
-                    Some(_) => yield_now(),
+                    Some(_) => pause(QUIET_NS),
                 }
             }
         }

@@ -21,7 +21,7 @@ use zfolio_sys::procfs::{File, PresentRun, for_each_mapping, private_mapping_at}
 use zfolio_sys::syscall::Errno;
 use zfolio_sys::uffd::{Message, RawMessage, Uffd};
 
-/// Events parked at most before reading stops.
+/// Events for which there is room without the heap.
 const PARKED: usize = 2048;
 
 /// Events read and not applied yet.

@@ -6,7 +6,7 @@
 
 use crate::control::{Counter, FaultKind};
 use crate::extent::{Vpn, group_of};
-use crate::manager::{Core, Fault, Manager, PENDING, Worker, address_of};
+use crate::manager::{Core, Fault, Manager, Worker, address_of};
 use crate::movein::Landed;
 use crate::readahead;
 use crate::word::Place;
@@ -188,7 +188,7 @@ impl Manager {
     pub(crate) fn pump(&self, core: &mut Core) {
         let mut messages = [RawMessage::default(); MESSAGES];
         let mut now = 0;
-        while core.pending.len() + MESSAGES <= PENDING && core.parked.has_room(MESSAGES) {
+        while core.has_room(MESSAGES) {
             let count = match self.fds.program().read(&mut messages) {
                 Ok(0) => return,
                 Ok(count) => count,

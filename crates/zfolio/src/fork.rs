@@ -267,7 +267,11 @@ impl Manager {
             self.thaw(worker);
         }
         if self.fork_asked() {
-            self.core.lock().fork_freeze = true;
+            {
+                let mut core = self.core.lock();
+                core.fork_freeze = true;
+                core.image_taken = true;
+            }
             self.await_quiet();
             words.set(words.request(), request::FROZEN);
             self.fork_window(words, worker);
@@ -338,6 +342,7 @@ impl Manager {
                 futex_wait(words.bell(), rung, Some(200_000));
                 continue;
             }
+            self.core.lock().image_taken = false;
             let children = self.serve_children(worker);
             if matches!(asked, adopt::ASKED | adopt::ASKED_FILL) {
                 self.release_children(worker, asked == adopt::ASKED_FILL, Some(words));

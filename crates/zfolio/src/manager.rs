@@ -77,6 +77,8 @@ pub(crate) struct Core {
     pub(crate) parked: Parked,
     /// A fork is under way: words must stay what they are.
     pub(crate) fork_freeze: bool,
+    /// The memory may be being copied for a child: nothing may use the heap.
+    pub(crate) image_taken: bool,
     /// Pages whose word still says where their bytes are, for a child's sake,
     /// though a copy is with the program: the words are dropped at the thaw.
     pub(crate) superseded: Vec<Vpn>,
@@ -244,6 +246,12 @@ impl Core {
             self.behind.pop_front();
         }
         self.behind.push_back(pages);
+    }
+
+    /// Whether `messages` more can be kept.
+    pub(crate) fn has_room(&self, messages: usize) -> bool {
+        self.pending.len() + messages <= PENDING
+            && (!self.image_taken || self.parked.has_room(messages))
     }
 
     /// Whether new operations may start.
