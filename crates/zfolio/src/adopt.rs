@@ -187,7 +187,7 @@ impl Core {
     /// What the parent's threads were about to do is theirs alone.
     fn forget_parents_work(&mut self) {
         self.fork_freeze = false;
-        self.image_taken = false;
+        self.being_copied = false;
         self.raw_fork = false;
         self.children.clear();
         self.departed.forget();

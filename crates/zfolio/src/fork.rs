@@ -270,7 +270,7 @@ impl Manager {
             {
                 let mut core = self.core.lock();
                 core.fork_freeze = true;
-                core.image_taken = true;
+                core.being_copied = true;
             }
             self.await_quiet();
             words.set(words.request(), request::FROZEN);
@@ -342,7 +342,7 @@ impl Manager {
                 futex_wait(words.bell(), rung, Some(200_000));
                 continue;
             }
-            self.core.lock().image_taken = false;
+            self.core.lock().being_copied = false;
             let children = self.serve_children(worker);
             if matches!(asked, adopt::ASKED | adopt::ASKED_FILL) {
                 self.release_children(worker, asked == adopt::ASKED_FILL, Some(words));

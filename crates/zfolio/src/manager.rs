@@ -78,7 +78,7 @@ pub(crate) struct Core {
     /// A fork is under way: words must stay what they are.
     pub(crate) fork_freeze: bool,
     /// The memory may be being copied for a child: nothing may use the heap.
-    pub(crate) image_taken: bool,
+    pub(crate) being_copied: bool,
     /// Pages whose word still says where their bytes are, for a child's sake,
     /// though a copy is with the program: the words are dropped at the thaw.
     pub(crate) superseded: Vec<Vpn>,
@@ -251,7 +251,7 @@ impl Core {
     /// Whether `messages` more can be kept.
     pub(crate) fn has_room(&self, messages: usize) -> bool {
         self.pending.len() + messages <= PENDING
-            && (!self.image_taken || self.parked.has_room(messages))
+            && (!self.being_copied || self.parked.has_room(messages))
     }
 
     /// Whether new operations may start.

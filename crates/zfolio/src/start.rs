@@ -200,7 +200,7 @@ fn start(
             departed: Departed::new(),
             parked: Parked::new(),
             fork_freeze: false,
-            image_taken: false,
+            being_copied: false,
             superseded: Vec::with_capacity(SUPERSEDED),
             children: Vec::with_capacity(64),
             raw_fork: false,
