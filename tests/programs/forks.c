@@ -376,6 +376,57 @@ static void together(void) {
     check_range(memory, PAGES, TAG, "the parent of forks at once");
 }
 
+// libc's fork waits for whoever is inside malloc, and that one may wait for a
+// page, while others are served thousands: none may wait for the fork's end.
+static atomic_int crowded_stop;
+
+static void *sweeper(void *arg) {
+    char *at = arg;
+    for (tag_t tag = 0x500000; !crowded_stop; tag += 0x100000) {
+        char *fresh = map_new((size_t)PAGES * PAGE / 4);
+        fill_range(fresh, PAGES / 4, tag);
+        fill_range(at, PAGES / 4, tag);
+        check_range(at, PAGES / 4, tag, "swept");
+        check_range(fresh, PAGES / 4, tag, "fresh");
+        SETUP(munmap(fresh, (size_t)PAGES * PAGE / 4) == 0);
+    }
+    return NULL;
+}
+
+static void *allocator(void *arg) {
+    (void)arg;
+    enum { KEPT = 400 };
+    char *kept[KEPT] = {0};
+    for (size_t i = 0; !crowded_stop; i++) {
+        size_t k = mix(i) % KEPT;
+        free(kept[k]);
+        size_t bytes = 1000 + mix(i + 1) % 60000;
+        SETUP((kept[k] = malloc(bytes)));
+        memset(kept[k], (int)i, bytes);
+    }
+    return NULL;
+}
+
+static void crowded(void) {
+    setup();
+    pthread_t threads[5];
+    for (size_t t = 0; t < 5; t++)
+        SETUP(pthread_create(&threads[t], NULL, t < 3 ? sweeper : allocator,
+                             memory + t * (PAGES / 4) * PAGE) == 0);
+    for (int i = 0; i < 12; i++) {
+        pid_t pid = fork();
+        if (pid == 0) {
+            check_range(memory + PAGES / 4 * 3 * PAGE, PAGES / 4, TAG + PAGES / 4 * 3, "crowded");
+            _exit(0);
+        }
+        expect_child(pid, "fork in a crowd");
+    }
+    crowded_stop = 1;
+    for (size_t t = 0; t < 5; t++)
+        pthread_join(threads[t], NULL);
+    check_range(memory + PAGES / 4 * 3 * PAGE, PAGES / 4, TAG + PAGES / 4 * 3, "after the crowd");
+}
+
 // Forks while the manager is being made: one every megabyte on the way there.
 // Each child grows until it needs a manager of its own.
 static void start_one(void) {
@@ -421,7 +472,7 @@ int main(int argc, char **argv) {
         {"movers", movers}, {"raw_movers", raw_movers}, {"carried", carried},
         {"raw_carried", raw_carried}, {"exec", exec}, {"failing", failing}, {"dropped", dropped},
         {"undumpable", undumpable}, {"few_files", few_files}, {"together", together},
-        {"starting", starting}, {"start_one", start_one},
+        {"crowded", crowded}, {"starting", starting}, {"start_one", start_one},
     };
     for (size_t i = 0; argc == 2 && i < sizeof cases / sizeof *cases; i++)
         if (strcmp(argv[1], cases[i].name) == 0)

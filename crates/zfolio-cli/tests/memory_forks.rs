@@ -60,6 +60,11 @@ fn several_threads_fork() {
 }
 
 #[test]
+fn in_a_crowd_that_allocates() {
+    forks("crowded", 12, 0);
+}
+
+#[test]
 fn while_the_manager_is_being_made() {
     // Whoever forks meanwhile waits: none of them is served as a raw fork.
     if let Some(output) = forks("starting", 4, 0) {

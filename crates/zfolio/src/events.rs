@@ -22,7 +22,7 @@ use zfolio_sys::syscall::Errno;
 use zfolio_sys::uffd::{Message, RawMessage, Uffd};
 
 /// Events for which there is room without the heap.
-const PARKED: usize = 2048;
+const PARKED: usize = 1 << 16;
 
 /// Events read and not applied yet.
 pub(crate) struct Parked(VecDeque<Message>);

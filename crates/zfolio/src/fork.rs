@@ -26,7 +26,7 @@
 use crate::control::{Counter, FaultKind};
 use crate::events::Resolved;
 use crate::fault::Outcome;
-use crate::manager::{Core, Fault, Manager, STACK, SUPERSEDED, Worker};
+use crate::manager::{Core, Fault, Manager, STACK, Worker};
 use crate::movein::Landed;
 use crate::word::Place;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -358,8 +358,10 @@ impl Manager {
         }
     }
 
-    /// Serves a fault of the program while words must stay: by a copy. The
-    /// page is noted, and its word dropped at the thaw: what the program has
+    /// Serves a fault of the program while words must stay: by a copy, and at
+    /// once. (libc's fork waits for whoever is inside malloc, and that one may
+    /// wait for a page: no fault may wait for the end of a fork.) The page is
+    /// noted, and its word dropped at the thaw: what the program has
     /// is newer from now on. (Its word, by the page it is under: events that
     /// would move it are parked.)
     pub(crate) fn serve_frozen(
@@ -368,9 +370,6 @@ impl Manager {
         worker: &mut Worker,
         fault: Fault,
     ) -> Outcome {
-        if core.superseded.len() == SUPERSEDED {
-            return Outcome::Defer;
-        }
         let page = core.parked.resolve(fault.vpn);
         let from = self.page_before(core, worker, page);
         match self.copy_in(fault.vpn, from) {
@@ -378,7 +377,7 @@ impl Manager {
             Landed::AlreadyThere => Outcome::Served(FaultKind::Stale),
             _ => {
                 if let Resolved::At(vpn) = page {
-                    core.superseded.push(vpn);
+                    core.note_superseded(vpn);
                 }
                 Outcome::Served(FaultKind::Page)
             }

@@ -13,6 +13,7 @@ use crate::ranges::Ranges;
 use crate::readahead::Streams;
 use crate::reclaim::Reclaim;
 use crate::standby::Standby;
+use crate::word::Place;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -30,8 +31,6 @@ use zfolio_zswap::{Slot, WorkContext, Zswap};
 pub(crate) const PENDING: usize = 1024;
 /// Ranges remembered as left behind, at most.
 pub(crate) const BEHIND: usize = 512;
-/// Pages served by a copy during one fork, at most; more faults wait.
-pub(crate) const SUPERSEDED: usize = 8192;
 /// Bytes of a manager thread's stack.
 pub(crate) const STACK: usize = 256 << 10;
 /// Fewest fault threads: one may sleep on the descriptor while faults that
@@ -81,6 +80,8 @@ pub(crate) struct Core {
     pub(crate) being_copied: bool,
     /// Pages whose word still says where their bytes are, for a child's sake,
     /// though a copy is with the program: the words are dropped at the thaw.
+    /// As many fit as the arena has slots. (Pages of zeros need none and may be
+    /// more: then some stay as they are, present and never moved again.)
     pub(crate) superseded: Vec<Vpn>,
     /// Descriptors of children, from FORK events.
     pub(crate) children: Vec<Child>,
@@ -246,6 +247,14 @@ impl Core {
             self.behind.pop_front();
         }
         self.behind.push_back(pages);
+    }
+
+    /// Notes that page `vpn` was served by a copy. Does not use the heap.
+    pub(crate) fn note_superseded(&mut self, vpn: Vpn) {
+        let kept = !matches!(self.extents.place(vpn), Place::Present | Place::Gone);
+        if kept && self.superseded.len() < self.superseded.capacity() {
+            self.superseded.push(vpn);
+        }
     }
 
     /// Whether `messages` more can be kept.

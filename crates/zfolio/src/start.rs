@@ -14,7 +14,7 @@ use crate::frames::FrameArena;
 use crate::hugeframe::HugeFrames;
 use crate::manager::{
     Airlocks, BEHIND, Core, Descriptors, MAX_FAULT_THREADS, MIN_FAULT_THREADS, Manager, PENDING,
-    STACK, SUPERSEDED, Worker,
+    STACK, Worker,
 };
 use crate::options::{Options, Watermarks};
 use crate::ranges::Ranges;
@@ -201,7 +201,7 @@ fn start(
             parked: Parked::new(),
             fork_freeze: false,
             being_copied: false,
-            superseded: Vec::with_capacity(SUPERSEDED),
+            superseded: Vec::with_capacity(map.slots()),
             children: Vec::with_capacity(64),
             raw_fork: false,
             crowd: 0,
