@@ -247,3 +247,19 @@ pub fn discard(start: usize, len: usize) -> Result<(), Errno> {
     // SAFETY: by contract nobody looks at these bytes any more.
     unsafe { syscall(nr::MADVISE, [start, len, MADV_DONTNEED, 0, 0, 0]).map(drop) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shared_words_are_mapped_to_the_last() {
+        let words = SharedWords::map().expect("a mapping");
+        for _ in 0..3 {
+            for word in words.get() {
+                assert_eq!(word.swap(1, Ordering::Relaxed), 0);
+            }
+            words.renew().expect("a mapping");
+        }
+    }
+}

@@ -6,7 +6,7 @@
 
 use crate::control::state;
 use crate::fatal::{EXIT_FAILED, Line};
-use crate::fork::ForkWords;
+use crate::forkwords::ForkWords;
 use crate::manager::{Core, Manager};
 use crate::ranges::Ranges;
 use crate::start::{PROGRAM_FEATURES, SOURCE_FEATURES};

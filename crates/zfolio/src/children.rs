@@ -6,7 +6,8 @@
 use crate::control::Counter;
 use crate::events::resolve;
 use crate::extent::Vpn;
-use crate::fork::{ForkWords, ZERO_PAGE};
+use crate::fork::ZERO_PAGE;
+use crate::forkwords::ForkWords;
 use crate::manager::{Core, Manager, Worker, address_of, pages_within};
 use crate::past::past_length;
 use crate::word::Place;

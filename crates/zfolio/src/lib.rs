@@ -36,6 +36,7 @@ pub mod fatal;
 mod fault;
 mod fill;
 mod fork;
+mod forkwords;
 mod frames;
 mod hugeframe;
 mod load;

@@ -5,7 +5,7 @@ use crate::control::{Counter, ProcessSlot, Segment};
 use crate::departed::Departed;
 use crate::events::Parked;
 use crate::extent::{Extents, Vpn};
-use crate::fork::ForkWords;
+use crate::forkwords::ForkWords;
 use crate::frames::FrameArena;
 use crate::hugeframe::HugeFrames;
 use crate::options::{Options, Watermarks};
