@@ -9,8 +9,7 @@
 use crate::procfs::Pagemap;
 use crate::syscall::Errno;
 use crate::uffd::{Progress, Uffd};
-
-const PAGE: usize = 4096;
+use core::ops::Range;
 
 /// A descriptor that pages are moved with, and the page table to ask.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +30,7 @@ impl Moves {
     pub fn out_of_held(self, to: usize, from: usize, len: usize) -> Progress {
         self.checked(to, from, len, |done| {
             self.occupied_from(from + done, from + len)
-                .map_or(len, |occupied| occupied - from)
+                .map_or(len, |occupied| occupied.start - from)
         })
     }
 
@@ -43,11 +42,9 @@ impl Moves {
     #[must_use]
     pub fn into_held(self, to: usize, from: usize, len: usize) -> Progress {
         self.checked(to, from, len, |done| {
-            let mut end = to + done;
-            while end < to + len && self.occupied_from(end, end + PAGE) == Some(end) {
-                end += PAGE;
-            }
-            end - to
+            self.occupied_from(to + done, to + len)
+                .filter(|occupied| occupied.start == to + done)
+                .map_or(done, |occupied| occupied.end - to)
         })
     }
 
@@ -76,11 +73,11 @@ impl Moves {
         }
     }
 
-    /// The first occupied page of `start .. end`.
-    fn occupied_from(self, start: usize, end: usize) -> Option<usize> {
+    /// The first run of occupied pages in `start .. end`.
+    fn occupied_from(self, start: usize, end: usize) -> Option<Range<usize>> {
         let mut run = [Default::default()];
         let found = self.pagemap.occupied(start, end, &mut run);
         let (count, _) = found.expect("the page table can be read");
-        (count > 0).then(|| run[0].start())
+        (count > 0).then(|| run[0].start()..run[0].end())
     }
 }

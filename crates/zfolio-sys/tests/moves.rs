@@ -9,7 +9,7 @@ use zfolio_sys::arena::{ArenaMap, discard};
 use zfolio_sys::moves::Moves;
 use zfolio_sys::procfs::Pagemap;
 use zfolio_sys::syscall::{Errno, nr, syscall};
-use zfolio_sys::uffd::{self, Uffd};
+use zfolio_sys::uffd::{self, Progress, Uffd};
 
 const ROUNDS: usize = 200;
 const THREADS: usize = 3;
@@ -56,8 +56,20 @@ fn content(page: usize) -> u8 {
     }
 }
 
+/// [`Moves::out_of_held`] or [`Moves::into_held`]: here both sides are held.
+type Way = fn(Moves, usize, usize, usize) -> Progress;
+
 #[test]
 fn threads_that_take_a_huge_page_apart_know_what_they_took() {
+    take_apart(Moves::out_of_held);
+}
+
+#[test]
+fn and_what_arrived() {
+    take_apart(Moves::into_held);
+}
+
+fn take_apart(way: Way) {
     let Some(moves) = start() else { return };
     let arena = ArenaMap::reserve(2 * PAGES).expect("address space");
     let (source, target) = (Pfn(0), Pfn(0).offset(PAGES));
@@ -77,7 +89,7 @@ fn threads_that_take_a_huge_page_apart_know_what_they_took() {
                         fill(arena, source, target);
                     }
                     barrier.wait();
-                    let wrong = take_share(moves, arena, source, target, thread);
+                    let wrong = take_share(way, moves, arena, source, target, thread);
                     told.lock().expect("no panic").extend(wrong);
                     barrier.wait();
                 }
@@ -90,6 +102,7 @@ fn threads_that_take_a_huge_page_apart_know_what_they_took() {
 
 /// Moves a thread's part of every 64 pages; says what went wrong.
 fn take_share(
+    way: Way,
     moves: Moves,
     arena: &ArenaMap,
     source: Pfn,
@@ -103,7 +116,8 @@ fn take_share(
         let mut next = mine.start;
         while next < mine.end {
             let want = run.min(mine.end - next);
-            let progress = moves.out_of_held(
+            let progress = way(
+                moves,
                 arena.address(target.offset(next)),
                 arena.address(source.offset(next)),
                 want * PAGE_SIZE,

@@ -102,8 +102,15 @@ impl Manager {
 
     /// Serves faults of children that are not on their own yet; returns how
     /// many children there are.
+    ///
+    /// Not while an event is in flight: it may be of a remap that the child has
+    /// in its past, whose pages would be taken for untouched ones.
     pub(crate) fn serve_children(&self, worker: &mut Worker) -> usize {
         let mut core = self.core.lock();
+        self.pump_for_others(&mut core);
+        if core.children.is_empty() || !self.is_quiet() {
+            return core.children.len();
+        }
         for index in 0..core.children.len() {
             let mut child = core.children.swap_remove(index);
             let (mut faults, mut count) = ([0; FAULTS], 0);

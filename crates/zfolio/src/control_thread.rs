@@ -51,8 +51,8 @@ impl Manager {
             let rung = self.control_wake.load(Ordering::Acquire);
             self.follow_forks(&mut worker);
             self.forget_departed();
-            self.make_huge_frame();
             let usage = self.usage();
+            self.make_huge_frame(usage);
             let pressed = self.is_pressed(usage);
             if pressed {
                 self.relieve(&mut worker, &mut memory);
@@ -93,8 +93,8 @@ impl Manager {
         };
         let mut took_behind = false;
         for turn in 1.. {
-            self.make_huge_frame();
             let usage = self.usage();
+            self.make_huge_frame(usage);
             self.look_at_mappings(&mut reclaim, memory);
             self.choose_density();
             let over = usage.saturating_sub(mark);

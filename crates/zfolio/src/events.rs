@@ -163,9 +163,17 @@ impl Manager {
         let mut at = start;
         let mut runs = [PresentRun::default(); 32];
         while at < end {
-            let Ok((count, reached)) = self.fds.pagemap().occupied(at, end, &mut runs) else {
-                break;
-            };
+            // Pages not marked might be moved out, and come back undiscarded.
+            let (count, reached) = self
+                .fds
+                .pagemap()
+                .occupied(at, end, &mut runs)
+                .unwrap_or_else(|errno| {
+                    self.fail(format_args!(
+                        "the page table cannot be read (errno {})",
+                        errno.0
+                    ))
+                });
             for run in &runs[..count] {
                 let present = pages_within(run.start(), run.end());
                 for vpn in present.start.max(pages.start)..present.end.min(pages.end) {

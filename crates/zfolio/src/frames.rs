@@ -171,7 +171,8 @@ impl FrameArena {
     /// own; `None` if it did not arrive whole (what arrived is free).
     pub(crate) fn adopt_huge_page(&self, from: usize) -> Option<Pfn> {
         let (bytes, pages) = (Order::HUGE.bytes(), Order::HUGE.pages());
-        let at = self.take_huge_hole()?;
+        let at = self.take_holes(Order::HUGE)?;
+        self.clear_page_table(at);
         let out = self.moves().out_of_held(self.map.address(at), from, bytes);
         let moved = out.done / PAGE_SIZE;
         self.populated.fetch_add(moved as u64, Ordering::Relaxed);
@@ -181,13 +182,6 @@ impl FrameArena {
         self.give_frames(at, moved);
         self.give_holes(at.offset(moved), pages - moved);
         None
-    }
-
-    /// 2 MiB of holes that a huge page can be moved to.
-    fn take_huge_hole(&self) -> Option<Pfn> {
-        let at = self.take_holes(Order::HUGE)?;
-        self.clear_page_table(at);
-        Some(at)
     }
 
     /// Before a huge page is moved to 2 MiB of holes: an empty page table left

@@ -104,12 +104,12 @@ impl Manager {
     }
 
     /// Makes a huge page ready if one is wished for. The control thread's.
-    pub(crate) fn make_huge_frame(&self) {
+    pub(crate) fn make_huge_frame(&self, usage: usize) {
         if !self.huge_frames.is_wanted() || !self.huge_frames.may_ask() {
             return;
         }
         let pages = Order::HUGE.pages();
-        if self.usage() + pages >= self.watermarks.huge_limit {
+        if usage + pages >= self.watermarks.huge_limit {
             if self.arena().free_frames() < pages + self.watermarks.free_reserve {
                 return;
             }
