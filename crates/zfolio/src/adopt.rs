@@ -190,7 +190,6 @@ impl Core {
         self.being_copied = false;
         self.raw_fork = false;
         self.children.clear();
-        self.departed.forget();
         self.pending.clear();
         self.deferred.clear();
         self.reader = false;

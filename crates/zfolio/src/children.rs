@@ -29,8 +29,8 @@ const QUIET_TRIES: u32 = 200_000;
 /// A child whose ranges are still ours.
 pub(crate) struct Child {
     uffd: Uffd,
-    /// Events parked when its FORK event was read.
-    mark: usize,
+    /// The FORK event's: marks its place among those parked.
+    mark: i32,
     /// What it did to its address space since.
     since: Vec<Message>,
     /// Its own children, not answered for yet.
@@ -38,7 +38,7 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    fn new(uffd: Uffd, mark: usize) -> Self {
+    fn new(uffd: Uffd, mark: i32) -> Self {
         Self {
             uffd,
             mark,
@@ -79,8 +79,8 @@ impl Child {
 impl Manager {
     /// A FORK event was read, under the core lock.
     pub(crate) fn note_fork(&self, core: &mut Core, child: Uffd) {
-        let mark = core.parked.len();
-        core.children.push(Child::new(child, mark));
+        core.children.push(Child::new(child, child.fd()));
+        core.parked.push(Message::Fork { fd: child.fd() });
         if !core.fork_freeze {
             core.fork_freeze = true;
             core.raw_fork = true;
@@ -108,7 +108,7 @@ impl Manager {
     pub(crate) fn serve_children(&self, worker: &mut Worker) -> usize {
         let mut core = self.core.lock();
         self.pump_for_others(&mut core);
-        if core.children.is_empty() || !self.is_quiet() {
+        if core.children.is_empty() || !self.is_quiet() || !self.order_parked(&mut core) {
             return core.children.len();
         }
         for index in 0..core.children.len() {
@@ -139,19 +139,24 @@ impl Manager {
     }
 
     /// The parked events that the child has in its past, and what it did
-    /// itself, in order.
+    /// itself, in order. (What was read after a moment without an event in
+    /// flight happened after the fork, in order or not.)
     fn past_of(&self, core: &Core, child: &mut Child) -> Vec<Message> {
-        let mut past: Vec<Message> = core.parked.iter().copied().collect();
+        let mut past: Vec<Message> = core.parked.ordered().copied().collect();
         if !past.is_empty() {
-            let (mark, ours) = (child.mark, self.fds.program());
+            let (fd, ours) = (child.mark, self.fds.program());
+            let mark = past
+                .iter()
+                .rposition(|event| *event == Message::Fork { fd });
             let length = past_length(
                 &past,
-                mark,
+                mark.unwrap_or(past.len()),
                 &core.registered,
                 |address| child.is_registered(address),
                 |address| ours.is_registered(address).ok(),
             );
             past.truncate(length);
+            past.retain(|event| !matches!(event, Message::Fork { .. }));
         }
         past.extend(child.since.iter().copied());
         past
@@ -163,7 +168,7 @@ impl Manager {
         for _ in 0..QUIET_TRIES {
             let mut core = self.core.lock();
             self.pump_for_others(&mut core);
-            if self.is_quiet() {
+            if self.is_quiet() && self.order_parked(&mut core) {
                 return;
             }
             drop(core);

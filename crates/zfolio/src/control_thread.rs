@@ -50,7 +50,7 @@ impl Manager {
         loop {
             let rung = self.control_wake.load(Ordering::Acquire);
             self.follow_forks(&mut worker);
-            self.forget_departed();
+            self.settle(&mut self.core.lock());
             let usage = self.usage();
             self.make_huge_frame(usage);
             let pressed = self.is_pressed(usage);
@@ -62,14 +62,6 @@ impl Manager {
             let headroom = self.watermarks.start.saturating_sub(usage);
             let nap = if stuck { STUCK_NS } else { nap_ns(headroom) };
             futex_wait(&self.control_wake, rung, Some(nap));
-        }
-    }
-
-    /// Between events there is nothing that could come late.
-    fn forget_departed(&self) {
-        let mut core = self.core.lock();
-        if !core.departed.is_empty() && self.is_quiet() {
-            core.departed.forget();
         }
     }
 
@@ -188,8 +180,8 @@ impl Manager {
 
     /// A fork asks for quiet.
     fn is_called_away(&self) -> bool {
-        let core = self.core.lock();
-        core.raw_fork || !core.is_open() || self.fork_asked()
+        let mut core = self.core.lock();
+        core.raw_fork || !self.opens(&mut core) || self.fork_asked()
     }
 
     /// Reads the mappings if they changed or the list is old, and registers

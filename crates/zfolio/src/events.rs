@@ -1,15 +1,17 @@
 //! What the program did to its address space: remove, unmap, remap, fork.
 //!
 //! An event is applied under the core lock as it is read. Two kinds wait
-//! (*parked*, in order, and everything behind them waits too): a remap while
-//! an operation is under way, whose pages would be published at the old
-//! address; and everything during a fork, when nothing but single words may
-//! change. Parked events are applied when the last operation ends and no fork
-//! is under way (`settle`).
+//! (*parked*, and everything behind them waits too): a remap, until no event
+//! is in flight, when it is known what came before it (`order`), and until no
+//! operation is under way, whose pages would be published at the old address;
+//! and everything during a fork, when nothing but single words may change.
+//! Parked events are applied by whoever finds that they may be (`settle`).
 
 use crate::control::Counter;
 use crate::extent::Vpn;
 use crate::manager::{Core, Fault, Manager, address_of, pages_within};
+use crate::order::{Truth, put_in_order};
+use crate::ranges::Ranges;
 use crate::standby::Run;
 use crate::word::Place;
 use alloc::collections::VecDeque;
@@ -24,8 +26,12 @@ use zfolio_sys::uffd::{Message, RawMessage, Uffd};
 /// Events for which there is room without the heap.
 const PARKED: usize = 1 << 16;
 
-/// Events read and not applied yet.
-pub(crate) struct Parked(VecDeque<Message>);
+/// Events read and not applied yet, FORK events among them to mark their place.
+pub(crate) struct Parked {
+    events: VecDeque<Message>,
+    /// The first so many are in the order in which they happened.
+    in_order: usize,
+}
 
 /// Where a parked world finds a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,38 +44,62 @@ pub(crate) enum Resolved {
 
 impl Parked {
     pub(crate) fn new() -> Self {
-        Self(VecDeque::with_capacity(PARKED))
+        Self {
+            events: VecDeque::with_capacity(PARKED),
+            in_order: 0,
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.events.is_empty()
     }
 
     pub(crate) fn has_room(&self, messages: usize) -> bool {
-        self.0.len() + messages <= PARKED
+        self.events.len() + messages <= PARKED
     }
 
     pub(crate) fn push(&mut self, event: Message) {
-        self.0.push_back(event);
+        self.events.push_back(event);
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
+    /// Whether the events may not be applied as they are: there are remaps
+    /// among those that came last.
+    fn needs_order(&mut self) -> bool {
+        let last = self.events.range(self.in_order..);
+        let needed = last.into_iter().any(|e| matches!(e, Message::Remap { .. }));
+        if !needed {
+            self.in_order = self.events.len();
+        }
+        needed
     }
 
-    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Message> {
-        self.0.iter()
+    /// What is in order.
+    pub(crate) fn ordered(&self) -> impl DoubleEndedIterator<Item = &Message> {
+        self.events.range(..self.in_order)
     }
 
-    /// Replaces what is parked.
+    /// Puts all in order, at a moment when no event was in flight.
+    pub(crate) fn put_in_order(&mut self, registered: &Ranges, truth: impl Truth) {
+        put_in_order(&mut self.events, self.in_order, registered, truth);
+        self.in_order = self.events.len();
+    }
+
+    /// Replaces what is parked by events in order.
     pub(crate) fn replace(&mut self, events: impl Iterator<Item = Message>) {
-        self.0.clear();
-        self.0.extend(events);
+        self.events.clear();
+        self.events.extend(events);
+        self.in_order = self.events.len();
+    }
+
+    /// The next to apply.
+    pub(crate) fn pop(&mut self) -> Option<Message> {
+        self.in_order = self.in_order.saturating_sub(1);
+        self.events.pop_front()
     }
 
     /// Which word page `vpn` has, as if the parked events were applied.
     pub(crate) fn resolve(&self, vpn: Vpn) -> Resolved {
-        resolve(self.0.iter(), vpn)
+        resolve(self.events.iter(), vpn)
     }
 }
 
@@ -99,6 +129,21 @@ pub(crate) fn resolve<'a>(
     Resolved::At(vpn)
 }
 
+/// Asks the kernel.
+struct Now<'a>(&'a Manager);
+
+impl Truth for Now<'_> {
+    fn is_registered(&mut self, address: usize) -> Option<bool> {
+        self.0.fds.program().is_registered(address).ok()
+    }
+
+    fn begins_at(&mut self, address: usize) -> Option<bool> {
+        let maps = File::from_fd(self.0.maps.load(Ordering::Relaxed));
+        let mapping = private_mapping_at(maps, address).ok()?;
+        Some(mapping.start == address && self.is_registered(address)?)
+    }
+}
+
 impl Manager {
     /// Takes one message from the descriptor.
     pub(crate) fn take_message(&self, core: &mut Core, message: &RawMessage, now: u64) {
@@ -107,9 +152,6 @@ impl Manager {
                 "an event of unknown kind came from the kernel: {message:?}"
             ));
         };
-        if core.departed.is_late(&message) {
-            return;
-        }
         match message {
             Message::Fault { address, .. } => {
                 let vpn = address >> PAGE_SHIFT;
@@ -121,9 +163,7 @@ impl Manager {
                 });
             }
             Message::Fork { fd } => self.note_fork(core, Uffd::from_fd(fd)),
-            Message::Remap { .. } if self.inflight.load(Ordering::Acquire) > 0 => {
-                core.parked.push(message);
-            }
+            Message::Remap { .. } => core.parked.push(message),
             _ if !core.is_open() => core.parked.push(message),
             _ => self.apply(core, message),
         }
@@ -137,12 +177,32 @@ impl Manager {
 
     /// Applies what was parked, if nothing stands in the way any more.
     pub(crate) fn settle(&self, core: &mut Core) {
-        while !core.fork_freeze && self.inflight.load(Ordering::Acquire) == 0 {
-            let Some(event) = core.parked.0.pop_front() else {
-                return;
-            };
+        let waits = |core: &Core| !core.parked.is_empty() && !core.fork_freeze;
+        if !waits(core) || self.inflight.load(Ordering::Acquire) > 0 || !self.order_parked(core) {
+            return;
+        }
+        while let Some(event) = core.parked.pop() {
             self.apply(core, event);
         }
+    }
+
+    /// Whether new operations may start, now that what can be applied is.
+    pub(crate) fn opens(&self, core: &mut Core) -> bool {
+        self.settle(core);
+        core.is_open()
+    }
+
+    /// Puts parked events in order; false if that cannot be told yet. Does not
+    /// use the heap.
+    pub(crate) fn order_parked(&self, core: &mut Core) -> bool {
+        if !core.parked.needs_order() {
+            return true;
+        }
+        if !self.is_quiet() {
+            return false;
+        }
+        core.parked.put_in_order(&core.registered, Now(self));
+        true
     }
 
     fn apply(&self, core: &mut Core, event: Message) {
@@ -246,7 +306,7 @@ impl Manager {
         }
         core.standby.push_all(run);
         core.extents.prune(source);
-        core.registered.remove(from..from + len);
+        // (The source stays registered until its UNMAP, if there is one.)
         core.registered.insert(to..to + len);
         self.count(Counter::Remaps, 1);
     }
@@ -317,12 +377,9 @@ impl Manager {
         if core.registered.contains(range) {
             return true;
         }
-        if self
-            .fds
-            .program()
-            .register(range.start, range.len())
-            .is_err()
-        {
+        // (Quiet: what left these addresses before is known to have left.)
+        let program = self.fds.program();
+        if !self.is_quiet() || program.register(range.start, range.len()).is_err() {
             return false;
         }
         let maps = File::from_fd(self.maps.load(Ordering::Relaxed));

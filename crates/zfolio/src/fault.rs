@@ -215,7 +215,7 @@ impl Manager {
         if core.fork_freeze {
             return self.serve_frozen(&mut core, worker, fault);
         }
-        if !core.is_open() {
+        if !self.opens(&mut core) {
             return Outcome::Defer;
         }
         match core.extents.place(fault.vpn) {

@@ -171,6 +171,9 @@ impl Manager {
         worker: &mut Worker,
         fault: Fault,
     ) -> Outcome {
+        if !self.order_parked(core) {
+            return Outcome::Defer;
+        }
         let page = core.parked.resolve(fault.vpn);
         let from = self.page_before(core, worker, page);
         match self.copy_in(fault.vpn, from) {

@@ -2,7 +2,6 @@
 
 use crate::children::Child;
 use crate::control::{Counter, ProcessSlot, Segment};
-use crate::departed::Departed;
 use crate::events::Parked;
 use crate::extent::{Extents, Vpn};
 use crate::forkwords::ForkWords;
@@ -70,8 +69,6 @@ pub(crate) struct Core {
     pub(crate) pending: VecDeque<Fault>,
     /// Faults put off because an event was in flight.
     pub(crate) deferred: VecDeque<Fault>,
-    /// Remaps read whose unmap may still come.
-    pub(crate) departed: Departed,
     /// Events that wait until no operation is under way.
     pub(crate) parked: Parked,
     /// A fork is under way: words must stay what they are.

@@ -70,9 +70,6 @@ impl Manager {
             .moves()
             .into_held(airlock, address_of(vpn), pages * PAGE_SIZE);
         let moved = out.done >> PAGE_SHIFT;
-        if moved > 0 {
-            core.departed.forget(); // nothing is in flight, or it were refused
-        }
         self.arena()
             .give_holes(hole.offset(moved), order.pages() - moved);
         if moved > 0 {

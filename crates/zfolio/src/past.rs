@@ -90,10 +90,7 @@ fn ends(event: &Message) -> impl Iterator<Item = usize> + use<> {
 fn apply(registered: &mut Ranges, event: &Message) {
     match *event {
         Message::Unmap { start, end } => registered.remove(start..end),
-        Message::Remap { from, to, len } => {
-            registered.remove(from..from + len);
-            registered.insert(to..to + len);
-        }
+        Message::Remap { to, len, .. } => registered.insert(to..to + len),
         _ => {}
     }
 }

@@ -24,6 +24,12 @@ impl Ranges {
             .is_some_and(|(_, end)| *end >= range.end)
     }
 
+    /// Whether any address of `range` is in the set.
+    pub(crate) fn overlaps(&self, range: &Range<usize>) -> bool {
+        let last = self.0.range(..range.end).next_back();
+        !range.is_empty() && last.is_some_and(|(_, end)| *end > range.start)
+    }
+
     pub(crate) fn insert(&mut self, range: Range<usize>) {
         if range.is_empty() || self.contains(&range) {
             return;
@@ -98,6 +104,7 @@ mod tests {
                 prop_assert_eq!(seen, model);
                 for probe in 0..80 {
                     prop_assert_eq!(ranges.contains(&(probe..probe + 3)), model[probe..probe + 3] == [true; 3]);
+                    prop_assert_eq!(ranges.overlaps(&(probe..probe + 3)), model[probe..probe + 3] != [false; 3]);
                 }
             }
         }

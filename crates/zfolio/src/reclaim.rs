@@ -63,7 +63,7 @@ impl Manager {
         let whole = reclaim.vmas.containing(part.start).unwrap_or(part.clone());
         let ready = {
             let mut core = self.core.lock();
-            if !core.is_open() {
+            if !self.opens(&mut core) {
                 return Step::Later;
             }
             self.register(&mut core, &whole) || self.register(&mut core, &part)
@@ -79,6 +79,9 @@ impl Manager {
         let Ok((count, _)) = found else {
             return Step::Moved(0);
         };
+        if count == 0 {
+            reclaim.hand = self.next_present(part.end, reclaim.vmas.end());
+        }
         let mut moved = 0;
         for run in &reclaim.runs[..count] {
             let how = Going {
@@ -98,6 +101,15 @@ impl Manager {
             }
         }
         Step::Moved(moved)
+    }
+
+    /// Where the hand goes on: most of what it walks over is often empty.
+    fn next_present(&self, from: usize, end: usize) -> usize {
+        match self.fds.pagemap().first_present(from, end) {
+            Ok(Some(address)) => address,
+            Ok(None) => end,
+            Err(_) => from,
+        }
     }
 
     /// Moves out what a sequential reader has left behind; `None` if there is
@@ -130,7 +142,7 @@ impl Manager {
     /// Moves out the pages of one folio that may go.
     fn move_piece(&self, piece: Range<Vpn>, how: Going) -> Result<usize, Errno> {
         let mut core = self.core.lock();
-        if !core.is_open() {
+        if !self.opens(&mut core) {
             return Err(Errno::AGAIN);
         }
         if !core.registered.contains(&addresses_of(&piece)) {
@@ -210,7 +222,7 @@ impl Manager {
     pub(crate) fn register_all(&self, reclaim: &Reclaim) {
         for vma in reclaim.vmas.iter() {
             let mut core = self.core.lock();
-            if !core.is_open() {
+            if !self.opens(&mut core) {
                 return;
             }
             self.register(&mut core, vma);

@@ -7,7 +7,6 @@
 
 use crate::control::{Segment, state};
 use crate::control_thread::nap_ns;
-use crate::departed::Departed;
 use crate::events::Parked;
 use crate::extent::Extents;
 use crate::frames::FrameArena;
@@ -197,7 +196,6 @@ fn start(
             behind: VecDeque::with_capacity(BEHIND),
             pending: VecDeque::with_capacity(PENDING),
             deferred: VecDeque::with_capacity(PENDING),
-            departed: Departed::new(),
             parked: Parked::new(),
             fork_freeze: false,
             being_copied: false,

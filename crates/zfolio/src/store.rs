@@ -24,7 +24,7 @@ impl Manager {
     pub(crate) fn store_coldest(&self, worker: &mut Worker) -> Stored {
         let folio = {
             let mut core = self.core.lock();
-            if !core.is_open() {
+            if !self.opens(&mut core) {
                 return Stored::Later;
             }
             let Some(folio) = claim(&mut core) else {

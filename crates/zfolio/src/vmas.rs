@@ -82,6 +82,11 @@ impl Vmas {
             .cloned()
     }
 
+    /// End of the last one.
+    pub(crate) fn end(&self) -> usize {
+        self.list.last().map_or(0, |vma| vma.end)
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Range<usize>> {
         self.list.iter()
     }
