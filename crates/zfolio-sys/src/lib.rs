@@ -7,6 +7,7 @@
 //! | [`thread`] | threads libc does not know, clocks |
 //! | [`arena`] | the reserved range of addresses behind `Pfn`s |
 //! | [`heap`] | memory for the manager itself |
+//! | `inject` | failures on demand, in debug builds |
 //! | [`uffd`] | userfaultfd: messages, registration, the ioctls |
 //! | [`moves`] | moving pages, and what a move really moved |
 //! | [`procfs`] | statm, maps, present pages |
@@ -15,6 +16,8 @@
 
 pub mod arena;
 pub mod heap;
+#[cfg(debug_assertions)]
+pub mod inject;
 pub mod lock;
 pub mod moves;
 pub mod process;

@@ -77,6 +77,10 @@ pub mod nr {
 /// Whatever the call itself demands of its arguments.
 #[inline]
 pub unsafe fn syscall(number: usize, args: [usize; 6]) -> Result<usize, Errno> {
+    #[cfg(debug_assertions)]
+    if let Some(errno) = crate::inject::fails(number, &args) {
+        return Err(errno);
+    }
     let ret: isize;
     // SAFETY: the kernel clobbers only rax, rcx and r11; the caller vouches
     // for what the call does with its arguments.

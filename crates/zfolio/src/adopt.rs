@@ -110,6 +110,9 @@ impl Manager {
         self.zswap.reset_in_fork_child();
         self.inflight.store(0, Ordering::Relaxed);
         self.frame_waiters.store(0, Ordering::Relaxed);
+        for since in &self.serving_since {
+            since.store(0, Ordering::Relaxed);
+        }
     }
 
     fn take_over(
@@ -172,7 +175,7 @@ impl Manager {
         }
         self.reconcile(&mut core);
         drop(core);
-        self.start_fault_threads()
+        self.start_threads()
     }
 
     fn renew_statistics(&self) {

@@ -33,6 +33,17 @@ pub(crate) fn nap_ns(headroom: usize) -> u64 {
     (headroom as u64 * 1_000_000 / PAGES_PER_MS as u64).clamp(SHORTEST_NS, LONGEST_NS)
 }
 
+/// How reclaim ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Relief {
+    /// Usage and free frames are where they should be.
+    Enough,
+    /// A fork, an event in flight, a store refused.
+    Later,
+    /// The hand went round and found nothing that may move.
+    Exhausted,
+}
+
 /// What the control thread remembers between rounds.
 #[derive(Default)]
 struct Memory {
@@ -54,19 +65,39 @@ impl Manager {
             let usage = self.usage();
             self.make_huge_frame(usage);
             let pressed = self.is_pressed(usage);
-            if pressed {
-                self.relieve(&mut worker, &mut memory);
-            }
+            let relief = if pressed {
+                self.relieve(&mut worker, &mut memory)
+            } else {
+                Relief::Enough
+            };
+            self.adjust_room(relief);
             let stuck = pressed && self.is_pressed(self.usage());
             self.publish(self.usage());
-            let headroom = self.watermarks.start.saturating_sub(usage);
+            let headroom = (self.watermarks.start + self.room()).saturating_sub(usage);
             let nap = if stuck { STUCK_NS } else { nap_ns(headroom) };
             futex_wait(&self.control_wake, rung, Some(nap));
         }
     }
 
     fn is_pressed(&self, usage: usize) -> bool {
-        usage > self.watermarks.start || self.arena().free_frames() < self.watermarks.free_low
+        usage > self.watermarks.start + self.room()
+            || self.arena().free_frames() < self.watermarks.free_low
+    }
+
+    /// Lets usage grow while faults wait and there is nothing to move out: what
+    /// is left is the pool, and pages that may not move. Taken back, slowly,
+    /// once reclaim finds enough again.
+    fn adjust_room(&self, relief: Relief) {
+        let room = self.room();
+        let room = match relief {
+            Relief::Exhausted if self.frame_waiters.load(Ordering::Acquire) > 0 => {
+                self.frames_freed();
+                room + self.watermarks.free_low
+            }
+            Relief::Enough => room - room.div_ceil(64),
+            Relief::Exhausted | Relief::Later => room,
+        };
+        self.room.store(room, Ordering::Relaxed);
     }
 
     /// Moves out, stores and releases until usage and free frames are where
@@ -74,15 +105,15 @@ impl Manager {
     ///
     /// What sequential readers left behind goes first, and if that makes do
     /// the hand does not move: they will leave as much again.
-    fn relieve(&self, worker: &mut Worker, memory: &mut Memory) {
+    fn relieve(&self, worker: &mut Worker, memory: &mut Memory) -> Relief {
         let mut reclaim = self.reclaim.lock();
         // Under way at all, usage is brought down to `stop`; but reclaim that
         // only wants frames leaves it where it is.
-        let mark = if self.usage() > self.watermarks.start {
+        let mark = if self.usage() > self.watermarks.start + self.room() {
             self.watermarks.stop
         } else {
             self.watermarks.start
-        };
+        } + self.room();
         let mut took_behind = false;
         for turn in 1.. {
             let usage = self.usage();
@@ -92,15 +123,18 @@ impl Manager {
             let over = usage.saturating_sub(mark);
             let free = self.arena().free_frames();
             let surplus = free.saturating_sub(self.frames_to_keep(usage));
-            if usage > self.watermarks.limit {
+            if usage > self.watermarks.limit + self.room() {
                 self.give_up_huge_frame();
             }
             if over > 0 && surplus > 0 {
                 self.arena().release(over.min(surplus));
                 continue;
             }
-            if over == 0 && surplus > 0 || self.is_called_away() {
-                return;
+            if over == 0 && surplus > 0 {
+                return Relief::Enough;
+            }
+            if self.is_called_away() {
+                return Relief::Later;
             }
             if self.behind_steps.load(Ordering::Relaxed) >= HAND_STEPS {
                 self.behind_steps.store(0, Ordering::Relaxed);
@@ -111,39 +145,52 @@ impl Manager {
                     took_behind = true;
                     self.store_moved(worker, step)
                 }
-                None if took_behind && over == 0 && free >= self.watermarks.free_low => return,
+                None if took_behind && over == 0 && free >= self.watermarks.free_low => {
+                    return Relief::Enough;
+                }
                 None => self.advance(worker, &mut reclaim, memory),
             };
-            if !progress {
-                return;
+            if let Err(relief) = progress {
+                return relief;
             }
             if turn % PUBLISH_TURNS == 0 {
                 self.publish(usage);
             }
         }
+        Relief::Later
     }
 
     /// Above the limit memory goes back to the system before faults get any:
     /// frames that they take keep usage where it is.
     fn frames_to_keep(&self, usage: usize) -> usize {
-        if usage > self.watermarks.limit {
+        if usage > self.watermarks.limit + self.room() {
             self.watermarks.free_reserve
         } else {
             self.watermarks.free_target
         }
     }
 
-    /// Stores what was just moved to the cold end. False: try later.
-    pub(crate) fn store_moved(&self, worker: &mut Worker, step: Step) -> bool {
+    /// Stores what was just moved to the cold end.
+    pub(crate) fn store_moved(&self, worker: &mut Worker, step: Step) -> Result<(), Relief> {
         let Step::Moved(pages) = step else {
-            return false;
+            return Err(Relief::Later);
         };
-        (0..pages.div_ceil(GROUP_PAGES)).all(|_| self.store_coldest(worker) != Stored::Later)
+        let mut folios = 0..pages.div_ceil(GROUP_PAGES);
+        if folios.all(|_| self.store_coldest(worker) != Stored::Later) {
+            Ok(())
+        } else {
+            Err(Relief::Later)
+        }
     }
 
     /// Fills standby by moving the hand, and stores the coldest once it is
-    /// full, or once the hand finds nothing more. False: try later.
-    fn advance(&self, worker: &mut Worker, reclaim: &mut Reclaim, memory: &mut Memory) -> bool {
+    /// full, or once the hand finds nothing more.
+    fn advance(
+        &self,
+        worker: &mut Worker,
+        reclaim: &mut Reclaim,
+        memory: &mut Memory,
+    ) -> Result<(), Relief> {
         let mut rounds = 0;
         let mut moved_any = false;
         while rounds < ROUNDS && self.core.lock().standby.pages < self.watermarks.standby {
@@ -158,13 +205,14 @@ impl Manager {
                     rounds += 1;
                     self.look_at_mappings(reclaim, memory);
                 }
-                Step::Later => return false,
+                Step::Later => return Err(Relief::Later),
             }
         }
         match self.store_coldest(worker) {
-            Stored::Pages(_) => true,
-            Stored::Nothing => moved_any,
-            Stored::Later => false,
+            Stored::Pages(_) => Ok(()),
+            Stored::Nothing if moved_any => Ok(()),
+            Stored::Nothing => Err(Relief::Exhausted),
+            Stored::Later => Err(Relief::Later),
         }
     }
 

@@ -57,6 +57,7 @@ impl Manager {
         let mut served = 0_u32;
         loop {
             let mut fault = self.next_fault(&mut spin_until);
+            self.serving_since[index].store(fault.read_ns, Ordering::Relaxed);
             loop {
                 let outcome = self.serve(&mut worker, fault);
                 worker.urgent = false;
@@ -90,6 +91,7 @@ impl Manager {
                     }
                 }
             }
+            self.serving_since[index].store(0, Ordering::Relaxed);
         }
     }
 
@@ -197,6 +199,7 @@ impl Manager {
                     errno.0
                 )),
             };
+            self.reads.fetch_add(1, Ordering::Relaxed);
             if now == 0 {
                 now = now_ns(Clock::Monotonic);
             }

@@ -138,7 +138,7 @@ impl Manager {
         if grant >= pages.div_ceil(4) {
             return self.arena().take_frames(grant).map(|at| (at, grant));
         }
-        if self.usage() + pages < self.watermarks.limit {
+        if self.usage() + pages < self.watermarks.limit + self.room() {
             return self.arena().take_or_populate(pages).map(|at| (at, pages));
         }
         urgent.then(|| self.arena().take_or_populate(1).map(|at| (at, 1)))?
@@ -163,7 +163,7 @@ impl Manager {
         }
         self.wake_control();
         if let Some(step) = self.step_behind() {
-            self.store_moved(worker, step);
+            let _ = self.store_moved(worker, step);
         }
         match self.store_coldest(worker) {
             Stored::Pages(_) => {}

@@ -109,7 +109,7 @@ impl Manager {
             return;
         }
         let pages = Order::HUGE.pages();
-        if usage + pages >= self.watermarks.huge_limit {
+        if usage + pages >= self.watermarks.huge_limit + self.room() {
             if self.arena().free_frames() < pages + self.watermarks.free_reserve {
                 return;
             }

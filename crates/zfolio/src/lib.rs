@@ -53,6 +53,7 @@ mod standby;
 pub mod start;
 mod store;
 mod vmas;
+mod watchdog;
 mod word;
 
 pub use manager::Manager;

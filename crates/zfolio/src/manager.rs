@@ -196,8 +196,14 @@ pub struct Manager {
     pub(crate) child_ready: AtomicU32,
     /// /proc/self/maps, to ask about one mapping.
     pub(crate) maps: AtomicUsize,
+    /// Pages beyond `high` granted because nothing more could be moved out.
+    pub(crate) room: AtomicUsize,
     /// When a fault was last given memory beyond `high`, ns.
     pub(crate) urgent_ns: AtomicU64,
+    /// When the fault that each worker serves was read, ns; 0: none.
+    pub(crate) serving_since: [AtomicU64; 1 + MAX_FAULT_THREADS],
+    /// Times that messages were read.
+    pub(crate) reads: AtomicU64,
     /// CPU time of each worker's thread, ns.
     pub(crate) cpu_ns: [AtomicU64; 1 + MAX_FAULT_THREADS],
     pub(crate) pid: AtomicU32,
@@ -304,6 +310,11 @@ impl Manager {
         let usage = private + statm.shared.min(self.options.high / 8);
         self.resident.store(usage, Ordering::Relaxed);
         usage
+    }
+
+    /// Pages by which every watermark is raised now.
+    pub(crate) fn room(&self) -> usize {
+        self.room.load(Ordering::Relaxed)
     }
 
     /// Address space of the process, pages.

@@ -223,7 +223,10 @@ fn start(
         fork_generation: AtomicU32::new(0),
         child_ready: AtomicU32::new(0),
         maps: AtomicUsize::new(maps.fd()),
+        room: AtomicUsize::new(0),
         urgent_ns: AtomicU64::new(0),
+        serving_since: Default::default(),
+        reads: AtomicU64::new(0),
         cpu_ns: Default::default(),
         pid: AtomicU32::new(thread::pid()),
         resident: AtomicUsize::new(0),
@@ -231,7 +234,7 @@ fn start(
     step("registering with userfaultfd", manager.register_own())?;
     step("taking the first frames", manager.first_frames())?;
     manager.describe_process();
-    step("starting threads", manager.start_fault_threads())?;
+    step("starting threads", manager.start_threads())?;
     (host.publish)(manager);
     Ok(manager)
 }
@@ -271,16 +274,20 @@ impl Manager {
         Ok(())
     }
 
-    pub(crate) fn start_fault_threads(&'static self) -> Result<(), Errno> {
-        for index in 1..self.workers.len() {
-            let stack = thread::spawn_with(STACK, self, index, Self::fault_thread_entry)?;
+    /// Starts the fault threads, and the watchdog.
+    pub(crate) fn start_threads(&'static self) -> Result<(), Errno> {
+        for index in 0..self.workers.len() {
+            let stack = thread::spawn_with(STACK, self, index, Self::thread_entry)?;
             self.reclaim.lock().vmas.keep_private(stack);
         }
         Ok(())
     }
 
-    fn fault_thread_entry(&'static self, index: usize, _stack: Range<usize>) -> ! {
-        self.fault_thread(index)
+    fn thread_entry(&'static self, index: usize, _stack: Range<usize>) -> ! {
+        match index {
+            0 => self.watchdog(),
+            worker => self.fault_thread(worker),
+        }
     }
 
     pub(crate) fn renew_fork_words(&self) -> Result<(), Errno> {

@@ -1,0 +1,117 @@
+//! The watchdog: a fault that nobody serves ends the process with one line
+//! instead of hanging it.
+//!
+//! A thread that takes no lock it might wait for, and looks once a second
+//! whether what must go on goes on. It counts its own turns and not time: a
+//! process that was stopped, or a machine that slept, has lost nothing.
+
+use crate::forkwords::request;
+use crate::manager::{MAX_FAULT_THREADS, Manager};
+use core::sync::atomic::Ordering;
+use zfolio_sys::lock::pause;
+
+/// Between two looks, ns.
+const TURN_NS: u64 = 1_000_000_000;
+/// Turns without progress after which the process ends.
+const PATIENCE: u32 = 30;
+/// Tries for the core lock in a turn, and the pause between them, ns.
+const LOCK_TRIES: u32 = 50;
+const LOCK_NS: u64 = 1_000_000;
+
+/// Something that must change, or go away (0), in time.
+#[derive(Clone, Copy, Default)]
+struct Stuck {
+    seen: u64,
+    turns: u32,
+}
+
+impl Stuck {
+    /// Whether `now` is what it has been for too long.
+    fn is_overdue(&mut self, now: u64) -> bool {
+        if now == 0 || now != self.seen {
+            *self = Self {
+                seen: now,
+                turns: 0,
+            };
+            return false;
+        }
+        self.turns += 1;
+        self.turns >= PATIENCE
+    }
+}
+
+impl Manager {
+    /// The watchdog's life.
+    pub(crate) fn watchdog(&self) -> ! {
+        let mut serving = [Stuck::default(); 1 + MAX_FAULT_THREADS];
+        let (mut waiting, mut unread, mut fork) =
+            (Stuck::default(), Stuck::default(), Stuck::default());
+        let mut locked_out = 0;
+        loop {
+            pause(TURN_NS);
+            for (stuck, since) in serving.iter_mut().zip(&self.serving_since) {
+                if stuck.is_overdue(since.load(Ordering::Relaxed)) {
+                    self.overdue("a page fault was not served");
+                }
+            }
+            match self.oldest_fault() {
+                Some(oldest) => {
+                    locked_out = 0;
+                    if waiting.is_overdue(oldest) {
+                        self.overdue("a page fault was not taken up");
+                    }
+                }
+                None => locked_out += 1,
+            }
+            if locked_out >= PATIENCE {
+                self.overdue("a lock was not released");
+            }
+            // (Never 0: that is for nothing waiting.)
+            let reads = self.reads.load(Ordering::Relaxed) + 1;
+            let waits = self.fds.program().wait(Some(0));
+            if unread.is_overdue(if waits { reads } else { 0 }) {
+                self.overdue("events were not read");
+            }
+            let asked = self.fork_words().request().load(Ordering::Acquire) == request::PREPARE;
+            let generation = u64::from(self.fork_generation.load(Ordering::Acquire)) + 1;
+            if fork.is_overdue(if asked { generation } else { 0 }) {
+                self.overdue("a fork was not prepared");
+            }
+        }
+    }
+
+    /// When the fault that waits longest for a thread was read, 0 if none
+    /// waits; `None` if the lock cannot be had.
+    fn oldest_fault(&self) -> Option<u64> {
+        for _ in 0..LOCK_TRIES {
+            if let Some(core) = self.core.try_lock() {
+                return Some(core.pending.front().map_or(0, |fault| fault.read_ns));
+            }
+            pause(LOCK_NS);
+        }
+        None
+    }
+
+    fn overdue(&self, what: &str) -> ! {
+        self.fail(format_args!("{what} for {PATIENCE} seconds"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_changes_or_is_nothing_is_never_overdue() {
+        let mut stuck = Stuck::default();
+        assert!((0..200).all(|turn| !stuck.is_overdue(turn / 20)));
+        assert!((0..200).all(|_| !stuck.is_overdue(0)));
+    }
+
+    #[test]
+    fn what_stays_is_overdue_in_the_end() {
+        let mut stuck = Stuck::default();
+        let turns = (0..).take_while(|_| !stuck.is_overdue(7)).count();
+        assert_eq!(turns, PATIENCE as usize);
+    }
+}
