@@ -77,9 +77,11 @@ static inline void press_on(size_t pages) {
         SETUP(ring != MAP_FAILED);
     }
     for (size_t done = 0; done < pages; done += CHUNK) {
-        char *at = ring + chunks_made++ % CHUNKS * CHUNK * PAGE;
+        char *at = ring + chunks_made++ * 77 % CHUNKS * CHUNK * PAGE;
         map_at(at, CHUNK * PAGE, MAP_FIXED);
-        fill_range(at, CHUNK, ring_tag += CHUNK);
+        // Out of order: a sequential writer's memory would go first, and only it.
+        for (size_t i = 0; i < CHUNK; i++)
+            fill_page(at + i * 5 % CHUNK * PAGE, ++ring_tag);
     }
     pthread_mutex_unlock(&ring_lock);
 }

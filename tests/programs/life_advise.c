@@ -100,12 +100,11 @@ static void keeping(area_t *a) {
     settle(a, "after advice that keeps");
 }
 
-// Has the kernel itself fault every page in.
+// Has the kernel itself fault every page in; where memory is short some leave
+// again at once.
 static void populate(area_t *a) {
     SETUP(advise(a, 0, a->pages / 2, MADV_POPULATE_READ) == 0);
     SETUP(advise(a, a->pages / 2, a->pages - a->pages / 2, MADV_POPULATE_WRITE) == 0);
-    if (a->state == STORED && absent_of(a) > a->pages / 2)
-        die(1, "MADV_POPULATE", a->at, "most pages are still absent");
     settle(a, "populated");
 }
 
