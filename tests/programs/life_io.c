@@ -90,34 +90,31 @@ static void messages(area_t *a) {
     close(ends[0]), close(ends[1]);
 }
 
-// Given to a pipe by reference; read out of it into others; the givers are
-// rewritten only after that, as vmsplice(2) asks.
+// Through a pipe and a file by splice(2), into pages that are out. (vmsplice(2) is
+// not as bare: docs/address-space.md.)
 static void spliced(area_t *a) {
     int ends[2];
     SETUP(pipe(ends) == 0);
     for (int n = 0; n < 12; n++) {
-        size_t pages = 1 + roll(12), from = roll(a->pages / 2 - 12);
+        size_t pages = 1 + roll(12), from = roll(a->pages / 2 - 12), len = pages * PAGE;
         size_t to = a->pages / 2 + roll(a->pages / 2 - 12);
-        struct iovec part = {a->at + from * PAGE, pages * PAGE};
-        expect_io(vmsplice(ends[1], &part, 1, n % 2 ? SPLICE_F_GIFT : 0), pages * PAGE,
-                  "vmsplice", part.iov_base);
+        char *target = a->at + to * PAGE;
+        int fd = data_file(0);
+        expect_io(write(ends[1], a->at + from * PAGE, len), len, "write to a pipe", a->at);
+        expect_io(splice(ends[0], NULL, fd, NULL, len, 0), len, "splice to a file", a->at);
         if (managed() && n % 3 == 0)
-            press_on(2500); // pinned by the pipe: may not leave it with old bytes
-        struct iovec target = {a->at + to * PAGE, pages * PAGE};
+            press_on(1500);
         if (n % 2) {
-            expect_io(readv(ends[0], &target, 1), pages * PAGE, "readv of a pipe", a->at);
+            expect_io(pread(fd, target, len, 0), len, "pread", target);
         } else {
-            int fd = data_file(0);
-            expect_io(splice(ends[0], NULL, fd, NULL, pages * PAGE, 0), pages * PAGE, "splice",
-                      a->at);
-            expect_io(pread(fd, target.iov_base, pages * PAGE, 0), pages * PAGE, "pread", a->at);
-            close(fd);
+            off_t start = 0;
+            expect_io(splice(fd, &start, ends[1], NULL, len, 0), len, "splice from a file", target);
+            expect_io(read(ends[0], target, len), len, "read of a pipe", target);
         }
         memcpy(a->tags + to, a->tags + from, pages * sizeof(tag_t));
-        if (!(n % 2))
-            write_area(a, from, pages);
+        close(fd);
     }
-    settle(a, "vmsplice");
+    settle(a, "splice");
     close(ends[0]), close(ends[1]);
 }
 

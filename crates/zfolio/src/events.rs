@@ -328,12 +328,7 @@ impl Manager {
         if let Some(mapping) = mapping_at(maps, range.end - PAGE_SIZE) {
             wide.end = wide.end.max(mapping.end);
         }
-        if self
-            .fds
-            .program()
-            .register(wide.start, wide.len())
-            .is_err()
-        {
+        if self.fds.program().register(wide.start, wide.len()).is_err() {
             return false;
         }
         let Some(mapping) = mapping_at(maps, range.start) else {
