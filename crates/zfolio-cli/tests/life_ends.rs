@@ -98,3 +98,8 @@ fn its_own_seccomp_filter() {
         assert_eq!(output.status.signal(), Some(31), "{}", output.status);
     }
 }
+
+#[test]
+fn locking_all_that_comes_in() {
+    ends("life_odd", &["mlockall_onfault"], 0);
+}
