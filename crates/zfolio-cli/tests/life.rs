@@ -20,11 +20,12 @@ const SLOW: &[&str] = &["--compressor", "zstd:12", "--folio", "256K"];
 #[track_caller]
 fn life(program: &str, cases: usize, options: &[&str]) -> Option<Output> {
     let seed = std::env::var("ZFOLIO_LIFE_SEED").unwrap_or_else(|_| "1".into());
+    let args = [&*seed, "all", "all"];
     let case = Case {
         high: "16M",
         options,
         limit: Duration::from_secs(240),
-        ..Case::new(program, &[&seed, "all", "all"])
+        ..Case::new(program, &args)
     };
     let output = case.run()?;
     let mut told = 0;
