@@ -243,9 +243,10 @@ pub fn prefer_huge_pages(start: usize, len: usize) {
 /// # Errors
 /// As the kernel says.
 pub fn discard(start: usize, len: usize) -> Result<(), Errno> {
-    const MADV_DONTNEED: usize = 4;
+    // Also where a program's mlockall has locked the arena with all the rest.
+    const MADV_DONTNEED_LOCKED: usize = 24;
     // SAFETY: by contract nobody looks at these bytes any more.
-    unsafe { syscall(nr::MADVISE, [start, len, MADV_DONTNEED, 0, 0, 0]).map(drop) }
+    unsafe { syscall(nr::MADVISE, [start, len, MADV_DONTNEED_LOCKED, 0, 0, 0]).map(drop) }
 }
 
 #[cfg(test)]

@@ -94,7 +94,14 @@ mod tests {
 
     #[test]
     fn nonsense_is_no_plan() {
-        for text in ["", "move", "move:12", "nothing:12:1", "move:x:1", "move:12:1+x"] {
+        for text in [
+            "",
+            "move",
+            "move:12",
+            "nothing:12:1",
+            "move:x:1",
+            "move:12:1+x",
+        ] {
             assert!(!plan(text), "{text}");
         }
     }

@@ -18,7 +18,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
-use zfolio_mm::PAGE_SHIFT;
+use zfolio_mm::{PAGE_SHIFT, PAGE_SIZE};
 use zfolio_sys::procfs::{File, PresentRun, for_each_mapping, private_mapping_at};
 use zfolio_sys::syscall::Errno;
 use zfolio_sys::uffd::{Message, RawMessage, Uffd};
@@ -373,22 +373,32 @@ impl Manager {
     /// somebody maps it anew, and never faulted back. So only what is, after
     /// the call, one mapping with the start of the range is recorded:
     /// registered and unregistered mappings never merge.
+    ///
+    /// Nor may it cut a mapping in two, as an old list's borders would: mremap of
+    /// such a mapping is refused. What crosses a border is registered whole.
     pub(crate) fn register(&self, core: &mut Core, range: &Range<usize>) -> bool {
         if core.registered.contains(range) {
             return true;
         }
+        let maps = File::from_fd(self.maps.load(Ordering::Relaxed));
+        let mut wide = range.clone();
+        if let Some(mapping) = mapping_at(maps, range.start) {
+            wide.start = wide.start.min(mapping.start);
+        }
+        if let Some(mapping) = mapping_at(maps, range.end - PAGE_SIZE) {
+            wide.end = wide.end.max(mapping.end);
+        }
         // (Quiet: what left these addresses before is known to have left.)
         let program = self.fds.program();
-        if !self.is_quiet() || program.register(range.start, range.len()).is_err() {
+        if !self.is_quiet() || program.register(wide.start, wide.len()).is_err() {
             return false;
         }
-        let maps = File::from_fd(self.maps.load(Ordering::Relaxed));
         let Some(mapping) = mapping_at(maps, range.start) else {
             return false;
         };
-        let known = range.start.max(mapping.start)..range.end.min(mapping.end);
+        let known = wide.start.max(mapping.start)..wide.end.min(mapping.end);
         core.registered.insert(known.clone());
-        known == *range
+        known.start <= range.start && range.end <= known.end
     }
 }
 

@@ -210,7 +210,7 @@ fn kill_tree(root: u32) {
 
 /// The program, compiled once for each test binary; `None` after saying that
 /// there is no compiler.
-fn compiled(name: &str) -> Option<PathBuf> {
+pub fn compiled(name: &str) -> Option<PathBuf> {
     static BUILT: OnceLock<tempfile::TempDir> = OnceLock::new();
     static ONE: Mutex<()> = Mutex::new(());
     let source = Path::new(env!("CARGO_MANIFEST_DIR"))

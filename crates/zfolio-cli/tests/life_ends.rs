@@ -1,0 +1,105 @@
+//! How a program with memory moved out ends, and what few programs do.
+
+mod memory;
+mod support;
+
+use memory::compiled;
+use std::os::unix::process::ExitStatusExt;
+use support::Output;
+
+/// Runs a program of tests/programs; asserts that memory was out at the time.
+#[track_caller]
+fn odd(program: &str, args: &[&str]) -> Option<Output> {
+    let z = support::real()?;
+    let path = compiled(program)?;
+    let path = path.to_str().expect("a plain path");
+    let output = z.run_with(
+        &["--quiet", "--high", "16M"],
+        &[&[path, "1"], args].concat(),
+        "",
+    );
+    let absent = output
+        .stdout
+        .lines()
+        .find_map(|line| line.strip_prefix("absent "))
+        .and_then(|rest| rest.split(' ').next())
+        .and_then(|number| number.parse::<usize>().ok());
+    assert!(absent > Some(90), "{}{}", output.stdout, output.stderr);
+    Some(output)
+}
+
+#[track_caller]
+fn ends(program: &str, args: &[&str], status: i32) -> Option<Output> {
+    let output = odd(program, args)?;
+    assert_eq!(
+        output.status.code(),
+        Some(status),
+        "{args:?}: {}{}",
+        output.stdout,
+        output.stderr
+    );
+    Some(output)
+}
+
+#[test]
+fn the_status_is_the_programs() {
+    for (how, status) in [
+        ("exit", 31),
+        ("_exit", 32),
+        ("return", 37),
+        ("exit_group", 35),
+        ("pthread_exit", 36),
+    ] {
+        ends("life_end", &[how], status);
+    }
+    for (how, signal) in [("abort", 6), ("kill", 9), ("segv", 11)] {
+        if let Some(output) = odd("life_end", &[how]) {
+            assert_eq!(output.status.signal(), Some(signal), "{how}");
+        }
+    }
+}
+
+#[test]
+fn members_of_a_tree_are_killed() {
+    ends("life_end", &["killed_children"], 33);
+    ends("life_end", &["killed_parent"], 34);
+}
+
+#[test]
+fn its_own_userfaultfd() {
+    // Too small to be managed: it works. Managed memory: EBUSY is the answer.
+    if let Some(output) = ends("life_odd", &["uffd_small"], 0) {
+        assert!(
+            output.stdout.contains("register 0 errno 0"),
+            "{}",
+            output.stdout
+        );
+    }
+    if let Some(output) = ends("life_odd", &["uffd_large"], 0) {
+        assert!(
+            output.stdout.contains("register -1 errno 16"),
+            "{}",
+            output.stdout
+        );
+    }
+}
+
+#[test]
+fn its_own_seccomp_filter() {
+    // For its own thread only: the manager is not concerned.
+    for filter in ["uffd", "ioctl", "madvise", "strict"] {
+        ends("life_odd", &["seccomp", filter], 0);
+    }
+    // For all threads: what the manager needs at the start only may go.
+    ends("life_odd", &["seccomp_tsync", "uffd"], 0);
+    // Else the process ends, and says so or dies of the filter.
+    ends("life_odd", &["seccomp_tsync", "ioctl"], 70);
+    if let Some(output) = odd("life_odd", &["seccomp_kill", "ioctl"]) {
+        assert_eq!(output.status.signal(), Some(31), "{}", output.status);
+    }
+}
+
+#[test]
+fn locking_all_that_comes_in() {
+    ends("life_odd", &["mlockall_onfault"], 0);
+}
