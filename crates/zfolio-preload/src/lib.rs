@@ -109,6 +109,13 @@ extern "C" fn constructor(_argc: c_int, _argv: *const *const c_char, envp: *cons
     let Some(path) = environment(envp, ENV_CONTROL) else {
         return;
     };
+    #[cfg(debug_assertions)]
+    if let Some(Ok(plan)) = environment(envp, "ZFOLIO_INJECT").map(CStr::to_str)
+        && !zfolio_sys::inject::plan(plan)
+    {
+        zfolio_sys::process::say("zfolio: ZFOLIO_INJECT makes no sense\n");
+        zfolio_sys::process::exit_now(zfolio::fatal::EXIT_FAILED);
+    }
     if PATH.set(path) {
         forks::register();
         start_watcher();

@@ -80,6 +80,24 @@ impl<'a> Case<'a> {
         Some(output)
     }
 
+    /// Runs it with another library and environment, and checks only that it
+    /// ends in time. Several may run at once.
+    #[track_caller]
+    pub fn ends(&self, z: &Zfolio, library: &Path, env: (&str, &str)) -> Output {
+        let dir = support::tempdir();
+        let stats = dir.path().join("stats.json");
+        let mut command = z.command(["run", "--high", self.high, "--stats"]);
+        command.env("ZFOLIO_PRELOAD", library).env(env.0, env.1);
+        command.arg(&stats).args(self.options).arg("--");
+        command.arg(compiled(self.program).expect("cc"));
+        command.args(self.args);
+        let mut output = in_time(&mut command, self.limit);
+        if let Ok(text) = fs::read_to_string(&stats) {
+            output.stats = serde_json::from_str(&text).expect("--stats writes JSON");
+        }
+        output
+    }
+
     fn run_alone(&self, z: &Zfolio, program: &Path) -> Output {
         let dir = support::tempdir();
         let stats = dir.path().join("stats.json");

@@ -1,0 +1,179 @@
+//! The kernel says no, at every system call of the two paths: before anything
+//! is managed the program runs on unmanaged and that is told once; afterwards
+//! it goes on with every byte right, or ends with one line. It never hangs.
+//!
+//! Failures are made by the debug build of the preload library
+//! (`zfolio-sys/src/inject.rs`). The outcomes are printed as a table; all of
+//! it with `cargo test --test failures -- --ignored --nocapture`.
+
+mod memory;
+mod support;
+
+use memory::Case;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+use support::{Output, Zfolio};
+
+/// How a run may end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Outcome {
+    /// Managed, to the end.
+    Right,
+    /// Not managed from the start or never, and told once.
+    Unmanaged,
+    /// The process was ended, with one line.
+    Ended,
+}
+
+use Outcome::{Ended, Right, Unmanaged};
+
+/// Before anything is managed: the call, the error, which of them.
+const STARTING: &[(&str, u32, &[u32])] = &[
+    ("userfaultfd", 1, &[1, 2]),
+    ("userfaultfd", 24, &[1]),
+    ("api", 22, &[1, 2]),
+    ("register", 12, &[1, 2, 3]),
+    ("register", 22, &[1]),
+    ("open", 24, &[1, 2, 3, 4]),
+    ("open", 13, &[3]),
+    ("mmap", 12, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]),
+    ("clone", 11, &[1, 2, 3, 4]),
+    ("copy", 12, &[1]),
+    ("close_range", 22, &[1]),
+];
+
+/// At work: the call, the error, every how many.
+const WORKING: &[(&str, u32, &[(u32, u32)])] = &[
+    ("move", 11, &[(20, 0), (20, 3)]),
+    ("move", 12, &[(20, 0), (20, 3)]),
+    ("move", 16, &[(20, 0), (20, 3)]),
+    ("move", 22, &[(20, 0), (20, 5)]),
+    ("move", 17, &[(20, 0), (20, 5)]),
+    ("move", 2, &[(20, 0), (20, 5)]),
+    ("copy", 11, &[(20, 0), (20, 3)]),
+    ("copy", 12, &[(20, 0), (20, 3)]),
+    ("copy", 17, &[(20, 5)]),
+    ("register", 12, &[(4, 0), (4, 2), (4, 1)]),
+    ("register", 16, &[(4, 2)]),
+    ("register", 22, &[(4, 2)]),
+    ("continue", 11, &[(1, 2)]),
+    ("pagemap_scan", 12, &[(20, 0), (20, 3)]),
+    ("pagemap_scan", 4, &[(20, 3)]),
+    ("procmap_query", 25, &[(1, 1)]),
+    ("procmap_query", 2, &[(3, 2)]),
+    ("read", 11, &[(5, 2)]),
+    ("read", 4, &[(5, 2)]),
+    ("read", 9, &[(20, 0)]),
+    ("pread", 5, &[(3, 0), (3, 2), (3, 1)]),
+    ("poll", 4, &[(5, 2)]),
+    ("poll", 12, &[(5, 2)]),
+    ("futex", 4, &[(5, 2)]),
+    ("futex", 22, &[(5, 3)]),
+    ("wake", 22, &[(1, 2)]),
+    ("mmap", 12, &[(16, 0), (16, 2)]),
+    ("munmap", 22, &[(1, 2)]),
+    ("madvise", 12, &[(5, 0), (5, 2)]),
+    ("madvise", 22, &[(5, 0), (5, 2)]),
+    ("madvise", 11, &[(5, 2)]),
+];
+
+/// Calls that never return.
+const STUCK: &[&str] = &["move", "copy", "read", "pagemap_scan"];
+
+/// The library with failures in it, built once.
+fn library() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let target = root.join("target/failures");
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "-q", "-p", "zfolio-preload", "--target-dir"])
+        .arg(&target)
+        .current_dir(&root)
+        .status()
+        .expect("cargo runs");
+    assert!(built.success(), "the preload library does not build");
+    target.join("debug/libzfolio_preload.so")
+}
+
+/// Runs `program` with a plan and says how it ended; a wrong byte, another
+/// status, a missing or second line fail the case.
+#[track_caller]
+fn outcome(z: &Zfolio, library: &Path, program: (&str, &[&str]), plan: &str) -> Outcome {
+    let case = Case {
+        limit: Duration::from_secs(120),
+        ..Case::new(program.0, program.1)
+    };
+    let output = case.ends(z, library, ("ZFOLIO_INJECT", plan));
+    let of = classify(&output).unwrap_or_else(|why| {
+        panic!("{plan}: {why}: {}\n{}", output.status, output.stderr);
+    });
+    println!("{:<24} {:<8} {of:?}", plan, program.0);
+    of
+}
+
+fn classify(output: &Output) -> Result<Outcome, &'static str> {
+    let lines = |what: &str| output.stderr.lines().filter(|l| l.contains(what)).count();
+    let managed = output.stats["total"]["counters"]["pages_out"].as_u64() > Some(0);
+    match output.status.code() {
+        Some(0) if managed && lines(" ended: ") == 0 => Ok(Right),
+        Some(0) if lines("unmanaged") == 1 => Ok(Unmanaged),
+        Some(0) => Err("not managed, and not told once"),
+        Some(70) if lines(" ended: ") == 1 => Ok(Ended),
+        Some(70) => Err("ended without a line, or with several"),
+        _ => Err("a wrong end"),
+    }
+}
+
+/// All plans of a table, each with what it may come to.
+fn plans(every: usize) -> Vec<(String, &'static [Outcome])> {
+    let starting = STARTING.iter().flat_map(|(call, errno, whens)| {
+        let plan = move |when: &u32| format!("{call}:{errno}:{when}");
+        whens.iter().map(plan)
+    });
+    let working = WORKING.iter().flat_map(|(call, errno, whens)| {
+        let plan = move |(first, step): &(u32, u32)| format!("{call}:{errno}:{first}+{step}");
+        whens.iter().map(plan)
+    });
+    let starting = starting.map(|plan| (plan, &[Right, Unmanaged][..]));
+    let working = working.map(|plan| (plan, &[Right, Ended][..]));
+    starting.chain(working).step_by(every).collect()
+}
+
+fn try_plans(every: usize) {
+    let Some(z) = support::real() else { return };
+    let library = library();
+    let mut wrong = Vec::new();
+    for (plan, allowed) in plans(every) {
+        let of = outcome(z, &library, ("churn", &["1"]), &plan);
+        if !allowed.contains(&of) {
+            wrong.push(format!("{plan}: {of:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn some_calls_fail() {
+    try_plans(4);
+}
+
+#[test]
+#[ignore = "takes minutes; some_calls_fail is a part of it"]
+fn every_call_fails() {
+    try_plans(1);
+}
+
+#[test]
+fn a_call_that_never_returns_ends_the_process() {
+    let Some(z) = support::real() else { return };
+    let library = &library();
+    std::thread::scope(|scope| {
+        for call in STUCK {
+            scope.spawn(move || {
+                let plan = format!("{call}:hang:40");
+                let of = outcome(z, library, ("churn", &["1"]), &plan);
+                assert_eq!(of, Ended, "{plan}");
+            });
+        }
+    });
+}
