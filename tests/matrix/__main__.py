@@ -47,6 +47,8 @@ def arguments():
                         help="high, in percent of the natural peak (default: 40)")
     parser.add_argument("--repeat", type=int, default=1, metavar="N",
                         help="pairs of runs; times are medians (default: 1)")
+    parser.add_argument("--limit", type=float, metavar="SECONDS",
+                        help="a run that takes longer, and 20 times the bare one, hangs (default: 300)")
     parser.add_argument("--zfolio", metavar="FILE",
                         help="the command to test (default: this checkout's release build)")
     parser.add_argument("--out", metavar="DIR", help="where the results go (default: target/matrix)")
@@ -95,7 +97,8 @@ def main():
     scratch.chmod(0o755)
     try:
         zfolio, library = runner.borrow(zfolio, library, scratch)
-        rows = run_all(options, runner.Runner(zfolio, library, scratch, options.size, options.share), out)
+        rows = run_all(
+            options, runner.Runner(zfolio, library, scratch, options.size, options.share, options.limit), out)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     good = all(row["result"] == "same" or row["result"].startswith("skipped") for row in rows)

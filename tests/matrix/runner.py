@@ -7,6 +7,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import packages
@@ -14,8 +15,11 @@ import tree
 from program import MIB, Failed, Job, Skip
 
 HIGH_LEAST = 8 * MIB
+# How long a run may take before it counts as a hang.
 LIMIT_LEAST_SECONDS = 300.0
 LIMIT_TIMES_BARE = 20.0
+# Over which time a hang is told from a crawl.
+LOOK_SECONDS = 5.0
 HERE = Path(__file__).parent
 
 
@@ -46,9 +50,10 @@ class Run:
 
 
 class Runner:
-    def __init__(self, zfolio, library, scratch, size, share):
+    def __init__(self, zfolio, library, scratch, size, share, limit):
         self.zfolio, self.library = zfolio, library
         self.scratch, self.size, self.share = scratch, size, share
+        self.limit = limit or LIMIT_LEAST_SECONDS
 
     def row(self, program, repeat):
         """Runs the program and says what came of it, as a row of the table."""
@@ -58,7 +63,7 @@ class Runner:
         try:
             packages.install(program.needs)
             say(f"{program.name}: preparing")
-            program.prepare(Job(inputs, inputs, self.size, LIMIT_LEAST_SECONDS))
+            program.prepare(Job(inputs, inputs, self.size, self.limit))
             self.pairs(program, inputs, repeat, row)
         except Skip as why:
             row["result"] = f"skipped: {why}"
@@ -72,14 +77,14 @@ class Runner:
     def pairs(self, program, inputs, repeat, row):
         bares, limiteds, high = [], [], None
         for _ in range(repeat):
-            bare = self.run(program, inputs, None, LIMIT_LEAST_SECONDS * 2)
+            bare = self.run(program, inputs, None, self.limit)
             bares.append(bare)
             if bare.ended:
                 row["result"] = f"bare: {bare.ended}"
                 break
             if high is None:
                 high = self.high(bare)
-            limit = max(LIMIT_LEAST_SECONDS, LIMIT_TIMES_BARE * bare.wall)
+            limit = max(self.limit, LIMIT_TIMES_BARE * bare.wall)
             limited = self.run(program, inputs, high, limit)
             limiteds.append(limited)
             if limited.ended:
@@ -118,7 +123,7 @@ class Runner:
             self.judge(program, job, run, stats, report)
             say(f"{program.name}: {kind}: {run.wall:.1f} s, {mib(run.rss):.0f} MiB"
                 f"{', ' + run.ended if run.ended else ''}")
-            for message in run.messages:
+            for message in [] if run.hang else run.messages:
                 say(f"  {message}")
         finally:
             shutil.rmtree(directory, ignore_errors=True)
@@ -135,8 +140,13 @@ class Runner:
         def late():
             run.hang = True
             say(f"{program.name}: no end after {limit:.0f} s; its threads wait here:")
-            run.messages += tree.describe(reaper.pid)
-            for line in run.messages:
+            before = tree.cpu_seconds(reaper.pid)
+            lines = tree.describe(reaper.pid)
+            time.sleep(LOOK_SECONDS)
+            used = tree.cpu_seconds(reaper.pid) - before
+            lines.append(f"in {LOOK_SECONDS:.0f} s at the end it used {used:.1f} s of CPU")
+            run.messages += lines
+            for line in lines:
                 say(f"  {line}")
             # The reaper has the rest to itself, and reports.
             tree.kill(reaper.pid, itself=False)

@@ -54,6 +54,16 @@ def memory(pid):
     return (name, fields) if "VmRSS" in fields else None
 
 
+def cpu_seconds(root):
+    """What the processes below `root` have used of the processor so far."""
+    ticks = 0
+    for pid in descendants(root):
+        stat = stat_fields(pid)
+        if len(stat) > 12:
+            ticks += int(stat[11]) + int(stat[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def describe(root):
     """One line for each thread below `root`: where it waits, in the kernel's words."""
     lines = []

@@ -19,14 +19,14 @@ def show(what, buffers):
     print(what, f"{total:08x}", flush=True)
 
 
-numbers = [array.array("q", range(i, i + BLOCK // 8)) for i in range(blocks // 2)]
+numbers = [array.array("q", range(i, i + BLOCK // 64)) * 8 for i in range(blocks // 2)]
 show("numbers", numbers)
 
-# A quarter of each block is random, the rest text-like.
+# A sixteenth of each block is random, the rest text-like.
 texts = []
 for i in range(blocks - blocks // 2):
-    text = bytearray(draw.randbytes(BLOCK // 4))
-    text += (b"%08d the same line, nearly; " % i) * (BLOCK // 4 * 3 // 32)
+    text = bytearray(draw.randbytes(BLOCK // 16))
+    text += (b"%08d the same line, nearly; " % i) * (BLOCK // 16 * 15 // 32)
     texts.append(text)
 show("texts", texts)
 
