@@ -163,7 +163,7 @@ class Postgres(Program):
         job.notes.append(client(self.bin("psql"), "-qAt", "-v", "ON_ERROR_STOP=1", "-c", f"""
 select sum(abalance), sum(hashtext(aid::text || abalance)) from pgbench_accounts;
 select sum(tbalance) from pgbench_tellers; select count(*), sum(delta) from pgbench_history;
-create table big as select i, i * 7919 % 1000003 as k, md5(i::text) as word from generate_series(1, {rows}) i;
+create table big as select i, i::bigint * 7919 % 1000003 as k, md5(i::text) as word from generate_series(1, {rows}) i;
 create index big_word on big(word);
 select sum(hashtext(word || n)::bigint * n) from (select word, row_number() over (order by word) as n from big) s;
 select count(*), sum(length(words)) from (select k % 50000, string_agg(word, ',' order by i) as words from big group by 1) s;

@@ -17,7 +17,7 @@ class Workload(Program):
 class Objects(Workload):
     name = "py-objects"
     about = "CPython, a graph of dicts, lists and strings, changed and walked"
-    script, sizes = "objects.py", (120_000, 700_000)
+    script, sizes = "objects.py", (120_000, 400_000)
     short = True
 
 

@@ -9,8 +9,8 @@ class Stress(Program):
     options = {}
 
     def command(self, job):
-        words = ["stress-ng", "--verify", "--seed", "1", "--no-rand-seed", "--oomable",
-                 "--temp-path", job.dir, "--timeout", "0"]
+        words = ["stress-ng", "--verify", "--seed", "1", "--oomable", "--temp-path", job.dir,
+                 "--timeout", "0"]
         for option, (small, full) in self.options.items():
             words += [f"--{option}", job.pick(small, full)]
         return words
@@ -56,7 +56,7 @@ class StressFork(Stress):
     name = "stress-fork"
     about = "stress-ng --fork and --vm-rw and --brk and --stack: many processes"
     options = {"fork": (1, 1), "fork-ops": (1500, 8000), "vm-rw": (1, 1), "vm-rw-bytes": ("32m", "128m"),
-               "vm-rw-ops": (30, 150), "brk": (1, 1), "brk-ops": (20_000, 100_000), "brk-bytes": ("64m", "200m")}
+               "vm-rw-ops": (30, 150), "brk": (1, 1), "brk-ops": (20_000, 100_000)}
 
 
 PROGRAMS = [StressVm, StressMmap, StressMremap, StressMadvise, StressFork]
