@@ -48,7 +48,7 @@ def arguments():
     parser.add_argument("--repeat", type=int, default=1, metavar="N",
                         help="pairs of runs; times are medians (default: 1)")
     parser.add_argument("--limit", type=float, metavar="SECONDS",
-                        help="a run that takes longer, and 20 times the bare one, hangs (default: 300)")
+                        help="a run that takes longer hangs (default: 300, or 20 times the bare run)")
     parser.add_argument("--zfolio", metavar="FILE",
                         help="the command to test (default: this checkout's release build)")
     parser.add_argument("--out", metavar="DIR", help="where the results go (default: target/matrix)")

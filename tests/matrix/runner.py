@@ -53,7 +53,7 @@ class Runner:
     def __init__(self, zfolio, library, scratch, size, share, limit):
         self.zfolio, self.library = zfolio, library
         self.scratch, self.size, self.share = scratch, size, share
-        self.limit = limit or LIMIT_LEAST_SECONDS
+        self.limit = limit
 
     def row(self, program, repeat):
         """Runs the program and says what came of it, as a row of the table."""
@@ -63,7 +63,7 @@ class Runner:
         try:
             packages.install(program.needs)
             say(f"{program.name}: preparing")
-            program.prepare(Job(inputs, inputs, self.size, self.limit))
+            program.prepare(Job(inputs, inputs, self.size, self.limit or LIMIT_LEAST_SECONDS))
             self.pairs(program, inputs, repeat, row)
         except Skip as why:
             row["result"] = f"skipped: {why}"
@@ -77,14 +77,14 @@ class Runner:
     def pairs(self, program, inputs, repeat, row):
         bares, limiteds, high = [], [], None
         for _ in range(repeat):
-            bare = self.run(program, inputs, None, self.limit)
+            bare = self.run(program, inputs, None, self.limit or LIMIT_LEAST_SECONDS)
             bares.append(bare)
             if bare.ended:
                 row["result"] = f"bare: {bare.ended}"
                 break
             if high is None:
                 high = self.high(bare)
-            limit = max(self.limit, LIMIT_TIMES_BARE * bare.wall)
+            limit = self.limit or max(LIMIT_LEAST_SECONDS, LIMIT_TIMES_BARE * bare.wall)
             limited = self.run(program, inputs, high, limit)
             limiteds.append(limited)
             if limited.ended:

@@ -136,7 +136,7 @@ class Postgres(Program):
             "listen_addresses": "", "unix_socket_directories": job.dir, "fsync": "off",
             "shared_buffers": "64MB", "work_mem": "1GB", "maintenance_work_mem": "1GB",
             "max_parallel_workers_per_gather": "0", "jit": "off", "autovacuum": "off",
-            "logging_collector": "off",
+            "logging_collector": "off", "dynamic_shared_memory_type": "mmap",
         }
         words = [self.bin("postgres"), "-D", cluster]
         for key, value in settings.items():

@@ -28,8 +28,8 @@ class Stress(Program):
 
 class StressVm(Stress):
     name = "stress-vm"
-    about = "stress-ng --vm: patterns written and verified by every method"
-    options = {"vm": (1, 1), "vm-bytes": ("128m", "384m"), "vm-ops": (40_000, 200_000), "vm-method": ("all", "all")}
+    about = "stress-ng --vm: Gray codes written and verified"
+    options = {"vm": (1, 1), "vm-bytes": ("128m", "384m"), "vm-ops": (20_000, 60_000), "vm-method": ("gray", "gray")}
     short = True
 
 
@@ -48,8 +48,9 @@ class StressMremap(Stress):
 class StressMadvise(Stress):
     name = "stress-madvise"
     about = "stress-ng --madvise beside --vm: every advice there is"
-    options = {"madvise": (1, 1), "madvise-ops": (100, 600), "vm": (1, 1),
-               "vm-bytes": ("64m", "256m"), "vm-ops": (20_000, 80_000)}
+    options = {"madvise": (1, 1), "madvise-ops": (40, 300), "vm": (1, 1),
+               "vm-bytes": ("64m", "256m"), "vm-ops": (4000, 20_000),
+               "vm-method": ("gray", "gray")}
 
 
 class StressFork(Stress):
