@@ -14,7 +14,7 @@ class Gcc(Program):
 
     def prepare(self, job):
         draw, lines = Words(11), ["#include <stdint.h>", "extern int64_t outside(int64_t);"]
-        for n in range(job.pick(400, 3500)):
+        for n in range(job.pick(800, 3500)):
             lines += [
                 f"int64_t f{n}(int64_t *a, int64_t x, int64_t y) {{",
                 f"  int64_t t = x * {draw.next(1000)} + y;",

@@ -18,7 +18,7 @@ class Sqlite(Program):
     short = True
 
     def prepare(self, job):
-        rows = job.pick(400_000, 2_400_000)
+        rows = job.pick(1_200_000, 2_400_000)
         (job.inputs / "script.sql").write_text(f"""
 create table a(id integer primary key, k integer, name text, score real);
 with recursive n(i) as (select 1 union all select i + 1 from n where i < {rows})
@@ -58,7 +58,7 @@ class Redis(Program):
         ]
 
     def drive(self, job):
-        count = job.pick(120_000, 900_000)
+        count = job.pick(400_000, 900_000)
         with Client(job.dir / "socket", job.remaining()) as client:
             client.write(range(count), 0)
             self.verify(client, count, lambda n: 0)
@@ -83,7 +83,7 @@ class Redis(Program):
 
     def check(self, job):
         """What was saved is loaded by a fresh server, bare."""
-        count = job.pick(120_000, 900_000)
+        count = job.pick(400_000, 900_000)
         version = lambda n: 1 if n % 3 == 0 else 0
         self.load(job, "first.rdb", count, lambda n: 0)
         return self.load(job, "dump.rdb", count, lambda n: None if n % 10 == 0 else version(n))
@@ -159,7 +159,7 @@ class Postgres(Program):
         scale, transactions = job.pick(2, 5), job.pick(500, 3000)
         client(self.bin("pgbench"), "-i", "-q", "-s", scale)
         client(self.bin("pgbench"), "-n", "-c", "1", "-j", "1", "-t", transactions, "--random-seed=7")
-        rows = job.pick(300_000, 2_000_000)
+        rows = job.pick(1_000_000, 2_000_000)
         job.notes.append(client(self.bin("psql"), "-qAt", "-v", "ON_ERROR_STOP=1", "-c", f"""
 select sum(abalance), sum(hashtext(aid::text || abalance)) from pgbench_accounts;
 select sum(tbalance) from pgbench_tellers; select count(*), sum(delta) from pgbench_history;

@@ -21,8 +21,8 @@ class Java(Program):
 
     def command(self, job):
         return [
-            "java", *self.options, f"-Xmx{job.pick(160, 700)}m", "-cp", job.inputs,
-            "Graph", job.pick(150_000, 700_000),
+            "java", *self.options, f"-Xmx{job.pick(320, 700)}m", "-cp", job.inputs,
+            "Graph", job.pick(300_000, 700_000),
         ]
 
 
@@ -45,7 +45,7 @@ class Node(Program):
     short = True
 
     def command(self, job):
-        return ["node", WORKLOADS / "graph.js", job.pick(60_000, 400_000)]
+        return ["node", WORKLOADS / "graph.js", job.pick(150_000, 400_000)]
 
 
 class Go(Program):
@@ -63,7 +63,7 @@ class Go(Program):
         run_quietly(["go", "build", "-o", "graph", "graph.go"], cwd=job.inputs, env=environment)
 
     def command(self, job):
-        return [job.inputs / "graph", job.pick(200_000, 1_200_000)]
+        return [job.inputs / "graph", job.pick(500_000, 1_200_000)]
 
 
 PROGRAMS = [JavaG1, JavaZ, Node, Go]

@@ -16,7 +16,7 @@ class Sort(Program):
         draw = Words(21)
         words = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta"]
         with open(job.inputs / "lines", "w") as out:
-            for n in range(job.pick(500_000, 3_000_000)):
+            for n in range(job.pick(1_500_000, 3_000_000)):
                 number = draw.next(1 << 30)
                 out.write(f"{number:010} {words[number % 8]} {words[number // 8 % 8]} line {n}\n")
 
@@ -98,7 +98,7 @@ class ImageMagick(Program):
                 out.write(bytes((base + x * step + (y >> 2)) & 255 for x in range(width * 3)))
 
     def size(self, job):
-        return job.pick((1400, 900), (2600, 1800))
+        return job.pick((2000, 1400), (2600, 1800))
 
     def command(self, job):
         # Limits of the package's policy would send the pixels to a file.
