@@ -20,6 +20,7 @@ LIMIT_LEAST_SECONDS = 300.0
 LIMIT_TIMES_BARE = 20.0
 # Over which time a hang is told from a crawl.
 LOOK_SECONDS = 5.0
+GRACE_SECONDS = 5.0
 HERE = Path(__file__).parent
 
 
@@ -43,6 +44,7 @@ class Run:
         self.largest = []
         self.result = None
         self.messages = []
+        self.threads = []  # of a hang: where each one waits
         self.stats = {}
 
     def moved(self, counter):
@@ -123,7 +125,7 @@ class Runner:
             self.judge(program, job, run, stats, report)
             say(f"{program.name}: {kind}: {run.wall:.1f} s, {mib(run.rss):.0f} MiB"
                 f"{', ' + run.ended if run.ended else ''}")
-            for message in [] if run.hang else run.messages:
+            for message in run.messages:
                 say(f"  {message}")
         finally:
             shutil.rmtree(directory, ignore_errors=True)
@@ -144,10 +146,14 @@ class Runner:
             lines = tree.describe(reaper.pid)
             time.sleep(LOOK_SECONDS)
             used = tree.cpu_seconds(reaper.pid) - before
-            lines.append(f"in {LOOK_SECONDS:.0f} s at the end it used {used:.1f} s of CPU")
-            run.messages += lines
             for line in lines:
                 say(f"  {line}")
+            run.threads = lines
+            run.messages.append(
+                f"no end after {limit:.0f} s; in the last {LOOK_SECONDS:.0f} s it used {used:.1f} s of CPU"
+            )
+            # A program that can still end does, and zfolio writes its statistics.
+            tree.terminate(reaper.pid, GRACE_SECONDS)
             # The reaper has the rest to itself, and reports.
             tree.kill(reaper.pid, itself=False)
 
@@ -177,8 +183,8 @@ class Runner:
         errors = job.stderr.read_text(errors="replace").splitlines()
         said = [line for line in errors if line.startswith("zfolio")]
         run.messages += said[:20]
-        if stats.exists():
-            run.stats = json.loads(stats.read_text())
+        if stats.exists() and (text := stats.read_text()):
+            run.stats = json.loads(text)
             for process in run.stats["processes"]:
                 if process["message"] or process["state"] in ("failed", "unmanaged"):
                     run.messages.append(

@@ -81,6 +81,18 @@ def describe(root):
     return lines
 
 
+def terminate(root, grace):
+    """Asks everything below `root` to end, and waits for that, `grace` seconds."""
+    for pid in descendants(root):
+        try:
+            os.kill(pid, signal.SIGTERM)
+        except ProcessLookupError:
+            pass
+    deadline = time.monotonic() + grace
+    while descendants(root) and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
 def kill(root, itself=True):
     """Ends everything below `root` (and `root`). Stopped first, so that nobody
     forks on while the others are being listed."""

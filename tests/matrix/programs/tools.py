@@ -10,7 +10,6 @@ class Sort(Program):
     name = "sort"
     about = "GNU sort with a buffer for the whole file"
     needs = {"sort": "coreutils"}
-    short = True
 
     def prepare(self, job):
         draw = Words(21)
@@ -113,6 +112,7 @@ class Ffmpeg(Program):
     name = "ffmpeg"
     about = "ffmpeg, generated frames blurred and reversed, which holds them all; frames compared"
     needs = {"ffmpeg": "ffmpeg"}
+    short = True
 
     def command(self, job):
         seconds = job.pick(5, 14)
