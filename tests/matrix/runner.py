@@ -14,7 +14,6 @@ import packages
 import tree
 from program import MIB, Failed, Job, Skip
 
-HIGH_LEAST = 8 * MIB
 # How long a run may take before it counts as a hang.
 LIMIT_LEAST_SECONDS = 300.0
 LIMIT_TIMES_BARE = 20.0
@@ -85,7 +84,7 @@ class Runner:
                 row["result"] = f"bare: {bare.ended}"
                 break
             if high is None:
-                high = self.high(bare)
+                high = self.high(bare, program.high_least)
             limit = self.limit or max(LIMIT_LEAST_SECONDS, LIMIT_TIMES_BARE * bare.wall)
             limited = self.run(program, inputs, high, limit)
             limiteds.append(limited)
@@ -98,13 +97,13 @@ class Runner:
                 break
         self.fill(row, bares, limiteds, high)
 
-    def high(self, bare):
+    def high(self, bare, least):
         """A share of the natural peak. `high` is for each process, so the peak is
         that of the largest one, and of its private anonymous memory alone: that is
         what can be moved out, and of resident file pages zfolio counts an eighth of
         `high` at most, so for programs that are mostly files (a browser, a virtual
         machine's code) a share of the whole would not be reached at all."""
-        return max(int(bare.anonymous * self.share / 100), HIGH_LEAST) // MIB * MIB
+        return max(int(bare.anonymous * self.share / 100), least) // MIB * MIB
 
     def run(self, program, inputs, high, limit):
         kind = "bare" if high is None else f"limited to {mib(high):.0f} MiB"

@@ -1,7 +1,7 @@
 """Compilers and builds."""
 
 import packages
-from program import Failed, Program, Words, digest, run_quietly
+from program import MIB, Failed, Program, Words, digest, run_quietly
 
 LIBC = {"/usr/include/stdio.h": "libc6-dev"}
 
@@ -71,6 +71,8 @@ class Gxx(Gcc):
 class Make(Program):
     name = "make"
     about = "make -j4 of a Debian source (zlib; in full zstd's library); all objects compared"
+    # Each compiler is small; below this one does nothing but wait.
+    high_least = 24 * MIB
     needs = {"make": "make", "gcc": "gcc", "dpkg-source": "dpkg-dev", **LIBC}
 
     def prepare(self, job):
