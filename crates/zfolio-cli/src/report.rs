@@ -13,6 +13,7 @@ use std::time::Duration;
 use zfolio::control::{Config, Counter, state};
 use zfolio::options::codec_words;
 use zfolio_mm::{Order, PAGE_SIZE};
+use zfolio_sys::limits::filters;
 
 /// Version of the JSON's shape; raised when a key changes its meaning.
 const SCHEMA: u32 = 1;
@@ -40,6 +41,11 @@ impl Settings {
         config.level.store(level.cast_unsigned(), Relaxed);
         config.folio_order.store(self.folio.get().into(), Relaxed);
         config.quiet.store(self.quiet.into(), Relaxed);
+        config.filters.store(filters(), Relaxed);
+        if let Ok(stat) = rustix::fs::fstat(std::io::stderr()) {
+            config.standard_error[0].store(stat.st_dev, Relaxed);
+            config.standard_error[1].store(stat.st_ino, Relaxed);
+        }
     }
 }
 
@@ -124,13 +130,14 @@ impl Finished {
         Value::Object(map)
     }
 
-    /// What went wrong inside: printed whatever `--quiet` says.
+    /// What went wrong inside, unless the process could say so itself: printed
+    /// whatever `--quiet` says.
     pub(crate) fn failures(&self) -> Vec<String> {
         let failed = self
             .tree
             .processes
             .iter()
-            .filter(|process| process.state == state::FAILED);
+            .filter(|process| process.state == state::FAILED && !process.told);
         failed
             .map(|process| {
                 let told = if process.message.is_empty() {

@@ -9,6 +9,7 @@
 //! and arena blocks are referenced only by whoever holds them (see
 //! `zfolio_mm::Memory`): that is the contract of every `usize` address here.
 
+use crate::limits::with_descriptors;
 use crate::syscall::{Errno, nr, syscall};
 
 /// Ranges of one descriptor tell about forks.
@@ -277,12 +278,20 @@ impl Uffd {
     /// Anything but "nothing there".
     pub fn read(self, into: &mut [RawMessage]) -> Result<usize, Errno> {
         let bytes = size_of_val(into);
-        // SAFETY: the kernel writes at most `bytes` into the slice.
-        let got = unsafe {
-            syscall(
-                nr::READ,
-                [self.raw(), into.as_mut_ptr() as usize, bytes, 0, 0, 0],
-            )
+        let mut read = || {
+            // SAFETY: the kernel writes at most `bytes` into the slice.
+            unsafe {
+                syscall(
+                    nr::READ,
+                    [self.raw(), into.as_mut_ptr() as usize, bytes, 0, 0, 0],
+                )
+            }
+        };
+        // A FORK event comes with a descriptor; without room for one it stays
+        // where it is.
+        let got = match read() {
+            Err(Errno::MFILE) => with_descriptors(read),
+            got => got,
         };
         match got {
             Ok(bytes) => Ok(bytes / size_of::<RawMessage>()),

@@ -14,6 +14,7 @@ use alloc::vec::Vec;
 use core::fmt::Write;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
+use zfolio_sys::limits::with_descriptors;
 use zfolio_sys::lock::{futex_wake, reset_in_fork_child};
 use zfolio_sys::procfs::{File, Pagemap, for_each_mapping};
 use zfolio_sys::syscall::Errno;
@@ -49,9 +50,13 @@ impl Manager {
         let parent = self.pid.load(Ordering::Relaxed);
         let words = self.fork_words();
         // Still the parent's: faults of this process go to it until it is asked.
-        let opened = match Opened::open() {
+        let opened = match with_descriptors(Opened::open) {
             Ok(opened) => opened,
-            Err(errno) => self.go_unmanaged(words, parent, errno),
+            Err(errno) => {
+                self.go_unmanaged(parent, "opening its descriptors", errno);
+                self.let_program_go();
+                thread::exit_thread()
+            }
         };
         words.ask_for_release(false, || thread::parent_pid() == parent);
         self.reset_locks();
@@ -72,14 +77,15 @@ impl Manager {
 
     /// The child may not manage itself (it gave up its privileges before it
     /// forked, say): the parent gives it all its memory back.
-    fn go_unmanaged(&self, words: ForkWords, parent: u32, errno: Errno) -> ! {
+    pub(crate) fn go_unmanaged(&self, parent: u32, what: &str, errno: Errno) {
+        let words = self.fork_words();
         let slot = &self.segment.slots[self.segment.claim(thread::pid())];
         let mut line = Line::default();
         let filled = words.ask_for_release(true, || thread::parent_pid() == parent);
         words.taken(self.fork_generation.load(Ordering::Acquire));
         let _ = write!(
             line,
-            "the child of a fork {} (errno {} opening its descriptors)",
+            "the child of a fork {} (errno {} {what})",
             if filled {
                 "runs unmanaged"
             } else {
@@ -97,8 +103,6 @@ impl Manager {
         if !filled {
             zfolio_sys::process::exit_now(EXIT_FAILED);
         }
-        self.let_program_go();
-        thread::exit_thread()
     }
 
     fn reset_locks(&self) {
