@@ -18,7 +18,7 @@
 
 enum { STEADY = 6144, BASE = 0x4000 };
 static char *steady, *argument;
-static bool moves = true;
+static bool moves = true, managed_before;
 extern char **environ;
 
 static void limit(int which, rlim_t to) {
@@ -50,10 +50,7 @@ static void no_descriptors(void) { limit(RLIMIT_NOFILE, 0); }
 static void few_descriptors(void) { limit(RLIMIT_NOFILE, 5); }
 static void no_files(void) { limit(RLIMIT_FSIZE, 0); }
 
-static void few_addresses(void) {
-    limit(RLIMIT_AS, 500 << 20);
-    errno = 0;
-}
+static void few_addresses(void) { limit(RLIMIT_AS, 500 << 20); }
 
 static void some_addresses(void) { limit(RLIMIT_AS, 6ull << 30); }
 static void little_data(void) { limit(RLIMIT_DATA, 500 << 20); }
@@ -74,7 +71,8 @@ static void overwrite_environment(void) {
     for (char **entry = environ; *entry; entry++)
         end = *entry + strlen(*entry);
     memset(start, 'x', end - start);
-    environ = NULL;
+    static char control[] = "ZFOLIO_CONTROL=overwritten", *rest[] = {control, NULL};
+    environ = managed_before ? rest : NULL; // what `managed` looks at
 }
 
 static void new_user_namespace(void) { SETUP(unshare(CLONE_NEWUSER) == 0); }
@@ -121,23 +119,10 @@ static void ignore_children(void) { signal(SIGCHLD, SIG_IGN); }
 static void own_session(void) { setsid(); }
 static void nothing(void) {}
 
-// Writes into the manager's memory, where something is: the manager must
-// notice, and end the process.
-static void scribble(void) {
-    FILE *maps = fopen("/proc/self/maps", "r");
-    char line[512];
-    SETUP(maps);
-    while (fgets(line, sizeof line, maps)) {
-        unsigned long from, to;
-        if (!strstr(line, "zfolio arena") || sscanf(line, "%lx-%lx", &from, &to) != 2)
-            continue;
-        for (; from < to; from += PAGE) {
-            unsigned char present;
-            // The mapping may be many times what is present.
-            if (mincore((void *)from, PAGE, &present) == 0 && present & 1)
-                memset((void *)(from + 64), 0x5a, 2048);
-        }
-    }
+// A fork that cannot be followed, with a file of data in the place of stderr.
+static void lose_both(void) {
+    replace_stderr();
+    no_descriptors();
 }
 
 static const struct {
@@ -164,6 +149,7 @@ static const struct {
     {"block_signals", block_signals},
     {"ignore_children", ignore_children},
     {"own_session", own_session},
+    {"lose_both", lose_both},
 };
 
 static void make(const char *name) {
@@ -227,6 +213,7 @@ static void check_signals(void) {
 
 int main(int argc, char **argv) {
     SETUP(argc >= 3);
+    managed_before = managed();
     char setting[64];
     snprintf(setting, sizeof setting, "%s", argv[1]);
     bool after = strcmp(argv[2], "after") == 0;
@@ -252,7 +239,6 @@ int main(int argc, char **argv) {
     }
     if (!after)
         make(setting);
-    // getenv may find nothing any more, and must not be asked.
     steady = map_new((size_t)STEADY * PAGE);
     fill_range(steady, STEADY, BASE);
     look("in the beginning");

@@ -3,6 +3,7 @@
 
 use crate::procfs::File;
 use crate::syscall::{Errno, nr, syscall};
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 const RLIMIT_DATA: usize = 2;
 const RLIMIT_NOFILE: usize = 7;
@@ -77,6 +78,40 @@ pub fn room(size: usize, data: usize) -> usize {
         _ => usize::MAX,
     };
     left(RLIMIT_AS, size).min(left(RLIMIT_DATA, data))
+}
+
+/// Descriptors that stand for nothing, in the manager's own table.
+static RESERVE: [AtomicUsize; 4] = [const { AtomicUsize::new(NONE) }; 4];
+const NONE: usize = usize::MAX;
+
+/// Keeps some descriptors, so that those that come with FORK events have room
+/// under a limit that cannot be raised. For the first thread of a table.
+pub fn reserve_descriptors() {
+    for kept in &RESERVE {
+        if kept.load(Ordering::Acquire) == NONE
+            && let Ok(file) = File::open(c"/")
+        {
+            kept.store(file.fd(), Ordering::Release);
+        }
+    }
+}
+
+/// The table is a new one.
+pub(crate) fn forget_reserve() {
+    for kept in &RESERVE {
+        kept.store(NONE, Ordering::Release);
+    }
+}
+
+/// Gives one of the reserve up; false if there is none.
+pub(crate) fn give_from_reserve() -> bool {
+    RESERVE.iter().any(|kept| {
+        let fd = kept.swap(NONE, Ordering::AcqRel);
+        if fd != NONE {
+            File::from_fd(fd).close();
+        }
+        fd != NONE
+    })
 }
 
 /// How many filters of system calls this thread has; what an unfit call does

@@ -58,6 +58,7 @@ pub mod nr {
     pub const CLONE: usize = 56;
     pub const EXIT: usize = 60;
     pub const KILL: usize = 62;
+    pub const CHDIR: usize = 80;
     pub const GETRUSAGE: usize = 98;
     pub const GETPPID: usize = 110;
     pub const SETPRIORITY: usize = 141;

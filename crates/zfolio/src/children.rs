@@ -203,7 +203,7 @@ impl Manager {
                 }
                 self.count(Counter::RawForks, 1);
             }
-            child.uffd.close();
+            child.uffd.close_of_child();
         }
     }
 

@@ -32,7 +32,7 @@ use zfolio_compress::Codec;
 use zfolio_compress::adaptive::{Adaptive, Density};
 use zfolio_mm::{Order, PAGE_SHIFT, PAGE_SIZE};
 use zfolio_sys::arena::{ArenaMap, SharedWords, reserve_private};
-use zfolio_sys::limits::{largest_resident, room, with_descriptors};
+use zfolio_sys::limits::{largest_resident, reserve_descriptors, room, with_descriptors};
 use zfolio_sys::lock::Mutex;
 use zfolio_sys::process::know_standard_error;
 use zfolio_sys::procfs::{File, Pagemap, PresentRun, Statm};
@@ -203,6 +203,7 @@ fn start(
     stack: Range<usize>,
 ) -> Result<&'static Manager, Unstarted> {
     let high_bytes = options.high << PAGE_SHIFT;
+    reserve_descriptors();
     let pagemap = step("opening /proc/self/pagemap", Pagemap::open())?;
     if step("mapping a page", is_memory_locked(pagemap))? {
         return Err(Unstarted::Unfit(
@@ -385,11 +386,13 @@ impl Manager {
     }
 }
 
-fn describe(slot: &ProcessSlot) {
+/// Puts this process's name into its statistics.
+pub(crate) fn describe(slot: &ProcessSlot) {
     slot.started_ns
         .store(now_ns(Clock::Monotonic), Ordering::Relaxed);
-    let mut name = [0; 16];
+    let mut name = thread::name();
     if let Ok(file) = File::open(c"/proc/self/comm") {
+        name = [0; 16];
         let len = file.read_at(&mut name, 0).unwrap_or(0);
         file.close();
         if len > 0 && name[len - 1] == b'\n' {
