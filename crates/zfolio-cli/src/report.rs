@@ -153,6 +153,13 @@ impl Finished {
             .collect()
     }
 
+    /// Whether it matters that a process ran unmanaged: a sandboxed helper that
+    /// nobody could watch is most often a small one.
+    fn is_told_of(&self, process: &Process) -> bool {
+        process.state == state::UNMANAGED
+            || process.state == state::UNWATCHED && self.usage.max_rss >= self.settings.high / 2
+    }
+
     /// Every reason for running unmanaged, once.
     pub(crate) fn unmanaged(&self) -> Vec<String> {
         let mut reasons: Vec<(&str, Vec<&Process>)> = Vec::new();
@@ -160,7 +167,7 @@ impl Finished {
             .tree
             .processes
             .iter()
-            .filter(|process| process.state == state::UNMANAGED)
+            .filter(|process| self.is_told_of(process))
         {
             match reasons
                 .iter_mut()
@@ -256,7 +263,7 @@ impl Finished {
             .tree
             .processes
             .iter()
-            .any(|process| process.state == state::UNMANAGED)
+            .any(|process| self.is_told_of(process))
         {
             format!(
                 "zfolio: nothing was managed: {name} used {peak} at most (high {high}); {processes}."

@@ -228,6 +228,7 @@ impl Process {
             state::WATCHING => "watching",
             state::MANAGING => "managing",
             state::UNMANAGED => "unmanaged",
+            state::UNWATCHED => "unwatched",
             state::FAILED => "failed",
             _ => "unknown",
         }

@@ -49,12 +49,25 @@ fn the_undefined_behaviour_sanitizer_runs_managed() {
     }
 }
 
+const FILLED: &str = "
+#include <stdlib.h>
+enum { WORDS = 4 << 20 };
+int main(void) {
+    unsigned long *at = malloc(WORDS * sizeof *at);
+    for (int turn = 0; turn < 2; turn++) {
+        for (unsigned long i = 0; i < WORDS; i++) at[i] = i / 8 * 977 + turn;
+        for (unsigned long i = 0; i < WORDS; i++) if (at[i] != i / 8 * 977 + turn) return 1;
+    }
+    return 0;
+}";
+
 #[test]
 fn the_thread_sanitizer_runs_managed() {
     let Some(z) = support::real() else { return };
     let dir = support::tempdir();
-    if let Some(program) = built(dir.path(), "huge", "gcc", &["-fsanitize=thread"]) {
-        moved(&run(z, "64M", &program, &[]));
+    match support::compile(dir.path(), "filled", FILLED, &["-fsanitize=thread"]) {
+        Some(program) => moved(&run(z, "64M", &program, &[])),
+        None => support::skip("no thread sanitizer"),
     }
 }
 
@@ -64,10 +77,10 @@ fn what_looks_for_leaks_is_told_and_runs_unmanaged() {
     let Some(z) = support::real() else { return };
     let dir = support::tempdir();
     for flag in ["-fsanitize=address", "-fsanitize=leak"] {
-        let Some(program) = built(dir.path(), "churn", "gcc", &[flag]) else {
+        let Some(program) = built(dir.path(), "hostile", "gcc", &[flag]) else {
             return;
         };
-        let output = run(z, "40M", &program, &["2"]);
+        let output = run(z, "40M", &program, &["nothing", "unmanaged"]);
         let told = output.succeeded().stderr.matches("LSan").count();
         assert_eq!(told, 1, "{flag}: {}", output.stderr);
         assert_eq!(output.counter("pages_out"), 0);
@@ -146,6 +159,7 @@ fn under_valgrind_a_program_runs_unmanaged() {
     let output = z.run("64M", &["valgrind", "-q", "sh", "-c", "exit 6"]);
     assert_eq!(output.status.code(), Some(6), "{}", output.stderr);
     assert!(!output.stderr.contains("clone"), "{}", output.stderr);
+    assert_eq!(output.stats["processes"][0]["state"], "unwatched");
 }
 
 #[test]

@@ -199,6 +199,8 @@ pub mod state {
     pub const MANAGING: u32 = 2;
     /// Could not start: runs unmanaged; see the message.
     pub const UNMANAGED: u32 = 3;
+    /// Unmanaged, and nobody watched whether it was worth managing.
+    pub const UNWATCHED: u32 = 5;
     /// Ended itself rather than hand out a wrong byte; see the message.
     pub const FAILED: u32 = 4;
 }

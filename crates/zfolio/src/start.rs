@@ -142,7 +142,7 @@ pub fn watch(host: &'static Host, _index: usize, stack: Range<usize>) -> ! {
                     .store(state::MANAGING, Ordering::Release);
                 manager.control_thread()
             }
-            Err(why) => say_unmanaged(segment, index, &why),
+            Err(why) => say_unmanaged(&segment.slots[index], state::UNMANAGED, &why),
         }
         None
     };
@@ -164,7 +164,7 @@ pub fn never_managed(host: &Host, why: Never) {
         };
         let index = segment.claim(thread::pid());
         describe(&segment.slots[index]);
-        say_unmanaged(segment, index, &why);
+        say_unmanaged(&segment.slots[index], state::UNWATCHED, &why);
     }
 }
 
@@ -177,7 +177,7 @@ pub enum Never {
     Unfit(&'static str),
 }
 
-fn say_unmanaged(segment: &Segment, index: usize, why: &Unstarted) {
+fn say_unmanaged(slot: &ProcessSlot, becomes: u32, why: &Unstarted) {
     let mut line = crate::fatal::Line::default();
     let _ = match why {
         Unstarted::Failed { what, errno } => write!(
@@ -187,10 +187,8 @@ fn say_unmanaged(segment: &Segment, index: usize, why: &Unstarted) {
         ),
         Unstarted::Unfit(why) => line.write_str(why),
     };
-    segment.slots[index].set_message(line.as_str());
-    segment.slots[index]
-        .state
-        .store(state::UNMANAGED, Ordering::Release);
+    slot.set_message(line.as_str());
+    slot.state.store(becomes, Ordering::Release);
 }
 
 /// Makes a manager and its fault threads.
