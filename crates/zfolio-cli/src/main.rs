@@ -40,13 +40,15 @@ mod watch;
 
 use args::{Cli, Command};
 use exit::Failure;
+use std::io::Write;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     args::parse(std::env::args_os())
         .and_then(dispatch)
         .unwrap_or_else(|failure| {
-            eprintln!("{failure}");
+            // Nobody may be reading any more.
+            let _ = writeln!(std::io::stderr(), "{failure}");
             ExitCode::from(failure.status.code())
         })
 }

@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 pub(crate) const ENV_PRELOAD: &str = "ZFOLIO_PRELOAD";
 /// The loader's variable.
 pub(crate) const ENV_LD_PRELOAD: &str = "LD_PRELOAD";
+/// Options of the address sanitizer's runtime.
+pub(crate) const ENV_ASAN: &str = "ASAN_OPTIONS";
 const LIBRARY: &str = "libzfolio_preload.so";
 
 /// The library's absolute path.
@@ -102,6 +104,18 @@ pub(crate) fn with_library(existing: Option<&OsStr>, library: &Path) -> OsString
     }
 }
 
+/// `ASAN_OPTIONS` that let a library stand before the sanitizer's runtime,
+/// which otherwise ends the program: ours has nothing that the runtime would
+/// have to intercept. What is there already comes later, and so wins.
+pub(crate) fn asan_options(existing: Option<&OsStr>) -> OsString {
+    let mut options = OsString::from("verify_asan_link_order=0");
+    if let Some(existing) = existing.filter(|existing| !existing.is_empty()) {
+        options.push(":");
+        options.push(existing);
+    }
+    options
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,6 +130,17 @@ mod tests {
         assert_eq!(with(Some("/a.so /l/z.so")), "/a.so /l/z.so");
         assert_eq!(with(Some("/l/z.so:/a.so")), "/l/z.so:/a.so");
         assert_eq!(with(Some("/l/z.so.1")), "/l/z.so.1:/l/z.so");
+    }
+
+    #[test]
+    fn the_sanitizers_options_are_kept() {
+        let with = |existing: Option<&str>| asan_options(existing.map(OsStr::new));
+        assert_eq!(with(None), "verify_asan_link_order=0");
+        assert_eq!(with(Some("")), "verify_asan_link_order=0");
+        assert_eq!(
+            with(Some("detect_leaks=0")),
+            "verify_asan_link_order=0:detect_leaks=0"
+        );
     }
 
     #[test]

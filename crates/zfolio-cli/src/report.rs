@@ -13,6 +13,7 @@ use std::time::Duration;
 use zfolio::control::{Config, Counter, state};
 use zfolio::options::codec_words;
 use zfolio_mm::{Order, PAGE_SIZE};
+use zfolio_sys::limits::filters;
 
 /// Version of the JSON's shape; raised when a key changes its meaning.
 const SCHEMA: u32 = 1;
@@ -40,6 +41,11 @@ impl Settings {
         config.level.store(level.cast_unsigned(), Relaxed);
         config.folio_order.store(self.folio.get().into(), Relaxed);
         config.quiet.store(self.quiet.into(), Relaxed);
+        config.filters.store(filters(), Relaxed);
+        if let Ok(stat) = rustix::fs::fstat(std::io::stderr()) {
+            config.standard_error[0].store(stat.st_dev, Relaxed);
+            config.standard_error[1].store(stat.st_ino, Relaxed);
+        }
     }
 }
 
@@ -124,13 +130,14 @@ impl Finished {
         Value::Object(map)
     }
 
-    /// What went wrong inside: printed whatever `--quiet` says.
+    /// What went wrong inside, unless the process could say so itself: printed
+    /// whatever `--quiet` says.
     pub(crate) fn failures(&self) -> Vec<String> {
         let failed = self
             .tree
             .processes
             .iter()
-            .filter(|process| process.state == state::FAILED);
+            .filter(|process| process.state == state::FAILED && !process.told);
         failed
             .map(|process| {
                 let told = if process.message.is_empty() {
@@ -146,6 +153,13 @@ impl Finished {
             .collect()
     }
 
+    /// Whether it matters that a process ran unmanaged: a sandboxed helper that
+    /// nobody could watch is most often a small one.
+    fn is_told_of(&self, process: &Process) -> bool {
+        process.state == state::UNMANAGED
+            || process.state == state::UNWATCHED && self.usage.max_rss >= self.settings.high / 2
+    }
+
     /// Every reason for running unmanaged, once.
     pub(crate) fn unmanaged(&self) -> Vec<String> {
         let mut reasons: Vec<(&str, Vec<&Process>)> = Vec::new();
@@ -153,7 +167,7 @@ impl Finished {
             .tree
             .processes
             .iter()
-            .filter(|process| process.state == state::UNMANAGED)
+            .filter(|process| self.is_told_of(process))
         {
             match reasons
                 .iter_mut()
@@ -249,7 +263,7 @@ impl Finished {
             .tree
             .processes
             .iter()
-            .any(|process| process.state == state::UNMANAGED)
+            .any(|process| self.is_told_of(process))
         {
             format!(
                 "zfolio: nothing was managed: {name} used {peak} at most (high {high}); {processes}."

@@ -2,14 +2,14 @@
 //!
 //! Everything that can be known to fail is checked before the program starts;
 //! from then on the program's own end is what counts. Its environment is the
-//! only thing changed: two variables, for it and its children alone.
+//! only thing changed: three variables, for it and its children alone.
 
 use crate::args::Run;
 use crate::exit::{Failure, Status};
 use crate::machine;
 use crate::outfile::OutFile;
 use crate::peaks::Peaks;
-use crate::preload::{self, ENV_LD_PRELOAD};
+use crate::preload::{self, ENV_ASAN, ENV_LD_PRELOAD};
 use crate::report::{Finished, Settings, Usage};
 use crate::segment::OwnSegment;
 use crate::size::{self, MIN_HIGH, human};
@@ -18,6 +18,7 @@ use crate::supervise::{Outcome, Supervisor};
 use crate::{target, uffd_probe};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
+use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -35,7 +36,10 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
     check_target(&path, &args)?;
     let stats = args.stats.as_deref().map(open_stats).transpose()?;
     let library = preload::find()?;
-    uffd_probe::usable()?;
+    match uffd_probe::usable() {
+        Err(_) if args.allow_unmanaged => {}
+        probed => probed?,
+    }
 
     let supervisor = Supervisor::install().map_err(|error| internal("signal handlers", error))?;
     let segment = OwnSegment::create(|segment| settings.store(&segment.config))?;
@@ -47,7 +51,11 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
             ENV_LD_PRELOAD,
             preload::with_library(std::env::var_os(ENV_LD_PRELOAD).as_deref(), &library),
         )
-        .env(ENV_CONTROL, segment.path());
+        .env(ENV_CONTROL, segment.path())
+        .env(
+            ENV_ASAN,
+            preload::asan_options(std::env::var_os(ENV_ASAN).as_deref()),
+        );
     let started = Instant::now();
     let running = supervisor.start(&mut command).map_err(|error| {
         Failure::new(
@@ -90,7 +98,7 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
         (Err(failure), Outcome::Exited(0)) => Err(failure),
         (written, outcome) => {
             if let Err(failure) = written {
-                eprintln!("{failure}");
+                say(&failure);
             }
             Ok(outcome.follow())
         }
@@ -172,6 +180,12 @@ fn tell(finished: &Finished) {
         lines.extend(finished.summary());
     }
     for line in lines {
-        eprintln!("{line}");
+        say(&line);
     }
+}
+
+/// A line on standard error; nobody may be reading any more, which changes
+/// nothing about how the program ended.
+fn say(line: &dyn std::fmt::Display) {
+    let _ = writeln!(std::io::stderr(), "{line}");
 }

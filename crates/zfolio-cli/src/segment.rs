@@ -19,7 +19,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use zfolio::control::{MAGIC, Segment, VERSION};
+use zfolio::control::{MAGIC, SLOTS, Segment, VERSION};
 
 /// Every segment's file name starts with this.
 const PREFIX: &str = "zfolio-";
@@ -114,6 +114,9 @@ impl OwnSegment {
             file.set_len(Segment::BYTES as u64)?;
             let map = Mapping::of(&file, ProtFlags::READ | ProtFlags::WRITE)?;
             configure(&map);
+            // Who finds no memory for a slot of its own shares the last.
+            map.reserve(SLOTS - 1)
+                .map_err(|errno| io::Error::from_raw_os_error(errno.0))?;
             map.version.store(VERSION, Relaxed);
             map.magic.store(MAGIC, Release);
             fs::rename(&hidden, &path)?;

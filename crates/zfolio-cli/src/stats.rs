@@ -187,6 +187,8 @@ pub(crate) struct Process {
     pub(crate) state: u32,
     /// Why it is unmanaged or failed; empty otherwise.
     pub(crate) message: String,
+    /// It said so itself.
+    pub(crate) told: bool,
     /// Its figures.
     pub(crate) figures: Figures,
 }
@@ -214,6 +216,7 @@ impl Process {
                 .to_owned(),
             state: slot.state.load(Acquire),
             message: String::from_utf8_lossy(&message).into_owned(),
+            told: slot.told.load(Acquire) != 0,
             figures: Figures::read(slot),
         }
     }
@@ -225,6 +228,7 @@ impl Process {
             state::WATCHING => "watching",
             state::MANAGING => "managing",
             state::UNMANAGED => "unmanaged",
+            state::UNWATCHED => "unwatched",
             state::FAILED => "failed",
             _ => "unknown",
         }

@@ -24,9 +24,11 @@ enum Outcome {
     Unmanaged,
     /// The process was ended, with one line.
     Ended,
+    /// Anything else.
+    Wrong,
 }
 
-use Outcome::{Ended, Right, Unmanaged};
+use Outcome::{Ended, Right, Unmanaged, Wrong};
 
 /// Before anything is managed: the call, the error, which of them.
 const STARTING: &[(&str, u32, &[u32])] = &[
@@ -43,8 +45,11 @@ const STARTING: &[(&str, u32, &[u32])] = &[
     ("close_range", 22, &[1]),
 ];
 
+/// A call, an error, and which of them fail: the first, and every so many after.
+type Repeated = (&'static str, u32, &'static [(u32, u32)]);
+
 /// At work: the call, the error, every how many.
-const WORKING: &[(&str, u32, &[(u32, u32)])] = &[
+const WORKING: &[Repeated] = &[
     ("move", 11, &[(20, 0), (20, 3)]),
     ("move", 12, &[(20, 0), (20, 3)]),
     ("move", 16, &[(20, 0), (20, 3)]),
@@ -96,17 +101,20 @@ fn library() -> PathBuf {
 }
 
 /// Runs `program` with a plan and says how it ended; a wrong byte, another
-/// status, a missing or second line fail the case.
-#[track_caller]
+/// status, a missing or second line are wrong.
 fn outcome(z: &Zfolio, library: &Path, program: (&str, &[&str]), plan: &str) -> Outcome {
     let case = Case {
         limit: Duration::from_secs(120),
         ..Case::new(program.0, program.1)
     };
     let output = case.ends(z, library, ("ZFOLIO_INJECT", plan));
-    let of = classify(&output).unwrap_or_else(|why| {
-        panic!("{plan}: {why}: {}\n{}", output.status, output.stderr);
-    });
+    let of = match classify(&output) {
+        Ok(of) => of,
+        Err(why) => {
+            println!("{plan}: {why}: {}\n{}", output.status, output.stderr);
+            Wrong
+        }
+    };
     println!("{:<24} {:<8} {of:?}", plan, program.0);
     of
 }
@@ -124,8 +132,15 @@ fn classify(output: &Output) -> Result<Outcome, &'static str> {
     }
 }
 
-/// All plans of a table, each with what it may come to.
-fn plans(every: usize) -> Vec<(String, &'static [Outcome])> {
+/// A plan, the program it is tried on, and what it may come to.
+type Tried = (
+    String,
+    (&'static str, &'static [&'static str]),
+    &'static [Outcome],
+);
+
+/// All plans.
+fn plans(every: usize) -> Vec<Tried> {
     let starting = STARTING.iter().flat_map(|(call, errno, whens)| {
         let plan = move |when: &u32| format!("{call}:{errno}:{when}");
         whens.iter().map(plan)
@@ -134,8 +149,10 @@ fn plans(every: usize) -> Vec<(String, &'static [Outcome])> {
         let plan = move |(first, step): &(u32, u32)| format!("{call}:{errno}:{first}+{step}");
         whens.iter().map(plan)
     });
-    let starting = starting.map(|plan| (plan, &[Right, Unmanaged][..]));
-    let working = working.map(|plan| (plan, &[Right, Ended][..]));
+    let plain = ("plain", &[][..]);
+    let starting = starting.map(|plan| (plan, plain, &[Right, Unmanaged][..]));
+    let churn = ("churn", &["1"][..]);
+    let working = working.map(|plan| (plan, churn, &[Right, Ended][..]));
     starting.chain(working).step_by(every).collect()
 }
 
@@ -143,8 +160,8 @@ fn try_plans(every: usize) {
     let Some(z) = support::real() else { return };
     let library = library();
     let mut wrong = Vec::new();
-    for (plan, allowed) in plans(every) {
-        let of = outcome(z, &library, ("churn", &["1"]), &plan);
+    for (plan, program, allowed) in plans(every) {
+        let of = outcome(z, &library, program, &plan);
         if !allowed.contains(&of) {
             wrong.push(format!("{plan}: {of:?}"));
         }

@@ -1,8 +1,8 @@
 //! The fork handlers: they run in the program's own thread, on its own stack,
 //! and only ask the manager's threads to act.
 
-use crate::{manager, start_watcher};
-use core::ffi::{c_int, c_void};
+use crate::outside::RegisterAtfork;
+use crate::{HOST, WATCHER, fitness, manager, start_watcher, watcher};
 use core::ptr;
 use core::sync::atomic::{AtomicU32, Ordering};
 use zfolio_sys::lock::{Mutex, reset_in_fork_child};
@@ -18,20 +18,10 @@ static STARTING: AtomicU32 = AtomicU32::new(0);
 /// Whether `prepare` of the fork under way asked the manager.
 static TAKES_PART: AtomicU32 = AtomicU32::new(0);
 
-unsafe extern "C" {
-    /// What pthread_atfork calls.
-    fn __register_atfork(
-        prepare: extern "C" fn(),
-        parent: extern "C" fn(),
-        child: extern "C" fn(),
-        dso: *mut c_void,
-    ) -> c_int;
-}
-
 /// Registers the handlers.
-pub(crate) fn register() {
+pub(crate) fn register(with: RegisterAtfork) {
     // SAFETY: functions of a library that is never unloaded.
-    let _ = unsafe { __register_atfork(prepare, parent, child, ptr::null_mut()) };
+    let _ = unsafe { with(prepare, parent, child, ptr::null_mut()) };
 }
 
 /// Locks `FORKING`, which must not be held by a process that this one is a raw
@@ -88,21 +78,13 @@ extern "C" fn parent() {
 }
 
 extern "C" fn child() {
-    let taken = match taking_part() {
-        Some(manager) => manager.after_fork_child(),
+    WATCHER.store(watcher::STAYS, Ordering::Release);
+    match taking_part() {
+        Some(manager) => manager.after_fork_child(fitness::may_have_threads(&HOST)),
         // The tables of a manager without its threads are of no use: what a
         // raw fork left behind stays unmanaged.
-        None if manager().is_some() || STARTING.load(Ordering::Acquire) != 0 => Ok(()),
-        None => {
-            start_watcher();
-            Ok(())
-        }
-    };
-    if taken.is_err() {
-        zfolio_sys::process::say(
-            "zfolio: the child of a fork ended: no thread could be started to serve its moved-out memory\n",
-        );
-        zfolio_sys::process::exit_now(zfolio::fatal::EXIT_FAILED);
+        None if manager().is_some() || STARTING.load(Ordering::Acquire) != 0 => {}
+        None => start_watcher(),
     }
     release();
 }

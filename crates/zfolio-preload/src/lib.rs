@@ -4,19 +4,27 @@
 //! The constructor starts one sleeping thread. Nothing here uses libc but for
 //! registering the fork handlers: the manager's threads have no libc thread
 //! descriptor, and the program's heap may be what they are moving out.
+//!
+//! The library loads wherever a loader is told to load it, and does nothing
+//! where it cannot work: it needs no other library and no symbol.
 #![no_std]
 
+mod fitness;
 mod forks;
+mod memory;
+mod namespaces;
+mod outside;
 mod panic;
 
 use core::ffi::{CStr, c_char, c_int};
 use core::ops::Range;
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use zfolio::Manager;
 use zfolio::control::{ENV_CONTROL, MAGIC, Segment, VERSION};
-use zfolio::start::{Host, watch};
+use zfolio::start::{Host, Never, never_managed, watch};
 use zfolio_sys::heap::Heap;
+use zfolio_sys::lock::{futex_wait, futex_wake, pause};
 use zfolio_sys::syscall::Errno;
 use zfolio_sys::thread::spawn_with;
 
@@ -34,10 +42,17 @@ static HOST: Host = Host {
     reserve_heap: |len| HEAP.reserve(len),
     publish: |manager| MANAGER.store(ptr::from_ref(manager).cast_mut(), Ordering::Release),
     data,
+    nap,
+    unfit: || fitness::unfit(),
 };
 
 /// The manager, once there is one.
 static MANAGER: AtomicPtr<Manager> = AtomicPtr::new(ptr::null_mut());
+/// The control segment, once it is mapped; children of a fork have it too, and
+/// may not be able to open it any more (chroot).
+static SEGMENT: AtomicPtr<Segment> = AtomicPtr::new(ptr::null_mut());
+/// Whether the watcher is to leave: one of [`watcher`].
+static WATCHER: AtomicU32 = AtomicU32::new(watcher::STAYS);
 /// Path of the control segment: a string of the process's environment block,
 /// which the kernel put on the main stack; copied, since programs write there.
 static PATH: Path = Path::empty();
@@ -73,6 +88,10 @@ impl Path {
 }
 
 fn open_segment() -> Result<&'static Segment, Errno> {
+    // SAFETY: null or mapped for as long as the process lives.
+    if let Some(segment) = unsafe { SEGMENT.load(Ordering::Acquire).as_ref() } {
+        return Ok(segment);
+    }
     let path = PATH.get().ok_or(Errno::INVAL)?;
     let at = zfolio_sys::arena::map_shared_file(path, Segment::BYTES)?;
     // SAFETY: a shared mapping of at least `BYTES` bytes that is never
@@ -81,6 +100,7 @@ fn open_segment() -> Result<&'static Segment, Errno> {
     let known = segment.magic.load(Ordering::Acquire) == MAGIC
         && segment.version.load(Ordering::Relaxed) == VERSION;
     if known {
+        SEGMENT.store(ptr::from_ref(segment).cast_mut(), Ordering::Release);
         Ok(segment)
     } else {
         Err(Errno::INVAL)
@@ -95,7 +115,56 @@ fn data() -> Range<usize> {
 
 /// Starts the watcher; whatever fails, the program simply runs unmanaged.
 fn start_watcher() {
-    let _ = spawn_with(WATCHER_STACK, &HOST, 0, watch);
+    let started = if fitness::may_have_threads(&HOST) {
+        spawn_with(WATCHER_STACK, &HOST, 0, watch).map_err(Never::NoThread)
+    } else {
+        Err(Never::Unfit(fitness::FILTERED))
+    };
+    if let Err(why) = started {
+        never_managed(&HOST, why);
+    }
+}
+
+/// Values of [`WATCHER`].
+mod watcher {
+    pub(crate) const STAYS: u32 = 0;
+    pub(crate) const ASKED: u32 = 1;
+    pub(crate) const LEFT: u32 = 2;
+}
+
+fn watcher_becomes(from: u32, to: u32) -> bool {
+    WATCHER
+        .compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed)
+        .is_ok()
+}
+
+/// The watcher's sleep; false when it was asked to leave, which it then does.
+fn nap(ns: u64) -> bool {
+    futex_wait(&WATCHER, watcher::STAYS, Some(ns));
+    !watcher_becomes(watcher::ASKED, watcher::LEFT)
+}
+
+/// Calls `call` without the watcher, if that leaves in time. (It does not
+/// once it is about to make a manager.)
+fn without_watcher(mut call: impl FnMut()) {
+    const TURN_NS: u64 = 100_000;
+    const TURNS: u32 = 500;
+    if !watcher_becomes(watcher::STAYS, watcher::ASKED) {
+        return;
+    }
+    futex_wake(&WATCHER, 1);
+    for _ in 0..TURNS {
+        if WATCHER.load(Ordering::Acquire) == watcher::LEFT {
+            break;
+        }
+        pause(TURN_NS);
+    }
+    if WATCHER.load(Ordering::Acquire) == watcher::LEFT {
+        call();
+    }
+    if WATCHER.swap(watcher::STAYS, Ordering::AcqRel) == watcher::LEFT {
+        start_watcher();
+    }
 }
 
 /// The manager, if this process has one.
@@ -104,8 +173,11 @@ fn manager() -> Option<&'static Manager> {
     unsafe { MANAGER.load(Ordering::Acquire).as_ref() }
 }
 
-/// glibc calls constructors with main's arguments.
+/// glibc calls constructors with main's arguments; others without.
 extern "C" fn constructor(_argc: c_int, _argv: *const *const c_char, envp: *const *const c_char) {
+    let Some(register) = outside::register_atfork() else {
+        return;
+    };
     let Some(path) = environment(envp, ENV_CONTROL) else {
         return;
     };
@@ -116,9 +188,14 @@ extern "C" fn constructor(_argc: c_int, _argv: *const *const c_char, envp: *cons
         zfolio_sys::process::say("zfolio: ZFOLIO_INJECT makes no sense\n");
         zfolio_sys::process::exit_now(zfolio::fatal::EXIT_FAILED);
     }
-    if PATH.set(path) {
-        forks::register();
+    if !PATH.set(path) {
+        return;
+    }
+    if fitness::look(|name| environment(envp, name)) {
+        forks::register(register);
         start_watcher();
+    } else {
+        never_managed(&HOST, Never::Unfit(fitness::VALGRIND));
     }
 }
 

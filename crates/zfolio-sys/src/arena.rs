@@ -147,6 +147,7 @@ pub fn reserve_private(
 pub fn map_shared_file(path: &core::ffi::CStr, len: usize) -> Result<usize, Errno> {
     const O_RDWR_CLOEXEC: usize = 0o2_000_002;
     const MAP_SHARED: usize = 1;
+    const SEEK_END: usize = 2;
     // SAFETY: a NUL-terminated path.
     let fd = unsafe {
         syscall(
@@ -155,7 +156,15 @@ pub fn map_shared_file(path: &core::ffi::CStr, len: usize) -> Result<usize, Errn
         )
     }?;
     // SAFETY: a fresh mapping at an address of the kernel's choice.
-    let at = unsafe { syscall(nr::MMAP, [0, len, PROT_READ_WRITE, MAP_SHARED, fd, 0]) };
+    let at = unsafe {
+        // What is past the end of the file would be a SIGBUS when it is used.
+        match syscall(nr::LSEEK, [fd, 0, SEEK_END, 0, 0, 0]) {
+            Ok(bytes) if bytes >= len => {
+                syscall(nr::MMAP, [0, len, PROT_READ_WRITE, MAP_SHARED, fd, 0])
+            }
+            _ => Err(Errno::INVAL),
+        }
+    };
     // SAFETY: our own descriptor; the mapping stays.
     let _ = unsafe { syscall(nr::CLOSE, [fd, 0, 0, 0, 0, 0]) };
     at
@@ -223,9 +232,18 @@ impl SharedWords {
 /// of the byte that is there would: pages shared with a child of a fork become
 /// this process's own (a copy only if the child still has them).
 pub fn make_own(start: usize, len: usize) {
+    let _ = populate(start, len);
+}
+
+/// As [`make_own`], and says whether every page of the range can be written
+/// now. (Of a file on a full file system a touch would be a SIGBUS.)
+///
+/// # Errors
+/// As the kernel says.
+pub fn populate(start: usize, len: usize) -> Result<(), Errno> {
     const MADV_POPULATE_WRITE: usize = 23;
     // SAFETY: changes no byte. May fail where nothing is mapped any more.
-    let _ = unsafe { syscall(nr::MADVISE, [start, len, MADV_POPULATE_WRITE, 0, 0, 0]) };
+    unsafe { syscall(nr::MADVISE, [start, len, MADV_POPULATE_WRITE, 0, 0, 0]) }.map(drop)
 }
 
 /// Has the kernel use huge pages in `start .. start + len` where it has them.

@@ -11,6 +11,7 @@
 //! | [`uffd`] | userfaultfd: messages, registration, the ioctls |
 //! | [`moves`] | moving pages, and what a move really moved |
 //! | [`procfs`] | statm, maps, present pages |
+//! | [`limits`] | what the program may still have: descriptors, memory, system calls |
 //! | [`process`] | the last line and the end |
 #![no_std]
 
@@ -18,6 +19,7 @@ pub mod arena;
 pub mod heap;
 #[cfg(debug_assertions)]
 pub mod inject;
+pub mod limits;
 pub mod lock;
 pub mod moves;
 pub mod process;

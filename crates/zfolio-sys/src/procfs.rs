@@ -98,6 +98,8 @@ pub struct Statm {
     pub resident: usize,
     /// Of which files and shared memory, pages.
     pub shared: usize,
+    /// Address space that private writable memory has, pages.
+    pub data: usize,
 }
 
 impl Statm {
@@ -117,6 +119,7 @@ impl Statm {
             size: fields.next()??,
             resident: fields.next()??,
             shared: fields.next()??,
+            data: fields.nth(2)??,
         })
     }
 }
@@ -386,7 +389,8 @@ mod tests {
             Statm {
                 size: 765,
                 resident: 435,
-                shared: 407
+                shared: 407,
+                data: 123
             }
         );
         assert_eq!(Statm::parse(b"junk"), None);

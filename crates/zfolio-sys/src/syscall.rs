@@ -25,6 +25,10 @@ impl Errno {
     pub const EXIST: Self = Self(17);
     /// Invalid argument.
     pub const INVAL: Self = Self(22);
+    /// Too many users.
+    pub const USERS: Self = Self(87);
+    /// No descriptor is free.
+    pub const MFILE: Self = Self(24);
     /// No such request on this descriptor.
     pub const NOTTY: Self = Self(25);
     /// Timed out.
@@ -38,7 +42,9 @@ pub mod nr {
     pub const WRITE: usize = 1;
     pub const OPEN: usize = 2;
     pub const CLOSE: usize = 3;
+    pub const FSTAT: usize = 5;
     pub const POLL: usize = 7;
+    pub const LSEEK: usize = 8;
     pub const MMAP: usize = 9;
     pub const MPROTECT: usize = 10;
     pub const MUNMAP: usize = 11;
@@ -52,6 +58,8 @@ pub mod nr {
     pub const CLONE: usize = 56;
     pub const EXIT: usize = 60;
     pub const KILL: usize = 62;
+    pub const CHDIR: usize = 80;
+    pub const GETRUSAGE: usize = 98;
     pub const GETPPID: usize = 110;
     pub const SETPRIORITY: usize = 141;
     pub const PRCTL: usize = 157;
@@ -61,6 +69,9 @@ pub mod nr {
     pub const CLOCK_GETTIME: usize = 228;
     pub const EXIT_GROUP: usize = 231;
     pub const PPOLL: usize = 271;
+    pub const UNSHARE: usize = 272;
+    pub const PRLIMIT64: usize = 302;
+    pub const SETNS: usize = 308;
     pub const SCHED_SETATTR: usize = 314;
     pub const USERFAULTFD: usize = 323;
     pub const PIDFD_OPEN: usize = 434;

@@ -171,7 +171,9 @@ pub fn spawn_with<T: Sync>(
     Ok(stack.range())
 }
 
-/// Gives the calling thread an empty descriptor table of its own.
+/// Gives the calling thread an empty descriptor table of its own, and has it
+/// stand in the root directory: the program may want to unmount the one it
+/// started in.
 ///
 /// The kernel copies nothing that lies in the closed range, so no file of the
 /// program is referenced even for a moment.
@@ -185,8 +187,12 @@ pub fn own_descriptors() -> Result<(), Errno> {
             nr::CLOSE_RANGE,
             [0, u32::MAX as usize, CLOSE_RANGE_UNSHARE, 0, 0, 0],
         )
-        .map(drop)
-    }
+    }?;
+    // SAFETY: a NUL-terminated path; threads of ours share no directory with the
+    // program's.
+    let _ = unsafe { syscall(nr::CHDIR, [c"/".as_ptr() as usize, 0, 0, 0, 0, 0]) };
+    crate::limits::forget_reserve();
+    Ok(())
 }
 
 /// Ends the calling thread, and nothing else.
@@ -236,6 +242,21 @@ pub fn parent_pid() -> u32 {
     // SAFETY: no arguments.
     let pid = unsafe { syscall(nr::GETPPID, [0; 6]) };
     pid.ok().and_then(|p| u32::try_from(p).ok()).unwrap_or(0)
+}
+
+/// The name of the calling thread, NUL-padded.
+#[must_use]
+pub fn name() -> [u8; 16] {
+    const PR_GET_NAME: usize = 16;
+    let mut name = [0_u8; 16];
+    // SAFETY: the kernel writes 16 bytes at most.
+    let _ = unsafe {
+        syscall(
+            nr::PRCTL,
+            [PR_GET_NAME, name.as_mut_ptr() as usize, 0, 0, 0, 0],
+        )
+    };
+    name
 }
 
 /// Number of processors this process may run on, at least 1.

@@ -9,6 +9,7 @@
 //! and arena blocks are referenced only by whoever holds them (see
 //! `zfolio_mm::Memory`): that is the contract of every `usize` address here.
 
+use crate::limits::{give_from_reserve, reserve_descriptors, with_descriptors};
 use crate::syscall::{Errno, nr, syscall};
 
 /// Ranges of one descriptor tell about forks.
@@ -192,6 +193,12 @@ impl Uffd {
         let _ = unsafe { syscall(nr::CLOSE, [self.raw(), 0, 0, 0, 0, 0]) };
     }
 
+    /// As [`Self::close`], for one that came with a FORK event.
+    pub fn close_of_child(self) {
+        self.close();
+        reserve_descriptors();
+    }
+
     fn raw(self) -> usize {
         usize::try_from(self.fd).unwrap_or(usize::MAX)
     }
@@ -277,13 +284,24 @@ impl Uffd {
     /// Anything but "nothing there".
     pub fn read(self, into: &mut [RawMessage]) -> Result<usize, Errno> {
         let bytes = size_of_val(into);
-        // SAFETY: the kernel writes at most `bytes` into the slice.
-        let got = unsafe {
-            syscall(
-                nr::READ,
-                [self.raw(), into.as_mut_ptr() as usize, bytes, 0, 0, 0],
-            )
+        let mut read = || {
+            // SAFETY: the kernel writes at most `bytes` into the slice.
+            unsafe {
+                syscall(
+                    nr::READ,
+                    [self.raw(), into.as_mut_ptr() as usize, bytes, 0, 0, 0],
+                )
+            }
         };
+        // A FORK event comes with a descriptor; without room for one it stays
+        // where it is.
+        let mut got = read();
+        while got == Err(Errno::MFILE) && give_from_reserve() {
+            got = read();
+        }
+        if got == Err(Errno::MFILE) {
+            got = with_descriptors(read);
+        }
         match got {
             Ok(bytes) => Ok(bytes / size_of::<RawMessage>()),
             Err(Errno::AGAIN | Errno::INTR) => Ok(0),

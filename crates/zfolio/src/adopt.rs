@@ -9,11 +9,12 @@ use crate::fatal::{EXIT_FAILED, Line};
 use crate::forkwords::ForkWords;
 use crate::manager::{Core, Manager};
 use crate::ranges::Ranges;
-use crate::start::{PROGRAM_FEATURES, SOURCE_FEATURES};
+use crate::start::{PROGRAM_FEATURES, SOURCE_FEATURES, describe};
 use alloc::vec::Vec;
 use core::fmt::Write;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
+use zfolio_sys::limits::{reserve_descriptors, with_descriptors};
 use zfolio_sys::lock::{futex_wake, reset_in_fork_child};
 use zfolio_sys::procfs::{File, Pagemap, for_each_mapping};
 use zfolio_sys::syscall::Errno;
@@ -32,6 +33,7 @@ struct Opened {
 impl Opened {
     fn open() -> Result<Self, Errno> {
         thread::own_descriptors()?;
+        reserve_descriptors();
         Ok(Self {
             frames: Uffd::open(SOURCE_FEATURES)?,
             program: Uffd::open(PROGRAM_FEATURES)?,
@@ -49,9 +51,13 @@ impl Manager {
         let parent = self.pid.load(Ordering::Relaxed);
         let words = self.fork_words();
         // Still the parent's: faults of this process go to it until it is asked.
-        let opened = match Opened::open() {
+        let opened = match with_descriptors(Opened::open) {
             Ok(opened) => opened,
-            Err(errno) => self.go_unmanaged(words, parent, errno),
+            Err(errno) => {
+                self.go_unmanaged(parent, "opening its descriptors", errno);
+                self.let_program_go();
+                thread::exit_thread()
+            }
         };
         words.ask_for_release(false, || thread::parent_pid() == parent);
         self.reset_locks();
@@ -72,20 +78,22 @@ impl Manager {
 
     /// The child may not manage itself (it gave up its privileges before it
     /// forked, say): the parent gives it all its memory back.
-    fn go_unmanaged(&self, words: ForkWords, parent: u32, errno: Errno) -> ! {
+    pub(crate) fn go_unmanaged(&self, parent: u32, what: &str, errno: Errno) {
+        let words = self.fork_words();
         let slot = &self.segment.slots[self.segment.claim(thread::pid())];
+        describe(slot);
         let mut line = Line::default();
         let filled = words.ask_for_release(true, || thread::parent_pid() == parent);
         words.taken(self.fork_generation.load(Ordering::Acquire));
         let _ = write!(
             line,
-            "the child of a fork {} (errno {} opening its descriptors)",
+            "it is the child of a fork, and {what} failed (errno {}){}",
+            errno.0,
             if filled {
-                "runs unmanaged"
+                ""
             } else {
-                "lost its parent, and with it its memory"
-            },
-            errno.0
+                "; its parent is gone, and with it its memory"
+            }
         );
         slot.set_message(line.as_str());
         let state = if filled {
@@ -97,8 +105,6 @@ impl Manager {
         if !filled {
             zfolio_sys::process::exit_now(EXIT_FAILED);
         }
-        self.let_program_go();
-        thread::exit_thread()
     }
 
     fn reset_locks(&self) {

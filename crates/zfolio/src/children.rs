@@ -208,7 +208,7 @@ impl Manager {
                 }
                 self.count(Counter::RawForks, 1);
             }
-            child.uffd.close();
+            child.uffd.close_of_child();
         }
     }
 

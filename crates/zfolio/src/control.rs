@@ -11,13 +11,15 @@
 //! sees counters that are each right though not all of the same instant.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use zfolio_sys::arena::populate;
+use zfolio_sys::syscall::Errno;
 
 /// Environment variable: path of the control segment.
 pub const ENV_CONTROL: &str = "ZFOLIO_CONTROL";
 /// First word of a segment: "zfolio01".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"zfolio01");
 /// Layout version: both sides must agree.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Process slots in a segment. Later processes are managed but share the last.
 pub const SLOTS: usize = 1024;
 /// Buckets of a latency histogram: four per power of two.
@@ -197,6 +199,8 @@ pub mod state {
     pub const MANAGING: u32 = 2;
     /// Could not start: runs unmanaged; see the message.
     pub const UNMANAGED: u32 = 3;
+    /// Unmanaged, and nobody watched whether it was worth managing.
+    pub const UNWATCHED: u32 = 5;
     /// Ended itself rather than hand out a wrong byte; see the message.
     pub const FAILED: u32 = 4;
 }
@@ -226,6 +230,10 @@ pub struct Config {
     pub folio_order: AtomicU32,
     /// 1: print nothing on the program's stderr.
     pub quiet: AtomicU32,
+    /// Filters of system calls that `zfolio run` itself has.
+    pub filters: AtomicU32,
+    /// Device and inode of its standard error.
+    pub standard_error: [AtomicU64; 2],
 }
 
 /// A latency histogram in nanoseconds.
@@ -289,6 +297,8 @@ pub struct ProcessSlot {
     pub fallback_order: [AtomicU64; 10],
     /// Service time by [`FaultKind`], from the message read to the page in place.
     pub faults: [Histogram; FaultKind::COUNT],
+    /// 1: the process said the message itself, on standard error.
+    pub told: AtomicU64,
     /// Length of the message.
     pub message_len: AtomicU64,
     /// Why it is unmanaged or failed, UTF-8, eight bytes a word.
@@ -346,12 +356,26 @@ impl Segment {
     /// Bytes of a segment.
     pub const BYTES: usize = size_of::<Self>();
 
-    /// Claims a slot for `pid`; once all are taken, the last is shared.
-    /// Returns its index.
+    /// Makes sure that a slot can be written: the program may have filled the
+    /// file system.
+    ///
+    /// # Errors
+    /// As the kernel says.
+    pub fn reserve(&self, index: usize) -> Result<(), Errno> {
+        let start = core::ptr::from_ref(&self.slots[index]) as usize;
+        let pages = start & !0xfff..(start + size_of::<ProcessSlot>()).next_multiple_of(4096);
+        populate(pages.start, pages.len())
+    }
+
+    /// Claims a slot for `pid`; once all are taken, or there is no memory for
+    /// more, the last is shared. Returns its index.
     #[must_use]
     pub fn claim(&self, pid: u32) -> usize {
         let taken = self.claimed.fetch_add(1, Ordering::Relaxed) as usize;
-        let index = taken.min(SLOTS - 1);
+        let mut index = taken.min(SLOTS - 1);
+        if self.reserve(index).is_err() {
+            index = SLOTS - 1; // reserved by `zfolio run`
+        }
         let slot = &self.slots[index];
         slot.pid.store(pid, Ordering::Relaxed);
         slot.state.store(state::WATCHING, Ordering::Release);

@@ -51,7 +51,6 @@ impl Manager {
         let mut line = Line::default();
         let _ = line.write_fmt(why);
         self.stats().set_message(line.as_str());
-        self.stats().state.store(state::FAILED, Ordering::Release);
         let mut out = Line::default();
         let _ = writeln!(
             out,
@@ -59,7 +58,10 @@ impl Manager {
             self.pid.load(Ordering::Relaxed),
             line.as_str()
         );
-        say(out.as_str());
+        self.stats()
+            .told
+            .store(say(out.as_str()).into(), Ordering::Release);
+        self.stats().state.store(state::FAILED, Ordering::Release);
         exit_now(EXIT_FAILED);
     }
 }

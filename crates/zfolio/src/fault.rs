@@ -194,6 +194,9 @@ impl Manager {
             let count = match self.fds.program().read(&mut messages) {
                 Ok(0) => return,
                 Ok(count) => count,
+                Err(Errno::MFILE) => self.fail(format_args!(
+                    "the child of a fork cannot be followed: no descriptor is free (RLIMIT_NOFILE)"
+                )),
                 Err(errno) => self.fail(format_args!(
                     "the userfaultfd descriptor is lost (errno {})",
                     errno.0

@@ -34,7 +34,7 @@ use core::sync::atomic::Ordering;
 use zfolio_mm::PAGE_SIZE;
 use zfolio_sys::lock::futex_wait;
 use zfolio_sys::syscall::Errno;
-use zfolio_sys::thread::yield_now;
+use zfolio_sys::thread::{Life, spawn_with, yield_now};
 
 /// A page of zeros to copy from.
 pub(crate) static ZERO_PAGE: [u8; PAGE_SIZE] = [0; PAGE_SIZE];
@@ -88,17 +88,24 @@ impl Manager {
     }
 
     /// In the child of a fork, on the program's thread: starts the thread that
-    /// takes over, and returns when faults are served again.
-    ///
-    /// # Errors
-    /// What starting a thread returned.
-    pub fn after_fork_child(&'static self) -> Result<(), Errno> {
+    /// takes over, and returns when faults are served again, or need not be.
+    /// `fit`: whether this child may have such a thread.
+    pub fn after_fork_child(&'static self, fit: bool) {
         self.child_ready.store(0, Ordering::Release);
-        zfolio_sys::thread::spawn_with(STACK, self, 0, |manager, _, stack| manager.adopt(stack))?;
+        let adopt: Life<Self> = |manager, _, stack| manager.adopt(stack);
+        let refused = if fit {
+            spawn_with(STACK, self, 0, adopt).err()
+        } else {
+            Some(Errno::PERM)
+        };
+        if let Some(errno) = refused {
+            let parent = self.pid.load(Ordering::Relaxed);
+            self.go_unmanaged(parent, "starting a thread", errno);
+            return;
+        }
         while self.child_ready.load(Ordering::Acquire) == 0 {
             futex_wait(&self.child_ready, 0, None);
         }
-        Ok(())
     }
 
     /// Whether this process is the one the manager's threads run in (a raw

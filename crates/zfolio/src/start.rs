@@ -5,7 +5,7 @@
 //! size now and then; when half of `high` is reached it makes the arena, the
 //! descriptors and the fault threads, and becomes the control thread.
 
-use crate::control::{Segment, state};
+use crate::control::{ProcessSlot, Segment, state};
 use crate::control_thread::nap_ns;
 use crate::events::Parked;
 use crate::extent::Extents;
@@ -29,10 +29,12 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use zfolio_compress::Codec;
 use zfolio_compress::adaptive::{Adaptive, Density};
-use zfolio_mm::{Order, PAGE_SHIFT};
-use zfolio_sys::arena::{ArenaMap, SharedWords};
-use zfolio_sys::lock::{Mutex, pause};
-use zfolio_sys::procfs::{File, Pagemap, Statm};
+use zfolio_mm::{Order, PAGE_SHIFT, PAGE_SIZE};
+use zfolio_sys::arena::{ArenaMap, SharedWords, reserve_private};
+use zfolio_sys::limits::{largest_resident, reserve_descriptors, room, with_descriptors};
+use zfolio_sys::lock::Mutex;
+use zfolio_sys::process::know_standard_error;
+use zfolio_sys::procfs::{File, Pagemap, PresentRun, Statm};
 use zfolio_sys::syscall::Errno;
 use zfolio_sys::thread::{self, Clock, now_ns, processors};
 use zfolio_sys::uffd::{self, Uffd};
@@ -50,6 +52,10 @@ pub(crate) const SOURCE_FEATURES: u64 = uffd::FEATURE_MOVE | uffd::FEATURE_SIGBU
 
 /// Sleep before the first look, ns: most processes of a script are over then.
 const FIRST_NAP_NS: u64 = 3_000_000;
+/// What is reserved is at most this part of what the program's limits leave.
+const SHARE: usize = 4;
+/// Bytes of address space for airlocks, stacks and alignment.
+const EXTRA: usize = 32 << 20;
 
 /// What the face (the preload library) lends to the runtime.
 pub struct Host {
@@ -67,40 +73,67 @@ pub struct Host {
     pub publish: fn(&'static Manager),
     /// The face's own data, never to be moved out.
     pub data: fn() -> Range<usize>,
+    /// Sleeps for so many ns; false when the watcher is to leave.
+    pub nap: fn(u64) -> bool,
+    /// Why this program must not be managed, if there is a reason.
+    pub unfit: fn() -> Option<&'static str>,
 }
 
 /// Why a process stays unmanaged.
-struct Unstarted {
-    what: &'static str,
-    errno: Errno,
+enum Unstarted {
+    Failed { what: &'static str, errno: Errno },
+    Unfit(&'static str),
 }
 
 fn step<T>(what: &'static str, result: Result<T, Errno>) -> Result<T, Unstarted> {
-    result.map_err(|errno| Unstarted { what, errno })
+    result.map_err(|errno| Unstarted::Failed { what, errno })
 }
 
 /// The watcher's life: in a thread of its own, on a stack of its own.
 pub fn watch(host: &'static Host, _index: usize, stack: Range<usize>) -> ! {
     let run = || -> Option<()> {
         thread::own_descriptors().ok()?;
-        pause(FIRST_NAP_NS);
-        let segment = (host.open_segment)().ok()?;
+        if !(host.nap)(FIRST_NAP_NS) {
+            return None;
+        }
+        let (segment, statm) = with_descriptors(|| {
+            let segment = (host.open_segment)().ok()?;
+            Some((segment, File::open(c"/proc/self/statm")))
+        })?;
         segment.processes.fetch_add(1, Ordering::Relaxed);
-        let statm = File::open(c"/proc/self/statm").ok()?;
+        let file = &segment.config.standard_error;
+        let [device, inode] = [0, 1].map(|at: usize| file[at].load(Ordering::Relaxed));
+        know_standard_error((device, inode));
         let options = Options::from_config(&segment.config).ok()?;
         let watermarks = Watermarks::of(options.high);
         loop {
-            let size = Statm::read(statm).ok()?;
-            let usage = size.resident.saturating_sub(size.shared);
+            // Without /proc nothing can be managed, which is told once it matters.
+            let usage = match statm {
+                Ok(statm) => {
+                    let size = Statm::read(statm).ok()?;
+                    size.resident.saturating_sub(size.shared)
+                }
+                Err(_) => largest_resident(),
+            };
             if usage >= watermarks.activate {
                 break;
             }
-            pause(nap_ns(watermarks.activate - usage));
+            if !(host.nap)(nap_ns(watermarks.activate - usage)) {
+                return None;
+            }
         }
         let index = segment.claim(thread::pid());
-        (host.hold_forks)();
-        let started = start(host, segment, options, statm, index, stack.clone());
-        (host.release_forks)();
+        describe(&segment.slots[index]);
+        let started = (host.unfit)()
+            .map_or(Ok(()), |why| Err(Unstarted::Unfit(why)))
+            .and_then(|()| step("opening /proc/self/statm", statm))
+            .and_then(|statm| {
+                (host.hold_forks)();
+                let started =
+                    with_descriptors(|| start(host, segment, options, statm, index, stack.clone()));
+                (host.release_forks)();
+                started
+            });
         match started {
             Ok(manager) => {
                 segment.slots[index]
@@ -108,7 +141,7 @@ pub fn watch(host: &'static Host, _index: usize, stack: Range<usize>) -> ! {
                     .store(state::MANAGING, Ordering::Release);
                 manager.control_thread()
             }
-            Err(why) => say_unmanaged(segment, index, &why),
+            Err(why) => say_unmanaged(&segment.slots[index], state::UNMANAGED, &why),
         }
         None
     };
@@ -116,17 +149,45 @@ pub fn watch(host: &'static Host, _index: usize, stack: Range<usize>) -> ! {
     thread::exit_thread()
 }
 
-fn say_unmanaged(segment: &Segment, index: usize, why: &Unstarted) {
+/// Has it told that this process, which has no watcher, runs unmanaged.
+/// In a thread of the program.
+pub fn never_managed(host: &Host, why: Never) {
+    if let Ok(segment) = (host.open_segment)() {
+        segment.processes.fetch_add(1, Ordering::Relaxed);
+        let why = match why {
+            Never::NoThread(errno) => Unstarted::Failed {
+                what: "starting a thread",
+                errno,
+            },
+            Never::Unfit(why) => Unstarted::Unfit(why),
+        };
+        let index = segment.claim(thread::pid());
+        describe(&segment.slots[index]);
+        say_unmanaged(&segment.slots[index], state::UNWATCHED, &why);
+    }
+}
+
+/// Why a process has no watcher.
+#[derive(Clone, Copy, Debug)]
+pub enum Never {
+    /// It could not be started.
+    NoThread(Errno),
+    /// It must not be.
+    Unfit(&'static str),
+}
+
+fn say_unmanaged(slot: &ProcessSlot, becomes: u32, why: &Unstarted) {
     let mut line = crate::fatal::Line::default();
-    let _ = write!(
-        line,
-        "runs unmanaged: {} failed (errno {}); `zfolio doctor` says what is missing",
-        why.what, why.errno.0
-    );
-    segment.slots[index].set_message(line.as_str());
-    segment.slots[index]
-        .state
-        .store(state::UNMANAGED, Ordering::Release);
+    let _ = match why {
+        Unstarted::Failed { what, errno } => write!(
+            line,
+            "{what} failed (errno {}); `zfolio doctor` says what is missing",
+            errno.0
+        ),
+        Unstarted::Unfit(why) => line.write_str(why),
+    };
+    slot.set_message(line.as_str());
+    slot.state.store(becomes, Ordering::Release);
 }
 
 /// Makes a manager and its fault threads.
@@ -139,17 +200,31 @@ fn start(
     stack: Range<usize>,
 ) -> Result<&'static Manager, Unstarted> {
     let high_bytes = options.high << PAGE_SHIFT;
+    reserve_descriptors();
+    let pagemap = step("opening /proc/self/pagemap", Pagemap::open())?;
+    if step("mapping a page", is_memory_locked(pagemap))? {
+        return Err(Unstarted::Unfit(
+            "it locks its memory (mlockall), which would lock the manager's as well",
+        ));
+    }
+    let heap_bytes = (256 << 20) + high_bytes / 2;
+    let size = step("reading /proc/self/statm", Statm::read(statm))?;
+    let room = room(size.size << PAGE_SHIFT, size.data << PAGE_SHIFT) / SHARE;
+    let Some(room) = room.checked_sub(heap_bytes + EXTRA) else {
+        return Err(Unstarted::Unfit(
+            "its limits (RLIMIT_AS, RLIMIT_DATA) leave no addresses for the manager",
+        ));
+    };
     let heap = step(
         "reserving memory for the manager",
-        (host.reserve_heap)((256 << 20) + high_bytes / 2),
+        (host.reserve_heap)(heap_bytes),
     )?;
     let program = step("userfaultfd", Uffd::open(PROGRAM_FEATURES))?;
     let source = step("userfaultfd", Uffd::open(SOURCE_FEATURES))?;
     let maps = step("opening /proc/self/maps", File::open(c"/proc/self/maps"))?;
-    let pagemap = step("opening /proc/self/pagemap", Pagemap::open())?;
     let words = step("mapping shared memory", SharedWords::map())?;
 
-    let map = step("reserving the arena", reserve_arena(options.high))?;
+    let map = step("reserving the arena", reserve_arena(options.high, room))?;
     let locks = step(
         "reserving the airlocks",
         ArenaMap::reserve(3 * Order::HUGE.pages()),
@@ -169,7 +244,7 @@ fn start(
     let count = 1 + processors().clamp(MIN_FAULT_THREADS, MAX_FAULT_THREADS);
     let mut workers = Vec::with_capacity(count);
     for _ in 0..count {
-        let context = zswap.context().map_err(|_| Unstarted {
+        let context = zswap.context().map_err(|_| Unstarted::Failed {
             what: "making a codec context",
             errno: Errno::NOMEM,
         })?;
@@ -241,14 +316,26 @@ fn start(
 
 /// Address space several times `high`: frames are scarce, places to put them
 /// must not be (a huge page needs 2 MiB of holes in one piece). Less where
-/// address space is limited.
-fn reserve_arena(high: usize) -> Result<ArenaMap, Errno> {
+/// address space is limited: `room` bytes.
+fn reserve_arena(high: usize, room: usize) -> Result<ArenaMap, Errno> {
     let slots = |times: usize, least: usize| {
         (high * times)
             .clamp(least, 1 << 27)
             .next_multiple_of(Order::HUGE.pages())
     };
-    ArenaMap::reserve(slots(8, 1 << 18)).or_else(|_| ArenaMap::reserve(slots(2, 1 << 14)))
+    [slots(8, 1 << 18), slots(2, 1 << 14)]
+        .into_iter()
+        .filter(|slots| slots << PAGE_SHIFT <= room)
+        .find_map(|slots| ArenaMap::reserve(slots).ok())
+        .ok_or(Errno::NOMEM)
+}
+
+/// Whether new memory is made present and locked at once (MCL_FUTURE): all
+/// that is reserved here would be.
+fn is_memory_locked(pagemap: Pagemap) -> Result<bool, Errno> {
+    let page = reserve_private(PAGE_SIZE, c"zfolio probe")?;
+    let (count, _) = pagemap.occupied(page.start, page.end, &mut [PresentRun::default()])?;
+    Ok(count > 0)
 }
 
 impl Manager {
@@ -298,21 +385,26 @@ impl Manager {
 
     /// Puts the process's name into its statistics.
     pub(crate) fn describe_process(&self) {
-        let slot = self.stats();
-        slot.started_ns
-            .store(now_ns(Clock::Monotonic), Ordering::Relaxed);
-        let mut name = [0; 16];
-        if let Ok(file) = File::open(c"/proc/self/comm") {
-            let len = file.read_at(&mut name, 0).unwrap_or(0);
-            file.close();
-            if len > 0 && name[len - 1] == b'\n' {
-                name[len - 1] = 0;
-            }
+        describe(self.stats());
+    }
+}
+
+/// Puts this process's name into its statistics.
+pub(crate) fn describe(slot: &ProcessSlot) {
+    slot.started_ns
+        .store(now_ns(Clock::Monotonic), Ordering::Relaxed);
+    let mut name = thread::name();
+    if let Ok(file) = File::open(c"/proc/self/comm") {
+        name = [0; 16];
+        let len = file.read_at(&mut name, 0).unwrap_or(0);
+        file.close();
+        if len > 0 && name[len - 1] == b'\n' {
+            name[len - 1] = 0;
         }
-        let (low, high) = name.split_at(8);
-        for (word, half) in slot.comm.iter().zip([low, high]) {
-            let raw = half.try_into().map_or(0, u64::from_le_bytes);
-            word.store(raw, Ordering::Relaxed);
-        }
+    }
+    let (low, high) = name.split_at(8);
+    for (word, half) in slot.comm.iter().zip([low, high]) {
+        let raw = half.try_into().map_or(0, u64::from_le_bytes);
+        word.store(raw, Ordering::Relaxed);
     }
 }

@@ -102,7 +102,10 @@ struct Filter {
 impl Filter {
     fn admit(&mut self, mapping: &Mapping<'_>) -> Option<Range<usize>> {
         if mapping.inode != 0 {
-            self.file_end = mapping.end;
+            // (What lies behind a shared mapping is no library's.)
+            if mapping.perms.last() == Some(&b'p') {
+                self.file_end = mapping.end;
+            }
             return None;
         }
         let after_file = self.file_end == mapping.start;
@@ -171,6 +174,16 @@ mod tests {
         assert!(
             admit(&mapping(9 * MB..10 * MB, b"rw-p", 0, b"")),
             "not next to it any more"
+        );
+        assert!(!admit(&mapping(
+            10 * MB..11 * MB,
+            b"rw-s",
+            78,
+            b"/dev/shm/x"
+        )));
+        assert!(
+            admit(&mapping(11 * MB..12 * MB, b"rw-p", 0, b"")),
+            "behind a shared file"
         );
         assert!(
             !admit(&mapping(20 * MB..20 * MB + 4096, b"rw-p", 0, b"")),
