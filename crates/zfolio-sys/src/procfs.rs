@@ -358,19 +358,14 @@ impl Pagemap {
         arg[11] = told;
         // SAFETY: the argument has the kernel's layout and names a vector of
         // `runs.len()` results.
-        let count = unsafe {
-            syscall(
-                nr::IOCTL,
-                [
-                    self.0.0,
-                    IOC_PAGEMAP_SCAN,
-                    arg.as_mut_ptr() as usize,
-                    0,
-                    0,
-                    0,
-                ],
-            )
-        }?;
+        let mut scan = || unsafe {
+            let arg = arg.as_mut_ptr() as usize;
+            syscall(nr::IOCTL, [self.0.0, IOC_PAGEMAP_SCAN, arg, 0, 0, 0])
+        };
+        let count = match scan() {
+            Err(Errno::INTR | Errno::AGAIN) => scan()?,
+            result => result?,
+        };
         Ok((count, usize::try_from(arg[4]).unwrap_or(range.end)))
     }
 }

@@ -127,21 +127,29 @@ impl Manager {
 
     /// Frames for a fault, as many as asked or, when they are short, down to a
     /// quarter: free ones above the reserve; from the system while usage is
-    /// below `high`; none otherwise.
+    /// below `high`; one where there is no run; none otherwise.
     pub(crate) fn take_for_fault(&self, pages: usize, urgent: bool) -> Option<(Pfn, usize)> {
         let free = self.arena().free_frames();
         let spare = free.saturating_sub(self.watermarks.free_reserve);
         if free < pages + self.watermarks.free_low {
             self.wake_control();
         }
+        let take = |run: usize| self.arena().take_frames(run).map(|at| (at, run));
+        let populate = |run: usize| self.arena().take_or_populate(run).map(|at| (at, run));
         let grant = pages.min(spare);
-        if grant >= pages.div_ceil(4) {
-            return self.arena().take_frames(grant).map(|at| (at, grant));
+        if grant >= pages.div_ceil(4)
+            && let Some(taken) = take(grant)
+        {
+            return Some(taken);
         }
-        if self.usage() + pages < self.watermarks.limit + self.room() {
-            return self.arena().take_or_populate(pages).map(|at| (at, pages));
+        if self.usage() + pages < self.watermarks.limit + self.room()
+            && let Some(taken) = populate(pages)
+        {
+            return Some(taken);
         }
-        urgent.then(|| self.arena().take_or_populate(1).map(|at| (at, 1)))?
+        // Where the arena is small there may be no run of so many.
+        let one = (spare > 0).then(|| take(1)).flatten();
+        one.or_else(|| urgent.then(|| populate(1))?)
     }
 
     /// Reclaims for a fault that found no frame: stores what stands by, or

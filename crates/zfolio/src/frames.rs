@@ -210,7 +210,10 @@ impl FrameArena {
             let Some((block, order)) = self.frames.lock().take_free(Kind::Backed, order) else {
                 break;
             };
-            let _ = discard(self.map.address(block), order.bytes());
+            if discard(self.map.address(block), order.bytes()).is_err() {
+                self.give_frames(block, order.pages());
+                break;
+            }
             self.give_holes(block, order.pages());
             released += order.pages();
         }

@@ -3,6 +3,7 @@
 use crate::extent::Vpn;
 use crate::manager::{Manager, address_of};
 use zfolio_mm::{PAGE_SHIFT, PAGE_SIZE, Pfn};
+use zfolio_sys::procfs::PresentRun;
 use zfolio_sys::syscall::Errno;
 
 /// What became of one page that was to be moved in.
@@ -71,16 +72,28 @@ impl Manager {
         }
     }
 
+    /// Whether the page table has something at `vpn`: the kernel's word for it
+    /// is taken only with that (see `zfolio_sys::moves`).
+    fn is_occupied(&self, vpn: Vpn) -> bool {
+        let (start, mut run) = (address_of(vpn), [PresentRun::default()]);
+        let found = self
+            .fds
+            .pagemap()
+            .occupied(start, start + PAGE_SIZE, &mut run);
+        matches!(found, Ok((1, _)))
+    }
+
     /// Copies one page in where it cannot be moved.
     pub(crate) fn copy_in(&self, vpn: Vpn, from: usize) -> Landed {
         let program = self.fds.program();
         let progress = program.copy_pages(address_of(vpn), from, PAGE_SIZE);
         match progress.stopped {
             None => Landed::Copied,
-            Some(Errno::EXIST) => {
+            Some(Errno::EXIST) if self.is_occupied(vpn) => {
                 program.wake(address_of(vpn), PAGE_SIZE);
                 Landed::AlreadyThere
             }
+            Some(Errno::EXIST) => Landed::Refused(Errno::AGAIN),
             Some(errno) => Landed::Refused(errno),
         }
     }

@@ -108,13 +108,11 @@ pub fn watch(host: &'static Host, _index: usize, stack: Range<usize>) -> ! {
         let watermarks = Watermarks::of(options.high);
         loop {
             // Without /proc nothing can be managed, which is told once it matters.
-            let usage = match statm {
-                Ok(statm) => {
-                    let size = Statm::read(statm).ok()?;
-                    size.resident.saturating_sub(size.shared)
-                }
-                Err(_) => largest_resident(),
-            };
+            let size = statm.and_then(Statm::read);
+            let usage = size.map_or_else(
+                |_| largest_resident(),
+                |size| size.resident.saturating_sub(size.shared),
+            );
             if usage >= watermarks.activate {
                 break;
             }
@@ -127,6 +125,7 @@ pub fn watch(host: &'static Host, _index: usize, stack: Range<usize>) -> ! {
         let started = (host.unfit)()
             .map_or(Ok(()), |why| Err(Unstarted::Unfit(why)))
             .and_then(|()| step("opening /proc/self/statm", statm))
+            .and_then(|statm| step("reading /proc/self/statm", Statm::read(statm)).map(|_| statm))
             .and_then(|statm| {
                 (host.hold_forks)();
                 let started =
