@@ -10,7 +10,7 @@
 //! - The final name appears only once the file is complete and locked.
 
 use crate::exit::{Failure, Status};
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -19,7 +19,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use zfolio::control::{MAGIC, SLOTS, Segment, VERSION};
+use zfolio::control::{MAGIC, Segment, VERSION};
 
 /// Every segment's file name starts with this.
 const PREFIX: &str = "zfolio-";
@@ -105,18 +105,16 @@ impl OwnSegment {
         sweep(dir);
         let space = rustix::fs::statvfs(dir)?;
         if space.f_bavail.saturating_mul(space.f_frsize) < 3 * Segment::BYTES as u64 {
-            // A sparse file on a full tmpfs would be a SIGBUS later.
             return Err(io::ErrorKind::StorageFull.into());
         }
         let (file, hidden, path) = fresh_file(dir)?;
         let made = (|| {
             flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-            file.set_len(Segment::BYTES as u64)?;
+            // Not sparse: a program that fills the file system later must not
+            // be a SIGBUS for whoever reads or claims a slot.
+            fallocate(&file, FallocateFlags::empty(), 0, Segment::BYTES as u64)?;
             let map = Mapping::of(&file, ProtFlags::READ | ProtFlags::WRITE)?;
             configure(&map);
-            // Who finds no memory for a slot of its own shares the last.
-            map.reserve(SLOTS - 1)
-                .map_err(|errno| io::Error::from_raw_os_error(errno.0))?;
             map.version.store(VERSION, Relaxed);
             map.magic.store(MAGIC, Release);
             fs::rename(&hidden, &path)?;

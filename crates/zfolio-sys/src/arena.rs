@@ -232,18 +232,9 @@ impl SharedWords {
 /// of the byte that is there would: pages shared with a child of a fork become
 /// this process's own (a copy only if the child still has them).
 pub fn make_own(start: usize, len: usize) {
-    let _ = populate(start, len);
-}
-
-/// As [`make_own`], and says whether every page of the range can be written
-/// now. (Of a file on a full file system a touch would be a SIGBUS.)
-///
-/// # Errors
-/// As the kernel says.
-pub fn populate(start: usize, len: usize) -> Result<(), Errno> {
     const MADV_POPULATE_WRITE: usize = 23;
     // SAFETY: changes no byte. May fail where nothing is mapped any more.
-    unsafe { syscall(nr::MADVISE, [start, len, MADV_POPULATE_WRITE, 0, 0, 0]) }.map(drop)
+    let _ = unsafe { syscall(nr::MADVISE, [start, len, MADV_POPULATE_WRITE, 0, 0, 0]) };
 }
 
 /// Has the kernel use huge pages in `start .. start + len` where it has them.

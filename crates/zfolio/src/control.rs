@@ -11,8 +11,6 @@
 //! sees counters that are each right though not all of the same instant.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use zfolio_sys::arena::populate;
-use zfolio_sys::syscall::Errno;
 
 /// Environment variable: path of the control segment.
 pub const ENV_CONTROL: &str = "ZFOLIO_CONTROL";
@@ -356,26 +354,12 @@ impl Segment {
     /// Bytes of a segment.
     pub const BYTES: usize = size_of::<Self>();
 
-    /// Makes sure that a slot can be written: the program may have filled the
-    /// file system.
-    ///
-    /// # Errors
-    /// As the kernel says.
-    pub fn reserve(&self, index: usize) -> Result<(), Errno> {
-        let start = core::ptr::from_ref(&self.slots[index]) as usize;
-        let pages = start & !0xfff..(start + size_of::<ProcessSlot>()).next_multiple_of(4096);
-        populate(pages.start, pages.len())
-    }
-
-    /// Claims a slot for `pid`; once all are taken, or there is no memory for
-    /// more, the last is shared. Returns its index.
+    /// Claims a slot for `pid`; once all are taken, the last is shared.
+    /// Returns its index.
     #[must_use]
     pub fn claim(&self, pid: u32) -> usize {
         let taken = self.claimed.fetch_add(1, Ordering::Relaxed) as usize;
-        let mut index = taken.min(SLOTS - 1);
-        if self.reserve(index).is_err() {
-            index = SLOTS - 1; // reserved by `zfolio run`
-        }
+        let index = taken.min(SLOTS - 1);
         let slot = &self.slots[index];
         slot.pid.store(pid, Ordering::Relaxed);
         slot.state.store(state::WATCHING, Ordering::Release);
