@@ -98,3 +98,10 @@ fn every_codec_and_folio_size() {
         case.run();
     }
 }
+
+#[test]
+fn what_the_kernel_keeps_by_reference() {
+    for case in ["pipe", "socket", "guard"] {
+        Case::new("references", &[case]).run();
+    }
+}

@@ -15,6 +15,7 @@ mod memory;
 mod namespaces;
 mod outside;
 mod panic;
+mod references;
 
 use core::ffi::{CStr, c_char, c_int};
 use core::ops::Range;

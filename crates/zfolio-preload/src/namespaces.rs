@@ -1,8 +1,6 @@
 //! unshare(2) and setns(2), which the kernel refuses to a process with more
 //! than one thread for some namespaces. The watcher is a thread that the
 //! program does not know of: it leaves for that moment.
-//!
-//! The only symbols that this library has for programs.
 
 use crate::outside::set_errno;
 use crate::{manager, without_watcher};

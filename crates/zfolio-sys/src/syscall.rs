@@ -31,6 +31,8 @@ impl Errno {
     pub const MFILE: Self = Self(24);
     /// No such request on this descriptor.
     pub const NOTTY: Self = Self(25);
+    /// Not supported.
+    pub const OPNOTSUPP: Self = Self(95);
     /// Timed out.
     pub const TIMEDOUT: Self = Self(110);
 }
@@ -61,6 +63,10 @@ pub mod nr {
     pub const CHDIR: usize = 80;
     pub const GETRUSAGE: usize = 98;
     pub const GETPPID: usize = 110;
+    pub const SETSOCKOPT: usize = 54;
+    pub const FCNTL: usize = 72;
+    pub const VMSPLICE: usize = 278;
+    pub const PWRITEV2: usize = 328;
     pub const SETPRIORITY: usize = 141;
     pub const PRCTL: usize = 157;
     pub const GETTID: usize = 186;

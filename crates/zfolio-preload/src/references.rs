@@ -1,0 +1,103 @@
+//! Calls that make the kernel keep a page of the program for later by a plain
+//! reference: vmsplice(2), and sends without a copy (SO_ZEROCOPY). A page so
+//! kept can be moved out, and its frame used for something else before the
+//! other side has read it. What these calls promise is kept by copying. And
+//! guards (madvise), which discard a range without an event.
+
+use crate::outside::set_errno;
+use core::ffi::{c_int, c_uint, c_void};
+use zfolio_sys::syscall::{Errno, nr, syscall};
+
+const O_ACCMODE: usize = 3;
+const F_GETFL: usize = 3;
+const SPLICE_F_NONBLOCK: c_uint = 2;
+const RWF_NOWAIT: usize = 8;
+const SOL_SOCKET: c_int = 1;
+const SO_ZEROCOPY: c_int = 60;
+const MADV_DONTNEED: c_int = 4;
+const MADV_GUARD_INSTALL: c_int = 102;
+
+/// vmsplice(2): into a pipe, a write.
+///
+/// # Safety
+/// As the call's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn vmsplice(fd: c_int, iov: *const c_void, count: usize, flags: c_uint) -> isize {
+    let (fd, iov) = (descriptor(fd), iov as usize);
+    // SAFETY: asks for a number.
+    let mode = unsafe { syscall(nr::FCNTL, [fd, F_GETFL, 0, 0, 0, 0]) };
+    let result = match mode {
+        Ok(mode) if mode & O_ACCMODE != 0 => {
+            let nowait = flags & SPLICE_F_NONBLOCK != 0;
+            let how = if nowait { RWF_NOWAIT } else { 0 };
+            // SAFETY: the caller's vector, as the caller vouches. At the
+            // file's position, which a pipe does not have.
+            unsafe { syscall(nr::PWRITEV2, [fd, iov, count, usize::MAX, usize::MAX, how]) }
+        }
+        // SAFETY: as above.
+        _ => unsafe { syscall(nr::VMSPLICE, [fd, iov, count, flags as usize, 0, 0]) },
+    };
+    answer(result)
+}
+
+/// setsockopt(2): no sends without a copy.
+///
+/// # Safety
+/// As the call's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn setsockopt(
+    fd: c_int,
+    level: c_int,
+    option: c_int,
+    value: *const c_void,
+    len: c_uint,
+) -> c_int {
+    if (level, option) == (SOL_SOCKET, SO_ZEROCOPY) {
+        set_errno(Errno::OPNOTSUPP.0);
+        return -1;
+    }
+    let args = [
+        descriptor(fd),
+        level.cast_unsigned() as usize,
+        option.cast_unsigned() as usize,
+        value as usize,
+        len as usize,
+        0,
+    ];
+    // SAFETY: the caller's arguments, as the caller vouches.
+    i32::try_from(answer(unsafe { syscall(nr::SETSOCKOPT, args) })).unwrap_or(-1)
+}
+
+/// madvise(2): what a guard hides is discarded first, which is reported.
+///
+/// # Safety
+/// As the call's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn madvise(start: *mut c_void, len: usize, advice: c_int) -> c_int {
+    // SAFETY: the caller's range, as the caller vouches.
+    let call = |advice: c_int| unsafe {
+        let advice = advice.cast_unsigned() as usize;
+        syscall(nr::MADVISE, [start as usize, len, advice, 0, 0, 0])
+    };
+    let mut result = call(advice);
+    if advice == MADV_GUARD_INSTALL && result.is_ok() {
+        result = call(MADV_DONTNEED).map(|_| 0);
+    }
+    i32::try_from(answer(result)).unwrap_or(-1)
+}
+
+/// A descriptor as the kernel takes it.
+fn descriptor(fd: c_int) -> usize {
+    fd.cast_unsigned() as usize
+}
+
+/// As libc's wrappers answer.
+fn answer(result: Result<usize, Errno>) -> isize {
+    match result {
+        Ok(value) => value.cast_signed(),
+        Err(errno) => {
+            set_errno(errno.0);
+            -1
+        }
+    }
+}

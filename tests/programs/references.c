@@ -1,0 +1,77 @@
+// Pages that the kernel keeps by a plain reference while they are moved out:
+// in a pipe (vmsplice) and in a socket (sends without a copy); and guards,
+// which discard without an event.
+#define _GNU_SOURCE
+#include "check.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+enum { PAGES = 4096, PART = 12, GUARD_INSTALL = 102, GUARD_REMOVE = 103 };
+#ifndef SO_ZEROCOPY
+#define SO_ZEROCOPY 60
+#endif
+
+static char got[PART * PAGE];
+
+static void arrives(int fd, tag_t tag, const char *what) {
+    for (size_t have = 0; have < sizeof got;) {
+        ssize_t n = read(fd, got + have, sizeof got - have);
+        SETUP(n > 0);
+        have += n;
+    }
+    for (size_t i = 0; i < PART; i++)
+        check_page(got + i * PAGE, tag + i, what);
+}
+
+static void spliced(char *at) {
+    int ends[2];
+    SETUP(pipe(ends) == 0);
+    for (size_t first = 0; first + PART <= PAGES; first += PAGES / 8) {
+        struct iovec part = {at + first * PAGE, sizeof got};
+        SETUP(vmsplice(ends[1], &part, 1, first & 1 ? SPLICE_F_NONBLOCK : 0) == sizeof got);
+        push_out(at, PAGES);
+        arrives(ends[0], 1 + first, "through a pipe");
+    }
+}
+
+static void sent(char *at) {
+    int listener = socket(AF_INET, SOCK_STREAM, 0), one = 1;
+    struct sockaddr_in name = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof name;
+    SETUP(bind(listener, (void *)&name, len) == 0 && listen(listener, 1) == 0);
+    SETUP(getsockname(listener, (void *)&name, &len) == 0);
+    int from = socket(AF_INET, SOCK_STREAM, 0);
+    SETUP(connect(from, (void *)&name, len) == 0);
+    int to = accept(listener, NULL, NULL);
+    SETUP(to >= 0);
+    int allowed = setsockopt(from, SOL_SOCKET, SO_ZEROCOPY, &one, sizeof one) == 0;
+    printf("sends without a copy: %s\n", allowed ? "allowed" : strerror(errno));
+    for (size_t first = 0; first + PART <= PAGES; first += PAGES / 8) {
+        SETUP(send(from, at + first * PAGE, sizeof got, MSG_ZEROCOPY) == sizeof got);
+        push_out(at, PAGES);
+        arrives(to, 1 + first, "through a socket");
+    }
+}
+
+static void guarded(char *at) {
+    size_t guard = 16;
+    push_out(at, PAGES);
+    if (madvise(at + guard * PAGE, guard * PAGE, GUARD_INSTALL) != 0) {
+        printf("no guards here\n");
+        return;
+    }
+    SETUP(madvise(at + guard * PAGE, guard * PAGE, GUARD_REMOVE) == 0);
+    for (size_t i = 0; i < 3 * guard; i++)
+        check_page(at + i * PAGE, i / guard == 1 ? 0 : 1 + i, "round a guard");
+}
+
+int main(int argc, char **argv) {
+    SETUP(argc == 2);
+    char *at = map_new((size_t)PAGES * PAGE);
+    fill_range(at, PAGES, 1);
+    (argv[1][0] == 'p' ? spliced : argv[1][0] == 's' ? sent : guarded)(at);
+    return 0;
+}
