@@ -2,15 +2,17 @@
 // out or not: for runs that may be unmanaged.
 #include "check.h"
 
-enum { PAGES = 24576, ROUNDS = 4 };
+enum { ROUNDS = 4 };
 
-int main(void) {
-    char *at = map_new((size_t)PAGES * PAGE);
+int main(int argc, char **argv) {
+    size_t pages = argc > 1 ? atol(argv[1]) << 8 : 24576; // MiB
+    unsigned pause = argc > 2 ? atoi(argv[2]) : 100;      // ms: time to look at it
+    char *at = map_new(pages * PAGE);
     for (tag_t round = 1; round <= ROUNDS; round++) {
-        tag_t tag = round * PAGES;
-        fill_range(at, PAGES, tag);
-        usleep(100000); // time to look at it
-        check_range(at, PAGES, tag, "memory of a plain program");
+        tag_t tag = round * pages;
+        fill_range(at, pages, tag);
+        usleep(pause * 1000);
+        check_range(at, pages, tag, "memory of a plain program");
     }
     return 0;
 }
