@@ -82,7 +82,7 @@ fn is_half(first: &Message, second: &Message) -> bool {
 }
 
 /// Whether the event before `at` is an mremap that the one there completes.
-fn is_joined(events: &[Message], at: usize) -> bool {
+pub(crate) fn is_joined(events: &[Message], at: usize) -> bool {
     at > 0 && at < events.len() && is_half(&events[at - 1], &events[at])
 }
 
