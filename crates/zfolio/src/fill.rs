@@ -137,19 +137,15 @@ impl Manager {
         let take = |run: usize| self.arena().take_frames(run).map(|at| (at, run));
         let populate = |run: usize| self.arena().take_or_populate(run).map(|at| (at, run));
         let grant = pages.min(spare);
-        if grant >= pages.div_ceil(4)
-            && let Some(taken) = take(grant)
-        {
-            return Some(taken);
-        }
-        if self.usage() + pages < self.watermarks.limit + self.room()
-            && let Some(taken) = populate(pages)
-        {
-            return Some(taken);
-        }
+        let enough = grant >= pages.div_ceil(4);
+        let run = enough.then(|| take(grant)).flatten();
+        let run = run.or_else(|| {
+            let below = self.usage() + pages < self.watermarks.limit + self.room();
+            below.then(|| populate(pages))?
+        });
         // Where the arena is small there may be no run of so many.
-        let one = (spare > 0).then(|| take(1)).flatten();
-        one.or_else(|| urgent.then(|| populate(1))?)
+        let run = run.or_else(|| enough.then(|| take(1))?);
+        run.or_else(|| urgent.then(|| populate(1))?)
     }
 
     /// Reclaims for a fault that found no frame: stores what stands by, or
