@@ -1,6 +1,6 @@
 // Pages that the kernel keeps by a plain reference while they are moved out:
-// in a pipe (vmsplice) and in a socket (sends without a copy); and guards,
-// which discard without an event.
+// in a pipe (vmsplice) and in a socket (sends without a copy); and what madvise
+// does without an event: guards, and memory that is wiped in a child.
 #define _GNU_SOURCE
 #include "check.h"
 #include <errno.h>
@@ -68,10 +68,36 @@ static void guarded(char *at) {
         check_page(at + i * PAGE, i / guard == 1 ? 0 : 1 + i, "round a guard");
 }
 
+// In a child the range is empty; the parent keeps it.
+static void wiped(char *at) {
+    enum { SOME = 64 };
+    char *some = at + 512 * PAGE;
+    push_out(at, PAGES);
+    SETUP(madvise(some, SOME * PAGE, MADV_WIPEONFORK) == 0);
+    for (int n = 0; n < 3; n++) {
+        pid_t child = fork();
+        SETUP(child >= 0);
+        if (child == 0) {
+            check_zeros(some, SOME, "wiped in a child");
+            check_range(at, 512, 1, "before what is wiped");
+            check_range(some + SOME * PAGE, SOME, 513 + SOME, "after what is wiped");
+            _exit(0);
+        }
+        expect_child(child, "a child with less");
+        check_range(at, PAGES, 1, "the parent's");
+        push_out(at, 512);
+    }
+}
+
 int main(int argc, char **argv) {
     SETUP(argc == 2);
     char *at = map_new((size_t)PAGES * PAGE);
     fill_range(at, PAGES, 1);
-    (argv[1][0] == 'p' ? spliced : argv[1][0] == 's' ? sent : guarded)(at);
+    switch (argv[1][0]) {
+    case 'p': spliced(at); break;
+    case 's': sent(at); break;
+    case 'g': guarded(at); break;
+    default: wiped(at);
+    }
     return 0;
 }

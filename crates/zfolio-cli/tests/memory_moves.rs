@@ -101,7 +101,7 @@ fn every_codec_and_folio_size() {
 
 #[test]
 fn what_the_kernel_keeps_by_reference() {
-    for case in ["pipe", "socket", "guard"] {
+    for case in ["pipe", "socket", "guard", "wiped"] {
         Case::new("references", &[case]).run();
     }
 }

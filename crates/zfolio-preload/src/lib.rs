@@ -43,6 +43,7 @@ static HOST: Host = Host {
     reserve_heap: |len| HEAP.reserve(len),
     publish: |manager| MANAGER.store(ptr::from_ref(manager).cast_mut(), Ordering::Release),
     data,
+    left_alone: references::is_wiped,
     nap,
     unfit: || fitness::unfit(),
 };

@@ -2,10 +2,15 @@
 //! reference: vmsplice(2), and sends without a copy (SO_ZEROCOPY). A page so
 //! kept can be moved out, and its frame used for something else before the
 //! other side has read it. What these calls promise is kept by copying. And
-//! guards (madvise), which discard a range without an event.
+//! what madvise does without an event: guards, which discard a range, and
+//! ranges to be wiped in a child.
 
+use crate::manager;
 use crate::outside::set_errno;
 use core::ffi::{c_int, c_uint, c_void};
+use core::ops::Range;
+use core::sync::atomic::{AtomicUsize, Ordering};
+use zfolio_sys::lock::pause;
 use zfolio_sys::syscall::{Errno, nr, syscall};
 
 const O_ACCMODE: usize = 3;
@@ -15,7 +20,16 @@ const RWF_NOWAIT: usize = 8;
 const SOL_SOCKET: c_int = 1;
 const SO_ZEROCOPY: c_int = 60;
 const MADV_DONTNEED: c_int = 4;
+const MADV_WIPEONFORK: c_int = 18;
 const MADV_GUARD_INSTALL: c_int = 102;
+const MADV_POPULATE_READ: c_int = 22;
+
+/// First and last bytes of ranges that a child is to find empty: the kernel
+/// sees to that, and must not be helped by a copy of ours. They are left alone.
+static WIPED: [[AtomicUsize; 2]; 32] = [const { [AtomicUsize::new(0), AtomicUsize::new(0)] }; 32];
+static WIPES: AtomicUsize = AtomicUsize::new(0);
+/// By when a move under way is over, ns.
+const MOVED_NS: u64 = 10_000_000;
 
 /// vmsplice(2): into a pipe, a write.
 ///
@@ -80,10 +94,32 @@ unsafe extern "C" fn madvise(start: *mut c_void, len: usize, advice: c_int) -> c
         syscall(nr::MADVISE, [start as usize, len, advice, 0, 0, 0])
     };
     let mut result = call(advice);
-    if advice == MADV_GUARD_INSTALL && result.is_ok() {
-        result = call(MADV_DONTNEED).map(|_| 0);
+    match advice {
+        MADV_GUARD_INSTALL if result.is_ok() => result = call(MADV_DONTNEED),
+        MADV_WIPEONFORK if result.is_ok() => {
+            let slot = &WIPED[WIPES.fetch_add(1, Ordering::AcqRel) % WIPED.len()];
+            slot[0].store(start as usize, Ordering::Release);
+            slot[1].store(start as usize + len, Ordering::Release);
+            if manager().is_some() {
+                pause(MOVED_NS);
+                let _ = call(MADV_POPULATE_READ);
+            }
+        }
+        _ => {}
     }
     i32::try_from(answer(result)).unwrap_or(-1)
+}
+
+/// Whether any of `range` is to be wiped in a child.
+pub(crate) fn is_wiped(range: &Range<usize>) -> bool {
+    if WIPES.load(Ordering::Acquire) == 0 {
+        return false;
+    }
+    let mut bounds = WIPED.iter().map(|slot| {
+        let [start, end] = [0, 1].map(|at: usize| slot[at].load(Ordering::Acquire));
+        start..end
+    });
+    bounds.any(|wiped| wiped.start < range.end && range.start < wiped.end)
 }
 
 /// A descriptor as the kernel takes it.

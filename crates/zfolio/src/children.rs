@@ -218,6 +218,7 @@ impl Manager {
         let tracked: Vec<(Vpn, Place)> = self.core.lock().extents.tracked(all).collect();
         let told = child.since.len(); // part of `past`
         for (vpn, place) in tracked {
+            self.control_goes_on();
             if matches!(place, Place::Present | Place::Gone) {
                 continue;
             }

@@ -60,6 +60,7 @@ impl Manager {
         let mut memory = Memory::default();
         loop {
             let rung = self.control_wake.load(Ordering::Acquire);
+            self.control_goes_on();
             self.follow_forks(&mut worker);
             self.settle(&mut self.core.lock());
             let usage = self.usage();
@@ -116,6 +117,7 @@ impl Manager {
         } + self.room();
         let mut took_behind = false;
         for turn in 1.. {
+            self.control_goes_on();
             let usage = self.usage();
             self.make_huge_frame(usage);
             self.look_at_mappings(&mut reclaim, memory);

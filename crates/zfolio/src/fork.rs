@@ -141,6 +141,7 @@ impl Manager {
     fn fork_window(&self, words: ForkWords, worker: &mut Worker) {
         let mut granted = false;
         loop {
+            self.control_goes_on();
             let rung = words.bell().load(Ordering::Acquire);
             let parent_done = words.request().load(Ordering::Acquire) == request::PARENT_DONE;
             let asked = words.adopt().load(Ordering::Acquire);

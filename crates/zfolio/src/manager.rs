@@ -173,6 +173,8 @@ pub struct Manager {
     /// Where pages pass on their way out; see `moveout`.
     pub(crate) airlocks: Airlocks,
     pub(crate) huge_frames: HugeFrames,
+    /// Whether any of a range must stay where it is.
+    pub(crate) left_alone: fn(&Range<usize>) -> bool,
     /// Worker 0 is the control thread's.
     pub(crate) workers: Vec<Mutex<Worker>>,
     /// Operations under way outside the core lock.
@@ -202,6 +204,8 @@ pub struct Manager {
     pub(crate) urgent_ns: AtomicU64,
     /// When the fault that each worker serves was read, ns; 0: none.
     pub(crate) serving_since: [AtomicU64; 1 + MAX_FAULT_THREADS],
+    /// Bumped by the control thread as it goes on.
+    pub(crate) control_turns: AtomicU64,
     /// Times that messages were read.
     pub(crate) reads: AtomicU64,
     /// CPU time of each worker's thread, ns.
@@ -310,6 +314,11 @@ impl Manager {
         let usage = private + statm.shared.min(self.options.high / 8);
         self.resident.store(usage, Ordering::Relaxed);
         usage
+    }
+
+    /// The control thread has got on.
+    pub(crate) fn control_goes_on(&self) {
+        self.control_turns.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Pages by which every watermark is raised now.

@@ -54,6 +54,7 @@ pub(crate) enum Step {
 impl Manager {
     /// Advances the hand by one extent.
     pub(crate) fn step_hand(&self, reclaim: &mut Reclaim) -> Step {
+        self.control_goes_on();
         let Some(rest) = reclaim.vmas.next(reclaim.hand) else {
             reclaim.hand = 0;
             return Step::Round;
@@ -141,6 +142,9 @@ impl Manager {
 
     /// Moves out the pages of one folio that may go.
     fn move_piece(&self, piece: Range<Vpn>, how: Going) -> Result<usize, Errno> {
+        if (self.left_alone)(&addresses_of(&piece)) {
+            return Ok(0);
+        }
         let mut core = self.core.lock();
         if !self.opens(&mut core) {
             return Err(Errno::AGAIN);

@@ -73,6 +73,8 @@ pub struct Host {
     pub publish: fn(&'static Manager),
     /// The face's own data, never to be moved out.
     pub data: fn() -> Range<usize>,
+    /// Whether any of a range must stay where it is.
+    pub left_alone: fn(&Range<usize>) -> bool,
     /// Sleeps for so many ns; false when the watcher is to leave.
     pub nap: fn(u64) -> bool,
     /// Why this program must not be managed, if there is a reason.
@@ -284,6 +286,7 @@ fn start(
         fds: Descriptors::new(program, statm, pagemap),
         airlocks,
         huge_frames: HugeFrames::new(nursery),
+        left_alone: host.left_alone,
         workers,
         inflight: AtomicU32::new(0),
         fault_wake: AtomicU32::new(0),
@@ -300,6 +303,7 @@ fn start(
         room: AtomicUsize::new(0),
         urgent_ns: AtomicU64::new(0),
         serving_since: Default::default(),
+        control_turns: AtomicU64::new(1),
         reads: AtomicU64::new(0),
         cpu_ns: Default::default(),
         pid: AtomicU32::new(thread::pid()),

@@ -44,8 +44,7 @@ impl Manager {
     /// The watchdog's life.
     pub(crate) fn watchdog(&self) -> ! {
         let mut serving = [Stuck::default(); 1 + MAX_FAULT_THREADS];
-        let (mut waiting, mut unread, mut fork) =
-            (Stuck::default(), Stuck::default(), Stuck::default());
+        let [mut waiting, mut unread, mut fork, mut control] = [Stuck::default(); 4];
         let mut locked_out = 0;
         loop {
             pause(TURN_NS);
@@ -71,6 +70,9 @@ impl Manager {
             let waits = self.fds.program().wait(Some(0));
             if unread.is_overdue(if waits { reads } else { 0 }) {
                 self.overdue("events were not read");
+            }
+            if control.is_overdue(self.control_turns.load(Ordering::Relaxed)) {
+                self.overdue("reclaim did not go on");
             }
             let asked = self.fork_words().request().load(Ordering::Acquire) == request::PREPARE;
             let generation = u64::from(self.fork_generation.load(Ordering::Acquire)) + 1;
