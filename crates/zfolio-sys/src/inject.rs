@@ -3,7 +3,7 @@
 //!
 //! The plan is text, `CALL:ERROR:FIRST[+STEP]`: from the FIRSTth time that the
 //! manager makes CALL (and every STEPth time after) it fails with ERROR, a
-//! number; or, ERROR being `hang`, it never returns. [`CALLS`] has the names.
+//! number; or, ERROR being `hang`, it never returns. the names are in `CALLS`.
 
 use crate::syscall::{Errno, nr};
 use core::sync::atomic::{AtomicU32, Ordering};

@@ -89,7 +89,7 @@ impl Manager {
     /// is left is the pool, and pages that may not move. Taken back, slowly,
     /// once reclaim finds enough again.
     fn adjust_room(&self, relief: Relief) {
-        let room = self.room();
+        let room = self.room.load(Ordering::Relaxed);
         let room = match relief {
             Relief::Exhausted if self.frame_waiters.load(Ordering::Acquire) > 0 => {
                 self.frames_freed();

@@ -15,7 +15,6 @@ class Sqlite(Program):
     name = "sqlite3"
     about = "sqlite3, a database in memory: recursive CTE, index, joins"
     needs = {"sqlite3": "sqlite3"}
-    short = True
 
     def prepare(self, job):
         rows = job.pick(1_200_000, 2_400_000)
@@ -49,7 +48,6 @@ class Redis(Program):
     name = "redis"
     about = "redis-server, written and read while BGSAVE forks, then loaded again"
     needs = {"redis-server": "redis-server"}
-    short = True
 
     def command(self, job):
         return [

@@ -18,13 +18,13 @@ class Objects(Workload):
     name = "py-objects"
     about = "CPython, a graph of dicts, lists and strings, changed and walked"
     script, sizes = "objects.py", (250_000, 500_000)
-    short = True
 
 
 class Arrays(Workload):
     name = "py-arrays"
     about = "CPython, array, bytearray, struct and memoryview"
     script, sizes = "arrays.py", (24, 48)
+    short = True
 
 
 class Numpy(Workload):

@@ -42,7 +42,6 @@ class Node(Program):
     name = "node"
     about = "node, Maps, objects, strings and Buffers"
     needs = {"node": "nodejs"}
-    short = True
 
     def command(self, job):
         return ["node", WORKLOADS / "graph.js", job.pick(150_000, 400_000)]

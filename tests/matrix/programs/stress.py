@@ -30,7 +30,6 @@ class StressVm(Stress):
     name = "stress-vm"
     about = "stress-ng --vm: Gray codes written and verified"
     options = {"vm": (1, 1), "vm-bytes": ("128m", "384m"), "vm-ops": (20_000, 60_000), "vm-method": ("gray", "gray")}
-    short = True
 
 
 class StressMmap(Stress):

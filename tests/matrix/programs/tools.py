@@ -112,7 +112,6 @@ class Ffmpeg(Program):
     name = "ffmpeg"
     about = "ffmpeg, generated frames blurred and reversed, which holds them all; frames compared"
     needs = {"ffmpeg": "ffmpeg"}
-    short = True
 
     def command(self, job):
         seconds = job.pick(5, 14)
