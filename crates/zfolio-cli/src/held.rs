@@ -20,11 +20,11 @@ impl Held {
     /// Reads a slot's gauges.
     pub(crate) fn read(slot: &ProcessSlot) -> Self {
         let get = |which| slot.counter(which).load(Relaxed);
-        Self {
+        slot.at_once(|| Self {
             stored: get(Counter::StoredPages).saturating_mul(PAGE_SIZE as u64),
             compressed: get(Counter::CompressedBytes),
             pool: get(Counter::PoolBytes),
-        }
+        })
     }
 
     /// Adds another process's.
@@ -77,6 +77,31 @@ fn rounded(ratio: Option<f64>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_look_sees_one_update() {
+        const TIMES: u64 = 20_000;
+        let segment = crate::stats::tests::example();
+        let [slot, ..] = &segment.slots;
+        let set = |n: u64| {
+            slot.update(|| {
+                slot.set(Counter::PoolBytes, n);
+                slot.set(Counter::StoredPages, n);
+                slot.set(Counter::CompressedBytes, n);
+            });
+            std::thread::yield_now();
+        };
+        set(0);
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| (1..=TIMES).for_each(set));
+            while !writer.is_finished() {
+                let held = Held::read(slot);
+                assert_eq!(held.compressed, held.pool);
+                assert_eq!(held.stored, held.pool * PAGE_SIZE as u64);
+            }
+        });
+        assert_eq!(Held::read(slot).pool, TIMES);
+    }
 
     #[test]
     fn ratios_are_of_stored_bytes() {

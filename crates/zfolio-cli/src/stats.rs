@@ -66,7 +66,7 @@ impl Figures {
             std::array::from_fn(|at| words[at].load(Relaxed))
         };
         Self {
-            counters: std::array::from_fn(|at| slot.counters[at].load(Relaxed)),
+            counters: slot.at_once(|| std::array::from_fn(|at| slot.counters[at].load(Relaxed))),
             folios: Folios {
                 out: orders(&slot.zswpout_order),
                 back: orders(&slot.zswpin_order),

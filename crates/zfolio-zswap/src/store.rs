@@ -359,6 +359,7 @@ impl<A: Arena> Zswap<A> {
                 Err(_) => {}
             }
             let (wanted, unfit) = (frames.wanted, frames.spare.take());
+            self.note_pool(pool);
             frames.spare = MutexGuard::unlocked(pool, || {
                 // A run left over when another thread made room meanwhile.
                 if let Some((at, pages)) = unfit {

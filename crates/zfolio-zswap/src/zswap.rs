@@ -8,7 +8,7 @@ use crate::entries::{Entries, Held, Object};
 use crate::limits::{Gate, Limits};
 use crate::reserve::{ROUND, Reserve};
 use crate::slot::Slot;
-use crate::stats::{Stats, add_order, sub};
+use crate::stats::{Snapshot, Stats, add_order, sub};
 use alloc::boxed::Box;
 use core::fmt;
 use core::sync::atomic::Ordering::Relaxed;
@@ -93,6 +93,12 @@ impl<A: Arena> Zswap<A> {
     /// The counters.
     pub fn stats(&self) -> &Stats {
         &self.stats
+    }
+
+    /// All counters now, under the pool lock: the gauges are of one instant.
+    pub fn snapshot(&self) -> Snapshot {
+        let _pool = self.pool.lock();
+        self.stats.snapshot()
     }
 
     /// Pages of all zspages; takes no lock.

@@ -7,17 +7,19 @@
 //! killed, and `zfolio run` and `zfolio stat` read what the kernel would show
 //! in vmstat without asking anybody.
 //!
-//! Everything is a plain atomic word: any bit pattern is valid, and a reader
-//! sees counters that are each right though not all of the same instant.
+//! Everything is a plain atomic word: any bit pattern is valid. A reader sees
+//! counters that are each right; those of one instant are read by
+//! [`ProcessSlot::at_once`].
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use zfolio_sys::lock::pause;
 
 /// Environment variable: path of the control segment.
 pub const ENV_CONTROL: &str = "ZFOLIO_CONTROL";
 /// First word of a segment: "zfolio01".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"zfolio01");
 /// Layout version: both sides must agree.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Process slots in a segment. Later processes are managed but share the last.
 pub const SLOTS: usize = 1024;
 /// Buckets of a latency histogram: four per power of two.
@@ -283,6 +285,8 @@ pub struct ProcessSlot {
     pub started_ns: AtomicU64,
     /// CLOCK_MONOTONIC of the last update, ns.
     pub updated_ns: AtomicU64,
+    /// Times an update was begun or ended: odd during one.
+    pub updates: AtomicU64,
     /// Command name (comm), NUL-padded bytes.
     pub comm: [AtomicU64; 2],
     /// By [`Counter`].
@@ -303,7 +307,36 @@ pub struct ProcessSlot {
     pub message: [AtomicU64; MESSAGE / 8],
 }
 
+/// Looks at a slot before a reader takes what it finds there, and the time
+/// between two, ns: a writer may have lost its CPU.
+const MOST_LOOKS: usize = 200;
+const LOOK_NS: u64 = 200_000;
+
 impl ProcessSlot {
+    /// Sets gauges so that a reader gets all of them or none. One writer.
+    pub fn update<R>(&self, set: impl FnOnce() -> R) -> R {
+        self.updates.fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::Release);
+        let result = set();
+        self.updates.fetch_add(1, Ordering::Release);
+        result
+    }
+
+    /// Reads gauges of one and the same [`update`](Self::update). If the writer
+    /// died in one, or goes on making them, as they are.
+    pub fn at_once<R>(&self, read: impl Fn() -> R) -> R {
+        for _ in 0..MOST_LOOKS {
+            let before = self.updates.load(Ordering::Acquire);
+            let seen = read();
+            fence(Ordering::Acquire);
+            if before.is_multiple_of(2) && self.updates.load(Ordering::Relaxed) == before {
+                return seen;
+            }
+            pause(LOOK_NS);
+        }
+        read()
+    }
+
     /// The word of a counter.
     #[must_use]
     pub fn counter(&self, which: Counter) -> &AtomicU64 {

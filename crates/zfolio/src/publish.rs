@@ -15,47 +15,50 @@ impl Manager {
     pub(crate) fn publish(&self, usage: usize) {
         let stats = self.stats();
         let now = now_ns(Clock::Monotonic);
-        let pool = self.zswap.stats().snapshot();
+        let pool = self.zswap.snapshot();
         let (standby, kept) = {
             let core = self.core.lock();
             (core.standby.pages, core.extents.kept())
         };
         let free = self.arena().free_frames();
-        let bytes = |pages: usize| (pages * PAGE_SIZE) as u64;
-        let resident = bytes(usage);
-        let ours = bytes(free + standby) + pool.pool_total_size();
-        let program = resident.saturating_sub(ours) + bytes(kept);
-        let set_peak = |now: Counter, peak: Counter, value: u64| {
-            stats.set(now, value);
-            stats.counter(peak).fetch_max(value, Ordering::Relaxed);
-        };
-        set_peak(Counter::ProgramBytes, Counter::ProgramPeak, program);
-        set_peak(Counter::ResidentBytes, Counter::ResidentPeak, resident);
-        if now.saturating_sub(stats.started_ns.load(Ordering::Relaxed)) > SETTLING_NS {
+        let cpu = self.manager_cpu_ns();
+        stats.update(|| {
+            let bytes = |pages: usize| (pages * PAGE_SIZE) as u64;
+            let resident = bytes(usage);
+            let ours = bytes(free + standby) + pool.pool_total_size();
+            let program = resident.saturating_sub(ours) + bytes(kept);
+            let set_peak = |now: Counter, peak: Counter, value: u64| {
+                stats.set(now, value);
+                stats.counter(peak).fetch_max(value, Ordering::Relaxed);
+            };
+            set_peak(Counter::ProgramBytes, Counter::ProgramPeak, program);
+            set_peak(Counter::ResidentBytes, Counter::ResidentPeak, resident);
+            if now.saturating_sub(stats.started_ns.load(Ordering::Relaxed)) > SETTLING_NS {
+                set_peak(
+                    Counter::ResidentBytes,
+                    Counter::ResidentPeakSteady,
+                    resident,
+                );
+            }
             set_peak(
-                Counter::ResidentBytes,
-                Counter::ResidentPeakSteady,
-                resident,
+                Counter::PoolBytes,
+                Counter::PoolPeak,
+                pool.pool_total_size(),
             );
-        }
-        set_peak(
-            Counter::PoolBytes,
-            Counter::PoolPeak,
-            pool.pool_total_size(),
-        );
-        stats.set(Counter::StandbyPages, standby as u64);
-        stats.set(Counter::FreeFrames, free as u64);
-        stats.set(
-            Counter::Released,
-            self.arena().released.load(Ordering::Relaxed),
-        );
-        stats.set(
-            Counter::Populated,
-            self.arena().populated.load(Ordering::Relaxed),
-        );
-        stats.set(Counter::ManagerCpuNs, self.manager_cpu_ns());
-        publish_pool(stats, &pool);
-        stats.updated_ns.store(now, Ordering::Relaxed);
+            stats.set(Counter::StandbyPages, standby as u64);
+            stats.set(Counter::FreeFrames, free as u64);
+            stats.set(
+                Counter::Released,
+                self.arena().released.load(Ordering::Relaxed),
+            );
+            stats.set(
+                Counter::Populated,
+                self.arena().populated.load(Ordering::Relaxed),
+            );
+            stats.set(Counter::ManagerCpuNs, cpu);
+            publish_pool(stats, &pool);
+            stats.updated_ns.store(now, Ordering::Relaxed);
+        });
     }
 
     /// Notes the calling worker's CPU time.
