@@ -364,9 +364,11 @@ impl Manager {
         Ok(())
     }
 
-    /// Starts the fault threads, and the watchdog.
+    /// Starts the fault threads, and the watchdog. That last: if one of the
+    /// others is refused there will be no control thread either, and a program
+    /// that runs on unmanaged must not be ended for want of one.
     pub(crate) fn start_threads(&'static self) -> Result<(), Errno> {
-        for index in 0..self.workers.len() {
+        for index in (1..self.workers.len()).chain([0]) {
             let stack = thread::spawn_with(STACK, self, index, Self::thread_entry)?;
             self.reclaim.lock().vmas.keep_private(stack);
         }
