@@ -26,7 +26,10 @@ const MADV_POPULATE_READ: c_int = 22;
 
 /// First and last bytes of ranges that a child is to find empty: the kernel
 /// sees to that, and must not be helped by a copy of ours. They are left alone.
-static WIPED: [[AtomicUsize; 2]; 32] = [const { [AtomicUsize::new(0), AtomicUsize::new(0)] }; 32];
+static WIPED: [[AtomicUsize; 2]; MOST_WIPES] =
+    [const { [AtomicUsize::new(0), AtomicUsize::new(0)] }; MOST_WIPES];
+/// One more is refused as by a kernel that does not know the advice.
+const MOST_WIPES: usize = 64;
 static WIPES: AtomicUsize = AtomicUsize::new(0);
 /// By when a move under way is over, ns.
 const MOVED_NS: u64 = 10_000_000;
@@ -54,7 +57,7 @@ unsafe extern "C" fn vmsplice(fd: c_int, iov: *const c_void, count: usize, flags
     answer(result)
 }
 
-/// setsockopt(2): no sends without a copy.
+/// setsockopt(2): sends without a copy cannot be switched on.
 ///
 /// # Safety
 /// As the call's.
@@ -66,7 +69,9 @@ unsafe extern "C" fn setsockopt(
     value: *const c_void,
     len: c_uint,
 ) -> c_int {
-    if (level, option) == (SOL_SOCKET, SO_ZEROCOPY) {
+    // SAFETY: the caller's value, as the caller vouches.
+    let on = || len >= 4 && unsafe { value.cast::<c_int>().as_ref() } != Some(&0);
+    if (level, option) == (SOL_SOCKET, SO_ZEROCOPY) && on() {
         set_errno(Errno::OPNOTSUPP.0);
         return -1;
     }
@@ -93,33 +98,45 @@ unsafe extern "C" fn madvise(start: *mut c_void, len: usize, advice: c_int) -> c
         let advice = advice.cast_unsigned() as usize;
         syscall(nr::MADVISE, [start as usize, len, advice, 0, 0, 0])
     };
-    let mut result = call(advice);
-    match advice {
-        MADV_GUARD_INSTALL if result.is_ok() => result = call(MADV_DONTNEED),
-        MADV_WIPEONFORK if result.is_ok() => {
-            let slot = &WIPED[WIPES.fetch_add(1, Ordering::AcqRel) % WIPED.len()];
-            slot[0].store(start as usize, Ordering::Release);
-            slot[1].store(start as usize + len, Ordering::Release);
-            if manager().is_some() {
-                pause(MOVED_NS);
-                let _ = call(MADV_POPULATE_READ);
-            }
-        }
-        _ => {}
-    }
+    let result = match advice {
+        MADV_GUARD_INSTALL => call(advice).and_then(|_| call(MADV_DONTNEED)),
+        MADV_WIPEONFORK => wipe_on_fork(&(start as usize..start as usize + len), call),
+        _ => call(advice),
+    };
     i32::try_from(answer(result)).unwrap_or(-1)
+}
+
+/// Notes the range, so that nothing of it leaves any more, has all of it
+/// brought back, and only then asks the kernel.
+fn wipe_on_fork(
+    range: &Range<usize>,
+    call: impl Fn(c_int) -> Result<usize, Errno>,
+) -> Result<usize, Errno> {
+    if !wiped().any(|noted| noted.start <= range.start && range.end <= noted.end) {
+        let next = WIPES.fetch_add(1, Ordering::AcqRel);
+        let [start, end] = WIPED.get(next).ok_or(Errno::INVAL)?;
+        start.store(range.start, Ordering::Release);
+        end.store(range.end, Ordering::Release);
+    }
+    if manager().is_some() {
+        pause(MOVED_NS);
+        call(MADV_POPULATE_READ)?;
+    }
+    call(MADV_WIPEONFORK)
+}
+
+/// What is noted.
+fn wiped() -> impl Iterator<Item = Range<usize>> {
+    let count = WIPES.load(Ordering::Acquire).min(MOST_WIPES);
+    WIPED[..count].iter().map(|slot| {
+        let [start, end] = [0, 1].map(|at: usize| slot[at].load(Ordering::Acquire));
+        start..end
+    })
 }
 
 /// Whether any of `range` is to be wiped in a child.
 pub(crate) fn is_wiped(range: &Range<usize>) -> bool {
-    if WIPES.load(Ordering::Acquire) == 0 {
-        return false;
-    }
-    let mut bounds = WIPED.iter().map(|slot| {
-        let [start, end] = [0, 1].map(|at: usize| slot[at].load(Ordering::Acquire));
-        start..end
-    });
-    bounds.any(|wiped| wiped.start < range.end && range.start < wiped.end)
+    wiped().any(|noted| noted.start < range.end && range.start < noted.end)
 }
 
 /// A descriptor as the kernel takes it.
