@@ -11,9 +11,10 @@
 
 use crate::exit::{Failure, Status};
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, Write};
 use std::ops::Deref;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -112,7 +113,10 @@ impl OwnSegment {
             flock(&file, FlockOperation::NonBlockingLockExclusive)?;
             // Not sparse: a program that fills the file system later must not
             // be a SIGBUS for whoever reads or claims a slot.
-            fallocate(&file, FallocateFlags::empty(), 0, Segment::BYTES as u64)?;
+            match fallocate(&file, FallocateFlags::empty(), 0, Segment::BYTES as u64) {
+                Err(Errno::OPNOTSUPP) => (&file).write_all(&vec![0; Segment::BYTES])?,
+                done => done?,
+            }
             let map = Mapping::of(&file, ProtFlags::READ | ProtFlags::WRITE)?;
             configure(&map);
             map.version.store(VERSION, Relaxed);
