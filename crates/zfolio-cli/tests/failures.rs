@@ -10,6 +10,7 @@ mod memory;
 mod support;
 
 use memory::Case;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -24,11 +25,13 @@ enum Outcome {
     Unmanaged,
     /// The process was ended, with one line.
     Ended,
+    /// The call was not made so often.
+    Unmade,
     /// Anything else.
     Wrong,
 }
 
-use Outcome::{Ended, Right, Unmanaged, Wrong};
+use Outcome::{Ended, Right, Unmade, Unmanaged, Wrong};
 
 /// Before anything is managed: the call, the error, which of them.
 const STARTING: &[(&str, u32, &[u32])] = &[
@@ -63,7 +66,6 @@ const WORKING: &[Repeated] = &[
     ("register", 12, &[(4, 0), (4, 2)]),
     ("register", 16, &[(4, 2)]),
     ("register", 22, &[(4, 2)]),
-    ("continue", 11, &[(1, 2)]),
     ("pagemap_scan", 12, &[(20, 0), (20, 40)]),
     ("pagemap_scan", 4, &[(20, 3)]),
     ("procmap_query", 25, &[(1, 1)]),
@@ -77,11 +79,16 @@ const WORKING: &[Repeated] = &[
     ("futex", 4, &[(5, 2)]),
     ("futex", 22, &[(5, 3)]),
     ("wake", 22, &[(1, 2)]),
-    ("mmap", 12, &[(16, 0), (16, 2)]),
-    ("munmap", 22, &[(1, 2)]),
     ("madvise", 12, &[(5, 0), (5, 2)]),
     ("madvise", 22, &[(5, 0), (5, 2)]),
     ("madvise", 11, &[(5, 2)]),
+];
+
+/// At forks while mappings move: the call, the error, every how many.
+const FORKING: &[Repeated] = &[
+    ("continue", 11, &[(1, 2)]),
+    ("copy", 11, &[(20, 3)]),
+    ("copy", 12, &[(20, 3)]),
 ];
 
 /// Calls that never return.
@@ -108,8 +115,15 @@ fn outcome(z: &Zfolio, library: &Path, program: (&str, &[&str]), plan: &str) -> 
         limit: Duration::from_secs(120),
         ..Case::new(program.0, program.1)
     };
-    let output = case.ends(z, library, ("ZFOLIO_INJECT", plan));
+    let dir = support::tempdir();
+    let told = dir.path().join("told");
+    fs::write(&told, [0; 4096]).expect("a file of a page");
+    let full = format!("{plan}:{}", told.display());
+    let output = case.ends(z, library, ("ZFOLIO_INJECT", &full));
+    let fired = fs::read(&told).expect("the file again")[..4] != [0; 4];
     let of = match classify(&output) {
+        // Nothing failed, so nothing is shown.
+        Ok(_) if !fired => Unmade,
         Ok(of) => of,
         Err(why) => {
             println!("{plan}: {why}: {}\n{}", output.status, output.stderr);
@@ -148,15 +162,23 @@ fn plans(every: usize) -> Vec<Tried> {
         let plan = move |when: &u32| format!("{call}:{errno}:{when}");
         whens.iter().map(plan)
     });
-    let working = WORKING.iter().flat_map(|(call, errno, whens)| {
-        let plan = move |(first, step): &(u32, u32)| format!("{call}:{errno}:{first}+{step}");
-        whens.iter().map(plan)
-    });
     let plain = ("plain", &[][..]);
     let starting = starting.map(|plan| (plan, plain, &[Right, Unmanaged][..]));
-    let churn = ("churn", &["1"][..]);
-    let working = working.map(|plan| (plan, churn, &[Right, Ended][..]));
-    starting.chain(working).step_by(every).collect()
+    let repeated = |list: &'static [Repeated], program| {
+        let plans = list.iter().flat_map(|(call, errno, whens)| {
+            whens
+                .iter()
+                .map(move |(first, step)| format!("{call}:{errno}:{first}+{step}"))
+        });
+        plans.map(move |plan| (plan, program, &[Right, Ended][..]))
+    };
+    let working = repeated(WORKING, ("churn", &["1"][..]));
+    let forking = repeated(FORKING, ("forks", &["raw_movers"][..]));
+    starting
+        .chain(working)
+        .chain(forking)
+        .step_by(every)
+        .collect()
 }
 
 fn try_plans(every: usize) {

@@ -1,12 +1,14 @@
 //! Failures on demand, in debug builds only: what the two paths do when the
 //! kernel says no is tested by having it say no.
 //!
-//! The plan is text, `CALL:ERROR:FIRST[+STEP]`: from the FIRSTth time that the
+//! The plan is text, `CALL:ERROR:FIRST[+STEP][:FILE]`: from the FIRSTth time that the
 //! manager makes CALL (and every STEPth time after) it fails with ERROR, a
 //! number; or, ERROR being `hang`, it never returns. the names are in `CALLS`.
 
+use crate::arena::map_shared_file;
 use crate::syscall::{Errno, nr};
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::ffi::CStr;
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 /// Calls that can be made to fail: name, number, and request of an ioctl.
 const CALLS: &[(&str, usize, Option<usize>)] = &[
@@ -42,11 +44,26 @@ static FIRST: AtomicU32 = AtomicU32::new(0);
 static STEP: AtomicU32 = AtomicU32::new(0);
 static MADE: AtomicU32 = AtomicU32::new(0);
 
+/// Address of the word that counts the failures made, in the plan's FILE of a
+/// page; 0: none.
+static TOLD: AtomicUsize = AtomicUsize::new(0);
+
+fn map_told(path: &str) -> Option<usize> {
+    let mut text = [0; 256];
+    text.get_mut(..path.len())?.copy_from_slice(path.as_bytes());
+    let path = CStr::from_bytes_until_nul(&text).ok()?;
+    map_shared_file(path, 4096).ok()
+}
+
 /// Takes a plan; false if it makes no sense.
 pub fn plan(text: &str) -> bool {
     let mut parts = text.split(':');
     let (Some(call), Some(error), Some(when)) = (parts.next(), parts.next(), parts.next()) else {
         return false;
+    };
+    let told = match parts.next() {
+        Some(path) => map_told(path),
+        None => Some(0),
     };
     let (first, step) = when.split_once('+').unwrap_or((when, "0"));
     let error = match error {
@@ -54,11 +71,12 @@ pub fn plan(text: &str) -> bool {
         number => number.parse().ok(),
     };
     let index = CALLS.iter().position(|(name, ..)| *name == call);
-    let (Some(index), Some(error), Ok(first), Ok(step)) =
-        (index, error, first.parse(), step.parse())
+    let (Some(index), Some(error), Ok(first), Ok(step), Some(told)) =
+        (index, error, first.parse(), step.parse(), told)
     else {
         return false;
     };
+    TOLD.store(told, Ordering::Relaxed);
     ERROR.store(error, Ordering::Relaxed);
     FIRST.store(first, Ordering::Relaxed);
     STEP.store(step, Ordering::Relaxed);
@@ -79,6 +97,10 @@ pub(crate) fn fails(number: usize, args: &[usize; 6]) -> Option<Errno> {
     let due = made == first || made > first && step > 0 && (made - first).is_multiple_of(step);
     if !due {
         return None;
+    }
+    if let told @ 1.. = TOLD.load(Ordering::Relaxed) {
+        // SAFETY: mapped shared by `map_told`, a page, and never unmapped.
+        unsafe { &*(told as *const AtomicU32) }.fetch_add(1, Ordering::Relaxed);
     }
     match ERROR.load(Ordering::Relaxed) {
         HANG => loop {
