@@ -195,7 +195,8 @@ impl Manager {
     ) -> Result<(), Relief> {
         let mut rounds = 0;
         let mut moved_any = false;
-        while rounds < ROUNDS && self.core.lock().standby.pages < self.watermarks.standby {
+        let standby = self.watermarks.standby(self.zswap.pool_pages());
+        while rounds < ROUNDS && self.core.lock().standby.pages < standby {
             match self.step_hand(reclaim) {
                 Step::Moved(pages) => {
                     moved_any |= pages > 0;

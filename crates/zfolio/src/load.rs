@@ -169,8 +169,8 @@ impl Manager {
         }
         if let Some(extent) = core.extents.get_mut(vpn) {
             let group = group_of(vpn);
-            extent.loads[group] = extent.loads[group].saturating_add(1);
             if !plan.sequential {
+                extent.loads[group] = extent.loads[group].saturating_add(1);
                 extent.heat[group] = extent.heat[group].max(1);
             }
         }
@@ -210,7 +210,7 @@ impl Manager {
                 sequential: true,
             };
         }
-        if loads == 0 {
+        if loads == 0 || !core.neighbours.come_along(vpn) {
             return Plan {
                 pages: vpn..vpn + 1,
                 window: 1,

@@ -9,7 +9,7 @@ use crate::frames::FrameArena;
 use crate::hugeframe::HugeFrames;
 use crate::options::{Options, Watermarks};
 use crate::ranges::Ranges;
-use crate::readahead::Streams;
+use crate::readahead::{Neighbours, Streams};
 use crate::reclaim::Reclaim;
 use crate::standby::Standby;
 use crate::word::Place;
@@ -63,6 +63,7 @@ pub(crate) struct Core {
     pub(crate) registered: Ranges,
     pub(crate) standby: Standby,
     pub(crate) streams: Streams,
+    pub(crate) neighbours: Neighbours,
     /// Pages that sequential readers left behind, oldest first.
     pub(crate) behind: VecDeque<Range<Vpn>>,
     /// Faults read and not taken by a thread yet.

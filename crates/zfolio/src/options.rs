@@ -83,8 +83,8 @@ pub(crate) struct Watermarks {
     pub(crate) free_low: usize,
     /// Frames that only reclaim itself may take.
     pub(crate) free_reserve: usize,
-    /// Pages kept in standby before the coldest are stored.
-    pub(crate) standby: usize,
+    /// What all the others are parts of.
+    pub(crate) high: usize,
     /// Pool pages from which room is worth more than time (`auto`) ...
     pub(crate) dense_on: usize,
     /// ... and below which it is not any more.
@@ -104,10 +104,17 @@ impl Watermarks {
             free_target,
             free_low: free_target / 2,
             free_reserve: free_target / 8,
-            standby: high / 10,
+            high,
             dense_on: high * 35 / 100,
             dense_off: high * 25 / 100,
         }
+    }
+
+    /// Pages kept in standby before the coldest are stored, with a pool of
+    /// `pool` pages: a part of what is left for the program, so that memory
+    /// that is short is not spent on waiting.
+    pub(crate) const fn standby(&self, pool: usize) -> usize {
+        self.high.saturating_sub(pool) / 10
     }
 }
 

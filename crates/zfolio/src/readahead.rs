@@ -2,9 +2,9 @@
 //!
 //! Two signals. *Streams*: a fault just past the pages brought for an earlier
 //! one doubles what is brought, up to [`MAX_WINDOW`]. *Groups*: a second fault
-//! in the same 64 KiB brings the rest of the group. A first fault that
-//! continues nothing brings one page: for random access anything more is
-//! memory taken from somebody else.
+//! in the same 64 KiB brings the rest of the group, if that is worth it
+//! ([`Neighbours`]). A first fault that continues nothing brings one page: for
+//! random access anything more is memory taken from somebody else.
 //!
 //! What a stream has passed is the best there is to move out again (*left
 //! behind*): somebody who reads more than fits, round after round, then finds
@@ -91,6 +91,54 @@ impl Streams {
     }
 }
 
+/// One group in this many is a probe.
+const PROBES: usize = 8;
+/// Weight of what was known before against one more probe.
+const INERTIA: u32 = 16;
+/// Pages of a group's other fourteen that have to be wanted to bring them all:
+/// a fault saved is worth about as much as three pages decompressed for
+/// nothing, compressed again, and kept in the meantime.
+const WORTH: u32 = 4;
+
+/// Whether a second fault in a group is a sign that the rest will be wanted.
+///
+/// Nobody can see which of the pages brought were touched. So in some groups,
+/// the *probes*, faults bring one page each: how many there were by the time
+/// the group goes out again says what bringing the rest would have saved.
+pub(crate) struct Neighbours {
+    /// Faults in a probe after the second, times [`INERTIA`], on average.
+    wanted: u32,
+}
+
+impl Default for Neighbours {
+    fn default() -> Self {
+        Self {
+            wanted: 2 * WORTH * INERTIA,
+        }
+    }
+}
+
+impl Neighbours {
+    /// Whether the second fault in `vpn`'s group brings the rest.
+    pub(crate) fn come_along(&self, vpn: Vpn) -> bool {
+        !is_probe(vpn) && self.wanted >= WORTH * INERTIA
+    }
+
+    /// `vpn`'s group is going out, after so many loads from the pool.
+    pub(crate) fn leave(&mut self, vpn: Vpn, loads: u8) {
+        if loads >= 2 && is_probe(vpn) {
+            self.wanted += u32::from(loads) - 2;
+            self.wanted -= self.wanted / INERTIA;
+        }
+    }
+}
+
+/// Spread, so that no program's layout coincides with it.
+const fn is_probe(vpn: Vpn) -> bool {
+    let mixed = (vpn / GROUP_PAGES).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 32).is_multiple_of(PROBES)
+}
+
 /// The pages of `vpn`'s group.
 pub(crate) const fn group(vpn: Vpn) -> Range<Vpn> {
     let start = vpn - vpn % GROUP_PAGES;
@@ -131,6 +179,29 @@ mod tests {
             assert_eq!(streams.advise(vpn).pages, 1);
             streams.brought(&(vpn..vpn + 1), 1);
         }
+    }
+
+    /// Loads every group of many, each with so many faults.
+    fn after(neighbours: &mut Neighbours, loads: u8) -> usize {
+        let groups = 0..1000 * GROUP_PAGES;
+        for vpn in groups.clone().step_by(GROUP_PAGES) {
+            neighbours.leave(vpn, loads);
+        }
+        groups
+            .step_by(GROUP_PAGES)
+            .filter(|vpn| neighbours.come_along(*vpn))
+            .count()
+    }
+
+    #[test]
+    fn neighbours_come_along_where_probes_say_so() {
+        let mut neighbours = Neighbours::default();
+        let all = after(&mut neighbours, 1);
+        assert!((800..950).contains(&all), "{all} of 1000 are no probes");
+        assert_eq!(after(&mut neighbours, 3), 0);
+        assert_eq!(after(&mut neighbours, 1), 0, "one load says nothing");
+        assert_eq!(after(&mut neighbours, 12), all);
+        assert_eq!(after(&mut neighbours, 255), all);
     }
 
     #[test]

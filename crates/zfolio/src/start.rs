@@ -17,7 +17,7 @@ use crate::manager::{
 };
 use crate::options::{Options, Watermarks};
 use crate::ranges::Ranges;
-use crate::readahead::Streams;
+use crate::readahead::{Neighbours, Streams};
 use crate::reclaim::Reclaim;
 use crate::standby::Standby;
 use crate::vmas::Vmas;
@@ -269,6 +269,7 @@ fn start(
             registered: Ranges::default(),
             standby: Standby::default(),
             streams: Streams::default(),
+            neighbours: Neighbours::default(),
             behind: VecDeque::with_capacity(BEHIND),
             pending: VecDeque::with_capacity(PENDING),
             deferred: VecDeque::with_capacity(PENDING),

@@ -1,6 +1,6 @@
 //! Storing what is in standby: the cold end, a folio at a time.
 
-use crate::extent::EXTENT_PAGES;
+use crate::extent::{EXTENT_PAGES, group_of};
 use crate::manager::{Core, Manager, Worker};
 use crate::standby::Run;
 use crate::word::Place;
@@ -124,10 +124,12 @@ fn claim(core: &mut Core) -> Option<Run> {
         let folio = run.split_front(pages);
         core.standby.unpop(run);
         for index in 0..pages {
+            let vpn = folio.vpn + index;
             core.extents
-                .set(folio.vpn + index, Place::Storing(folio.at.offset(index)));
-            if let Some(extent) = core.extents.get_mut(folio.vpn + index) {
-                extent.loads[crate::extent::group_of(folio.vpn + index)] = 0;
+                .set(vpn, Place::Storing(folio.at.offset(index)));
+            if let Some(extent) = core.extents.get_mut(vpn) {
+                let loads = core::mem::take(&mut extent.loads[group_of(vpn)]);
+                core.neighbours.leave(vpn, loads);
             }
         }
         core.standby.pages -= pages;
