@@ -4,11 +4,11 @@
 //! itself, it is told what it cannot know, or it is filled and let go.
 
 use crate::control::Counter;
-use crate::events::resolve;
 use crate::extent::Vpn;
 use crate::fork::ZERO_PAGE;
 use crate::forkwords::ForkWords;
 use crate::manager::{Core, Manager, Worker, address_of, pages_within};
+use crate::parked::resolve;
 use crate::past::past_length;
 use crate::word::Place;
 use alloc::vec::Vec;

@@ -23,8 +23,6 @@ const MESSAGES: usize = 16;
 const SPIN_NS: u64 = 20_000;
 /// How soon faults put off are tried again, ns.
 const RETRY_NS: u64 = 20_000;
-/// A fault put off this often cannot be served: about ten seconds.
-const RETRIES: u32 = 200_000;
 
 /// Waits for frames (a folio stored, or a millisecond) before a fault takes
 /// memory beyond `high`: what is left does not compress.
@@ -74,13 +72,6 @@ impl Manager {
                         break;
                     }
                     Outcome::Defer => {
-                        fault.retries += 1;
-                        if fault.retries > RETRIES {
-                            self.fail(format_args!(
-                                "the page at {:#x} could not be brought back in ten seconds",
-                                address_of(fault.vpn)
-                            ));
-                        }
                         self.core.lock().deferred.push_back(fault);
                         break;
                     }

@@ -24,11 +24,11 @@
 //! ```
 
 use crate::control::{Counter, FaultKind};
-use crate::events::Resolved;
 use crate::fault::Outcome;
 use crate::forkwords::{ForkWords, adopt, request};
 use crate::manager::{Core, Fault, Manager, STACK, Worker};
 use crate::movein::Landed;
+use crate::parked::Resolved;
 use crate::word::Place;
 use core::sync::atomic::Ordering;
 use zfolio_mm::PAGE_SIZE;

@@ -44,6 +44,7 @@ mod movein;
 mod moveout;
 pub mod options;
 mod order;
+mod parked;
 mod past;
 mod publish;
 mod ranges;

@@ -2,12 +2,12 @@
 
 use crate::children::Child;
 use crate::control::{Counter, ProcessSlot, Segment};
-use crate::events::Parked;
 use crate::extent::{Extents, Vpn};
 use crate::forkwords::ForkWords;
 use crate::frames::FrameArena;
 use crate::hugeframe::HugeFrames;
 use crate::options::{Options, Watermarks};
+use crate::parked::Parked;
 use crate::ranges::Ranges;
 use crate::readahead::{Neighbours, Streams};
 use crate::reclaim::Reclaim;
@@ -44,8 +44,6 @@ pub(crate) struct Fault {
     pub(crate) vpn: Vpn,
     /// CLOCK_MONOTONIC when it was read, ns.
     pub(crate) read_ns: u64,
-    /// Times it was put off.
-    pub(crate) retries: u32,
     /// Times it waited for frames.
     pub(crate) waits: u32,
 }

@@ -7,7 +7,6 @@
 
 use crate::control::{ProcessSlot, Segment, state};
 use crate::control_thread::nap_ns;
-use crate::events::Parked;
 use crate::extent::Extents;
 use crate::frames::FrameArena;
 use crate::hugeframe::HugeFrames;
@@ -16,6 +15,7 @@ use crate::manager::{
     STACK, Worker,
 };
 use crate::options::{Options, Watermarks};
+use crate::parked::Parked;
 use crate::ranges::Ranges;
 use crate::readahead::{Neighbours, Streams};
 use crate::reclaim::Reclaim;

@@ -6,7 +6,7 @@
 //! process that was stopped, or a machine that slept, has lost nothing.
 
 use crate::forkwords::request;
-use crate::manager::{MAX_FAULT_THREADS, Manager};
+use crate::manager::Manager;
 use core::sync::atomic::Ordering;
 use zfolio_sys::lock::pause;
 
@@ -43,27 +43,20 @@ impl Stuck {
 impl Manager {
     /// The watchdog's life.
     pub(crate) fn watchdog(&self) -> ! {
-        let mut serving = [Stuck::default(); 1 + MAX_FAULT_THREADS];
-        let [mut waiting, mut unread, mut fork, mut control] = [Stuck::default(); 4];
+        let [mut fault, mut unread, mut fork, mut control] = [Stuck::default(); 4];
         let mut locked_out = 0;
         loop {
             pause(TURN_NS);
-            for (stuck, since) in serving.iter_mut().zip(&self.serving_since) {
-                if stuck.is_overdue(since.load(Ordering::Relaxed)) {
-                    self.overdue("a page fault was not served");
-                }
-            }
-            match self.oldest_fault() {
-                Some(oldest) => {
-                    locked_out = 0;
-                    if waiting.is_overdue(oldest) {
-                        self.overdue("a page fault was not taken up");
-                    }
-                }
-                None => locked_out += 1,
-            }
+            let waiting = self.oldest_waiting();
+            locked_out = if waiting.is_none() { locked_out + 1 } else { 0 };
             if locked_out >= PATIENCE {
                 self.overdue("a lock was not released");
+            }
+            let serving = self.serving_since.iter();
+            let serving = serving.map(|since| since.load(Ordering::Relaxed));
+            let known = serving.chain(waiting.flatten()).filter(|since| *since > 0);
+            if fault.is_overdue(known.min().unwrap_or(0)) {
+                self.overdue("a page fault was not served");
             }
             // (Never 0: that is for nothing waiting.)
             let reads = self.reads.load(Ordering::Relaxed) + 1;
@@ -82,12 +75,13 @@ impl Manager {
         }
     }
 
-    /// When the fault that waits longest for a thread was read, 0 if none
-    /// waits; `None` if the lock cannot be had.
-    fn oldest_fault(&self) -> Option<u64> {
+    /// When the fault that waits longest, for a thread or for its next try,
+    /// was read, if one waits; `None` if the lock cannot be had.
+    fn oldest_waiting(&self) -> Option<Option<u64>> {
         for _ in 0..LOCK_TRIES {
             if let Some(core) = self.core.try_lock() {
-                return Some(core.pending.front().map_or(0, |fault| fault.read_ns));
+                let waiting = core.pending.iter().chain(&core.deferred);
+                return Some(waiting.map(|fault| fault.read_ns).min());
             }
             pause(LOCK_NS);
         }
