@@ -101,7 +101,7 @@ def main():
             options, runner.Runner(zfolio, library, scratch, options.size, options.share, options.limit), out)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    good = all(row["result"] == "same" or row["result"].startswith("skipped") for row in rows)
+    good = all(row["good"] for row in rows)
     return 0 if good else 1
 
 

@@ -26,6 +26,7 @@ class Program:
     about = ""
     needs = {}  # command, or a path that may hold `*` -> the Debian package that has it
     short = False  # part of `--short`
+    unmanaged = False  # that zfolio runs it unmanaged is what is to be seen
     high_least = 8 * MIB  # zfolio's own minimum
     # Put before everything, `zfolio run` included: a change of user, say.
     outer = []

@@ -78,7 +78,6 @@ def svg(rows, title):
         scale = width / max(row["peak_bare"], row["peak_limited"])
         bare, limited, high = (row[key] * scale for key in ("peak_bare", "peak_limited", "high"))
         ratio = row["time_limited"] / row["time_bare"] if row["time_bare"] else 0
-        good = row["result"] == "same"
         out += [
             f'<text x="{left - 8}" y="{top + 19}" text-anchor="end">{escape(row["program"])}</text>',
             f'<rect x="{left}" y="{top}" width="{bare:.1f}" height="13" fill="#bbb"/>',
@@ -87,7 +86,7 @@ def svg(rows, title):
             'stroke="#c22" stroke-width="2"/>',
             f'<text x="{left + width + 10}" y="{top + 11}" fill="#555">'
             f'{row["peak_bare"] / MIB:.0f} to {row["peak_limited"] / MIB:.0f} MiB</text>',
-            f'<text x="{left + width + 10}" y="{top + 26}" fill="{"#000" if good else "#c22"}">'
+            f'<text x="{left + width + 10}" y="{top + 26}" fill="{"#000" if row["good"] else "#c22"}">'
             f'time x{ratio:.1f}, {escape(row["result"][:24])}</text>',
         ]
     return "\n".join([*out, "</svg>"]) + "\n"

@@ -20,6 +20,8 @@ LIMIT_TIMES_BARE = 20.0
 # Over which time a hang is told from a crawl.
 LOOK_SECONDS = 5.0
 GRACE_SECONDS = 5.0
+# CPU time in that time of a program that crawls.
+CRAWL_SECONDS = 0.5
 HERE = Path(__file__).parent
 
 
@@ -36,7 +38,7 @@ class Run:
 
     def __init__(self):
         self.ended = None  # None: well; else the text for the table
-        self.hang = False
+        self.late = None  # HANG or CRAWL
         self.status = None
         self.wall = self.cpu = 0.0
         self.rss = self.anonymous = self.rss_sum = self.seen = 0
@@ -72,6 +74,8 @@ class Runner:
             row["result"] = f"not prepared: {why}"
         finally:
             shutil.rmtree(inputs, ignore_errors=True)
+        good = "same, unmanaged" if program.unmanaged else "same"
+        row["good"] = row["result"] == good or row["result"].startswith("skipped")
         say(f"{program.name}: {row['result']}")
         return row
 
@@ -139,15 +143,18 @@ class Runner:
             )
 
         def late():
-            run.hang = True
+            run.late = "HANG"
             say(f"{program.name}: no end after {limit:.0f} s; its threads wait here:")
             before = tree.cpu_seconds(reaper.pid)
             lines = tree.describe(reaper.pid)
             time.sleep(LOOK_SECONDS)
             used = tree.cpu_seconds(reaper.pid) - before
+            if used >= CRAWL_SECONDS:
+                run.late = "CRAWL"
             for line in lines:
                 say(f"  {line}")
             run.threads = lines
+            run.messages += self.held(reaper.pid)
             run.messages.append(
                 f"no end after {limit:.0f} s; in the last {LOOK_SECONDS:.0f} s it used {used:.1f} s of CPU"
             )
@@ -178,6 +185,17 @@ class Runner:
         run.rss_sum, run.seen = sampler.sum_peak, len(sampler.processes)
         run.largest = sampler.largest(5)
 
+    def held(self, root):
+        """What the managed processes of a tree hold, now."""
+        for pid in tree.descendants(root):
+            done = subprocess.run(
+                [self.zfolio, "stat", str(pid)], stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL, text=True,
+            )
+            if done.returncode == 0:
+                return done.stdout.splitlines()[1:]
+        return []
+
     def judge(self, program, job, run, stats, report):
         errors = job.stderr.read_text(errors="replace").splitlines()
         said = [line for line in errors if line.startswith("zfolio")]
@@ -196,8 +214,8 @@ class Runner:
             run.cpu = result["user"] + result["system"]
             if result["left_behind"]:
                 run.messages.append(f"left behind: {' '.join(result['left_behind'])}")
-        if run.hang:
-            run.ended = "HANG"
+        if run.late:
+            run.ended = run.late
         elif run.ended:
             run.messages += errors[-5:]
         elif run.status != 0:
@@ -234,7 +252,7 @@ class Runner:
         for run in limiteds:
             row["notes"] += [line for line in run.messages if line not in row["notes"]]
         if row["result"] == "same" and not row["pages_out"]:
-            row["notes"].append("nothing was moved out")
+            row["result"] = "same, unmanaged"
 
 
 def find_zfolio(named, root):

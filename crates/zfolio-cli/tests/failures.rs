@@ -206,6 +206,14 @@ fn every_call_fails() {
 }
 
 #[test]
+fn memory_that_cannot_be_registered_is_told_of() {
+    let Some(z) = support::real() else { return };
+    // (The first three are the manager's own.)
+    let of = outcome(z, &library(), ("plain", &[]), "register:12:4+1");
+    assert_eq!(of, Unmanaged);
+}
+
+#[test]
 fn a_call_that_never_returns_ends_the_process() {
     let Some(z) = support::real() else { return };
     let library = &library();

@@ -1,12 +1,15 @@
 //! The control thread: watches usage, reclaims ahead of need, follows forks,
 //! publishes statistics.
 
+use crate::control::{Counter, state};
 use crate::extent::GROUP_PAGES;
 use crate::manager::{Manager, Worker};
 use crate::reclaim::{Reclaim, Step};
+use crate::start::{Unstarted, say_unmanaged};
 use crate::store::Stored;
 use core::sync::atomic::Ordering;
 use zfolio_sys::lock::futex_wait;
+use zfolio_sys::syscall::Errno;
 use zfolio_sys::thread::{Clock, ask_for_low_latency, now_ns};
 
 /// Longest and shortest sleep between looks at usage, ns.
@@ -50,6 +53,8 @@ struct Memory {
     vmas_read_ns: u64,
     /// Address space, pages, when the mappings were last read.
     vmas_size: usize,
+    /// Usage when it was last looked at, pages.
+    usage: usize,
 }
 
 impl Manager {
@@ -72,10 +77,23 @@ impl Manager {
                 Relief::Enough
             };
             self.adjust_room(relief);
+            self.tell_if_refused(relief);
             let stuck = pressed && self.is_pressed(self.usage());
             self.publish(self.usage());
-            let headroom = (self.watermarks.start + self.room()).saturating_sub(usage);
-            let nap = if stuck { STUCK_NS } else { nap_ns(headroom) };
+            // While nothing changes, half of what is left up to `high` itself.
+            let calm = usage == memory.usage && relief == Relief::Enough;
+            memory.usage = usage;
+            let to_start = (self.watermarks.start + self.room()).saturating_sub(usage);
+            let to_high = if calm {
+                self.watermarks.high.saturating_sub(usage) / 2
+            } else {
+                0
+            };
+            let nap = if stuck {
+                STUCK_NS
+            } else {
+                nap_ns(to_start.max(to_high))
+            };
             futex_wait(&self.control_wake, rung, Some(nap));
         }
     }
@@ -99,6 +117,22 @@ impl Manager {
             Relief::Exhausted | Relief::Later => room,
         };
         self.room.store(room, Ordering::Relaxed);
+    }
+
+    /// A process of which nothing could be registered is not managed: that is
+    /// told as of one that could not be started, unless something moves later.
+    fn tell_if_refused(&self, relief: Relief) {
+        let slot = self.stats();
+        let managing = slot.state.load(Ordering::Relaxed) == state::MANAGING;
+        let moved = slot.counter(Counter::PagesOut).load(Ordering::Relaxed) > 0;
+        let errno = Errno(self.refused.load(Ordering::Relaxed));
+        if managing && !moved && relief == Relief::Exhausted && errno.0 != 0 {
+            let what = "registering its memory with userfaultfd";
+            say_unmanaged(slot, state::UNMANAGED, &Unstarted::Failed { what, errno });
+        } else if !managing && moved {
+            slot.set_message("");
+            slot.state.store(state::MANAGING, Ordering::Release);
+        }
     }
 
     /// Moves out, stores and releases until usage and free frames are where

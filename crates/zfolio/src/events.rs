@@ -281,7 +281,11 @@ impl Manager {
         }
         // (Quiet: what left these addresses before is known to have left.)
         let program = self.fds.program();
-        if !self.is_quiet() || program.register(wide.start, wide.len()).is_err() {
+        if !self.is_quiet() {
+            return false;
+        }
+        if let Err(errno) = program.register(wide.start, wide.len()) {
+            self.refused.store(errno.0, Ordering::Relaxed);
             return false;
         }
         let Some(mapping) = mapping_at(maps, range.start) else {

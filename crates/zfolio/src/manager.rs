@@ -201,6 +201,8 @@ pub struct Manager {
     pub(crate) room: AtomicUsize,
     /// When a fault was last given memory beyond `high`, ns.
     pub(crate) urgent_ns: AtomicU64,
+    /// Errno of the last range that could not be registered; 0: none.
+    pub(crate) refused: AtomicI32,
     /// When the fault that each worker serves was read, ns; 0: none.
     pub(crate) serving_since: [AtomicU64; 1 + MAX_FAULT_THREADS],
     /// Bumped by the control thread as it goes on.

@@ -26,7 +26,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::fmt::Write;
 use core::ops::Range;
-use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use zfolio_compress::Codec;
 use zfolio_compress::adaptive::{Adaptive, Density};
 use zfolio_mm::{Order, PAGE_SHIFT, PAGE_SIZE};
@@ -82,7 +82,7 @@ pub struct Host {
 }
 
 /// Why a process stays unmanaged.
-enum Unstarted {
+pub(crate) enum Unstarted {
     Failed { what: &'static str, errno: Errno },
     Unfit(&'static str),
 }
@@ -177,7 +177,7 @@ pub enum Never {
     Unfit(&'static str),
 }
 
-fn say_unmanaged(slot: &ProcessSlot, becomes: u32, why: &Unstarted) {
+pub(crate) fn say_unmanaged(slot: &ProcessSlot, becomes: u32, why: &Unstarted) {
     let mut line = crate::fatal::Line::default();
     let _ = match why {
         Unstarted::Failed { what, errno } => write!(
@@ -303,6 +303,7 @@ fn start(
         maps: AtomicUsize::new(maps.fd()),
         room: AtomicUsize::new(0),
         urgent_ns: AtomicU64::new(0),
+        refused: AtomicI32::new(0),
         serving_since: Default::default(),
         control_turns: AtomicU64::new(1),
         reads: AtomicU64::new(0),

@@ -177,6 +177,7 @@ select count(*), sum(a.i % 100) from big a join big b on a.word = b.word;
 class PostgresDropped(Postgres):
     name = "postgres-drop"
     about = "the same, started as root under zfolio by setpriv, which keeps no capability"
+    unmanaged = True
     outer = []
 
     def command(self, job):
