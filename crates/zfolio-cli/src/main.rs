@@ -9,12 +9,14 @@
 //! | `target`, `elf`, `preload`, `uffd_probe` | what must hold before a program starts |
 //! | `segment` | the control segment as a file (the only unsafe here) |
 //! | `supervise` | starting, signalling, waiting |
+//! | `cramped` | what is told while it runs |
 //! | `peaks`, `held`, `stats`, `histogram`, `report`, `outfile` | what is told afterwards |
 //! | `doctor`, `stat`, `demo` | the other commands |
 //! | `machine`, `watch` | what /proc says |
 #![deny(unsafe_code)]
 
 mod args;
+mod cramped;
 mod demo;
 mod doctor;
 mod elf;

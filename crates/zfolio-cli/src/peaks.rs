@@ -44,14 +44,20 @@ impl Peaks {
         tree.total.most_held = tree.total.most_held.larger(self.tree);
     }
 
-    /// Runs `work` while looking at `segment` from another thread.
-    pub(crate) fn during<R>(segment: &Segment, work: impl FnOnce() -> R) -> (Self, R) {
+    /// Runs `work` while looking at `segment` from another thread, which calls
+    /// `looked` each time.
+    pub(crate) fn during<R>(
+        segment: &Segment,
+        mut looked: impl FnMut() + Send,
+        work: impl FnOnce() -> R,
+    ) -> (Self, R) {
         let done = AtomicBool::new(false);
         thread::scope(|scope| {
             let looker = scope.spawn(|| {
                 let mut peaks = Self::default();
                 while !done.load(Ordering::Acquire) {
                     peaks.look(segment);
+                    looked();
                     thread::park_timeout(EVERY);
                 }
                 peaks
@@ -98,7 +104,7 @@ mod tests {
     #[test]
     fn the_result_comes_back_with_the_peaks() {
         let segment = crate::stats::tests::example();
-        let (_, result) = Peaks::during(&segment, || 7);
+        let (_, result) = Peaks::during(&segment, || {}, || 7);
         assert_eq!(result, 7);
     }
 }

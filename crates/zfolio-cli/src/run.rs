@@ -5,6 +5,7 @@
 //! only thing changed: three variables, for it and its children alone.
 
 use crate::args::Run;
+use crate::cramped::Cramped;
 use crate::exit::{Failure, Status};
 use crate::machine;
 use crate::outfile::OutFile;
@@ -66,7 +67,15 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
         )
     })?;
     let pid = running.pid();
-    let (peaks, outcome) = Peaks::during(&segment, || running.wait());
+    let mut cramped = Cramped::new(started);
+    let looked = || {
+        for line in cramped.look(&segment, Instant::now()) {
+            if !settings.quiet {
+                say(&line);
+            }
+        }
+    };
+    let (peaks, outcome) = Peaks::during(&segment, looked, || running.wait());
     let wall = started.elapsed();
     let outcome = outcome.map_err(|error| internal("waiting for the program", error))?;
 

@@ -194,7 +194,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    fn read(slot: &ProcessSlot) -> Self {
+    pub(crate) fn read(slot: &ProcessSlot) -> Self {
         let comm: Vec<u8> = slot
             .comm
             .iter()
