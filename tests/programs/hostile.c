@@ -12,6 +12,7 @@
 #include <sched.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -19,6 +20,7 @@
 enum { STEADY = 6144, BASE = 0x4000 };
 static char *steady, *argument;
 static bool moves = true, managed_before;
+static int generations = 2; // of children
 extern char **environ;
 
 static void limit(int which, rlim_t to) {
@@ -61,6 +63,50 @@ static void change_root(void) {
     SETUP(mkdtemp(dir) && chroot(dir) == 0 && chdir("/") == 0);
 }
 
+// A mount namespace of its own: what is mounted there nobody else sees.
+static void new_mounts(void) {
+    SETUP(unshare(CLONE_NEWNS) == 0);
+    SETUP(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0);
+}
+
+// The pids control group of the argument, with room for so many tasks more.
+static void leave_tasks(long room) {
+    char name[300], text[40];
+    const char *files[] = {"cgroup.procs", "pids.current", "pids.max"};
+    long tasks = 0;
+    for (int n = 0; n < 3; n++) {
+        snprintf(name, sizeof name, "%s/%s", argument, files[n]);
+        int fd = open(name, n == 1 ? O_RDONLY : O_WRONLY);
+        SETUP(fd >= 0);
+        if (n == 1) {
+            SETUP(read(fd, text, sizeof text) > 0);
+            tasks = atol(text);
+        } else {
+            int len = snprintf(text, sizeof text, "%ld", n ? tasks + room : 0);
+            SETUP(write(fd, text, len) == len);
+        }
+        close(fd);
+    }
+}
+
+// For a child and nothing else; for a child, and its child or a thread.
+static void one_task(void) { leave_tasks(generations = 1); }
+static void two_tasks(void) { leave_tasks(generations = 2); }
+
+static void hide_proc(void) {
+    new_mounts();
+    SETUP(mount("none", "/proc", "tmpfs", 0, NULL) == 0);
+    SETUP(access("/proc/self", F_OK) == -1);
+}
+
+// The old root goes away altogether, not only for this thread's names.
+static void move_root(void) {
+    new_mounts();
+    SETUP(mount("none", "/tmp", "tmpfs", 0, NULL) == 0 && chdir("/tmp") == 0);
+    SETUP(syscall(SYS_pivot_root, ".", ".") == 0 && umount2(".", MNT_DETACH) == 0);
+    SETUP(chdir("/") == 0 && access("/proc", F_OK) == -1 && access("/dev/shm", F_OK) == -1);
+}
+
 static void remove_directory(void) {
     char dir[] = "/tmp/zfolio-hostile-XXXXXX";
     SETUP(mkdtemp(dir) && chdir(dir) == 0 && rmdir(dir) == 0);
@@ -76,6 +122,12 @@ static void overwrite_environment(void) {
 }
 
 static void new_user_namespace(void) { SETUP(unshare(CLONE_NEWUSER) == 0); }
+
+// The next child is process 1 of a namespace of its own.
+static void new_process_namespace(void) { SETUP(unshare(CLONE_NEWPID) == 0); }
+
+// What /proc has of this process belongs to root from here on.
+static void undumpable(void) { SETUP(prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == 0); }
 
 // System calls that answer EPERM, in all threads: userfaultfd, and ioctls on
 // /dev/userfaultfd.
@@ -141,9 +193,15 @@ static const struct {
     {"little_data", little_data},
     {"lock_future", lock_future},
     {"change_root", change_root},
+    {"one_task", one_task},
+    {"two_tasks", two_tasks},
+    {"hide_proc", hide_proc},
+    {"move_root", move_root},
     {"remove_directory", remove_directory},
     {"overwrite_environment", overwrite_environment},
     {"new_user_namespace", new_user_namespace},
+    {"new_process_namespace", new_process_namespace},
+    {"undumpable", undumpable},
     {"forbid_userfaultfd", forbid_userfaultfd},
     {"sandbox", sandbox},
     {"block_signals", block_signals},
@@ -248,7 +306,7 @@ int main(int argc, char **argv) {
 #ifndef __SANITIZE_THREAD__ // it has a thread of its own
     check_signals();
 #endif
-    in_children(2);
+    in_children(generations);
     look("in the end");
     if (daemon)
         SETUP(write(700, "y", 1) == 1);

@@ -7,7 +7,8 @@
 //! - A created file is held with flock(2) by its creator for as long as its
 //!   tree may use it; an unlocked one was left by a killed `zfolio run`, in
 //!   whatever pid namespace, and is removed by the next.
-//! - The final name appears only once the file is complete and locked.
+//! - The final name appears only once the file is complete and locked. One
+//!   that was never completed is removed when it is old.
 
 use crate::exit::{Failure, Status};
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
@@ -20,12 +21,16 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::time::{Duration, SystemTime};
 use zfolio::control::{MAGIC, Segment, VERSION};
 
 /// Every segment's file name starts with this.
 const PREFIX: &str = "zfolio-";
 /// Every complete segment's file name ends with this.
 const SUFFIX: &str = ".control";
+
+/// A file is incomplete for milliseconds; after so long nobody is at it.
+const UNFINISHED: Duration = Duration::from_secs(3600);
 
 /// A mapped segment.
 #[derive(Debug)]
@@ -204,15 +209,26 @@ pub(crate) fn directories() -> Vec<PathBuf> {
 }
 
 /// Complete segments in `dir` that belong to us, with their age.
-pub(crate) fn list(dir: &Path) -> Vec<(std::time::SystemTime, PathBuf)> {
+pub(crate) fn list(dir: &Path) -> Vec<(SystemTime, PathBuf)> {
+    files(dir, |name| {
+        name.starts_with(PREFIX) && name.ends_with(SUFFIX)
+    })
+}
+
+/// The name of a file that [`fresh_file`] made and nobody completed.
+fn is_hidden(name: &str) -> bool {
+    let numbers = name
+        .strip_prefix('.')
+        .and_then(|name| name.strip_prefix(PREFIX));
+    numbers.is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_digit() || b == b'-'))
+}
+
+/// Files in `dir` that belong to us and have such names, with their age.
+fn files(dir: &Path, such: impl Fn(&str) -> bool) -> Vec<(SystemTime, PathBuf)> {
     let uid = rustix::process::geteuid().as_raw();
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     entries
-        .filter(|entry| {
-            let name = entry.file_name();
-            name.to_str()
-                .is_some_and(|name| name.starts_with(PREFIX) && name.ends_with(SUFFIX))
-        })
+        .filter(|entry| entry.file_name().to_str().is_some_and(&such))
         .filter_map(|entry| {
             // Not followed: a link is nobody's segment.
             let meta = entry.metadata().ok()?;
@@ -224,7 +240,9 @@ pub(crate) fn list(dir: &Path) -> Vec<(std::time::SystemTime, PathBuf)> {
 
 /// Removes segments whose creator was killed.
 fn sweep(dir: &Path) {
-    for (_, path) in list(dir) {
+    let mut unfinished = files(dir, is_hidden);
+    unfinished.retain(|(age, _)| age.elapsed().is_ok_and(|since| since > UNFINISHED));
+    for (_, path) in list(dir).into_iter().chain(unfinished) {
         let free = File::open(&path)
             .is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok());
         if free {
@@ -233,7 +251,7 @@ fn sweep(dir: &Path) {
     }
 }
 
-/// A new 0600 file under a name no sweep looks at, and the name it gets later.
+/// A new 0600 file under a name no sweep looks at while it is new, and the name it gets later.
 fn fresh_file(dir: &Path) -> io::Result<(File, PathBuf, PathBuf)> {
     let pid = std::process::id();
     for attempt in 0_u32..1000 {
@@ -286,6 +304,28 @@ mod tests {
         sweep(dir.path());
         assert!(!dead.exists());
         assert!(living.path().exists());
+    }
+
+    #[test]
+    fn what_was_never_completed_is_swept_when_it_is_old() {
+        let dir = tempfile::tempdir().unwrap();
+        let old = SystemTime::now() - 2 * UNFINISHED;
+        let made = |name: &str| {
+            let path = dir.path().join(name);
+            let file = File::create(&path).unwrap();
+            file.set_modified(old).unwrap();
+            (path, file)
+        };
+        let (dead, _) = made(".zfolio-1-0");
+        let (held, lock) = made(".zfolio-2-0");
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
+        let (other, _) = made(".zfolio-notes");
+        let (_, being_made, _) = fresh_file(dir.path()).unwrap();
+        sweep(dir.path());
+        assert!(!dead.exists());
+        for kept in [held, other, being_made] {
+            assert!(kept.exists(), "{}", kept.display());
+        }
     }
 
     #[test]

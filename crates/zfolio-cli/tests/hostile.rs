@@ -98,6 +98,57 @@ fn a_program_may_change_its_root() {
     managed("change_root");
 }
 
+/// Whether this user may have mounts and process ids of its own.
+fn namespaces() -> bool {
+    let bare = Command::new("unshare").args(["-m", "-p", "true"]).output();
+    let done = bare.is_ok_and(|done| done.status.success());
+    if !done {
+        support::skip("no mount namespaces here");
+    }
+    done
+}
+
+#[test]
+fn a_program_may_move_its_root_away() {
+    if namespaces() {
+        managed("move_root");
+    }
+}
+
+#[test]
+fn a_managed_program_may_hide_proc() {
+    if namespaces() {
+        Case::new("hostile", &["hide_proc", "after"]).run();
+    }
+}
+
+/// Hidden before it started: told, once for all of the tree.
+#[test]
+fn a_program_that_starts_without_proc_runs_on() {
+    let (Some(z), true) = (support::real(), namespaces()) else {
+        return;
+    };
+    let Some(program) = hostile() else { return };
+    let program = program.to_str().expect("a plain path");
+    let script = format!("mount -t tmpfs none /proc && exec {program} nothing unmanaged");
+    let output = z.run("40M", &["unshare", "-m", "sh", "-c", &script]);
+    let told = "opening /proc/self/statm failed (errno 2)";
+    assert_eq!(output.succeeded().stderr.matches(told).count(), 1);
+    assert_eq!(output.counter("pages_out"), 0);
+}
+
+#[test]
+fn a_program_may_have_children_in_a_process_namespace() {
+    if namespaces() {
+        managed("new_process_namespace");
+    }
+}
+
+#[test]
+fn a_program_may_be_undumpable() {
+    managed("undumpable");
+}
+
 #[test]
 fn a_program_may_lose_its_directory() {
     managed("remove_directory");

@@ -198,6 +198,27 @@ fn a_debugged_program_is_managed() {
     );
 }
 
+/// Every thread stops at every system call, the manager's with them.
+#[test]
+fn a_traced_program_is_managed() {
+    let Some(z) = support::real() else { return };
+    if Command::new("strace").arg("-V").output().is_err() {
+        return support::skip("no strace");
+    }
+    let dir = support::tempdir();
+    let Some(program) = built(dir.path(), "hostile", "gcc", &[]) else {
+        return;
+    };
+    let trace = dir.path().join("trace");
+    let [program, to] = [&program, &trace].map(|path| path.to_str().expect("a plain path"));
+    moved(&z.run(
+        "40M",
+        &["strace", "-f", "-o", to, program, "nothing", "after"],
+    ));
+    let trace = std::fs::read_to_string(&trace).expect("a trace");
+    assert!(trace.contains("UFFDIO_"), "the manager was not traced");
+}
+
 /// Programs of another C library, or none, deep in a managed tree.
 #[test]
 fn foreign_children_are_left_alone() {

@@ -5,6 +5,7 @@ mod support;
 
 use memory::compiled;
 use std::os::unix::process::ExitStatusExt;
+use std::time::Duration;
 use support::Output;
 
 /// Runs a program of tests/programs; asserts that memory was out at the time.
@@ -62,7 +63,10 @@ fn the_status_is_the_programs() {
 #[test]
 fn members_of_a_tree_are_killed() {
     ends("life_end", &["killed_children"], 33);
-    ends("life_end", &["killed_parent"], 34);
+    if let Some(output) = ends("life_end", &["killed_parent"], 34) {
+        let all = "children that lived on 8 of 8";
+        assert!(output.stdout.contains(all), "{}", output.stdout);
+    }
 }
 
 #[test]
@@ -97,6 +101,20 @@ fn its_own_seccomp_filter() {
     if let Some(output) = odd("life_odd", &["seccomp_kill", "ioctl"]) {
         assert_eq!(output.status.signal(), Some(31), "{}", output.status);
     }
+}
+
+/// The manager's threads end one by one, holding what they hold.
+#[test]
+fn a_filter_that_kills_threads_ends_the_process() {
+    if let Some(output) = ends("life_odd", &["seccomp_kill_thread", "ioctl"], 70) {
+        let told = output.stderr.matches(" ended: ").count();
+        assert_eq!(told, 1, "{}", output.stderr);
+        assert!(output.stderr.contains("30 seconds"), "{}", output.stderr);
+        // Thirty turns of the watchdog, each a little more than a second.
+        assert!(output.wall < Duration::from_secs(90), "{:?}", output.wall);
+    }
+    // What it does not need is killed for, and nobody notices.
+    ends("life_odd", &["seccomp_kill_thread", "uffd"], 0);
 }
 
 #[test]
