@@ -405,8 +405,14 @@ fn every_interleaving_of_three_changes() {
     assert!(ends > 100_000 && mended > 1_000, "{ends}, {mended}");
 }
 
+/// Bursts tried in a run: `PROPTEST_CASES`, or a few seconds' worth.
+fn cases() -> u32 {
+    let named = std::env::var("PROPTEST_CASES");
+    named.map_or(20_000, |n| n.parse().expect("PROPTEST_CASES is a number"))
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(20_000))]
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
     #[test]
     fn the_books_agree_with_the_kernel(
         steps in prop::collection::vec(any::<Step>(), 1..40)
