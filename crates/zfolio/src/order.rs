@@ -13,8 +13,10 @@
 //!    empties it; that one is put before it. If several do, the choice is the
 //!    one after which what is registered is what the kernel says. (A mapping
 //!    that grows in place reports nothing, so what is taken is not always
-//!    known: a remap is looked at too if by the events nothing of it is left,
-//!    while the kernel has a mapping that begins at its target.)
+//!    known: once no target is taken, a remap is looked at too if by the events
+//!    nothing of it is left, while the kernel has a mapping that begins at its
+//!    target.) Nor is anything moved from where nothing is: an order by which
+//!    it would be is worse than others.
 //! 2. An mremap reports twice, REMAP and then UNMAP of its source, and sleeps
 //!    in between, while somebody else may take the source. The second is put
 //!    right behind the first. (There is none for `MREMAP_DONTUNMAP`.)
@@ -185,18 +187,26 @@ struct Search<'a, T> {
 }
 
 impl<T: Truth> Search<'_, T> {
-    /// The first remap to where something is, or that something after it undoes
-    /// which, by the kernel, did not; with its target.
+    /// The first remap to where something is; if there is none, the first that
+    /// something after it undoes which, by the kernel, did not; with its target.
     fn first_doubtful(&mut self, events: &[Message]) -> Option<(usize, Range<usize>)> {
-        (self.fixed..events.len()).find_map(|index| {
-            let target = target(&events[index])?;
-            let page = target.start..target.start + PAGE_SIZE;
-            let mut later = events[index + 1..].iter().filter_map(emptied);
-            let doubtful = is_taken(&events[..index], self.registered, target.clone(), PIECES)
-                || later.any(|left| overlap(&left, &page))
+        let mut remaps = events.iter().enumerate().skip(self.fixed);
+        let taken = remaps.find_map(|(index, event)| {
+            let target = target(event)?;
+            is_taken(&events[..index], self.registered, target.clone(), PIECES)
+                .then_some((index, target))
+        });
+        taken.or_else(|| {
+            let mut remaps = events.iter().enumerate().skip(self.fixed);
+            remaps.find_map(|(index, event)| {
+                let target = target(event)?;
+                let page = target.start..target.start + PAGE_SIZE;
+                let mut later = events[index + 1..].iter().filter_map(emptied);
+                (later.any(|left| overlap(&left, &page))
                     && !is_taken(events, self.registered, page.clone(), PIECES)
-                    && self.truth.begins_at(target.start) == Some(true);
-            doubtful.then_some((index, target))
+                    && self.truth.begins_at(target.start) == Some(true))
+                .then_some((index, target))
+            })
         })
     }
 
@@ -252,7 +262,13 @@ impl<T: Truth> Search<'_, T> {
         // An order still in doubt is worse than any other.
         let doubtful = self.first_doubtful(events).is_some();
         let mut wrong = if doubtful { events.len() * 8 } else { 0 };
-        for event in &events[self.fixed..] {
+        for (index, event) in events.iter().enumerate().skip(self.fixed) {
+            // Nothing is moved from where nothing is.
+            if let Message::Remap { from, len, .. } = *event
+                && !is_taken(&events[..index], self.registered, from..from + len, PIECES)
+            {
+                wrong += 4;
+            }
             for range in emptied(event).into_iter().chain(target(event)) {
                 for address in [range.start, range.end - PAGE_SIZE] {
                     let page = address..address + PAGE_SIZE;

@@ -11,6 +11,7 @@ use crate::ranges::Ranges;
 use alloc::collections::VecDeque;
 use core::ops::Range;
 use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 use std::vec::Vec;
 use zfolio_mm::PAGE_SIZE;
 use zfolio_sys::uffd::Message;
@@ -405,14 +406,49 @@ fn every_interleaving_of_three_changes() {
     assert!(ends > 100_000 && mended > 1_000, "{ends}, {mended}");
 }
 
-/// Bursts tried in a run: `PROPTEST_CASES`, or a few seconds' worth.
-fn cases() -> u32 {
-    let named = std::env::var("PROPTEST_CASES");
-    named.map_or(20_000, |n| n.parse().expect("PROPTEST_CASES is a number"))
+/// Found among millions of random bursts: a remap that only seemed to be undone
+/// was mended before one whose target was taken.
+#[test]
+fn what_is_taken_is_looked_at_before_what_seems_undone() {
+    let bursts: [&[Step]; 2] = [
+        &[
+            (1, 3, 3, 18, 0),
+            (1, 0, 0, 0, 0),
+            (0, 10, 0, 0, 0),
+            (1, 0, 0, 0, 0),
+            (0, 10, 0, 0, 0),
+            (1, 6, 18, 12, 0),
+            (0, 3, 9, 18, 0),
+            (0, 13, 0, 0, 0),
+        ],
+        &[
+            (0, 5, 9, 17, 0),
+            (0, 0, 0, 0, 0),
+            (0, 10, 0, 0, 0),
+            (0, 6, 17, 10, 0),
+            (1, 3, 12, 17, 0),
+            (0, 13, 0, 0, 0),
+        ],
+    ];
+    for steps in bursts {
+        run(steps).unwrap();
+    }
+}
+
+/// `PROPTEST_CASES` random bursts; or else a few seconds' worth, the same in
+/// every run, since one in some millions cannot be told apart (docs/failures.md).
+fn config() -> ProptestConfig {
+    let named = std::env::var("PROPTEST_CASES").ok();
+    let cases = named.map(|n| n.parse().expect("PROPTEST_CASES is a number"));
+    ProptestConfig {
+        cases: cases.unwrap_or(20_000),
+        rng_seed: cases.map_or(RngSeed::Fixed(1), |_| RngSeed::Random),
+        ..ProptestConfig::default()
+    }
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(cases()))]
+    #![proptest_config(config())]
     #[test]
     fn the_books_agree_with_the_kernel(
         steps in prop::collection::vec(any::<Step>(), 1..40)
