@@ -123,15 +123,18 @@ impl Manager {
     /// told as of one that could not be started, unless something moves later.
     fn tell_if_refused(&self, relief: Relief) {
         let slot = self.stats();
-        let managing = slot.state.load(Ordering::Relaxed) == state::MANAGING;
         let moved = slot.counter(Counter::PagesOut).load(Ordering::Relaxed) > 0;
         let errno = Errno(self.refused.load(Ordering::Relaxed));
-        if managing && !moved && relief == Relief::Exhausted && errno.0 != 0 {
-            let what = "registering its memory with userfaultfd";
-            say_unmanaged(slot, state::UNMANAGED, &Unstarted::Failed { what, errno });
-        } else if !managing && moved {
-            slot.set_message("");
-            slot.state.store(state::MANAGING, Ordering::Release);
+        match slot.state.load(Ordering::Relaxed) {
+            state::MANAGING if !moved && relief == Relief::Exhausted && errno.0 != 0 => {
+                let what = "registering its memory with userfaultfd";
+                say_unmanaged(slot, state::UNMANAGED, &Unstarted::Failed { what, errno });
+            }
+            state::UNMANAGED if moved => {
+                slot.set_message("");
+                slot.state.store(state::MANAGING, Ordering::Release);
+            }
+            _ => {}
         }
     }
 
