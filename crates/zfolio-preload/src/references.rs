@@ -69,8 +69,10 @@ unsafe extern "C" fn setsockopt(
     value: *const c_void,
     len: c_uint,
 ) -> c_int {
-    // SAFETY: the caller's value, as the caller vouches.
-    let on = || len >= 4 && unsafe { value.cast::<c_int>().as_ref() } != Some(&0);
+    // (What the kernel would refuse is left to it.)
+    let valued = len >= 4 && !value.is_null();
+    // SAFETY: the caller's value, as the caller vouches, aligned or not.
+    let on = || valued && unsafe { value.cast::<c_int>().read_unaligned() } != 0;
     if (level, option) == (SOL_SOCKET, SO_ZEROCOPY) && on() {
         set_errno(Errno::OPNOTSUPP.0);
         return -1;

@@ -3,7 +3,7 @@
 //!
 //! The plan is text, `CALL:ERROR:FIRST[+STEP][:FILE]`: from the FIRSTth time that the
 //! manager makes CALL (and every STEPth time after) it fails with ERROR, a
-//! number; or, ERROR being `hang`, it never returns. the names are in `CALLS`.
+//! number; or, ERROR being `hang`, it never returns. The names are in `CALLS`.
 
 use crate::arena::map_shared_file;
 use crate::syscall::{Errno, nr};

@@ -9,7 +9,7 @@
 use crate::control::Counter;
 use crate::events::addresses_of;
 use crate::extent::{EXTENT_PAGES, GROUP_PAGES, Vpn, group_of};
-use crate::manager::{Manager, address_of, pages_within};
+use crate::manager::{Core, Manager, address_of, pages_within};
 use crate::moveout::Going;
 use crate::vmas::Vmas;
 use crate::word::Place;
@@ -142,15 +142,17 @@ impl Manager {
 
     /// Moves out the pages of one folio that may go.
     fn move_piece(&self, piece: Range<Vpn>, how: Going) -> Result<usize, Errno> {
-        if (self.left_alone)(&addresses_of(&piece)) {
-            return Ok(0);
-        }
         let mut core = self.core.lock();
         if !self.opens(&mut core) {
             return Err(Errno::AGAIN);
         }
-        if !core.registered.contains(&addresses_of(&piece)) {
-            return Ok(0); // unmapped since: the list of mappings is old
+        // Under the lock: who asks for it to be left alone waits a moment only.
+        // (Not registered: unmapped since; the list of mappings is old.)
+        let addresses = addresses_of(&piece);
+        let movable =
+            |core: &Core| core.registered.contains(&addresses) && !(self.left_alone)(&addresses);
+        if !movable(&core) {
+            return Ok(0);
         }
         let mut moved = 0;
         let mut next = piece.start;
@@ -165,8 +167,8 @@ impl Manager {
                 };
                 continue;
             }
-            let movable = |page: &Vpn| core.extents.place(*page) == Place::Present;
-            let len = (next..piece.end).take_while(movable).count();
+            let present = |page: &Vpn| core.extents.place(*page) == Place::Present;
+            let len = (next..piece.end).take_while(present).count();
             if len == 0 {
                 next += 1;
                 continue;
@@ -189,8 +191,7 @@ impl Manager {
                     made_own = true;
                     zfolio_sys::arena::make_own(address_of(next), len * PAGE_SIZE);
                     core = self.core.lock();
-                    let known = core.registered.contains(&addresses_of(&piece));
-                    if !core.is_open() || !known {
+                    if !core.is_open() || !movable(&core) {
                         return Ok(moved);
                     }
                 }
@@ -205,7 +206,7 @@ impl Manager {
     }
 
     /// Whether `vpn`'s group is spared this round, which costs it a degree.
-    fn spare(&self, core: &mut crate::manager::Core, vpn: Vpn) -> bool {
+    fn spare(&self, core: &mut Core, vpn: Vpn) -> bool {
         let Some(extent) = core.extents.get_mut(vpn) else {
             return false;
         };
@@ -216,7 +217,7 @@ impl Manager {
     }
 
     /// Locked, pinned, shared with a child of a fork: not ours to move.
-    fn leave_alone(&self, core: &mut crate::manager::Core, vpn: Vpn) {
+    fn leave_alone(&self, core: &mut Core, vpn: Vpn) {
         core.extents.entry(vpn).heat[group_of(vpn)] = UNMOVABLE_HEAT;
         self.count(Counter::Unmovable, 1);
     }
