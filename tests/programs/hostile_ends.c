@@ -84,6 +84,8 @@ static int core(void) {
         if (managed())
             press_on(2 * CHUNK * CHUNKS);
         new_area(a, PARTLY);
+        write_area(a, 0, 8);
+        a->absent = absent_of(a);
         abort();
     }
     int status;

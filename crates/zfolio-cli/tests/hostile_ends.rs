@@ -125,7 +125,9 @@ fn a_core_has_what_is_present_and_nothing_wrong() {
     let words = ["run", "--quiet", "--high", "16M", "--"];
     let [absent, right, zeros] = core(z.command(words).arg(&program).arg("core"));
     assert!(absent > 90 && right > 0, "{absent} absent, {right} right");
-    assert_eq!((zeros, right), (absent, 192 - absent));
+    // Some may have gone out, or come back, after they were counted.
+    assert!(zeros > 90 - 16, "{absent} absent, {zeros} zeros");
+    assert_eq!(right, 192 - zeros);
 }
 
 /// A user who has the one capability, with copies of all it runs that it may read.
