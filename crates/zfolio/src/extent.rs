@@ -3,6 +3,7 @@
 use crate::word::{Place, Word};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 use core::ops::Range;
 use zfolio_mm::{Order, PAGE_SHIFT};
 
@@ -137,6 +138,15 @@ impl Extents {
                     (place != Place::Present).then_some((base + index, place))
                 })
             })
+    }
+
+    /// Collects the pages of `range`, all in one extent, that are stored.
+    pub(crate) fn stored(&self, range: &Range<Vpn>, into: &mut Vec<Vpn>) {
+        into.clear();
+        if let Some(extent) = self.get(range.start) {
+            let stored = |page: &Vpn| matches!(extent.place(page % EXTENT_PAGES), Place::Stored(_));
+            into.extend(range.clone().filter(stored));
+        }
     }
 
     /// Forgets extents in `range` that hold nothing.

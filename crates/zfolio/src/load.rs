@@ -12,9 +12,10 @@ use zfolio_mm::{Order, PAGE_SIZE, Pfn};
 use zfolio_sys::lock::MutexGuard;
 use zfolio_zswap::Slot;
 
-/// What a fault brings.
+/// What a fault brings: the stored pages of a range. Others are passed over,
+/// so that a few present ones do not cut a reader's window to pieces.
 struct Plan {
-    pages: Range<Vpn>,
+    range: Range<Vpn>,
     /// Pages the stream would have liked.
     window: usize,
     /// Continues a sequential stream: read once, likely, so not hot.
@@ -30,30 +31,35 @@ impl Manager {
         vpn: Vpn,
     ) -> Outcome {
         let mut plan = self.plan_load(&core, vpn);
-        let whole = (plan.pages.len() == EXTENT_PAGES)
+        core.extents.stored(&plan.range, &mut worker.pages);
+        let wanted = worker.pages.len();
+        let whole = (wanted == EXTENT_PAGES)
             .then(|| self.huge_frames.take())
             .flatten();
         let taken = whole.map_or_else(
-            || self.take_for_fault(plan.pages.len(), worker.urgent),
+            || self.take_for_fault(wanted, worker.urgent),
             |at| Some((at, EXTENT_PAGES)),
         );
         let Some((at, got)) = taken else {
             return Outcome::NeedFrames;
         };
-        if got < plan.pages.len() {
-            let end = (vpn + got).min(plan.pages.end);
-            self.arena()
-                .give_frames(at.offset(end - vpn), got - (end - vpn));
-            plan.pages = vpn..end;
+        if got < wanted {
+            // The page itself, and what is behind it as far as frames go.
+            worker.pages.retain(|page| *page >= vpn);
+            worker.pages.truncate(got);
+            let kept = worker.pages.len();
+            self.arena().give_frames(at.offset(kept), got - kept);
+            plan.range = vpn..worker.pages[kept - 1] + 1;
         }
-        worker.slots.clear();
-        for page in plan.pages.clone() {
-            if let Place::Stored(slot) = core.extents.place(page) {
-                core.extents.set(page, Place::Loading(slot));
-                worker.slots.push(slot);
+        let Worker { pages, slots, .. } = &mut *worker;
+        slots.clear();
+        for page in pages {
+            if let Place::Stored(slot) = core.extents.place(*page) {
+                core.extents.set(*page, Place::Loading(slot));
+                slots.push(slot);
             }
         }
-        let passed = core.streams.brought(&plan.pages, plan.window);
+        let passed = core.streams.brought(&plan.range, plan.window);
         core.leave_behind(passed);
         self.begin(&core);
         drop(core);
@@ -61,14 +67,14 @@ impl Manager {
         worker.frames.clear();
         worker
             .frames
-            .extend((0..plan.pages.len()).map(|index| at.offset(index)));
+            .extend((0..worker.slots.len()).map(|index| at.offset(index)));
         let loaded = self
             .zswap
             .load_batch(&mut worker.context, &worker.slots, &worker.frames);
         if let Err(error) = loaded {
             self.fail(format_args!(
-                "a stored page near {:#x} failed its check ({error})",
-                address_of(plan.pages.start)
+                "the stored page at {:#x} failed its check ({error})",
+                address_of(worker.pages[error.index])
             ));
         }
         let outcome = self.publish_loaded(worker, vpn, &plan, at);
@@ -81,19 +87,16 @@ impl Manager {
     /// discarded meanwhile) stay in `worker.slots`, to be freed.
     fn publish_loaded(&self, worker: &mut Worker, vpn: Vpn, plan: &Plan, at: Pfn) -> Outcome {
         let mut core = self.core.lock();
-        let count = plan.pages.len();
+        let Worker { pages, slots, .. } = worker;
+        let count = pages.len();
         if !core.is_open() {
             // A child of a raw fork must still find these in the pool; and
             // behind a parked remap they may belong elsewhere by now.
-            for index in 0..count {
-                self.unload(
-                    &mut core,
-                    plan.pages.start + index,
-                    &mut worker.slots[index],
-                );
+            for (page, slot) in pages.iter().zip(&mut *slots) {
+                self.unload(&mut core, *page, slot);
             }
             self.arena().give_frames(at, count);
-            worker.slots.retain(|slot| *slot != Slot::ZERO);
+            slots.retain(|slot| *slot != Slot::ZERO);
             return Outcome::Defer;
         }
         if count == EXTENT_PAGES && self.is_huge(self.address(at)) {
@@ -104,49 +107,45 @@ impl Manager {
         let mut next = 0;
         while next < count {
             // A run of pages nobody discarded meanwhile.
-            let wanted = |core: &Core, index: usize| {
-                core.extents.place(plan.pages.start + index) == Place::Loading(worker.slots[index])
-            };
+            let first = pages[next];
             let len = (next..count)
-                .take_while(|index| wanted(&core, *index))
+                .take_while(|index| {
+                    pages[*index] == first + (index - next)
+                        && core.extents.place(pages[*index]) == Place::Loading(slots[*index])
+                })
                 .count();
             if len == 0 {
                 // Whoever waits for it waits for this load.
-                self.fds
-                    .program()
-                    .wake(address_of(plan.pages.start + next), PAGE_SIZE);
+                self.fds.program().wake(address_of(first), PAGE_SIZE);
                 self.arena().give_frames(at.offset(next), 1);
                 next += 1;
                 continue;
             }
-            let slots = &mut worker.slots;
-            self.land(
-                plan.pages.start + next,
-                at.offset(next),
-                len,
-                |index, landed| {
-                    let (page, frame) = (plan.pages.start + next + index, at.offset(next + index));
-                    match landed {
-                        Landed::Moved => self.arena().give_holes(frame, 1),
-                        Landed::Copied | Landed::AlreadyThere => self.arena().give_frames(frame, 1),
-                        Landed::Refused(errno) => {
-                            self.arena().give_frames(frame, 1);
-                            self.unload(&mut core, page, &mut slots[next + index]);
-                            if page == vpn {
-                                refused = Some(errno);
-                            }
-                            return;
+            self.land(first, at.offset(next), len, |index, landed| {
+                let (page, frame) = (first + index, at.offset(next + index));
+                match landed {
+                    Landed::Moved => self.arena().give_holes(frame, 1),
+                    Landed::Copied | Landed::AlreadyThere => self.arena().give_frames(frame, 1),
+                    Landed::Refused(errno) => {
+                        self.arena().give_frames(frame, 1);
+                        self.unload(&mut core, page, &mut slots[next + index]);
+                        if page == vpn {
+                            refused = Some(errno);
                         }
+                        return;
                     }
-                    came += 1;
-                    core.extents.set(page, Place::Present);
-                },
-            );
+                }
+                came += 1;
+                core.extents.set(page, Place::Present);
+            });
             next += len;
+        }
+        if came == count && pages[count - 1] - pages[0] == count - 1 {
+            self.zswap.count_load(Order::holding_at_most(count));
         }
         self.account_loaded(&mut core, vpn, plan, came);
         drop(core);
-        worker.slots.retain(|slot| *slot != Slot::ZERO);
+        slots.retain(|slot| *slot != Slot::ZERO);
         refused.map_or(Outcome::Served(kind_of(count)), |errno| {
             self.refused(vpn, errno)
         })
@@ -164,9 +163,6 @@ impl Manager {
     fn account_loaded(&self, core: &mut Core, vpn: Vpn, plan: &Plan, came: usize) {
         self.count(Counter::PagesIn, came);
         self.count(Counter::SwapRa, came.saturating_sub(1));
-        if came == plan.pages.len() {
-            self.zswap.count_load(Order::holding_at_most(came));
-        }
         if let Some(extent) = core.extents.get_mut(vpn) {
             let group = group_of(vpn);
             if !plan.sequential {
@@ -191,7 +187,7 @@ impl Manager {
                 && self.huge_frames.is_ready()
             {
                 return Plan {
-                    pages: whole,
+                    range: whole,
                     window: advice.pages,
                     sequential: true,
                 };
@@ -203,31 +199,20 @@ impl Manager {
             } else {
                 end
             };
-            let until = (vpn..end).find(|page| !stored(*page)).unwrap_or(end);
             return Plan {
-                pages: vpn..until,
+                range: vpn..end,
                 window: advice.pages,
                 sequential: true,
             };
         }
-        if loads == 0 || !core.neighbours.come_along(vpn) {
-            return Plan {
-                pages: vpn..vpn + 1,
-                window: 1,
-                sequential: false,
-            };
-        }
-        let group = readahead::group(vpn);
-        let first = (group.start..vpn)
-            .rev()
-            .find(|page| !stored(*page))
-            .map_or(group.start, |p| p + 1);
-        let end = (vpn..group.end)
-            .find(|page| !stored(*page))
-            .unwrap_or(group.end);
+        let range = if loads == 0 || !core.neighbours.come_along(vpn) {
+            vpn..vpn + 1
+        } else {
+            readahead::group(vpn)
+        };
         Plan {
-            pages: first..end,
-            window: end - first,
+            window: range.len(),
+            range,
             sequential: false,
         }
     }

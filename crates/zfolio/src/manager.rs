@@ -140,6 +140,8 @@ impl Descriptors {
 /// What one manager thread works with, made once.
 pub(crate) struct Worker {
     pub(crate) context: WorkContext,
+    /// Pages at hand, in address order, and the slot and frame of each.
+    pub(crate) pages: Vec<Vpn>,
     pub(crate) slots: Vec<Slot>,
     pub(crate) frames: Vec<Pfn>,
     pub(crate) page: Vec<u8>,
@@ -151,6 +153,7 @@ impl Worker {
     pub(crate) fn new(context: WorkContext) -> Self {
         Self {
             context,
+            pages: Vec::with_capacity(Order::HUGE.pages()),
             slots: Vec::with_capacity(Order::HUGE.pages()),
             frames: Vec::with_capacity(Order::HUGE.pages()),
             page: alloc::vec![0; PAGE_SIZE],
