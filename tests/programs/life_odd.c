@@ -129,6 +129,10 @@ static void sandbox(const char *how, unsigned action, unsigned flags) {
                                               ANSWER(SECCOMP_RET_ALLOW)};
     const struct sock_filter refuse_ioctl[] = {SYSCALL_NUMBER, IF(SYS_ioctl, action),
                                                ANSWER(SECCOMP_RET_ALLOW)};
+    // What every thread of the manager waits in, the watchdog too.
+    const struct sock_filter refuse_waits[] = {
+        SYSCALL_NUMBER, IF(SYS_ppoll, action), IF(SYS_poll, action), IF(SYS_ioctl, action),
+        ANSWER(SECCOMP_RET_ALLOW)};
     const struct sock_filter refuse_madvise[] = {SYSCALL_NUMBER, IF(SYS_madvise, action),
                                                  ANSWER(SECCOMP_RET_ALLOW)};
     // What this program needs, and no more: but for `needs`, what the manager does.
@@ -144,6 +148,8 @@ static void sandbox(const char *how, unsigned action, unsigned flags) {
         filter(refuse_uffd, sizeof refuse_uffd / 8, flags);
     else if (!strcmp(how, "ioctl"))
         filter(refuse_ioctl, sizeof refuse_ioctl / 8, flags);
+    else if (!strcmp(how, "waits"))
+        filter(refuse_waits, sizeof refuse_waits / 8, flags);
     else if (!strcmp(how, "madvise"))
         filter(refuse_madvise, sizeof refuse_madvise / 8, flags);
     else

@@ -37,6 +37,7 @@ mod stats;
 mod supervise;
 mod target;
 mod uffd_probe;
+mod unattended;
 #[allow(unreachable_pub, reason = "the tests include it as well")]
 mod watch;
 

@@ -16,6 +16,7 @@ use crate::segment::OwnSegment;
 use crate::size::{self, MIN_HIGH, human};
 use crate::stats::Tree;
 use crate::supervise::{Outcome, Supervisor};
+use crate::unattended::Unattended;
 use crate::{target, uffd_probe};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
@@ -68,16 +69,24 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
     })?;
     let pid = running.pid();
     let mut cramped = Cramped::new(started);
+    let mut unattended = Unattended::new(started);
     let looked = || {
-        for line in cramped.look(&segment, Instant::now()) {
+        let now = Instant::now();
+        for line in cramped.look(&segment, now) {
             if !settings.quiet {
                 say(&line);
             }
         }
+        for line in unattended.look(&segment, now) {
+            say(&line);
+        }
     };
     let (peaks, outcome) = Peaks::during(&segment, looked, || running.wait());
     let wall = started.elapsed();
-    let outcome = outcome.map_err(|error| internal("waiting for the program", error))?;
+    let mut outcome = outcome.map_err(|error| internal("waiting for the program", error))?;
+    if unattended.has_ended(pid) {
+        outcome = Outcome::Exited(Status::Internal.code());
+    }
 
     let mut tree = Tree::read(&segment);
     peaks.apply(&mut tree);

@@ -113,6 +113,11 @@ fn a_filter_that_kills_threads_ends_the_process() {
         // Thirty turns of the watchdog, each a little more than a second.
         assert!(output.wall < Duration::from_secs(90), "{:?}", output.wall);
     }
+    // With the watchdog among them `zfolio run` notices.
+    if let Some(output) = ends("life_odd", &["seccomp_kill_thread", "waits"], 70) {
+        let told = output.stderr.matches(" ended: the threads").count();
+        assert_eq!(told, 1, "{}", output.stderr);
+    }
     // What it does not need is killed for, and nobody notices.
     ends("life_odd", &["seccomp_kill_thread", "uffd"], 0);
 }

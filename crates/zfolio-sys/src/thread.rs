@@ -240,6 +240,14 @@ pub fn pid() -> u32 {
     pid.ok().and_then(|p| u32::try_from(p).ok()).unwrap_or(0)
 }
 
+/// Id of the calling thread.
+#[must_use]
+pub fn id() -> u32 {
+    // SAFETY: no arguments.
+    let id = unsafe { syscall(nr::GETTID, [0; 6]) };
+    id.ok().and_then(|id| u32::try_from(id).ok()).unwrap_or(0)
+}
+
 /// Process id of the parent.
 #[must_use]
 pub fn parent_pid() -> u32 {

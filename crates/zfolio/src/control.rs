@@ -11,6 +11,7 @@
 //! counters that are each right; those of one instant are read by
 //! [`ProcessSlot::at_once`].
 
+use crate::manager::MAX_FAULT_THREADS;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use zfolio_sys::lock::pause;
 
@@ -19,9 +20,11 @@ pub const ENV_CONTROL: &str = "ZFOLIO_CONTROL";
 /// First word of a segment: "zfolio01".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"zfolio01");
 /// Layout version: both sides must agree.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Process slots in a segment. Later processes are managed but share the last.
 pub const SLOTS: usize = 1024;
+/// Threads of a manager without which its faults are not served.
+pub const THREADS: usize = 1 + MAX_FAULT_THREADS;
 /// Buckets of a latency histogram: four per power of two.
 pub const BUCKETS: usize = 128;
 /// Bytes kept of a message or a name.
@@ -287,6 +290,10 @@ pub struct ProcessSlot {
     pub updated_ns: AtomicU64,
     /// Times an update was begun or ended: odd during one.
     pub updates: AtomicU64,
+    /// Ids of the watchdog and of the threads that serve faults; 0 for none.
+    pub threads: [AtomicU32; THREADS],
+    /// Address of the arena, by which one program image is told from the next.
+    pub arena: AtomicU64,
     /// Command name (comm), NUL-padded bytes.
     pub comm: [AtomicU64; 2],
     /// By [`Counter`].

@@ -378,6 +378,7 @@ impl Manager {
     }
 
     fn thread_entry(&'static self, index: usize, _stack: Range<usize>) -> ! {
+        self.stats().threads[index].store(thread::id(), Ordering::Relaxed);
         match index {
             0 => self.watchdog(),
             worker => self.fault_thread(worker),
@@ -393,6 +394,8 @@ impl Manager {
     /// Puts the process's name into its statistics.
     pub(crate) fn describe_process(&self) {
         describe(self.stats());
+        let arena = self.arena().map().range().start as u64;
+        self.stats().arena.store(arena, Ordering::Relaxed);
     }
 }
 

@@ -1,0 +1,176 @@
+//! Ending a process that its manager can no longer serve, nor end.
+//!
+//! A system call filter that a program puts on all its threads binds the
+//! manager's too, and may end them one by one. While the watchdog lives it ends
+//! the process with a line; once it is gone as well the program would hang at
+//! its next page that is out. So `zfolio run` looks from outside.
+//!
+//! A process is ended only if for some seconds none of the threads that its
+//! manager named exists, and it still is the program image that named them:
+//! its arena lies where they said. That rules out a process that is exiting
+//! (no mappings any more), one that has called exec, and a stranger with the
+//! same id in another namespace.
+
+use crate::exit::one_line;
+use crate::stats::{Process, claimed};
+use rustix::io::Result;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::time::{Duration, Instant};
+use zfolio::control::{ProcessSlot, SLOTS, Segment, state};
+
+/// Between two looks.
+const EVERY: Duration = Duration::from_secs(1);
+/// Looks in a row before a process is ended.
+const TIMES: u32 = 5;
+/// What is told of it.
+const WHY: &str = "the threads that bring its memory back have ended, by its own system call \
+                   filter, it seems";
+
+/// Looks once a second at every process of a tree.
+pub(crate) struct Unattended {
+    last: Instant,
+    times: Vec<u32>,
+    ended: Vec<u32>,
+}
+
+impl Unattended {
+    /// Begins at `now`.
+    pub(crate) fn new(now: Instant) -> Self {
+        Self {
+            last: now,
+            times: Vec::new(),
+            ended: Vec::new(),
+        }
+    }
+
+    /// Whether `pid` was ended here.
+    pub(crate) fn has_ended(&self, pid: u32) -> bool {
+        self.ended.contains(&pid)
+    }
+
+    /// Looks if a second has gone by, ends who is unattended, and returns a
+    /// line for each.
+    pub(crate) fn look(&mut self, segment: &Segment, now: Instant) -> Vec<String> {
+        if now.saturating_duration_since(self.last) < EVERY {
+            return Vec::new();
+        }
+        self.last = now;
+        let slots = claimed(segment);
+        self.times.resize(slots.len().max(self.times.len()), 0);
+        let mut lines = Vec::new();
+        // (The last slot may be several processes'.)
+        for (times, slot) in self.times.iter_mut().zip(slots).take(SLOTS - 1) {
+            *times = if is_unattended(slot) { *times + 1 } else { 0 };
+            if *times < TIMES {
+                continue;
+            }
+            *times = 0;
+            if matches!(end(slot), Ok(true)) {
+                self.ended.push(slot.pid.load(Relaxed));
+                slot.set_message(WHY);
+                slot.told.store(1, Relaxed);
+                slot.state.store(state::FAILED, Release);
+                lines.push(line(&Process::read(slot)));
+            }
+        }
+        lines
+    }
+}
+
+/// Whether the manager named its threads and none of them exists.
+fn is_unattended(slot: &ProcessSlot) -> bool {
+    let pid = slot.pid.load(Relaxed);
+    let mut threads = slot.threads.iter().map(|id| id.load(Relaxed));
+    slot.state.load(Acquire) == state::MANAGING
+        && slot.threads[0].load(Relaxed) != 0
+        && threads.all(|id| id == 0 || !Path::new(&format!("/proc/{pid}/task/{id}")).exists())
+}
+
+/// Kills the process if it is the one that claimed the slot.
+fn end(slot: &ProcessSlot) -> Result<bool> {
+    let pid = slot.pid.load(Relaxed);
+    let Some(raw) = i32::try_from(pid).ok().and_then(Pid::from_raw) else {
+        return Ok(false);
+    };
+    // Opened first: from here on the id is nobody else's.
+    let process = pidfd_open(raw, PidfdFlags::empty())?;
+    let arena = format!("{:x}-", slot.arena.load(Relaxed));
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    if !maps.lines().any(|mapping| mapping.starts_with(&arena)) || !is_unattended(slot) {
+        return Ok(false);
+    }
+    pidfd_send_signal(&process, Signal::KILL)?;
+    Ok(true)
+}
+
+fn line(process: &Process) -> String {
+    one_line(&format!(
+        "zfolio: process {} ({}) ended: {WHY}; run it without zfolio, or its filter in \
+         another mode",
+        process.pid, process.comm
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Child, Command};
+
+    /// A child in the first slot, whose manager named `threads`, and an arena
+    /// where it has a mapping, or `elsewhere`.
+    fn ended(threads: [u32; 2], elsewhere: bool) -> (Vec<String>, Child) {
+        let child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let maps = fs::read_to_string(format!("/proc/{}/maps", child.id())).unwrap();
+        let start = maps.split('-').next().unwrap();
+        let arena = u64::from_str_radix(start, 16).unwrap() + u64::from(elsewhere);
+        let segment = crate::stats::tests::example();
+        let slot = &segment.slots[0];
+        slot.pid.store(child.id(), Relaxed);
+        slot.arena.store(arena, Relaxed);
+        for (id, thread) in slot.threads.iter().zip(threads) {
+            id.store(if thread == 1 { child.id() } else { thread }, Relaxed);
+        }
+        let begin = Instant::now();
+        let mut unattended = Unattended::new(begin);
+        let lines: Vec<String> = (1..300)
+            .flat_map(|look| unattended.look(&segment, begin + look * Duration::from_millis(50)))
+            .collect();
+        assert_eq!(unattended.has_ended(child.id()), !lines.is_empty());
+        (lines, child)
+    }
+
+    fn lives(mut child: Child) -> bool {
+        let lives = child.try_wait().unwrap().is_none();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        lives
+    }
+
+    /// No thread has this id.
+    const GONE: u32 = u32::MAX >> 2;
+
+    #[test]
+    fn a_process_without_its_managers_threads_is_ended_with_a_line() {
+        let (lines, mut child) = ended([GONE, GONE], false);
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(lines[0].contains(&child.id().to_string()), "{lines:?}");
+        assert!(!child.wait().unwrap().success());
+    }
+
+    #[test]
+    fn nobody_else_is() {
+        for (threads, elsewhere) in [
+            ([GONE, 1], false), // one of them is left
+            ([1, GONE], false),
+            ([0, 0], false),      // none named yet
+            ([GONE, GONE], true), // another image
+        ] {
+            let (lines, child) = ended(threads, elsewhere);
+            assert_eq!(lines, Vec::<String>::new(), "{threads:?} {elsewhere}");
+            assert!(lives(child), "{threads:?} {elsewhere}");
+        }
+    }
+}
