@@ -113,6 +113,22 @@ fn every_codec_and_folio_size() {
     }
 }
 
+/// What does not fit in `high` whatever is done: usage goes beyond it, by as much
+/// as there is to keep, and the program goes on.
+#[test]
+fn more_than_can_be_kept_within_high() {
+    for (args, most) in [(["noise"], 64 << 20), (["locked"], 48 << 20)] {
+        let case = Case {
+            high: "16M",
+            ..Case::new("beyond", &args)
+        };
+        let Some(output) = case.run() else { return };
+        let resident = output.counter("resident_peak_bytes");
+        assert!((17 << 20..most).contains(&resident), "{}", output.stats);
+        assert!(output.counter("high") > 0, "{}", output.stats);
+    }
+}
+
 #[test]
 fn what_the_kernel_keeps_by_reference() {
     for case in ["pipe", "socket", "guard", "wiped"] {
