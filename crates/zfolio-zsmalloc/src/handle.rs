@@ -155,6 +155,18 @@ impl Handles {
         })
     }
 
+    /// Notes that an object without pins is now in slot `index` of `zspage`.
+    pub(crate) fn set_place(&mut self, handle: Handle, zspage: ZspageId, index: u16) {
+        if let Some(cell) = self.cells.get_mut(handle.cell()) {
+            debug_assert!(
+                cell.index != FREE && cell.pins == 0,
+                "moving a free or pinned cell"
+            );
+            cell.zspage = zspage.get();
+            cell.index = index;
+        }
+    }
+
     /// Frees the cell of an object.
     pub(crate) fn remove(&mut self, handle: Handle) {
         let next = self.free.map_or(0, Handle::as_u32);

@@ -21,14 +21,18 @@
 //! |---|---|
 //! | [`class`] | the table of size classes |
 //! | [`fullness`] | twelve groups of zspages by how full they are |
+//! | [`grouping`] | by what a class's zspages are sorted |
 //! | [`handle`] | handle cells: location, pins, reuse |
-//! | `zspage` | zspage records and the lists of a class's groups |
+//! | `zspage` | zspage records |
+//! | `lists` | the lists of a class's zspages by group |
 //! | `slot` | the 8 bytes in front of each object, read and written |
 //! | `bases` | which zspage starts at a given frame |
 //! | `chunked` | a growing array whose elements stay where they are |
 //! | [`source`] | where a pool's frames come from |
-//! | [`pool`] | the pool: malloc, free, location, pin, relocate |
+//! | [`pool`] | the pool: malloc, free, location, pin, relocate, compaction |
+//! | [`policy`] | when zspage compaction runs by itself |
 //! | [`stats`] | the table of classes and the counters |
+//! | [`variants`] | what the experiment compares with; the pool does not use it |
 //!
 //! # Cost per object
 //!
@@ -52,16 +56,21 @@ mod bases;
 mod chunked;
 pub mod class;
 pub mod fullness;
+pub mod grouping;
 pub mod handle;
+mod lists;
+pub mod policy;
 pub mod pool;
 mod slot;
 pub mod source;
 pub mod stats;
+pub mod variants;
 mod zspage;
 
 pub use class::{ClassTable, SizeClass, ZS_HANDLE_SIZE};
 pub use fullness::Fullness;
+pub use grouping::{Exact, Grouping, Tenths};
 pub use handle::Handle;
-pub use pool::{Location, ZsError, ZsPool};
+pub use pool::{Compaction, Location, Step, ZsError, ZsPool};
 pub use source::FrameSource;
 pub use stats::{ClassStats, PoolStats};

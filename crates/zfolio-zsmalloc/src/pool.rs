@@ -1,9 +1,10 @@
-//! The pool: malloc, free, location, pin, relocate.
+//! The pool: malloc and free; where objects are, pins and relocation in
+//! `place`, zspage compaction in `compact`, the walker in `check`.
 //!
 //! An allocation takes a slot of the fullest zspage of its class that has one,
 //! else of a new zspage; a free gives an emptied zspage's frames back at once.
 //! Both are constant time: a class lookup, a bit scan, one list move when the
-//! zspage's tenth changes, 8 bytes of the arena read or written.
+//! zspage's group changes, 8 bytes of the arena read or written.
 //!
 //! # Invariants
 //!
@@ -16,64 +17,33 @@
 
 use alloc::vec;
 use alloc::vec::Vec;
-use core::fmt;
+use core::marker::PhantomData;
 
-use zfolio_mm::{Memory, PAGE_SIZE, Pfn};
+use zfolio_mm::{Memory, PAGE_SIZE};
 
 use crate::bases::Bases;
 use crate::class::{ClassTable, DEFAULT_CHAIN, SizeClass};
-use crate::handle::{Handle, Handles, Place};
+use crate::grouping::{Exact, Grouping};
+use crate::handle::{Handle, Handles};
+use crate::lists::Lists;
 use crate::slot::{Header, NO_SLOT};
 use crate::source::FrameSource;
-use crate::zspage::{DAMAGED, Lists, Zspage, ZspageId, Zspages};
+use crate::zspage::{DAMAGED, Zspage, ZspageId, Zspages};
 
 mod check;
+mod compact;
+mod error;
+mod place;
 
-/// What a pool could not do.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum ZsError {
-    /// An object of 0 bytes or of more than a page.
-    BadSize,
-    /// The source has no run of frames for a zspage, or handles ran out.
-    NoMemory,
-    /// The handle has no object: it was freed already or never given out.
-    BadHandle,
-    /// The object, or one in the zspage, is pinned.
-    Pinned,
-    /// No zspage starts at the frame to move from, or one does at the frame to
-    /// move to.
-    BadFrame,
-}
+use compact::Running;
+pub(crate) use compact::Stop;
+pub use compact::{Compaction, Step};
+pub use error::ZsError;
+pub use place::Location;
 
-impl fmt::Display for ZsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::BadSize => "object size out of range",
-            Self::NoMemory => "no frames for a zspage",
-            Self::BadHandle => "no object has this handle",
-            Self::Pinned => "the object is pinned",
-            Self::BadFrame => "no zspage can be moved between these frames",
-        })
-    }
-}
-
-impl core::error::Error for ZsError {}
-
-/// Where an object's payload is, until it is moved.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Location {
-    /// First frame of its zspage, whose frames are contiguous.
-    pub at: Pfn,
-    /// Bytes from the start of `at` to the payload; may be past its first page.
-    pub offset: usize,
-    /// Bytes of payload the slot holds: at least what was asked for.
-    pub capacity: usize,
-}
-
-/// A pool of objects in frames of the arena.
+/// A pool of objects in frames of the arena, its zspages sorted by `G`.
 #[derive(Debug)]
-pub struct ZsPool {
+pub struct ZsPool<G = Exact> {
     table: ClassTable,
     /// Per class of the table.
     lists: Vec<Lists>,
@@ -88,6 +58,11 @@ pub struct ZsPool {
     objs_moved: u64,
     /// Pages freed by zspage compaction.
     pages_compacted: u64,
+    /// The compaction under way.
+    running: Option<Running>,
+    /// Compactions begun, which is the ticket of the last.
+    tickets: u64,
+    grouping: PhantomData<G>,
 }
 
 impl Default for ZsPool {
@@ -111,18 +86,33 @@ impl ZsPool {
     /// When `chain` is not in 1 ..= 16.
     #[must_use]
     pub fn with_chain(chain: usize) -> Self {
+        Self::with_grouping(chain)
+    }
+}
+
+impl<G: Grouping> ZsPool<G> {
+    /// As [`ZsPool::with_chain`], with another grouping than the default one.
+    ///
+    /// # Panics
+    /// When `chain` is not in 1 ..= 16.
+    #[must_use]
+    pub fn with_grouping(chain: usize) -> Self {
         let table = ClassTable::new(PAGE_SIZE, chain);
-        let classes = table.classes().len();
+        let lists = table.classes().iter();
+        let lists = lists.map(|class| Lists::new(G::groups(objs(class))));
         Self {
+            lists: lists.collect(),
+            used: vec![0; table.classes().len()],
             table,
-            lists: vec![Lists::default(); classes],
-            used: vec![0; classes],
             zspages: Zspages::new(),
             handles: Handles::new(),
             bases: Bases::default(),
             pages_used: 0,
             objs_moved: 0,
             pages_compacted: 0,
+            running: None,
+            tickets: 0,
+            grouping: PhantomData,
         }
     }
 
@@ -171,8 +161,7 @@ impl ZsPool {
             }
             // Its free list was overwritten. Each round takes one zspage out of
             // the way, so the loop ends.
-            self.lists[position].remove(&mut self.zspages, id);
-            self.lists[position].push(&mut self.zspages, id, DAMAGED);
+            self.set_aside(id);
         };
         // Cannot fail after `reserve`.
         let handle = self.handles.insert(id, index).ok_or(ZsError::NoMemory)?;
@@ -213,135 +202,14 @@ impl ZsPool {
         self.handles.remove(handle);
         self.used[position] -= 1;
         if zspage.inuse == 0 {
-            let base = zspage.base;
             self.lists[position].remove(&mut self.zspages, id);
-            self.zspages.remove(id);
-            self.bases.remove(base);
-            self.pages_used -= class.pages;
-            frames.free(base, class.pages);
+            self.release(id, frames);
             return Ok(());
         }
         let offset = usize::from(place.index) * class.size;
         Header::Free(zspage.free).write(memory, zspage.base, offset);
         zspage.free = place.index;
         self.regroup(id, &class);
-        Ok(())
-    }
-
-    /// Where an object is now.
-    ///
-    /// # Panics
-    /// For a handle without an object.
-    #[must_use]
-    #[track_caller]
-    pub fn location(&self, handle: Handle) -> Location {
-        self.try_location(handle)
-            .expect("no object has this handle")
-    }
-
-    /// Where an object is now; `None` for a handle without an object.
-    #[must_use]
-    pub fn try_location(&self, handle: Handle) -> Option<Location> {
-        let place = self.handles.get(handle)?;
-        let (zspage, class) = self.zspage(place);
-        let slot = usize::from(place.index) * class.size;
-        Some(Location {
-            at: zspage.base,
-            offset: slot + class.header(),
-            capacity: class.capacity(),
-        })
-    }
-
-    /// Whether the bytes in front of the object still name this handle: `false`
-    /// when they were overwritten or the handle has no object. An object with a
-    /// page of its own has no such bytes, its owner is noted elsewhere.
-    #[must_use]
-    pub fn check_owner(&self, handle: Handle, memory: &impl Memory) -> bool {
-        let Some(place) = self.handles.get(handle) else {
-            return false;
-        };
-        let (zspage, class) = self.zspage(place);
-        if class.is_huge() {
-            return zspage.owner == Some(handle);
-        }
-        let offset = usize::from(place.index) * class.size;
-        Header::read(memory, zspage.base, offset) == Header::Owned(handle)
-    }
-
-    /// Keeps an object where it is until as many [`Self::unpin`] calls: it is
-    /// neither moved, nor relocated with its zspage, nor freed.
-    ///
-    /// # Panics
-    /// For a handle without an object, or one pinned 65,535 times already.
-    #[track_caller]
-    pub fn pin(&mut self, handle: Handle) {
-        let place = self
-            .handles
-            .get(handle)
-            .expect("pinning a handle without an object");
-        let pins = place.pins.checked_add(1).expect("too many pins");
-        self.handles.set_pins(handle, pins);
-        if place.pins == 0 {
-            self.zspages.get_mut(place.zspage).pinned += 1;
-        }
-    }
-
-    /// Takes back one [`Self::pin`].
-    ///
-    /// # Panics
-    /// For a handle without an object or an object without a pin.
-    #[track_caller]
-    pub fn unpin(&mut self, handle: Handle) {
-        let place = self
-            .handles
-            .get(handle)
-            .expect("unpinning a handle without an object");
-        let pins = place
-            .pins
-            .checked_sub(1)
-            .expect("unpinning an object without a pin");
-        self.handles.set_pins(handle, pins);
-        if pins == 0 {
-            self.zspages.get_mut(place.zspage).pinned -= 1;
-        }
-    }
-
-    /// Whether an object is pinned; `false` for a handle without an object.
-    #[must_use]
-    pub fn is_pinned(&self, handle: Handle) -> bool {
-        self.handles
-            .get(handle)
-            .is_some_and(|place| place.pins != 0)
-    }
-
-    /// Pages of the zspage that starts at `at`, `None` when none does.
-    #[must_use]
-    pub fn zspage_pages(&self, at: Pfn) -> Option<usize> {
-        let id = self.bases.get(at)?;
-        Some(self.class_of(self.zspages.get(id)).pages)
-    }
-
-    /// Notes that the zspage at `from` is now at `to`: constant time, handles
-    /// stay as they are. The caller has moved the frames or copied the bytes
-    /// ([`Self::zspage_pages`] of them), and owns `from` afterwards, the pool
-    /// `to`.
-    ///
-    /// # Errors
-    /// [`ZsError::BadFrame`] when no zspage starts at `from` or one does at
-    /// `to`; [`ZsError::Pinned`] when a reader is in the zspage. Nothing has
-    /// changed then.
-    pub fn relocate(&mut self, from: Pfn, to: Pfn) -> Result<(), ZsError> {
-        let id = self.bases.get(from).ok_or(ZsError::BadFrame)?;
-        if from != to && self.bases.get(to).is_some() {
-            return Err(ZsError::BadFrame);
-        }
-        let zspage = self.zspages.get_mut(id);
-        if zspage.pinned != 0 {
-            return Err(ZsError::Pinned);
-        }
-        zspage.base = to;
-        self.bases.remove(from);
-        self.bases.insert(to, id);
         Ok(())
     }
 
@@ -355,9 +223,16 @@ impl ZsPool {
             .map(|(class, (lists, used))| (class, lists, *used))
     }
 
-    /// Objects moved and pages freed by zspage compaction.
-    pub(crate) const fn compaction_counters(&self) -> (u64, u64) {
-        (self.objs_moved, self.pages_compacted)
+    /// Objects copied by zspage compaction since the pool was made.
+    #[must_use]
+    pub const fn objs_moved(&self) -> u64 {
+        self.objs_moved
+    }
+
+    /// Pages freed by zspage compaction since the pool was made.
+    #[must_use]
+    pub const fn pages_compacted(&self) -> u64 {
+        self.pages_compacted
     }
 
     /// Makes a new zspage for the class at `position`, on its empty list.
@@ -376,27 +251,57 @@ impl ZsPool {
         Some(id)
     }
 
+    /// Gives back the frames of a zspage without objects, on no list, and its
+    /// record.
+    fn release(&mut self, id: ZspageId, frames: &mut impl FrameSource) {
+        let zspage = self.zspages.get(id);
+        let (base, pages) = (zspage.base, self.class_of(zspage).pages);
+        // Before the record can be used for another zspage.
+        if let Some(running) = &mut self.running {
+            running.forget(id);
+        }
+        self.zspages.remove(id);
+        self.bases.remove(base);
+        self.pages_used -= pages;
+        frames.free(base, pages);
+    }
+
+    /// The lists of the class at `position`, and the records they link.
+    pub(crate) fn lists_of(&mut self, position: usize) -> (&mut Lists, &mut Zspages) {
+        (&mut self.lists[position], &mut self.zspages)
+    }
+
+    /// Puts a zspage that is on no list on the one that fits how full it is, or
+    /// with the damaged.
+    pub(crate) fn put_back(&mut self, id: ZspageId, damaged: bool) {
+        let zspage = self.zspages.get(id);
+        let (position, class) = (usize::from(zspage.class), self.class_of(zspage));
+        let group = if damaged {
+            DAMAGED
+        } else {
+            zspage.group_for::<G>(objs(class))
+        };
+        self.lists[position].push(&mut self.zspages, id, group);
+    }
+
+    /// Puts a zspage whose headers were overwritten where nothing is taken
+    /// from.
+    fn set_aside(&mut self, id: ZspageId) {
+        let lists = &mut self.lists[usize::from(self.zspages.get(id).class)];
+        lists.remove(&mut self.zspages, id);
+        lists.push(&mut self.zspages, id, DAMAGED);
+    }
+
     /// Moves a zspage to the head of the list that fits how full it is, unless
     /// it is on that list already.
     fn regroup(&mut self, id: ZspageId, class: &SizeClass) {
         let zspage = self.zspages.get(id);
-        let group = zspage.group_for(objs(class));
+        let group = zspage.group_for::<G>(objs(class));
         if group != zspage.group {
             let lists = &mut self.lists[usize::from(zspage.class)];
             lists.remove(&mut self.zspages, id);
             lists.push(&mut self.zspages, id, group);
         }
-    }
-
-    /// The record and class of the zspage an object is in.
-    fn zspage(&self, place: Place) -> (&Zspage, &SizeClass) {
-        let zspage = self.zspages.get(place.zspage);
-        (zspage, self.class_of(zspage))
-    }
-
-    /// The class of a zspage.
-    fn class_of(&self, zspage: &Zspage) -> &SizeClass {
-        &self.table.classes()[usize::from(zspage.class)]
     }
 }
 
@@ -422,7 +327,8 @@ fn take_slot(zspage: &mut Zspage, class: &SizeClass, memory: &impl Memory) -> Op
     }
 }
 
-/// Slots per zspage; at most 2048 (32-byte slots in 16 pages).
+/// Slots per zspage; at most 256: sizes are multiples of 16, and longer zspages
+/// than `size / 16` pages leave no smaller rest.
 fn objs(class: &SizeClass) -> u16 {
     u16::try_from(class.objs).unwrap_or(u16::MAX)
 }

@@ -15,7 +15,7 @@
 //! | obj_used | objects | |
 //! | pages_used | pages | in all zspages of the class |
 //! | pages_per_zspage | pages | |
-//! | freeable | pages | what zspage compaction would give back |
+//! | freeable | pages | what zspage compaction would give back: [`can_compact`], damaged zspages left out |
 //!
 //! # Equations
 //!
@@ -29,8 +29,8 @@ use core::fmt;
 
 use crate::class::SizeClass;
 use crate::fullness::{Fullness, GROUPS};
+use crate::lists::Lists;
 use crate::pool::ZsPool;
-use crate::zspage::DAMAGED;
 
 /// Columns of fullness groups: all but the empty one.
 const COLUMNS: usize = GROUPS - 1;
@@ -82,35 +82,50 @@ pub const fn can_compact(class: &SizeClass, allocated: usize, used: usize) -> us
     allocated.saturating_sub(used) / class.objs * class.pages
 }
 
+/// The zspages by fullness group, from lists that are [`Exact`]: their numbers
+/// are slots in use.
+///
+/// [`Exact`]: crate::grouping::Exact
+fn columns(class: &SizeClass, lists: &Lists) -> [usize; COLUMNS] {
+    let mut columns = [0; COLUMNS];
+    for inuse in 1..=lists.full_list() {
+        // At most 256 slots.
+        let slots = |n: usize| u16::try_from(n).unwrap_or(u16::MAX);
+        let group = Fullness::of(slots(inuse), slots(class.objs));
+        columns[group.index() - 1] += lists.count(inuse);
+    }
+    columns
+}
+
 impl ZsPool {
     /// The counters and a row per class that has zspages. Allocates the rows.
     #[must_use]
     pub fn stats(&self) -> PoolStats {
         let rows = self
             .class_usage()
-            .filter(|(_, lists, _)| lists.zspages() != 0);
-        let classes = rows.map(|(class, lists, used)| {
+            .enumerate()
+            .filter(|(_, (_, lists, _))| lists.zspages() != 0);
+        let classes = rows.map(|(position, (class, lists, used))| {
             let zspages = lists.zspages();
             let allocated = zspages * class.objs;
             ClassStats {
                 class: class.index,
                 size: class.size,
-                groups: core::array::from_fn(|column| lists.count(column + 1)),
-                damaged: lists.count(usize::from(DAMAGED)),
+                groups: columns(class, lists),
+                damaged: lists.damaged(),
                 obj_allocated: allocated,
                 obj_used: used,
                 pages_used: zspages * class.pages,
                 pages_per_zspage: class.pages,
-                freeable: can_compact(class, allocated, used),
+                freeable: self.freeable(position),
             }
         });
-        let (objs_moved, pages_compacted) = self.compaction_counters();
         PoolStats {
             classes: classes.collect(),
             pages_used: self.pages_used(),
             objects: self.objects(),
-            objs_moved,
-            pages_compacted,
+            objs_moved: self.objs_moved(),
+            pages_compacted: self.pages_compacted(),
         }
     }
 }

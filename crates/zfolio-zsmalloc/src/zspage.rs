@@ -1,26 +1,24 @@
-//! Zspage records and the lists of a class's groups.
+//! Zspage records.
 //!
 //! A record describes one run of frames cut into slots. Records live in one
 //! array by [`ZspageId`]; the zspages of a class are on doubly linked lists
-//! through their records, one list per fullness group, the newest member first.
-//! A thirteenth list keeps *damaged* zspages, whose list of free slots was
-//! overwritten: nothing is allocated from them again, their objects stay good.
+//! through their records ([`crate::lists`]).
 //!
 //! # Invariants
 //!
 //! Checked by `ZsPool::validate`:
 //! 1. `inuse <= fresh <= objs`; slots at `fresh` and above were never used, the
-//!    free list reaches exactly the `fresh - inuse` free ones below;
-//! 2. a zspage is on the list `group` says, and `group` is that of `inuse`;
-//! 3. `counts` are the lists' lengths, and bit `g` of `nonempty` is set exactly
-//!    when list `g` has a member.
+//!    free list reaches exactly the `fresh - inuse` free ones below, unless the
+//!    zspage is damaged;
+//! 2. a zspage is on the list `group` says, and `group` is that of `inuse`, or
+//!    [`DAMAGED`].
 
 use core::num::NonZeroU32;
 
 use zfolio_mm::Pfn;
 
 use crate::chunked::Chunked;
-use crate::fullness::{Fullness, GROUPS};
+use crate::grouping::Grouping;
 use crate::handle::Handle;
 use crate::slot::NO_SLOT;
 
@@ -48,11 +46,8 @@ impl ZspageId {
     }
 }
 
-/// List of the zspages that nothing is allocated from any more.
-pub(crate) const DAMAGED: u8 = 12;
-
-/// Lists per class: the fullness groups and the damaged ones.
-pub(crate) const LISTS: usize = GROUPS + 1;
+/// Group of the zspages that nothing is allocated from any more.
+pub(crate) const DAMAGED: u16 = u16::MAX;
 
 /// One zspage.
 #[derive(Clone, Copy, Debug)]
@@ -60,8 +55,8 @@ pub(crate) struct Zspage {
     /// First frame.
     pub(crate) base: Pfn,
     /// Neighbours on the list of its group; `next` also links free records.
-    next: Option<ZspageId>,
-    prev: Option<ZspageId>,
+    pub(crate) next: Option<ZspageId>,
+    pub(crate) prev: Option<ZspageId>,
     /// Handle of the one object of a page-sized class, which has no header.
     pub(crate) owner: Option<Handle>,
     /// Slots in use.
@@ -72,10 +67,10 @@ pub(crate) struct Zspage {
     pub(crate) fresh: u16,
     /// Objects with at least one pin.
     pub(crate) pinned: u16,
+    /// The group whose list it is on.
+    pub(crate) group: u16,
     /// Position of its class in the table.
     pub(crate) class: u8,
-    /// The list it is on.
-    pub(crate) group: u8,
 }
 
 const _: () = assert!(size_of::<Zspage>() == 28);
@@ -92,18 +87,17 @@ impl Zspage {
             free: NO_SLOT,
             fresh: 0,
             pinned: 0,
-            class,
             group: 0,
+            class,
         }
     }
 
-    /// The list it belongs on, with `objs` slots in its class.
-    pub(crate) fn group_for(&self, objs: u16) -> u8 {
+    /// The group it belongs in, with `objs` slots in its class.
+    pub(crate) fn group_for<G: Grouping>(&self, objs: u16) -> u16 {
         if self.group == DAMAGED {
             return DAMAGED;
         }
-        // At most 11.
-        u8::try_from(Fullness::of(self.inuse, objs).index()).unwrap_or(DAMAGED)
+        G::of(self.inuse, objs)
     }
 }
 
@@ -174,91 +168,5 @@ impl Zspages {
         self.records
             .get_mut(id.record())
             .expect("zspage id out of range")
-    }
-}
-
-/// The lists of one class.
-#[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Lists {
-    heads: [Option<ZspageId>; LISTS],
-    counts: [u32; LISTS],
-    /// Bit per list with a member.
-    nonempty: u16,
-}
-
-impl Lists {
-    /// Zspages on list `group`.
-    pub(crate) fn count(&self, group: usize) -> usize {
-        self.counts[group] as usize
-    }
-
-    /// Zspages of the class.
-    pub(crate) fn zspages(&self) -> usize {
-        self.counts.iter().map(|count| *count as usize).sum()
-    }
-
-    /// Whether list `group` is marked as having a member.
-    pub(crate) fn is_nonempty(&self, group: usize) -> bool {
-        self.nonempty >> group & 1 != 0
-    }
-
-    /// The head of the fullest list that has a free slot: 99 % down to 0 %.
-    pub(crate) fn fullest_with_room(&self) -> Option<ZspageId> {
-        let with_room = self.nonempty & ((1 << Fullness::FULL.index()) - 1);
-        let group = with_room.checked_ilog2()?;
-        self.heads[group as usize]
-    }
-
-    /// Puts a zspage first on list `group` and notes that in its record.
-    pub(crate) fn push(&mut self, zspages: &mut Zspages, id: ZspageId, group: u8) {
-        let list = usize::from(group);
-        let head = self.heads[list];
-        if let Some(head) = head {
-            zspages.get_mut(head).prev = Some(id);
-        }
-        let record = zspages.get_mut(id);
-        record.next = head;
-        record.prev = None;
-        record.group = group;
-        self.heads[list] = Some(id);
-        self.counts[list] += 1;
-        self.nonempty |= 1 << group;
-    }
-
-    /// Takes a zspage off the list it is on.
-    pub(crate) fn remove(&mut self, zspages: &mut Zspages, id: ZspageId) {
-        let Zspage {
-            next, prev, group, ..
-        } = *zspages.get(id);
-        let list = usize::from(group);
-        match prev {
-            Some(prev) => zspages.get_mut(prev).next = next,
-            None => self.heads[list] = next,
-        }
-        if let Some(next) = next {
-            zspages.get_mut(next).prev = prev;
-        }
-        self.counts[list] -= 1;
-        if self.counts[list] == 0 {
-            self.nonempty &= !(1 << group);
-        }
-    }
-
-    /// The members of list `group`, newest first.
-    pub(crate) fn iter<'a>(
-        &self,
-        zspages: &'a Zspages,
-        group: usize,
-    ) -> impl Iterator<Item = (ZspageId, &'a Zspage)> {
-        let with_record = move |id: ZspageId| (id, zspages.get(id));
-        let head = self.heads[group].map(with_record);
-        core::iter::successors(head, move |(_, record)| record.next.map(with_record))
-    }
-}
-
-impl Zspage {
-    /// The zspage before it on its list.
-    pub(crate) const fn prev(&self) -> Option<ZspageId> {
-        self.prev
     }
 }

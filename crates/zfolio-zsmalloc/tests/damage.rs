@@ -142,6 +142,8 @@ enum Op {
     Free(usize),
     /// Writes eight bytes anywhere in the first pages of the arena.
     Scribble(usize, u64),
+    /// Compacts everything.
+    Compact,
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -158,6 +160,7 @@ fn op() -> impl Strategy<Value = Op> {
         4 => size.prop_map(Op::Malloc),
         3 => any::<usize>().prop_map(Op::Free),
         2 => (any::<usize>(), bytes).prop_map(|(at, bytes)| Op::Scribble(at, bytes)),
+        1 => Just(Op::Compact),
     ]
 }
 
@@ -175,11 +178,21 @@ proptest! {
                     let handle = live.swap_remove(which % live.len());
                     prop_assert_eq!(bed.free(handle), Ok(()));
                 }
-                Op::Free(_) => {}
+                Op::Free(_) | Op::Compact => {}
                 Op::Scribble(at, bytes) => {
                     let at = (at % (16 * PAGE_SIZE - 8)) & !7;
                     bed.memory.with_mut(Pfn(0), at, 8, |b| b.copy_from_slice(&bytes.to_le_bytes()));
                 }
+            }
+            if matches!(op, Op::Compact) {
+                // Whose header is bad before stays put and stays bad.
+                let told = |bed: &Bed| -> Vec<_> {
+                    let bad = live.iter().filter(|h| !bed.pool.check_owner(**h, &bed.memory));
+                    bad.map(|h| (*h, bed.pool.location(*h))).collect()
+                };
+                let before = told(&bed);
+                bed.compact();
+                prop_assert_eq!(told(&bed), before);
             }
             let mut places = BTreeSet::new();
             for handle in &live {

@@ -1,11 +1,12 @@
-//! Random malloc, free, pin and relocate against a model of the contents.
+//! Random malloc, free, pin, relocate and compaction in steps against a model
+//! of the contents.
 
 mod support;
 
 use proptest::prelude::*;
 use support::Bed;
 use zfolio_mm::{Kind, PAGE_SIZE};
-use zfolio_zsmalloc::{Handle, ZsError, ZsPool};
+use zfolio_zsmalloc::{Compaction, Handle, Location, ZsError, ZsPool};
 
 /// Slots of the arena: few enough that it runs full.
 const SLOTS: usize = 512;
@@ -19,6 +20,12 @@ enum Op {
     Unpin(usize),
     /// Moves the zspage of the object chosen by the number.
     Relocate(usize),
+    /// A step of the compaction under way, or the begin of one.
+    Step,
+    /// Ends it, by its driver or over the driver's head.
+    End {
+        abandon: bool,
+    },
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -33,6 +40,8 @@ fn op() -> impl Strategy<Value = Op> {
         1 => any::<usize>().prop_map(Op::Pin),
         1 => any::<usize>().prop_map(Op::Unpin),
         2 => any::<usize>().prop_map(Op::Relocate),
+        4 => Just(Op::Step),
+        1 => prop::bool::weighted(0.2).prop_map(|abandon| Op::End { abandon }),
     ]
 }
 
@@ -49,6 +58,7 @@ struct Model {
     bed: Bed,
     objects: Vec<Object>,
     seed: u8,
+    run: Option<Compaction>,
 }
 
 impl Model {
@@ -70,7 +80,52 @@ impl Model {
                 }
             }
             Op::Relocate(which) => self.relocate(which % count),
+            Op::Step => self.compact(),
+            Op::End { abandon } => {
+                if let Some(run) = self.run.take() {
+                    if abandon {
+                        self.bed.pool.abandon_compaction();
+                        assert_eq!(self.bed.step(&run), None);
+                    }
+                    self.bed.pool.end_compaction(run);
+                    assert!(!self.bed.pool.is_compacting());
+                }
+            }
         }
+    }
+
+    /// One step; what it says must be what it did, and within its bounds.
+    fn compact(&mut self) {
+        let Some(run) = &self.run else {
+            self.run = self.bed.pool.begin_compaction();
+            assert!(self.run.is_some() && self.bed.pool.begin_compaction().is_none());
+            return;
+        };
+        let places = |bed: &Bed, objects: &[Object]| -> Vec<Location> {
+            let at = |o: &Object| bed.pool.location(o.handle);
+            objects.iter().map(at).collect()
+        };
+        let before = places(&self.bed, &self.objects);
+        let pages = self.bed.pool.pages_used();
+        let Some(step) = self.bed.step(run) else {
+            assert!(!self.bed.pool.is_compacting());
+            self.run = None;
+            return;
+        };
+        let after = places(&self.bed, &self.objects);
+        let mut moved = 0;
+        for ((object, before), after) in self.objects.iter().zip(&before).zip(&after) {
+            assert!(before == after || object.pins == 0, "a pinned object moved");
+            moved += usize::from(before != after);
+        }
+        assert_eq!(step.objs_moved, moved);
+        assert!(moved != 0, "a step that does nothing");
+        assert_eq!(pages - self.bed.pool.pages_used(), step.pages_freed);
+        // From one zspage into one other.
+        let pairs = before.iter().zip(&after).filter(|(b, a)| b != a);
+        let mut pairs: Vec<_> = pairs.map(|(b, a)| (b.at, a.at)).collect();
+        pairs.dedup();
+        assert_eq!(pairs.len(), 1);
     }
 
     fn malloc(&mut self, size: usize) {
@@ -191,6 +246,7 @@ fn run(chain: usize, ops: Vec<Op>) {
         bed,
         objects: Vec::new(),
         seed: 0,
+        run: None,
     };
     for (n, op) in ops.into_iter().enumerate() {
         model.step(op);
@@ -199,9 +255,18 @@ fn run(chain: usize, ops: Vec<Op>) {
         }
     }
     model.check();
+    // Left alone and unpinned, a compaction leaves nothing to free.
+    for object in &mut model.objects {
+        (0..object.pins).for_each(|_| model.bed.pool.unpin(object.handle));
+        object.pins = 0;
+    }
+    model.bed.pool.abandon_compaction();
+    let freeable = model.bed.pool.stats().total().freeable;
+    assert_eq!(model.bed.compact(), freeable);
+    assert_eq!(model.bed.pool.freeable_pages(), 0);
+    model.check();
     // Emptied, the pool holds nothing.
     while let Some(object) = model.objects.pop() {
-        (0..object.pins).for_each(|_| model.bed.pool.unpin(object.handle));
         assert_eq!(model.bed.free(object.handle), Ok(()));
     }
     model.check();

@@ -7,10 +7,12 @@ use alloc::vec::Vec;
 
 use zfolio_mm::Memory;
 
+use super::compact::Running;
 use super::{ZsPool, objs};
 use crate::class::SizeClass;
+use crate::grouping::Grouping;
 use crate::slot::{Header, NO_SLOT};
-use crate::zspage::{DAMAGED, LISTS, Zspage};
+use crate::zspage::{DAMAGED, Zspage};
 
 /// What a walk over the lists found of one zspage.
 #[derive(Clone, Default)]
@@ -23,8 +25,9 @@ struct Seen {
     pinned: u16,
 }
 
-impl ZsPool {
-    /// Checks the invariants at the heads of `pool` and `zspage`. Takes time
+impl<G: Grouping> ZsPool<G> {
+    /// Checks the invariants at the heads of `pool`, `zspage`, `lists` and
+    /// `pool::compact`. Takes time
     /// and memory in proportion to the objects: for tests.
     ///
     /// # Errors
@@ -51,7 +54,22 @@ impl ZsPool {
                 self.bases.len()
             ));
         }
+        self.validate_running(&seen)?;
         self.validate_handles(memory, &mut seen)
+    }
+
+    /// The compaction under way keeps a zspage that exists, of its class.
+    fn validate_running(&self, seen: &[Seen]) -> Result<(), String> {
+        let Some((class, id)) = self.running.as_ref().and_then(Running::kept) else {
+            return Ok(());
+        };
+        let listed = seen
+            .get(id.get() as usize - 1)
+            .is_some_and(|note| note.listed);
+        if !listed || usize::from(self.zspages.get(id).class) != class {
+            return Err(format!("a compaction of class {class} keeps {id:?}"));
+        }
+        Ok(())
     }
 
     /// Walks the lists of one class, returns its zspages.
@@ -66,7 +84,7 @@ impl ZsPool {
         let name = class.size;
         let mut total = 0;
         let mut used = 0;
-        for group in 0..LISTS {
+        for group in 0..lists.len() {
             let mut count = 0;
             let mut before = None;
             for (id, zspage) in lists.iter(&self.zspages, group) {
@@ -77,13 +95,13 @@ impl ZsPool {
                     return Err(format!("class {name}: a zspage is on two lists"));
                 }
                 note.listed = true;
-                if usize::from(zspage.class) != position || usize::from(zspage.group) != group {
+                if usize::from(zspage.class) != position || lists.list_of(zspage.group) != group {
                     return Err(format!("class {name} list {group}: {zspage:?} misplaced"));
                 }
-                if zspage.group_for(objs(class)) != zspage.group || zspage.inuse == 0 {
+                if zspage.group_for::<G>(objs(class)) != zspage.group || zspage.inuse == 0 {
                     return Err(format!("class {name} list {group}: {zspage:?} misgrouped"));
                 }
-                if zspage.prev() != before || self.bases.get(zspage.base) != Some(id) {
+                if zspage.prev != before || self.bases.get(zspage.base) != Some(id) {
                     return Err(format!("class {name}: {zspage:?} badly linked"));
                 }
                 note.slots = validate_free_list(zspage, class, memory)?;
@@ -97,6 +115,12 @@ impl ZsPool {
                 ));
             }
             total += count;
+        }
+        if total != lists.zspages() {
+            return Err(format!(
+                "class {name}: {total} zspages, counted {}",
+                lists.zspages()
+            ));
         }
         if used != self.used[position] {
             return Err(format!(
@@ -134,7 +158,7 @@ impl ZsPool {
             return Err(format!("{live} handles, {} counted", self.handles.live()));
         }
         for lists in &self.lists {
-            for (id, zspage) in (0..LISTS).flat_map(|g| lists.iter(&self.zspages, g)) {
+            for (id, zspage) in (0..lists.len()).flat_map(|g| lists.iter(&self.zspages, g)) {
                 let note = &seen[id.get() as usize - 1];
                 if note.objects != zspage.inuse || note.pinned != zspage.pinned {
                     return Err(format!(

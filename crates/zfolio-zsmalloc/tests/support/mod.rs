@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 
 use zfolio_mm::{Frames, Kind, Memory, Order, PAGE_SIZE, Pfn};
-use zfolio_zsmalloc::{Handle, ZsError, ZsPool};
+use zfolio_zsmalloc::{Compaction, Exact, Grouping, Handle, Step, ZsError, ZsPool};
 
 /// Bytes behind the slots, filled with garbage to begin with.
 pub(crate) struct TestMemory(RefCell<Vec<u8>>);
@@ -32,7 +32,9 @@ impl TestMemory {
 impl Memory for TestMemory {
     fn with<R>(&self, at: Pfn, offset: usize, len: usize, f: impl FnOnce(&[u8]) -> R) -> R {
         let start = at.index() * PAGE_SIZE + offset;
-        f(&self.0.borrow()[start..start + len])
+        // A copy, so that places elsewhere may be lent meanwhile.
+        let bytes = self.0.borrow()[start..start + len].to_vec();
+        f(&bytes)
     }
 
     fn with_mut<R>(&self, at: Pfn, offset: usize, len: usize, f: impl FnOnce(&mut [u8]) -> R) -> R {
@@ -42,18 +44,20 @@ impl Memory for TestMemory {
 }
 
 /// A pool in an arena whose slots are all backed.
-pub(crate) struct Bed {
+pub(crate) struct Bed<G = Exact> {
     pub(crate) memory: TestMemory,
     pub(crate) frames: Frames,
-    pub(crate) pool: ZsPool,
+    pub(crate) pool: ZsPool<G>,
 }
 
 impl Bed {
     pub(crate) fn new(slots: usize) -> Self {
         Self::with_pool(slots, ZsPool::new())
     }
+}
 
-    pub(crate) fn with_pool(slots: usize, pool: ZsPool) -> Self {
+impl<G: Grouping> Bed<G> {
+    pub(crate) fn with_pool(slots: usize, pool: ZsPool<G>) -> Self {
         let mut frames = Frames::new(slots);
         while let Some((at, order)) = frames.take_free(Kind::Hole, Order::HUGE) {
             frames.free(Kind::Backed, at, order);
@@ -94,6 +98,15 @@ impl Bed {
                     .enumerate()
                     .all(|(n, byte)| *byte == pattern(seed, n))
             })
+    }
+
+    pub(crate) fn step(&mut self, run: &Compaction) -> Option<Step> {
+        self.pool
+            .compaction_step(run, &self.memory, &mut self.frames)
+    }
+
+    pub(crate) fn compact(&mut self) -> usize {
+        self.pool.compact(&self.memory, &mut self.frames)
     }
 
     pub(crate) fn validate(&self) {
