@@ -16,6 +16,7 @@
 //! | [`zswap`] | the pool with its codec, limits and counters; invalidate |
 //! | [`store`] | a folio in, all of it or nothing |
 //! | [`load`] | pages out, checked |
+//! | `compact` | zspage compaction, a step at a time |
 //! | [`context`] | what one thread works with |
 //! | [`limits`] | how large the pool may get, with hysteresis |
 //! | [`stats`] | counters under the kernel's names |
@@ -27,7 +28,8 @@
 //! # Locks
 //!
 //! One: the pool lock (entries and zsmalloc). It is never held over
-//! compressing, decompressing, copying a page, or a call of [`Arena`] that
+//! compressing, decompressing, copying a page (a step of compaction copies the
+//! objects of one zspage), or a call of [`Arena`] that
 //! takes or gives frames; so an arena may have locks of its own in any order.
 //! Objects whose bytes are looked at without the lock are pinned.
 //!
@@ -51,6 +53,7 @@ extern crate std;
 
 pub mod arena;
 mod check;
+mod compact;
 pub mod context;
 mod entries;
 pub mod limits;
@@ -69,6 +72,7 @@ pub use load::{LoadError, LoadFault};
 pub use slot::Slot;
 pub use stats::{Event, Snapshot, Stats};
 pub use store::{StoreError, StoreReport};
+pub use zfolio_zsmalloc::{Compaction, Step as CompactionStep, policy as compaction_policy};
 pub use zswap::Zswap;
 
 /// Most pages compressed or decompressed in one batch. A codec's batch size

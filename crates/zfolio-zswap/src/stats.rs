@@ -93,6 +93,10 @@ counters! {
     decompress_fail,
     /// Pages written back, as debugfs counts them.
     written_back_pages,
+    /// Objects moved by zspage compaction.
+    objs_moved,
+    /// Pages freed by it.
+    pages_compacted,
     /// Gauge: pages of all zspages.
     pool_pages,
     /// Gauge: entries in use.
@@ -145,6 +149,8 @@ impl Stats {
             &self.reject_compress_poor,
             &self.decompress_fail,
             &self.written_back_pages,
+            &self.objs_moved,
+            &self.pages_compacted,
         ];
         let orders = [
             &self.order_zswpout,

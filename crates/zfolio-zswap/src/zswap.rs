@@ -117,10 +117,11 @@ impl<A: Arena> Zswap<A> {
     }
 
     /// For the child of a fork, whose image was taken while no store and no
-    /// invalidation was under way: forgets a lock held by a thread that does
-    /// not exist here. Only while the process has one thread.
+    /// invalidation was under way: forgets a lock and a compaction of a thread
+    /// that does not exist here. Only while the process has one thread.
     pub fn reset_in_fork_child(&self) {
         zfolio_sys::lock::reset_in_fork_child(&self.pool);
+        self.pool.lock().zs.abandon_compaction();
     }
 
     /// Drops the pages of `slots`; returns how many entries that freed.

@@ -20,7 +20,7 @@ pub const ENV_CONTROL: &str = "ZFOLIO_CONTROL";
 /// First word of a segment: "zfolio01".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"zfolio01");
 /// Layout version: both sides must agree.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// Process slots in a segment. Later processes are managed but share the last.
 pub const SLOTS: usize = 1024;
 /// Threads of a manager without which its faults are not served.
@@ -138,6 +138,10 @@ counters! {
     DecompressFail = "decompress_fail",
     /// Pages written back.
     WrittenBack = "written_back_pages",
+    /// Objects moved by zspage compaction.
+    ObjsMoved = "objs_moved",
+    /// Pages freed by it.
+    PagesCompacted = "pages_compacted",
     // Events followed.
     /// Forks followed (libc).
     Forks = "forks",

@@ -1,6 +1,7 @@
 //! The control thread: watches usage, reclaims ahead of need, follows forks,
-//! publishes statistics.
+//! compacts the pool, publishes statistics.
 
+use crate::compaction::Compacting;
 use crate::control::{Counter, state};
 use crate::extent::GROUP_PAGES;
 use crate::manager::{Manager, Worker};
@@ -63,6 +64,7 @@ impl Manager {
         ask_for_low_latency();
         let mut worker = self.workers[0].lock();
         let mut memory = Memory::default();
+        let mut compacting = Compacting::new();
         loop {
             let rung = self.control_wake.load(Ordering::Acquire);
             self.control_goes_on();
@@ -78,6 +80,7 @@ impl Manager {
             };
             self.adjust_room(relief);
             self.tell_if_refused(relief);
+            self.compact(&mut compacting, pressed);
             let stuck = pressed && self.is_pressed(self.usage());
             self.publish(self.usage());
             // While nothing changes, half of what is left up to `high` itself.
@@ -267,7 +270,7 @@ impl Manager {
     }
 
     /// A fork asks for quiet.
-    fn is_called_away(&self) -> bool {
+    pub(crate) fn is_called_away(&self) -> bool {
         let mut core = self.core.lock();
         core.raw_fork || !self.opens(&mut core) || self.fork_asked()
     }

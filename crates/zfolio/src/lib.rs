@@ -6,6 +6,7 @@
 //! swap-out: control_thread -> reclaim -> moveout -> standby -> store -> (zswap)
 //! swap-in:  fault -> readahead -> load -> (zswap) -> movein
 //!                 -> standby: straight to movein      -> fill: never touched
+//! the pool: control_thread -> compaction -> (zswap)
 //! ```
 //!
 //! # Locks, in the order they are taken
@@ -27,6 +28,7 @@ extern crate alloc;
 
 mod adopt;
 mod children;
+mod compaction;
 pub mod control;
 mod control_thread;
 mod events;

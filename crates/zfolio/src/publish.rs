@@ -98,6 +98,8 @@ fn publish_pool(stats: &ProcessSlot, pool: &Snapshot) {
         (Counter::RejectCompressPoor, pool.reject_compress_poor),
         (Counter::DecompressFail, pool.decompress_fail),
         (Counter::WrittenBack, pool.written_back_pages),
+        (Counter::ObjsMoved, pool.objs_moved),
+        (Counter::PagesCompacted, pool.pages_compacted),
     ] {
         stats.set(counter, value);
     }
