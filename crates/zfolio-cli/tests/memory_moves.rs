@@ -113,18 +113,19 @@ fn every_codec_and_folio_size() {
     }
 }
 
-/// What does not fit in `high` whatever is done: usage goes beyond it, by as much
-/// as there is to keep, and the program goes on.
+/// What does not fit in `high` whatever is done: usage goes beyond it by what
+/// there is to keep, compressed, and the program goes on.
 #[test]
 fn more_than_can_be_kept_within_high() {
-    for (args, most) in [(["noise"], 64 << 20), (["locked"], 48 << 20)] {
+    for (args, most) in [(["noise"], 64), (["half"], 40), (["locked"], 48)] {
         let case = Case {
             high: "16M",
             ..Case::new("beyond", &args)
         };
         let Some(output) = case.run() else { return };
-        let resident = output.counter("resident_peak_bytes");
-        assert!((17 << 20..most).contains(&resident), "{}", output.stats);
+        // (Not what came before there was a manager.)
+        let resident = output.counter("resident_peak_steady_bytes") >> 20;
+        assert!((17..most).contains(&resident), "{args:?}: {}", output.stats);
         assert!(output.counter("high") > 0, "{}", output.stats);
     }
 }

@@ -112,9 +112,15 @@ impl Watermarks {
 
     /// Pages kept in standby before the coldest are stored, with a pool of
     /// `pool` pages: a part of what is left for the program, so that memory
-    /// that is short is not spent on waiting.
+    /// that is short is not spent on waiting. Never none at all: only what went
+    /// to standby can be stored.
     pub(crate) const fn standby(&self, pool: usize) -> usize {
-        self.high.saturating_sub(pool) / 10
+        let part = self.high.saturating_sub(pool) / 10;
+        if part > self.free_low {
+            part
+        } else {
+            self.free_low
+        }
     }
 }
 
@@ -128,6 +134,15 @@ mod tests {
             let choice = Codec::parse(choice).unwrap();
             let (name, number) = codec_words(choice);
             assert_eq!(codec_of(name, number), Ok(choice));
+        }
+    }
+
+    #[test]
+    fn something_may_stand_by_however_large_the_pool() {
+        for high in [2048, 51_200, 1 << 22] {
+            let w = Watermarks::of(high);
+            assert_eq!(w.standby(0), high / 10);
+            assert!(w.standby(2 * high) > 0);
         }
     }
 
