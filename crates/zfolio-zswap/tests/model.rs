@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use support::{Content, TestArena, gauges, store};
 use zfolio_compress::Codec;
 use zfolio_mm::{Order, PAGE_SIZE};
-use zfolio_zswap::{Limits, Slot, Snapshot, StoreError, Zswap};
+use zfolio_zswap::{Compaction, Limits, Slot, Snapshot, StoreError, Zswap};
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -36,6 +36,8 @@ enum Op {
         from: prop::sample::Index,
         pages: usize,
     },
+    /// So many steps of compaction; a run goes on where the last op left it.
+    Compact { steps: usize },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,6 +81,7 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(folio, from, pages, how)| Op::Load { folio, from, pages, how }),
         3 => (index(), index(), 1_usize..80)
             .prop_map(|(folio, from, pages)| Op::Invalidate { folio, from, pages }),
+        2 => (1_usize..40).prop_map(|steps| Op::Compact { steps }),
     ]
 }
 
@@ -86,6 +89,9 @@ fn op() -> impl Strategy<Value = Op> {
 #[derive(Default)]
 struct Model {
     folios: Vec<Vec<(Slot, Option<Content>)>>,
+    compaction: Option<Compaction>,
+    objs_moved: u64,
+    pages_compacted: u64,
     /// The event counters as they should be.
     zswpin: u64,
     zswpout: u64,
@@ -164,6 +170,10 @@ impl Model {
             [self.alloc_fails, self.hits]
         );
         assert_eq!(now.decompress_fail, 0);
+        assert_eq!(
+            [now.objs_moved, now.pages_compacted],
+            [self.objs_moved, self.pages_compacted]
+        );
         assert_eq!(now.order_zswpout, self.order_zswpout);
         assert_eq!(now.order_swpout_fallback, self.order_fallback);
     }
@@ -253,6 +263,7 @@ fn apply(zswap: &Zswap<TestArena>, model: &mut Model, op: Op) {
             pages,
             how,
         } => load(zswap, model, (folio, from, pages), how),
+        Op::Compact { steps } => compact(zswap, model, steps),
         Op::Invalidate { folio, from, pages } => {
             let part = model.pick(folio, from, pages);
             let slots: Vec<_> = part
@@ -264,6 +275,27 @@ fn apply(zswap: &Zswap<TestArena>, model: &mut Model, op: Op) {
             assert_eq!(zswap.invalidate(&slots), entries);
         }
     }
+}
+
+fn compact(zswap: &Zswap<TestArena>, model: &mut Model, steps: usize) {
+    let whole = model.compaction.is_none();
+    let run = model
+        .compaction
+        .take()
+        .unwrap_or_else(|| zswap.begin_compaction().expect("none is under way"));
+    assert!(zswap.begin_compaction().is_none(), "a second one");
+    for _ in 0..steps {
+        let pool = zswap.pool_pages();
+        let Some(step) = zswap.compaction_step(&run) else {
+            // (What was freed behind a run that was interrupted is the next one's.)
+            assert!(!whole || zswap.freeable_pages() == 0, "nobody pins here");
+            return;
+        };
+        assert_eq!(zswap.pool_pages(), pool - step.pages_freed);
+        model.objs_moved += step.objs_moved as u64;
+        model.pages_compacted += step.pages_freed as u64;
+    }
+    model.compaction = Some(run);
 }
 
 fn load(

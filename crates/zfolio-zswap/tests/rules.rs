@@ -461,7 +461,7 @@ fn a_folio_of_the_wrong_length_is_a_contract_violation() {
 }
 
 /// Threads with folios of their own, in one pool: stores, whole and partial
-/// loads, invalidations, validation in between.
+/// loads, invalidations, compaction and validation in between.
 #[test]
 fn threads_share_a_pool() {
     let zswap = Zswap::new(
@@ -470,15 +470,20 @@ fn threads_share_a_pool() {
         Limits::default(),
     );
     std::thread::scope(|scope| {
-        for thread in 0..4_u64 {
-            let zswap = &zswap;
-            scope.spawn(move || churn(zswap, thread));
-        }
-        for _ in 0..20 {
+        let zswap = &zswap;
+        let threads: Vec<_> = (0..4_u64)
+            .map(|thread| scope.spawn(move || churn(zswap, thread)))
+            .collect();
+        while !threads.iter().all(|thread| thread.is_finished()) {
             zswap.validate().unwrap();
+            let run = zswap.begin_compaction().expect("no other");
+            while zswap.compaction_step(&run).is_some() {
+                std::thread::yield_now();
+            }
         }
     });
     zswap.validate().unwrap();
+    assert!(zswap.stats().snapshot().objs_moved > 0);
     assert_eq!(gauges(&zswap.stats().snapshot()), [0; 5]);
     assert_eq!(zswap.arena().used_pages(), 0);
 }
