@@ -186,26 +186,117 @@ fn the_cheapest_region_of_a_pageblock_is_emptied() {
 }
 
 #[test]
-fn a_region_without_room_is_not_begun() {
-    // As many pages free as in use, in two pageblocks: single pages free in one,
-    // folios of two in the other. Not one of them fits.
+fn pageblocks_that_are_no_sources_are_targets_all_the_same() {
+    let mut arena = Arena::backed(3);
+    // The emptiest is pinned, the fullest has no room for the middle one.
+    arena.alloc_at(0, 4);
+    arena.folio_mut(0).movable = false;
+    for at in (512..1024).step_by(2) {
+        arena.alloc_at(at, 1);
+    }
+    arena.alloc_at(1024, 500);
+    let (outcome, counters) = run::<Evacuate>(&mut arena, HUGE);
+    assert_eq!(
+        (outcome, counters.pgmigrate_success),
+        (Outcome::Success, 256)
+    );
+    assert_eq!(arena.alloc(512), Some(pfn(512)));
+}
+
+/// Two pageblocks: single pages free between single pages in one, folios of two in
+/// the other, which is the emptier one. Not one of them fits.
+fn pairs_and_singles() -> Arena {
     let mut arena = Arena::backed(2);
-    for at in (0..512).step_by(4) {
+    for at in (4..512).step_by(4) {
         arena.alloc_at(at, 2);
     }
     for at in (512..1024).step_by(2) {
         arena.alloc_at(at, 1);
     }
-    for at in arena.folios.keys().copied().collect::<Vec<_>>() {
-        arena.folio_mut(at).splittable = false;
+    arena
+}
+
+#[test]
+fn a_region_without_room_is_not_begun() {
+    let mut arena = pairs_and_singles();
+    // No room for the single pages in the other pageblock either.
+    for at in (513..1024).step_by(4) {
+        arena.alloc_at(at, 1);
     }
-    // The first pageblock is the emptier one.
-    arena.free(0);
+    for folio in arena.folios.values_mut() {
+        folio.splittable = false;
+    }
     let (outcome, counters) = run::<Evacuate>(&mut arena, HUGE);
     assert_eq!(outcome, Outcome::Complete);
     assert_eq!(
         counters.pgmigrate_success, 0,
         "nothing was copied for nothing"
+    );
+}
+
+#[test]
+fn a_region_that_fits_is_found_behind_one_that_does_not() {
+    let mut arena = pairs_and_singles();
+    // A third pageblock: a little fuller, but of single pages.
+    let mut larger = Arena::backed(4);
+    for (at, folio) in &arena.folios {
+        larger.alloc_at(*at, folio.pages);
+    }
+    for block in [2, 3] {
+        for at in (0..512).step_by(2) {
+            larger.alloc_at(block * 512 + at, 1);
+        }
+    }
+    arena = larger;
+    for folio in arena.folios.values_mut() {
+        folio.splittable = false;
+    }
+    let (outcome, counters) = run::<Evacuate>(&mut arena, HUGE);
+    assert_eq!(
+        (outcome, counters.pgmigrate_success),
+        (Outcome::Success, 256)
+    );
+    assert!(counters.compact_free_scanned <= 3 * 512, "{counters:?}");
+}
+
+#[test]
+fn folios_are_cut_only_as_far_as_the_rest_needs() {
+    let mut arena = pairs_and_singles();
+    let (outcome, counters) = run::<Evacuate>(&mut arena, HUGE);
+    assert_eq!(
+        (outcome, counters.thp_migration_split),
+        (Outcome::Success, 127)
+    );
+    // With room for ten of them as they are.
+    let mut arena = pairs_and_singles();
+    for nth in 0..10 {
+        arena.free(512 + 4 * nth);
+        arena.free(4 + 8 * nth);
+        arena.free(8 + 8 * nth);
+    }
+    let (outcome, counters) = run::<Evacuate>(&mut arena, HUGE);
+    assert_eq!(
+        (outcome, counters.thp_migration_split),
+        (Outcome::Success, 97)
+    );
+    assert_eq!(counters.thp_migration_success, 10);
+}
+
+#[test]
+fn the_rest_of_a_pageblock_is_its_last_target() {
+    let mut arena = Arena::backed(2);
+    arena.alloc_at(512, 512);
+    for at in (0..512).step_by(2) {
+        arena.alloc_at(at, 1);
+    }
+    let request = Request {
+        order: order(6),
+        goal: Goal::OneBlock,
+    };
+    let (outcome, counters) = run::<Evacuate>(&mut arena, request);
+    assert_eq!(
+        (outcome, counters.pgmigrate_success),
+        (Outcome::Success, 32)
     );
 }
 

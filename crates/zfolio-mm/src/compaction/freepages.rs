@@ -56,16 +56,16 @@ pub trait FreePages {
         }
     }
 
-    /// Whether folios of which `need[o]` are of order `o` all find a place. Exact:
-    /// aligned blocks are a buddy system, in which handing out the largest first
-    /// never wastes any.
-    fn fits(&self, need: &[usize; ORDERS]) -> bool {
+    /// Whether folios of which `need[o]` are of order `o` all find a place here and in
+    /// `more[o]` blocks elsewhere: `None`, or the largest order of which one does not.
+    /// Exact: aligned blocks are a buddy
+    /// system, in which handing out the largest first never wastes any.
+    fn short_of(&self, need: &[usize; ORDERS], more: &[usize; ORDERS]) -> Option<Order> {
         let mut spare = 0;
-        Order::all().rev().all(|order| {
-            let have = spare * 2 + self.blocks(order);
-            let fits = have >= need[order.index()];
+        Order::all().rev().find(|order| {
+            let have = spare * 2 + self.blocks(*order) + more[order.index()];
             spare = have.saturating_sub(need[order.index()]);
-            fits
+            have < need[order.index()]
         })
     }
 }

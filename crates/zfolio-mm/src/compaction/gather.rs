@@ -16,6 +16,9 @@ use crate::types::{ORDERS, Order, Pfn};
 /// Pages isolated at a time (the kernel's `COMPACT_CLUSTER_MAX`).
 const CLUSTER: usize = 32;
 
+/// No blocks elsewhere.
+const NONE: [usize; ORDERS] = [0; ORDERS];
+
 /// What a slot number of the arena is as a pfn.
 fn pfn(slot: usize) -> Pfn {
     Pfn(0).offset(slot)
@@ -78,10 +81,10 @@ impl<P: Policy> Compactor<P> {
             at: base.index(),
             end: base.index() + self.order().pages(),
         };
-        if self.list_region(owner) && !self.sources.is_empty() {
+        if self.list_region(owner) && !self.sources.is_empty() && self.may_fit(owner) {
             self.batch_ready(Phase::Gather);
         } else {
-            // Something immovable came since, or the last folio went.
+            // No room, or something immovable came since, or the last folio went.
             self.clear_sources();
             self.drop_claim(owner);
         }
@@ -167,7 +170,8 @@ impl<P: Policy> Compactor<P> {
     /// The free scanner: isolates free blocks of targets until there is room, and at
     /// least one.
     pub(super) fn gather(&mut self, owner: &mut impl Folios) -> Result<usize, Outcome> {
-        if P::BATCH == Batch::Region && self.has_room(false) {
+        let need = self.need();
+        if P::BATCH == Batch::Region && self.has_room(&need, false) {
             self.phase = Phase::Migrate;
             return Ok(1);
         }
@@ -190,7 +194,7 @@ impl<P: Policy> Compactor<P> {
                     if let Some(order) = taken {
                         self.free.put(at, order);
                         self.counters_mut().compact_isolated += order.pages() as u64;
-                        if self.has_room(true) {
+                        if self.has_room(&need, true) {
                             self.target.at += order.pages();
                             self.phase = Phase::Migrate;
                             break;
@@ -209,35 +213,80 @@ impl<P: Policy> Compactor<P> {
     /// Whether enough is isolated for the batch: pages by number where it is moved as
     /// far as it goes (`isolated`: something just was), blocks by order where it is
     /// all or nothing.
-    fn has_room(&self, isolated: bool) -> bool {
+    fn has_room(&self, need: &[usize; ORDERS], isolated: bool) -> bool {
         match P::BATCH {
             Batch::Cluster => isolated && self.free.pages() >= self.migratepages,
             Batch::Region => {
                 // Cheap first: the exact test is done once it may succeed.
-                self.free.pages() >= self.migratepages && self.free.fits(&self.need())
+                self.free.pages() >= self.migratepages && self.free.short_of(need, &NONE).is_none()
             }
         }
     }
 
-    /// How many blocks of each order the batch needs.
+    /// How many blocks of each order the batch needs; not asked where it need not fit.
     fn need(&self) -> [usize; ORDERS] {
         let mut need = [0; ORDERS];
+        if P::BATCH == Batch::Cluster {
+            return need;
+        }
         for source in &self.sources[self.next..] {
             need[source.order().index()] += 1;
         }
         need
     }
 
-    /// The free scanner is at its end. What was isolated may still serve; a region
-    /// that does not fit into it is left alone.
+    /// Whether the region fits into all that is free, cutting folios if need be: known
+    /// from the numbers of free blocks, before any is isolated.
+    fn may_fit(&mut self, owner: &mut impl Folios) -> bool {
+        let mut more = NONE;
+        for order in Order::all().filter(|order| *order < Order::HUGE) {
+            more[order.index()] = owner.free_blocks(order);
+        }
+        self.cut_to_fit(owner, &more)
+    }
+
+    /// The free scanner is at its end. What was isolated may still serve. A region
+    /// that does not fit into it is left alone, unless cutting folios makes it fit.
     fn no_more_targets(&mut self, owner: &mut impl Folios) {
         match P::BATCH {
             Batch::Cluster => self.phase = Phase::Migrate,
             Batch::Region => {
-                self.clear_sources();
-                self.drop_claim(owner);
-                self.phase = Phase::Collect;
+                if !self.cut_to_fit(owner, &NONE) {
+                    self.clear_sources();
+                    self.drop_claim(owner);
+                    self.phase = Phase::Collect;
+                }
             }
         }
+    }
+
+    /// Cuts folios of the batch until all fit into what is isolated and `more` blocks
+    /// elsewhere. `false` when the pages do not suffice, or one cannot be cut.
+    fn cut_to_fit(&mut self, owner: &mut impl Folios, more: &[usize; ORDERS]) -> bool {
+        let elsewhere = Order::all().map(|order| more[order.index()] * order.pages());
+        if self.free.pages() + elsewhere.sum::<usize>() < self.migratepages {
+            return false;
+        }
+        while let Some(order) = self.free.short_of(&self.need(), more) {
+            if !self.cut_one(owner, order) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Cuts one folio of `order` into single pages. `false` when none can be cut.
+    fn cut_one(&mut self, owner: &mut impl Folios, order: Order) -> bool {
+        let cut = (self.next..self.sources.len()).find(|nth| {
+            let source = self.sources[*nth];
+            source.order() == order && source.pages() > 1 && owner.split(source.at)
+        });
+        let Some(nth) = cut else { return false };
+        let source = self.sources.remove(nth);
+        // At the end, where the smallest are once the batch is sorted.
+        let singles = (0..source.pages()).map(|page| Source::new(source.at.offset(page), 1));
+        self.sources.extend(singles);
+        self.counters_mut().thp_migration_split += 1;
+        true
     }
 }

@@ -61,8 +61,9 @@ pub trait Policy {
 /// - pageblocks are chosen by how full they are ([`Emptiest`]);
 /// - a region with something in it that cannot move is known before anything of it
 ///   is moved, and left alone;
-/// - so is one whose folios find no room, by an exact test on the isolated blocks
-///   ([`FreePages::fits`]);
+/// - so is one whose folios find no room, by an exact test on the numbers of free
+///   blocks ([`FreePages::short_of`]); only when there are the pages but not the blocks
+///   are folios cut, one by one until the rest fits;
 /// - folios are moved large ones first, so that the test holds;
 /// - what comes free of the region is claimed until it is whole;
 /// - isolated pages merge ([`Merging`]).

@@ -44,8 +44,7 @@ pub trait Scan {
     /// What to empty next; `None` when the scanners have met.
     fn next_source(&mut self, owner: &impl Folios) -> Option<Span>;
 
-    /// The pageblock to fill next, never one that was or is to be emptied; `None`
-    /// when the scanners have met.
+    /// The pageblock to fill next; `None` when the scanners have met.
     fn next_target(&mut self, owner: &impl Folios) -> Option<usize>;
 
     /// A run has ended: what is left of the source, and the highest slot of the
@@ -62,6 +61,8 @@ pub trait Scan {
 /// Emptying a pageblock costs as many page copies as it has pages in use, so the
 /// emptiest is the cheapest; and what goes to the fullest leaves the other emptyish
 /// ones to be emptied next. The kernel has no counters to ask, and scans by position.
+/// Last of all the rest of the source's own pageblock is filled, where less than all of
+/// it is to be emptied, and the emptier ones, which were found to be no sources.
 ///
 /// The plan is made once a run from the counters of the buddy allocators: two passes
 /// over them and a counting sort, 8 bytes read per 2 MiB of arena. It gets older with
@@ -74,9 +75,9 @@ pub struct Emptiest {
     planned: usize,
     /// The next source: those before it are done.
     source: usize,
-    /// Targets are those from here on, taken from the end.
+    /// Targets are taken from the end: those from here on are done.
     target: usize,
-    /// Pageblocks with holes cannot become whole.
+    /// Whole pageblocks are wanted: ones with holes are no sources.
     whole: bool,
 }
 
@@ -145,11 +146,12 @@ impl Scan for Emptiest {
     }
 
     fn next_target(&mut self, owner: &impl Folios) -> Option<usize> {
-        while self.target > self.source {
-            self.target -= 1;
-            let block = self.plan[self.target] as usize;
+        while let Some(target) = self.target.checked_sub(1) {
+            self.target = target;
+            let block = self.plan[target] as usize;
             let counts = owner.pageblock(block);
-            if counts.free > 0 && counts.used() > 0 {
+            let is_source = self.whole && target + 1 == self.source;
+            if counts.free > 0 && counts.used() > 0 && !is_source {
                 return Some(block);
             }
         }
