@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::bench::Bench;
 use crate::exit::{self, Failure, Status, one_line};
 use crate::size::{self, Size};
 use clap::{Args, Parser, Subcommand};
@@ -29,6 +30,9 @@ pub(crate) enum Command {
     Stat(Stat),
     /// Run a built-in workload bare and then with its memory limited, and compare
     Demo(Demo),
+    /// Run an experiment and print its tables
+    #[command(subcommand)]
+    Bench(Bench),
     /// The workload of `demo`: fill, read, verify; prints JSON lines
     #[command(hide = true)]
     DemoWork(DemoWork),

@@ -31,7 +31,8 @@
 //!    have merged);
 //! 4. `marks` is `order + 1` in the cell of each free block, 0 elsewhere;
 //! 5. `free_pages = sum(blocks[o] << o)`, and bit `o` of `nonempty` is set
-//!    exactly when `blocks[o] != 0`.
+//!    exactly when `blocks[o] != 0`;
+//! 6. `in_pageblock[b]` is the number of free slots in `512 b .. 512 (b + 1)`.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -40,7 +41,7 @@ use crate::types::{MAX_ORDER, ORDERS, Order, Pfn};
 
 mod check;
 
-/// Slots under one block of the largest order.
+/// Slots under one block of the largest order: a pageblock.
 pub const BLOCK_SLOTS: usize = 1 << MAX_ORDER;
 
 /// The largest number of slots an allocator manages: 1 TiB of arena.
@@ -54,7 +55,7 @@ const PREV: usize = 1;
 /// A buddy allocator: which slots of `0..slots` are free, in what blocks.
 ///
 /// Starts with nothing free; whoever owns the slots frees them into it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Buddy {
     /// Slots managed, a multiple of [`BLOCK_SLOTS`].
     slots: usize,
@@ -72,12 +73,14 @@ pub struct Buddy {
     nonempty: u16,
     /// Free slots.
     free_pages: usize,
+    /// Free slots per pageblock, at most 512 each.
+    in_pageblock: Vec<u16>,
 }
 
 impl Buddy {
     /// An allocator over slots `0..slots` with none of them free.
     ///
-    /// Takes 9 bytes of address space per slot; no page of it is touched.
+    /// Takes 9 bytes of address space per slot (and a little per pageblock); no page of it is touched.
     ///
     /// # Panics
     /// When `slots` is not a multiple of [`BLOCK_SLOTS`] or exceeds
@@ -99,6 +102,7 @@ impl Buddy {
             blocks: [0; ORDERS],
             nonempty: 0,
             free_pages: 0,
+            in_pageblock: vec![0; slots / BLOCK_SLOTS],
         }
     }
 
@@ -118,6 +122,15 @@ impl Buddy {
     #[must_use]
     pub fn free_blocks(&self, order: Order) -> usize {
         self.blocks[order.index()]
+    }
+
+    /// Free slots of one pageblock: slots `512 * block ..` and the 511 after it.
+    ///
+    /// # Panics
+    /// When `block` is outside the slots.
+    #[must_use]
+    pub fn free_in_pageblock(&self, block: usize) -> usize {
+        usize::from(self.in_pageblock[block])
     }
 
     /// The order of the largest free block, `None` when nothing is free.
@@ -156,6 +169,18 @@ impl Buddy {
         self.take_head(from, order).map(|at| (at, order))
     }
 
+    /// Takes the whole free block that starts at `at`, whatever its order: how
+    /// folio compaction isolates. `None` when none starts there.
+    ///
+    /// # Panics
+    /// When `at` is outside the slots.
+    pub fn take_block(&mut self, at: Pfn) -> Option<Order> {
+        let order = self.block_at(at)?;
+        self.unlink(at, order);
+        self.count(at, order, |slots, pages| slots - pages);
+        Some(order)
+    }
+
     /// Gives a block back and merges it as far as its buddies are free.
     ///
     /// The block need not have been allocated as this block: any aligned run of
@@ -179,7 +204,7 @@ impl Buddy {
             !self.overlaps_free(at, order.pages()),
             "freeing slots that are free"
         );
-        self.free_pages += order.pages();
+        self.count(at, order, |slots, pages| slots + pages);
         let (mut at, mut order) = (at, order);
         while let Some(larger) = Order::new(order.get() + 1) {
             let buddy = Pfn(at.0 ^ (1 << order.get()));
@@ -253,11 +278,19 @@ impl Buddy {
     fn take_head(&mut self, from: Order, order: Order) -> Option<Pfn> {
         let at = from_link(self.heads[from.index()])?;
         self.unlink(at, from);
-        self.free_pages -= order.pages();
+        self.count(at, order, |slots, pages| slots - pages);
         for half in Order::all().rev().filter(|o| (order..from).contains(o)) {
             self.push(at.offset(half.pages()), half);
         }
         Some(at)
+    }
+
+    /// Counts a block's slots in or out of the free ones.
+    fn count(&mut self, at: Pfn, order: Order, change: impl Fn(usize, usize) -> usize) {
+        self.free_pages = change(self.free_pages, order.pages());
+        let cell = &mut self.in_pageblock[at.index() / BLOCK_SLOTS];
+        // At most 512: a pageblock's slots.
+        *cell = u16::try_from(change(usize::from(*cell), order.pages())).unwrap_or(u16::MAX);
     }
 
     /// Where the metadata of a block of `order` at `at` is.

@@ -43,7 +43,7 @@ impl Kind {
 }
 
 /// Which slots of the arena are free, by kind and block.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Frames {
     backed: Buddy,
     holes: Buddy,
@@ -52,8 +52,8 @@ pub struct Frames {
 impl Frames {
     /// Book-keeping for slots `0..slots`, all of them free holes.
     ///
-    /// Takes 18 bytes of address space per slot and touches 9 bytes per
-    /// 512 slots. Lower slots are handed out first.
+    /// Takes 18 bytes of address space per slot and touches 13 bytes
+    /// per 512 slots. Lower slots are handed out first.
     ///
     /// # Panics
     /// As [`Buddy::new`].
@@ -145,6 +145,15 @@ impl Frames {
     /// each given back as a hole.
     pub fn take_free(&mut self, kind: Kind, max: Order) -> Option<(Pfn, Order)> {
         self.of_mut(kind).take_largest(max)
+    }
+
+    /// Takes the whole free block of `kind` that starts at `at`, whatever its
+    /// order; `None` when none starts there.
+    ///
+    /// # Panics
+    /// When `at` is outside the slots.
+    pub fn take_block(&mut self, kind: Kind, at: Pfn) -> Option<Order> {
+        self.of_mut(kind).take_block(at)
     }
 
     /// The allocator of one kind, to look at.

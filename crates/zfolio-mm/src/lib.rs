@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`types`] | the newtypes every other crate speaks in |
 //! | [`buddy`] | one buddy allocator over a set of slots |
+//! | [`compaction`] | moving folios together so that large blocks come free |
 //! | [`frames`] | the two allocators (backed, hole) over one index space |
 #![no_std]
 #![forbid(unsafe_code)]
@@ -16,6 +17,7 @@
 extern crate alloc;
 
 pub mod buddy;
+pub mod compaction;
 pub mod frames;
 pub mod types;
 

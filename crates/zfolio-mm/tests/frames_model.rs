@@ -15,6 +15,8 @@ enum Op {
     Alloc(Kind, Order),
     AllocExact(Kind, usize),
     TakeFree(Kind, Order),
+    /// Takes the free block that starts at a slot, if one does.
+    TakeBlock(Kind, usize),
     /// Gives a whole run back, chosen by the first number.
     Free(usize, Kind),
     /// Gives part of a run back; what lies before and after stays in use.
@@ -36,6 +38,9 @@ fn op() -> impl Strategy<Value = Op> {
         3 => (kind(), order()).prop_map(|(k, o)| Op::Alloc(k, o)),
         3 => (kind(), 0usize..=520).prop_map(|(k, pages)| Op::AllocExact(k, pages)),
         1 => (kind(), order()).prop_map(|(k, o)| Op::TakeFree(k, o)),
+        2 => (kind(), 0..SLOTS, 0usize..=9).prop_map(|(k, slot, o)| {
+            Op::TakeBlock(k, slot >> o << o)
+        }),
         4 => (any(), kind()).prop_map(|(which, k)| Op::Free(which, k)),
         2 => (any(), kind(), any(), any()).prop_map(|(w, k, a, b)| Op::FreePart(w, k, a, b)),
     ]
@@ -63,22 +68,33 @@ impl Model {
             .all(|slot| *slot == Some(kind))
     }
 
-    /// Free blocks per order.
-    fn blocks(&self, kind: Kind) -> [usize; 10] {
-        let mut counts = [0; 10];
+    /// Free blocks: first slot and order.
+    fn list(&self, kind: Kind) -> Vec<(usize, Order)> {
+        let mut found = Vec::new();
         let mut at = 0;
         while at < SLOTS {
             let largest = Order::all()
                 .rev()
                 .find(|o| at.is_multiple_of(o.pages()) && self.is_free(kind, at, o.pages()));
-            if let Some(order) = largest {
-                counts[order.index()] += 1;
-                at += order.pages();
-            } else {
-                at += 1;
-            }
+            found.extend(largest.map(|order| (at, order)));
+            at += largest.map_or(1, Order::pages);
+        }
+        found
+    }
+
+    /// Free blocks per order.
+    fn blocks(&self, kind: Kind) -> [usize; 10] {
+        let mut counts = [0; 10];
+        for (_, order) in self.list(kind) {
+            counts[order.index()] += 1;
         }
         counts
+    }
+
+    fn block_at(&self, kind: Kind, slot: usize) -> Option<Order> {
+        let list = self.list(kind);
+        let found = list.iter().find(|(at, _)| *at == slot);
+        found.map(|(_, order)| *order)
     }
 
     fn largest(&self, kind: Kind) -> Option<Order> {
@@ -136,6 +152,14 @@ fn step(frames: &mut Frames, model: &mut Model, op: Op) {
                 model.take(kind, at, order.pages());
             }
         }
+        Op::TakeBlock(kind, slot) => {
+            let expected = model.block_at(kind, slot);
+            let taken = frames.take_block(kind, pfn(slot));
+            assert_eq!(taken, expected, "the block of {kind:?} at {slot}");
+            if let Some(order) = taken {
+                model.take(kind, pfn(slot), order.pages());
+            }
+        }
         Op::Free(which, kind) if !model.runs.is_empty() => {
             let (start, pages) = model.runs.swap_remove(which % model.runs.len());
             model.give(kind, start, pages);
@@ -173,6 +197,10 @@ fn agree(frames: &Frames, model: &Model) {
             .count();
         assert_eq!(frames.free_pages(kind), pages);
         assert_eq!(frames.largest_free_order(kind), model.largest(kind));
+        for (block, slots) in model.free.chunks(512).enumerate() {
+            let free = slots.iter().filter(|slot| **slot == Some(kind)).count();
+            assert_eq!(frames.of(kind).free_in_pageblock(block), free);
+        }
         let blocks = model.blocks(kind);
         for order in Order::all() {
             assert_eq!(

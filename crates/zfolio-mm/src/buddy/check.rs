@@ -4,7 +4,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec;
 
-use super::{Buddy, NEXT, PREV, from_link, mark, to_link};
+use super::{BLOCK_SLOTS, Buddy, NEXT, PREV, from_link, mark, to_link};
 use crate::types::{Order, Pfn};
 
 impl Buddy {
@@ -30,6 +30,13 @@ impl Buddy {
                 "free_pages {} but {pages} in blocks",
                 self.free_pages
             ));
+        }
+        for (block, (seen, counted)) in seen.chunks(BLOCK_SLOTS).zip(&self.in_pageblock).enumerate()
+        {
+            let free = seen.iter().filter(|free| **free).count();
+            if free != usize::from(*counted) {
+                return Err(format!("pageblock {block}: {counted} counted, {free} free"));
+            }
         }
         let marks = self.marks.iter().filter(|m| **m != 0).count();
         if marks != blocks {

@@ -1,0 +1,220 @@
+//! `zfolio bench compaction`: the five variants of the Linux series, and ours, on the
+//! same arenas.
+//!
+//! Each cell asks for blocks of one order until as many were asked for as the free
+//! memory is worth; bytes are copied and verified. All but the times follows from
+//! the seed.
+
+use crate::exit::{Failure, Status};
+use crate::outfile::OutFile;
+use clap::{Args, value_parser};
+use measure::{Cell, VARIANTS};
+use serde_json::{Value, json};
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use workload::WORKLOADS;
+use zfolio_mm::{Order, PAGE_SIZE};
+
+mod arena;
+mod measure;
+mod plot;
+mod summary;
+mod table;
+mod workload;
+
+/// Pageblocks of the arena: 128 MiB.
+const BLOCKS: usize = 64;
+/// Percent of the frames in use.
+const FILLS: [usize; 4] = [25, 50, 75, 90];
+/// Orders asked for: 64 KiB, 256 KiB, 2 MiB.
+const ORDERS: [u8; 3] = [4, 6, 9];
+
+/// `zfolio bench compaction`.
+#[derive(Args, Debug)]
+pub(crate) struct Compaction {
+    /// Where the random numbers start: the same seed gives the same arenas
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Arenas of each kind, each with a seed of its own
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = value_parser!(u64).range(1..=1000))]
+    runs: u64,
+    /// Write every figure to FILE as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Draw success rates and copies to FILE, which should end in .svg
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+}
+
+/// What is measured: everything, or less in tests.
+#[derive(Clone, Copy, Debug)]
+struct Experiment {
+    seed: u64,
+    runs: u64,
+    blocks: usize,
+}
+
+/// The runs of one workload, fill level, order and variant.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Row {
+    workload: &'static str,
+    fill: usize,
+    order: u8,
+    variant: &'static str,
+    cells: Vec<Cell>,
+}
+
+/// Runs the experiment and prints it.
+///
+/// # Errors
+/// When a file cannot be written, or a page was damaged.
+pub(crate) fn compaction(args: &Compaction) -> Result<ExitCode, Failure> {
+    let json = open("--json", args.json.as_deref())?;
+    let plot = open("--plot", args.plot.as_deref())?;
+    let experiment = Experiment {
+        seed: args.seed,
+        runs: args.runs,
+        blocks: BLOCKS,
+    };
+    let rows = experiment.run();
+    if let Some(row) = rows
+        .iter()
+        .find(|row| row.cells.iter().any(|c| c.damaged > 0))
+    {
+        return Err(Failure::new(
+            Status::Internal,
+            "bench compaction",
+            format!("{} damaged pages of {}", row.variant, row.workload),
+            "report this with the seed",
+        ));
+    }
+    let text = table::tables(&experiment, &rows);
+    // Nobody may be reading any more; the files are still wanted.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    finish(json, || Ok(format!("{:#}\n", document(&experiment, &rows))))?;
+    finish(plot, || plot::svg(&rows))
+}
+
+type Wanted<'a> = Option<(&'static str, &'a Path, OutFile)>;
+
+/// Opens a file before the work begins, so that a wrong path is known at once.
+fn open<'a>(option: &'static str, path: Option<&'a Path>) -> Result<Wanted<'a>, Failure> {
+    let Some(path) = path else { return Ok(None) };
+    match OutFile::open(path) {
+        Ok(file) => Ok(Some((option, path, file))),
+        Err(error) => Err(cannot(option, path, &error)),
+    }
+}
+
+fn cannot(option: &str, path: &Path, why: &dyn std::fmt::Display) -> Failure {
+    let what = format!("{option} {}", path.display());
+    let mend = "choose a file that can be written";
+    Failure::new(Status::CannotCreate, what, why, mend)
+}
+
+fn finish(
+    wanted: Wanted<'_>,
+    text: impl FnOnce() -> Result<String, String>,
+) -> Result<ExitCode, Failure> {
+    let Some((option, path, file)) = wanted else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    let text = text().map_err(|why| cannot(option, path, &why))?;
+    file.finish(&text)
+        .map_err(|error| cannot(option, path, &error))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Experiment {
+    /// Every cell, in a fixed order.
+    fn run(&self) -> Vec<Row> {
+        let mut rows = Vec::new();
+        let mut bytes = vec![0; self.blocks * Order::HUGE.bytes()];
+        let total = WORKLOADS.len() * FILLS.len();
+        for (nth, (workload, fill)) in WORKLOADS
+            .iter()
+            .flat_map(|workload| FILLS.map(|fill| (workload, fill)))
+            .enumerate()
+        {
+            progress(nth * 100 / total, workload.name);
+            let first = rows.len();
+            for order in ORDERS {
+                rows.extend(VARIANTS.map(|variant| Row {
+                    workload: workload.name,
+                    fill,
+                    order,
+                    variant: variant.name,
+                    cells: Vec::new(),
+                }));
+            }
+            for run in 0..self.runs {
+                let layout = workload.build(self.blocks, fill, self.seed.wrapping_add(run));
+                let orders = ORDERS.iter().filter_map(|order| Order::new(*order));
+                let cells = orders.flat_map(|order| VARIANTS.map(|variant| (order, variant)));
+                for (row, (order, variant)) in rows[first..].iter_mut().zip(cells) {
+                    let cell = (variant.measure)(layout.clone(), &mut bytes, order);
+                    row.cells.push(cell);
+                }
+            }
+        }
+        progress(100, "done");
+        rows
+    }
+}
+
+/// Tells how far the work is, where somebody looks.
+fn progress(percent: usize, doing: &str) {
+    let mut to = std::io::stderr();
+    if to.is_terminal() {
+        let end = if percent == 100 { "\n" } else { "" };
+        let _ = write!(to, "\r{percent:>3} % {doing:<24}{end}");
+    }
+}
+
+fn document(experiment: &Experiment, rows: &[Row]) -> Value {
+    let rows: Vec<Value> = rows
+        .iter()
+        .map(|row| {
+            let cells: Vec<Value> = row.cells.iter().map(cell_json).collect();
+            json!({
+                "workload": row.workload,
+                "fill_percent": row.fill,
+                "order": row.order,
+                "variant": row.variant,
+                "runs": cells,
+            })
+        })
+        .collect();
+    let workloads: Vec<Value> = WORKLOADS
+        .iter()
+        .map(|w| json!({ "name": w.name, "about": w.about }))
+        .collect();
+    json!({
+        "bench": "compaction",
+        "seed": experiment.seed,
+        "runs": experiment.runs,
+        "arena_bytes": experiment.blocks * Order::HUGE.bytes(),
+        "page_bytes": PAGE_SIZE,
+        "workloads": workloads,
+        "rows": rows,
+    })
+}
+
+fn cell_json(cell: &Cell) -> Value {
+    json!({
+        "blocks_wanted": cell.wanted,
+        "blocks_got": cell.got,
+        "blocks_made": cell.made,
+        "pages_copied": cell.copied,
+        "folios_split": cell.split,
+        "ended_success": cell.ends.success,
+        "ended_scanners_met": cell.ends.met,
+        "ended_no_free_page": cell.ends.no_free_page,
+        "of_these_larger_free": cell.ends.early,
+        "cpu_ns": u64::try_from(cell.took.as_nanos()).unwrap_or(u64::MAX),
+    })
+}
+
+#[cfg(test)]
+mod tests;
