@@ -12,10 +12,12 @@
 //! | `cramped` | what is told while it runs |
 //! | `peaks`, `held`, `stats`, `histogram`, `report`, `outfile` | what is told afterwards |
 //! | `doctor`, `stat`, `demo` | the other commands |
+//! | `bench` | the experiments |
 //! | `machine`, `watch` | what /proc says |
 #![deny(unsafe_code)]
 
 mod args;
+mod bench;
 mod cramped;
 mod demo;
 mod doctor;
@@ -61,6 +63,7 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Doctor(args) => Ok(doctor::doctor(args.json)),
         Command::Stat(args) => stat::stat(args.which.as_deref()),
         Command::Demo(args) => demo::demo(&args),
+        Command::Bench(args) => bench::bench(&args),
         Command::DemoWork(args) => Ok(demo::work(&args)),
     }
 }
