@@ -121,7 +121,7 @@ pub(crate) struct BenchZsmalloc {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u32).range(1..=1000))]
     pub(crate) runs: u32,
     /// Objects left of a hundred when the others were freed, 1 to 99
-    #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = value_parser!(u32).range(1..=99))]
+    #[arg(long, value_name = "PERCENT", default_value_t = 33, value_parser = value_parser!(u32).range(1..=99))]
     pub(crate) keep: u32,
     /// Where the results go besides the terminal
     #[command(flatten)]
