@@ -1,9 +1,8 @@
 //! The command line.
 
-use crate::bench::Bench;
 use crate::exit::{self, Failure, Status, one_line};
 use crate::size::{self, Size};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, value_parser};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use zfolio::options::Codec;
@@ -30,8 +29,7 @@ pub(crate) enum Command {
     Stat(Stat),
     /// Run a built-in workload bare and then with its memory limited, and compare
     Demo(Demo),
-    /// Run an experiment and print its tables
-    #[command(subcommand)]
+    /// Run an experiment on the parts zfolio is made of
     Bench(Bench),
     /// The workload of `demo`: fill, read, verify; prints JSON lines
     #[command(hide = true)]
@@ -96,6 +94,65 @@ pub(crate) struct Demo {
     /// How much it is given
     #[arg(long, value_name = "SIZE", default_value = "200M", value_parser = Size::parse)]
     pub(crate) high: Size,
+}
+
+/// `zfolio bench`.
+#[derive(Args, Debug)]
+pub(crate) struct Bench {
+    /// Which experiment.
+    #[command(subcommand)]
+    pub(crate) experiment: Experiment,
+}
+
+/// The experiments.
+#[derive(Subcommand, Debug)]
+pub(crate) enum Experiment {
+    /// Copies that zspage compaction needs: the kernel's old and new way, and ours
+    Zsmalloc(BenchZsmalloc),
+    /// Folio compaction: how many large blocks, at what cost, by variant
+    Compaction(BenchCompaction),
+}
+
+/// `zfolio bench zsmalloc`.
+#[derive(Args, Debug)]
+pub(crate) struct BenchZsmalloc {
+    /// Where the pseudo-random patterns begin: the same seed, the same figures
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Patterns tried per class, 1 to 1000
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u32).range(1..=1000))]
+    pub(crate) runs: u32,
+    /// Objects left of a hundred when the others were freed, 1 to 99
+    #[arg(long, value_name = "PERCENT", default_value_t = 33, value_parser = value_parser!(u32).range(1..=99))]
+    pub(crate) keep: u32,
+    /// Where the results go besides the terminal
+    #[command(flatten)]
+    pub(crate) files: BenchFiles,
+}
+
+/// `zfolio bench compaction`.
+#[derive(Args, Debug)]
+pub(crate) struct BenchCompaction {
+    /// Where the random numbers start: the same seed gives the same arenas
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Arenas of each kind, each with a seed of its own, 1 to 1000
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = value_parser!(u64).range(1..=1000))]
+    pub(crate) runs: u64,
+    /// Where the results go besides the terminal
+    #[command(flatten)]
+    pub(crate) files: BenchFiles,
+}
+
+/// Files every experiment writes.
+#[derive(Args, Debug)]
+pub(crate) struct BenchFiles {
+    /// Write all figures to FILE as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Draw them into FILE as SVG
+    #[arg(long, value_name = "FILE.svg")]
+    pub(crate) plot: Option<PathBuf>,
 }
 
 /// `zfolio demo-work`.
@@ -186,6 +243,31 @@ mod tests {
         assert_eq!(parse("none").unwrap(), "none");
         for text in ["zstd:", "zstd:23", "lz4:0", "gzip", ""] {
             let told = parse(text).unwrap_err();
+            assert!(
+                told.starts_with("zfolio: command line: ") && !told.contains('\n'),
+                "{told}"
+            );
+        }
+    }
+
+    #[test]
+    fn experiments_refuse_what_they_cannot_do() {
+        let bench = |words: &[&str]| {
+            let all = ["zfolio", "bench"].iter().chain(words).map(OsString::from);
+            parse(all).map_err(|failure| (failure.status, failure.to_string()))
+        };
+        assert!(bench(&["zsmalloc", "--seed", "3", "--runs", "5"]).is_ok());
+        for words in [
+            &["zsmalloc", "--runs", "0"][..],
+            &["zsmalloc", "--runs", "1001"],
+            &["zsmalloc", "--seed", "-1"],
+            &["zsmalloc", "--keep", "100"],
+            &["zsmalloc", "extra"],
+            &["no-such"],
+            &[],
+        ] {
+            let (status, told) = bench(words).unwrap_err();
+            assert_eq!(status, Status::Usage, "{words:?}");
             assert!(
                 told.starts_with("zfolio: command line: ") && !told.contains('\n'),
                 "{told}"

@@ -30,7 +30,7 @@ statuses! {
     Machine = 71, "userfaultfd cannot be used here (zfolio doctor says why)";
     /// No usable preload library.
     Preload = 72, "libzfolio_preload.so was not found or is not usable";
-    /// The statistics file or the control segment cannot be created.
+    /// A file that was asked for, or the control segment, cannot be created.
     CannotCreate = 73, "a file of ours cannot be created (--stats, --json, --plot, control segment)";
     /// The statistics could not be written after the program had succeeded.
     StatsLost = 74, "the program succeeded, but its statistics could not be written";

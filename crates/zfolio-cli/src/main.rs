@@ -9,7 +9,7 @@
 //! | `target`, `elf`, `preload`, `uffd_probe` | what must hold before a program starts |
 //! | `segment` | the control segment as a file (the only unsafe here) |
 //! | `supervise` | starting, signalling, waiting |
-//! | `cramped` | what is told while it runs |
+//! | `cramped`, `unattended` | what is told, and ended, while it runs |
 //! | `peaks`, `held`, `stats`, `histogram`, `report`, `outfile` | what is told afterwards |
 //! | `doctor`, `stat`, `demo` | the other commands |
 //! | `bench` | the experiments |
@@ -64,7 +64,7 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Doctor(args) => Ok(doctor::doctor(args.json)),
         Command::Stat(args) => stat::stat(args.which.as_deref()),
         Command::Demo(args) => demo::demo(&args),
-        Command::Bench(which) => bench::bench(&which),
+        Command::Bench(args) => bench::bench(&args),
         Command::DemoWork(args) => Ok(demo::work(&args)),
     }
 }

@@ -1,14 +1,19 @@
 //! What a pool costs per object, on real arena memory whose pages are present.
 //!
 //! `cargo bench -p zfolio-zsmalloc`. Times are per object: divan divides by the
-//! items it is told of. Sizes are drawn from 200 ..= 3700 bytes, about what a
+//! items it is told of. `general.rs` draws the same sizes from a general
+//! allocator. Sizes are drawn from 200 ..= 3700 bytes, about what a
 //! fast codec makes of a 4 KiB page, by a fixed sequence.
+
+mod sequence;
 
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
+use sequence::Sequence;
 use zfolio_mm::{Frames, Kind, Memory, Order, PAGE_SIZE, Pfn};
 use zfolio_sys::arena::ArenaMap;
-use zfolio_zsmalloc::{Handle, ZsPool};
+use zfolio_zsmalloc::class::DEFAULT_CHAIN;
+use zfolio_zsmalloc::{Exact, Grouping, Handle, Tenths, ZsPool};
 
 /// Operations per sample.
 const ROUNDS: usize = 10_000;
@@ -17,32 +22,16 @@ fn main() {
     divan::main();
 }
 
-/// Numbers that look random and are the same each run (xorshift).
-struct Sequence(u64);
-
-impl Sequence {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 >> 33).unwrap_or(0) % limit
-    }
-
-    fn size(&mut self) -> usize {
-        200 + self.below(3501)
-    }
-}
-
 /// An arena with all slots backed, a pool in it, and its live objects.
-struct Bed {
+struct Bed<G> {
     memory: ArenaMap,
     frames: Frames,
-    pool: ZsPool,
+    pool: ZsPool<G>,
     live: Vec<Handle>,
     sequence: Sequence,
 }
 
-impl Bed {
+impl<G: Grouping> Bed<G> {
     fn new(slots: usize) -> Self {
         let memory = ArenaMap::reserve(slots).expect("address space");
         for slot in 0..slots {
@@ -60,7 +49,7 @@ impl Bed {
         Self {
             memory,
             frames,
-            pool: ZsPool::new(),
+            pool: ZsPool::with_grouping(DEFAULT_CHAIN),
             live: Vec::new(),
             sequence: Sequence(88_172),
         }
@@ -100,9 +89,9 @@ impl Bed {
 
 /// One free of a random object and one malloc of a random size, at a steady
 /// number of objects: the pair's time.
-#[divan::bench(args = [1_000, 30_000, 300_000])]
-fn free_and_malloc(bencher: Bencher, objects: usize) {
-    let mut bed = Bed::filled(objects);
+#[divan::bench(args = [1_000, 30_000, 300_000], types = [Exact, Tenths])]
+fn free_and_malloc<G: Grouping>(bencher: Bencher, objects: usize) {
+    let mut bed = Bed::<G>::filled(objects);
     bencher.counter(ItemsCount::new(ROUNDS)).bench_local(|| {
         for _ in 0..ROUNDS {
             bed.replace();
@@ -126,13 +115,13 @@ fn nothing(bencher: Bencher, objects: usize) {
 }
 
 /// Mallocs into an empty pool: every zspage, record and cell is new.
-#[divan::bench]
-fn malloc_from_empty(bencher: Bencher) {
+#[divan::bench(types = [Exact, Tenths])]
+fn malloc_from_empty<G: Grouping>(bencher: Bencher) {
     // One arena for all samples: it is never unmapped.
-    let memory = Bed::new(16_384).memory;
+    let memory = Bed::<G>::new(16_384).memory;
     bencher
         .counter(ItemsCount::new(ROUNDS))
-        .with_inputs(|| Bed::over(memory, 16_384))
+        .with_inputs(|| Bed::<G>::over(memory, 16_384))
         .bench_local_refs(|bed| {
             for _ in 0..ROUNDS {
                 bed.malloc();
@@ -143,7 +132,7 @@ fn malloc_from_empty(bencher: Bencher) {
 /// Looking up where a random object is, and checking its header.
 #[divan::bench(args = [1_000, 30_000, 300_000])]
 fn location_and_check(bencher: Bencher, objects: usize) {
-    let bed = Bed::filled(objects);
+    let bed = Bed::<Exact>::filled(objects);
     let mut sequence = Sequence(77);
     bencher.counter(ItemsCount::new(ROUNDS)).bench_local(|| {
         for _ in 0..ROUNDS {
@@ -152,4 +141,37 @@ fn location_and_check(bencher: Bencher, objects: usize) {
             black_box(bed.pool.location(handle));
         }
     });
+}
+
+/// A pool of which three quarters of the objects were freed at random, over an
+/// arena of 16,384 slots.
+fn sparse<G: Grouping>(memory: ArenaMap) -> Bed<G> {
+    let mut bed = Bed::<G>::over(memory, 16_384);
+    for _ in 0..20_000 {
+        bed.malloc();
+    }
+    for _ in 0..15_000 {
+        let victim = bed.sequence.below(bed.live.len());
+        let handle = bed.live.swap_remove(victim);
+        bed.pool
+            .free(handle, &bed.memory, &mut bed.frames)
+            .expect("a live handle");
+    }
+    bed
+}
+
+/// Compaction of such a pool, all classes: the time per object moved.
+#[divan::bench(types = [Exact, Tenths])]
+fn compact<G: Grouping>(bencher: Bencher) {
+    let memory = Bed::<G>::new(16_384).memory;
+    let mut bed = sparse::<G>(memory);
+    let pages = bed.pool.compact(&bed.memory, &mut bed.frames);
+    let moved = usize::try_from(bed.pool.objs_moved()).expect("fits");
+    assert!(moved > 0 && pages > 0);
+    bencher
+        .counter(ItemsCount::new(moved))
+        .with_inputs(|| sparse::<G>(memory))
+        .bench_local_refs(|bed| {
+            black_box(bed.pool.compact(&bed.memory, &mut bed.frames));
+        });
 }

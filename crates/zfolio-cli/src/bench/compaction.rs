@@ -5,13 +5,12 @@
 //! memory is worth; bytes are copied and verified. All but the times follows from
 //! the seed.
 
+use super::progress::Progress;
+use super::results::Results;
+use crate::args::BenchCompaction;
 use crate::exit::{Failure, Status};
-use crate::outfile::OutFile;
-use clap::{Args, value_parser};
 use measure::{Cell, VARIANTS};
 use serde_json::{Value, json};
-use std::io::{IsTerminal, Write};
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use workload::WORKLOADS;
 use zfolio_mm::{Order, PAGE_SIZE};
@@ -29,23 +28,6 @@ const BLOCKS: usize = 64;
 const FILLS: [usize; 4] = [25, 50, 75, 90];
 /// Orders asked for: 64 KiB, 256 KiB, 2 MiB.
 const ORDERS: [u8; 3] = [4, 6, 9];
-
-/// `zfolio bench compaction`.
-#[derive(Args, Debug)]
-pub(crate) struct Compaction {
-    /// Where the random numbers start: the same seed gives the same arenas
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
-    /// Arenas of each kind, each with a seed of its own
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = value_parser!(u64).range(1..=1000))]
-    runs: u64,
-    /// Write every figure to FILE as JSON
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Draw success rates and copies to FILE, which should end in .svg
-    #[arg(long, value_name = "FILE")]
-    plot: Option<PathBuf>,
-}
 
 /// What is measured: everything, or less in tests.
 #[derive(Clone, Copy, Debug)]
@@ -69,9 +51,8 @@ struct Row {
 ///
 /// # Errors
 /// When a file cannot be written, or a page was damaged.
-pub(crate) fn compaction(args: &Compaction) -> Result<ExitCode, Failure> {
-    let json = open("--json", args.json.as_deref())?;
-    let plot = open("--plot", args.plot.as_deref())?;
+pub(super) fn compaction(args: &BenchCompaction) -> Result<ExitCode, Failure> {
+    let results = Results::open(&args.files)?;
     let experiment = Experiment {
         seed: args.seed,
         runs: args.runs,
@@ -90,39 +71,8 @@ pub(crate) fn compaction(args: &Compaction) -> Result<ExitCode, Failure> {
         ));
     }
     let text = table::tables(&experiment, &rows);
-    // Nobody may be reading any more; the files are still wanted.
-    let _ = std::io::stdout().write_all(text.as_bytes());
-    finish(json, || Ok(format!("{:#}\n", document(&experiment, &rows))))?;
-    finish(plot, || plot::svg(&rows))
-}
-
-type Wanted<'a> = Option<(&'static str, &'a Path, OutFile)>;
-
-/// Opens a file before the work begins, so that a wrong path is known at once.
-fn open<'a>(option: &'static str, path: Option<&'a Path>) -> Result<Wanted<'a>, Failure> {
-    let Some(path) = path else { return Ok(None) };
-    match OutFile::open(path) {
-        Ok(file) => Ok(Some((option, path, file))),
-        Err(error) => Err(cannot(option, path, &error)),
-    }
-}
-
-fn cannot(option: &str, path: &Path, why: &dyn std::fmt::Display) -> Failure {
-    let what = format!("{option} {}", path.display());
-    let mend = "choose a file that can be written";
-    Failure::new(Status::CannotCreate, what, why, mend)
-}
-
-fn finish(
-    wanted: Wanted<'_>,
-    text: impl FnOnce() -> Result<String, String>,
-) -> Result<ExitCode, Failure> {
-    let Some((option, path, file)) = wanted else {
-        return Ok(ExitCode::SUCCESS);
-    };
-    let text = text().map_err(|why| cannot(option, path, &why))?;
-    file.finish(&text)
-        .map_err(|error| cannot(option, path, &error))?;
+    let json = document(&experiment, &rows);
+    results.finish(&text, &json, || plot::svg(&rows))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -132,12 +82,11 @@ impl Experiment {
         let mut rows = Vec::new();
         let mut bytes = vec![0; self.blocks * Order::HUGE.bytes()];
         let total = WORKLOADS.len() * FILLS.len();
-        for (nth, (workload, fill)) in WORKLOADS
+        let progress = Progress::new("compaction", total as u64);
+        for (workload, fill) in WORKLOADS
             .iter()
             .flat_map(|workload| FILLS.map(|fill| (workload, fill)))
-            .enumerate()
         {
-            progress(nth * 100 / total, workload.name);
             let first = rows.len();
             for order in ORDERS {
                 rows.extend(VARIANTS.map(|variant| Row {
@@ -157,18 +106,9 @@ impl Experiment {
                     row.cells.push(cell);
                 }
             }
+            progress.step();
         }
-        progress(100, "done");
         rows
-    }
-}
-
-/// Tells how far the work is, where somebody looks.
-fn progress(percent: usize, doing: &str) {
-    let mut to = std::io::stderr();
-    if to.is_terminal() {
-        let end = if percent == 100 { "\n" } else { "" };
-        let _ = write!(to, "\r{percent:>3} % {doing:<24}{end}");
     }
 }
 
