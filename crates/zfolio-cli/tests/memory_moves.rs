@@ -113,6 +113,20 @@ fn every_codec_and_folio_size() {
     }
 }
 
+/// What was discarded here and there leaves holes in the pool, which is compacted
+/// while the program runs and forks.
+#[test]
+fn the_pool_is_compacted() {
+    if let Some(output) = Case::new("fragment", &[]).run() {
+        let counters = &output.stats["processes"][0]["counters"];
+        assert!(
+            counters["pages_compacted"].as_u64() > Some(1000),
+            "{counters}"
+        );
+        assert!(counters["objs_moved"].as_u64() > Some(500), "{counters}");
+    }
+}
+
 /// What does not fit in `high` whatever is done: usage goes beyond it by what
 /// there is to keep, compressed, and the program goes on.
 #[test]
