@@ -2,7 +2,7 @@
 //!
 //! | module | concept |
 //! |---|---|
-//! | `zsmalloc` | what zspage compaction costs, four ways |
+//! | `zsmalloc` | what zspage compaction costs, five ways |
 //! | `compaction` | what folio compaction gets, and costs, six ways |
 //! | `ministat` | mean, spread, Student's t |
 //! | `table`, `plot`, `progress`, `results` | how any experiment shows itself |

@@ -13,7 +13,8 @@ use sequence::Sequence;
 use zfolio_mm::{Frames, Kind, Memory, Order, PAGE_SIZE, Pfn};
 use zfolio_sys::arena::ArenaMap;
 use zfolio_zsmalloc::class::DEFAULT_CHAIN;
-use zfolio_zsmalloc::{Exact, Grouping, Handle, Tenths, ZsPool};
+use zfolio_zsmalloc::variants::Exact;
+use zfolio_zsmalloc::{Grouping, Handle, Tenths, ZsPool};
 
 /// Operations per sample.
 const ROUNDS: usize = 10_000;
@@ -89,7 +90,7 @@ impl<G: Grouping> Bed<G> {
 
 /// One free of a random object and one malloc of a random size, at a steady
 /// number of objects: the pair's time.
-#[divan::bench(args = [1_000, 30_000, 300_000], types = [Exact, Tenths])]
+#[divan::bench(args = [1_000, 30_000, 300_000], types = [Tenths, Exact])]
 fn free_and_malloc<G: Grouping>(bencher: Bencher, objects: usize) {
     let mut bed = Bed::<G>::filled(objects);
     bencher.counter(ItemsCount::new(ROUNDS)).bench_local(|| {
@@ -115,7 +116,7 @@ fn nothing(bencher: Bencher, objects: usize) {
 }
 
 /// Mallocs into an empty pool: every zspage, record and cell is new.
-#[divan::bench(types = [Exact, Tenths])]
+#[divan::bench(types = [Tenths, Exact])]
 fn malloc_from_empty<G: Grouping>(bencher: Bencher) {
     // One arena for all samples: it is never unmapped.
     let memory = Bed::<G>::new(16_384).memory;
@@ -132,7 +133,7 @@ fn malloc_from_empty<G: Grouping>(bencher: Bencher) {
 /// Looking up where a random object is, and checking its header.
 #[divan::bench(args = [1_000, 30_000, 300_000])]
 fn location_and_check(bencher: Bencher, objects: usize) {
-    let bed = Bed::<Exact>::filled(objects);
+    let bed = Bed::<Tenths>::filled(objects);
     let mut sequence = Sequence(77);
     bencher.counter(ItemsCount::new(ROUNDS)).bench_local(|| {
         for _ in 0..ROUNDS {
@@ -161,7 +162,7 @@ fn sparse<G: Grouping>(memory: ArenaMap) -> Bed<G> {
 }
 
 /// Compaction of such a pool, all classes: the time per object moved.
-#[divan::bench(types = [Exact, Tenths])]
+#[divan::bench(types = [Tenths, Exact])]
 fn compact<G: Grouping>(bencher: Bencher) {
     let memory = Bed::<G>::new(16_384).memory;
     let mut bed = sparse::<G>(memory);

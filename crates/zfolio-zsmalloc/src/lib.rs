@@ -69,7 +69,7 @@ mod zspage;
 
 pub use class::{ClassTable, SizeClass, ZS_HANDLE_SIZE};
 pub use fullness::Fullness;
-pub use grouping::{Exact, Grouping, Tenths};
+pub use grouping::{Grouping, Tenths};
 pub use handle::Handle;
 pub use pool::{Compaction, Location, Step, ZsError, ZsPool};
 pub use source::FrameSource;

@@ -101,14 +101,19 @@ impl Lists {
         self.nonempty[list / 64] >> (list % 64) & 1 != 0
     }
 
-    /// The head of the fullest list that has a free slot.
+    /// The head of the fullest list whose members have a free slot.
     pub(crate) fn fullest_with_room(&self) -> Option<ZspageId> {
+        self.lists[self.fullest_list()?].head
+    }
+
+    /// The fullest list whose members have a free slot.
+    pub(crate) fn fullest_list(&self) -> Option<usize> {
         let full = self.full_list();
         let mut word = full / 64;
         let mut bits = self.nonempty[word] & ((1 << (full % 64)) - 1);
         loop {
             if let Some(bit) = bits.checked_ilog2() {
-                return self.lists[word * 64 + bit as usize].head;
+                return Some(word * 64 + bit as usize);
             }
             word = word.checked_sub(1)?;
             bits = self.nonempty[word];

@@ -23,7 +23,7 @@ use zfolio_mm::{Memory, PAGE_SIZE};
 
 use crate::bases::Bases;
 use crate::class::{ClassTable, DEFAULT_CHAIN, SizeClass};
-use crate::grouping::{Exact, Grouping};
+use crate::grouping::{Grouping, Tenths};
 use crate::handle::{Handle, Handles};
 use crate::lists::Lists;
 use crate::slot::{Header, NO_SLOT};
@@ -43,7 +43,7 @@ pub use place::Location;
 
 /// A pool of objects in frames of the arena, its zspages sorted by `G`.
 #[derive(Debug)]
-pub struct ZsPool<G = Exact> {
+pub struct ZsPool<G = Tenths> {
     table: ClassTable,
     /// Per class of the table.
     lists: Vec<Lists>,

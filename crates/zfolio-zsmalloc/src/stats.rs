@@ -29,7 +29,6 @@ use core::fmt;
 
 use crate::class::SizeClass;
 use crate::fullness::{Fullness, GROUPS};
-use crate::lists::Lists;
 use crate::pool::ZsPool;
 
 /// Columns of fullness groups: all but the empty one.
@@ -82,21 +81,6 @@ pub const fn can_compact(class: &SizeClass, allocated: usize, used: usize) -> us
     allocated.saturating_sub(used) / class.objs * class.pages
 }
 
-/// The zspages by fullness group, from lists that are [`Exact`]: their numbers
-/// are slots in use.
-///
-/// [`Exact`]: crate::grouping::Exact
-fn columns(class: &SizeClass, lists: &Lists) -> [usize; COLUMNS] {
-    let mut columns = [0; COLUMNS];
-    for inuse in 1..=lists.full_list() {
-        // At most 256 slots.
-        let slots = |n: usize| u16::try_from(n).unwrap_or(u16::MAX);
-        let group = Fullness::of(slots(inuse), slots(class.objs));
-        columns[group.index() - 1] += lists.count(inuse);
-    }
-    columns
-}
-
 impl ZsPool {
     /// The counters and a row per class that has zspages. Allocates the rows.
     #[must_use]
@@ -111,7 +95,7 @@ impl ZsPool {
             ClassStats {
                 class: class.index,
                 size: class.size,
-                groups: columns(class, lists),
+                groups: core::array::from_fn(|column| lists.count(column + 1)),
                 damaged: lists.damaged(),
                 obj_allocated: allocated,
                 obj_used: used,

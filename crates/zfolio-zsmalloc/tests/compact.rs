@@ -5,7 +5,9 @@ mod support;
 use support::Bed;
 use zfolio_mm::{Kind, Pfn};
 use zfolio_zsmalloc::class::DEFAULT_CHAIN;
-use zfolio_zsmalloc::variants::{Algorithm, Coarse, FreshDestination, KeptDestination};
+use zfolio_zsmalloc::variants::{
+    Algorithm, Coarse, Exact, FreshDestination, KeptDestination, PlainTenths,
+};
 use zfolio_zsmalloc::{Grouping, Handle, Step, Tenths, ZS_HANDLE_SIZE, ZsPool};
 
 /// Payload of class 768: 16 objects in 3 pages.
@@ -392,13 +394,38 @@ fn variant<G: Grouping, A: Algorithm>() -> u64 {
 
 #[test]
 fn all_variants_free_the_same_with_fewer_copies_each() {
-    use zfolio_zsmalloc::Exact;
     let old = variant::<Coarse, FreshDestination>();
     let kept = variant::<Coarse, KeptDestination>();
-    let tenths = variant::<Tenths, KeptDestination>();
+    let plain = variant::<PlainTenths, KeptDestination>();
+    let ours = variant::<Tenths, KeptDestination>();
     let exact = variant::<Exact, KeptDestination>();
     assert!(
-        old > kept && kept > tenths && tenths >= exact,
-        "{old} {kept} {tenths} {exact}"
+        old > kept && kept > plain && plain >= ours && plain >= exact,
+        "{old} {kept} {plain} {ours} {exact}"
     );
+}
+
+#[test]
+fn within_a_group_the_emptiest_goes_into_the_fullest() {
+    let mut bed = Bed::new(2048);
+    // Slots enough that a tenth of them is several.
+    const SMALL: usize = 100;
+    let position = bed.pool.classes().lookup(SMALL).expect("a class");
+    let objs = bed.pool.classes().classes()[position].objs;
+    assert!(objs >= 20, "{objs}");
+    let keep = [2, 1, 2, objs - 2, objs - 1, objs - 2];
+    let all: Vec<Handle> = (0..6 * objs)
+        .map(|_| bed.malloc(SMALL).expect("room"))
+        .collect();
+    let mut kept = vec![];
+    for (zspage, keep) in all.chunks(objs).zip(keep) {
+        for handle in &zspage[keep..] {
+            bed.free(*handle).expect("live");
+        }
+        kept.push(zspage[..keep].to_vec());
+    }
+    // The plain way would take the newest of each group: 2 and objs - 2.
+    let run = bed.pool.begin_compaction().expect("none under way");
+    assert_eq!(bed.step(&run).map(|step| step.objs_moved), Some(1));
+    assert_eq!(homes(&bed, &kept[1]), homes(&bed, &kept[4]));
 }

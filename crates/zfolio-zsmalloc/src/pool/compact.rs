@@ -42,6 +42,8 @@
 //! is set aside as allocations do it with overwritten free lists: its objects
 //! stay where they are, and its frames come back when they are freed.
 
+use core::cmp::Reverse;
+
 use zfolio_mm::Memory;
 
 use super::{ZsPool, objs, take_slot};
@@ -248,7 +250,14 @@ impl<G: Grouping> ZsPool<G> {
             let zspage = self.zspages.get(*id);
             zspage.group != DAMAGED && zspage.inuse < full
         });
-        let fullest = || lists.fullest_with_room();
+        let fullest = || {
+            let group = lists.iter(&self.zspages, lists.fullest_list()?);
+            // Of equals the first, as everywhere.
+            let fullest = group
+                .take(G::COMPARED)
+                .min_by_key(|(_, zspage)| Reverse(zspage.inuse));
+            fullest.map(|(id, _)| id)
+        };
         let destination = kept.or_else(fullest)?;
         let source = self.source(running.class, destination)?;
         // Objects freed since it was chosen may have made it the emptier one.
@@ -259,13 +268,20 @@ impl<G: Grouping> ZsPool<G> {
         Some((source, destination))
     }
 
-    /// The emptiest zspage of a class without pins, and not the destination.
+    /// The emptiest zspage of a class without pins, and not the destination: of
+    /// its group, the emptiest of those compared.
     fn source(&self, position: usize, destination: ZspageId) -> Option<ZspageId> {
-        self.lists[position]
+        let mut fit = self.lists[position]
             .emptiest_first(&self.zspages)
             .take(LOOKED_AT)
-            .find(|(id, zspage)| *id != destination && zspage.pinned == 0)
-            .map(|(id, _)| id)
+            .filter(|(id, zspage)| *id != destination && zspage.pinned == 0);
+        let first = fit.next()?;
+        let group = first.1.group;
+        let others = fit
+            .take(G::COMPARED - 1)
+            .take_while(|(_, zspage)| zspage.group == group);
+        let all = core::iter::once(first).chain(others);
+        all.min_by_key(|(_, zspage)| zspage.inuse).map(|(id, _)| id)
     }
 
     /// Moves objects from `source` to `destination`, both on their lists, and

@@ -7,6 +7,8 @@ use crate::grouping::Grouping;
 pub struct Coarse;
 
 impl Grouping for Coarse {
+    const COMPARED: usize = 1;
+
     fn groups(_objs: u16) -> u16 {
         4
     }

@@ -3,18 +3,19 @@
 //!
 //! | what | here | the pool's own |
 //! |---|---|---|
-//! | grouping | [`Coarse`]: the kernel's old four groups | [`Exact`], and [`Tenths`], the kernel's twelve |
+//! | grouping | [`Coarse`]: the kernel's old four groups; [`PlainTenths`]: its twelve; [`Exact`]: one per slot in use | [`Tenths`]: twelve, members compared |
 //! | compaction of a class | [`FreshDestination`]: the kernel's old loop | [`KeptDestination`]: as [`ZsPool::compact`] |
 //!
-//! [`Exact`]: crate::grouping::Exact
 //! [`Tenths`]: crate::grouping::Tenths
 
 mod coarse;
+mod fine;
 mod fresh;
 
 use zfolio_mm::Memory;
 
 pub use coarse::Coarse;
+pub use fine::{Exact, PlainTenths};
 pub use fresh::FreshDestination;
 
 use crate::grouping::Grouping;

@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 
 use zfolio_mm::{Frames, Kind, Memory, Order, PAGE_SIZE, Pfn};
-use zfolio_zsmalloc::{Compaction, Exact, Grouping, Handle, Step, ZsError, ZsPool};
+use zfolio_zsmalloc::{Compaction, Grouping, Handle, Step, Tenths, ZsError, ZsPool};
 
 /// Bytes behind the slots, filled with garbage to begin with.
 pub(crate) struct TestMemory(RefCell<Vec<u8>>);
@@ -44,7 +44,7 @@ impl Memory for TestMemory {
 }
 
 /// A pool in an arena whose slots are all backed.
-pub(crate) struct Bed<G = Exact> {
+pub(crate) struct Bed<G = Tenths> {
     pub(crate) memory: TestMemory,
     pub(crate) frames: Frames,
     pub(crate) pool: ZsPool<G>,
