@@ -6,12 +6,19 @@ use crate::exit::{Failure, Status};
 use crate::outfile::OutFile;
 use serde_json::Value;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The files, open.
 pub(super) struct Results<'a> {
-    json: Option<(&'a Path, OutFile)>,
-    plot: Option<(&'a Path, OutFile)>,
+    json: Option<Wanted<'a>>,
+    plot: Option<Wanted<'a>>,
+}
+
+/// A file, and the option that asked for it.
+struct Wanted<'a> {
+    option: &'static str,
+    path: &'a Path,
+    file: OutFile,
 }
 
 impl<'a> Results<'a> {
@@ -20,15 +27,14 @@ impl<'a> Results<'a> {
     /// # Errors
     /// When one cannot be created.
     pub(super) fn open(files: &'a BenchFiles) -> Result<Self, Failure> {
-        let open = |path: &'a Option<std::path::PathBuf>| match path {
-            None => Ok(None),
-            Some(path) => OutFile::open(path)
-                .map(|file| Some((path.as_path(), file)))
-                .map_err(|error| failure(path, &error)),
+        let open = |option, path: &'a Option<PathBuf>| {
+            path.as_deref()
+                .map(|path| Wanted::open(option, path))
+                .transpose()
         };
         Ok(Self {
-            json: open(&files.json)?,
-            plot: open(&files.plot)?,
+            json: open("--json", &files.json)?,
+            plot: open("--plot", &files.plot)?,
         })
     }
 
@@ -45,11 +51,10 @@ impl<'a> Results<'a> {
     ) -> Result<(), Failure> {
         // Nobody may be reading any more.
         let _ = std::io::stdout().write_all(text.as_bytes());
-        if let Some((path, file)) = self.json {
-            file.finish(&format!("{json:#}\n"))
-                .map_err(|error| failure(path, &error))?;
+        if let Some(wanted) = self.json {
+            wanted.finish(&format!("{json:#}\n"))?;
         }
-        if let Some((path, file)) = self.plot {
+        if let Some(wanted) = self.plot {
             let drawing = plot().map_err(|why| {
                 Failure::new(
                     Status::Internal,
@@ -58,18 +63,27 @@ impl<'a> Results<'a> {
                     "leave out --plot",
                 )
             })?;
-            file.finish(&drawing)
-                .map_err(|error| failure(path, &error))?;
+            wanted.finish(&drawing)?;
         }
         Ok(())
     }
 }
 
-fn failure(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::new(
-        Status::CannotCreate,
-        path.display(),
-        error,
-        "choose another file",
-    )
+impl<'a> Wanted<'a> {
+    fn open(option: &'static str, path: &'a Path) -> Result<Self, Failure> {
+        match OutFile::open(path) {
+            Ok(file) => Ok(Self { option, path, file }),
+            Err(error) => Err(failure(option, path, &error)),
+        }
+    }
+
+    fn finish(self, text: &str) -> Result<(), Failure> {
+        let failed = |error| failure(self.option, self.path, &error);
+        self.file.finish(text).map_err(failed)
+    }
+}
+
+fn failure(option: &str, path: &Path, error: &std::io::Error) -> Failure {
+    let what = format!("{option} {}", path.display());
+    Failure::new(Status::CannotCreate, what, error, "choose another file")
 }

@@ -1,20 +1,22 @@
-//! `zfolio bench compaction` as a command: what is refused. (What it measures is
-//! tested beside the code: the whole experiment takes long in a debug build.)
+//! `zfolio bench` as a command: what is refused. (What it measures is tested
+//! beside the code: a whole experiment takes long in a debug build.)
 
 mod support;
 
 use support::{finish, tempdir, zfolio};
 
-/// Refused at once, in one line.
+/// Refused at once by every experiment, in one line.
 #[track_caller]
 fn refused(args: &[&str], status: i32, told: &str) {
-    let command = [&["bench", "compaction"], args].concat();
-    let output = finish(&mut zfolio().command(&command), "");
-    assert_eq!(output.status.code(), Some(status), "{}", output.stderr);
-    assert_eq!(output.stdout, "");
-    assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
-    assert!(output.stderr.starts_with("zfolio: "), "{}", output.stderr);
-    assert!(output.stderr.contains(told), "{}", output.stderr);
+    for experiment in ["zsmalloc", "compaction"] {
+        let command = [&["bench", experiment], args].concat();
+        let output = finish(&mut zfolio().command(&command), "");
+        assert_eq!(output.status.code(), Some(status), "{}", output.stderr);
+        assert_eq!(output.stdout, "");
+        assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
+        assert!(output.stderr.starts_with("zfolio: "), "{}", output.stderr);
+        assert!(output.stderr.contains(told), "{}", output.stderr);
+    }
 }
 
 #[test]
