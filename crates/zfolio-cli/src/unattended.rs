@@ -5,9 +5,10 @@
 //! the process with a line; once it is gone as well the program would hang at
 //! its next page that is out. So `zfolio run` looks from outside.
 //!
-//! A process is ended only if for some seconds none of the threads that its
-//! manager named exists, and it still is the program image that named them:
-//! its arena lies where they said. That rules out a process that is exiting
+//! A process is ended only if for some seconds neither the watchdog that its
+//! manager named exists nor one at least of the threads that serve faults (the
+//! others may sleep until that one wakes them: for ever), and it still is the
+//! program image that named them: its arena lies where they said. That rules out a process that is exiting
 //! (no mappings any more), one that has called exec, and a stranger with the
 //! same id in another namespace.
 
@@ -17,6 +18,7 @@ use rustix::io::Result;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 use zfolio::control::{ProcessSlot, SLOTS, Segment, state};
@@ -80,13 +82,15 @@ impl Unattended {
     }
 }
 
-/// Whether the manager named its threads and none of them exists.
+/// Whether the manager named its threads, and the watchdog and another have gone.
 fn is_unattended(slot: &ProcessSlot) -> bool {
     let pid = slot.pid.load(Relaxed);
-    let mut threads = slot.threads.iter().map(|id| id.load(Relaxed));
-    slot.state.load(Acquire) == state::MANAGING
-        && slot.threads[0].load(Relaxed) != 0
-        && threads.all(|id| id == 0 || !Path::new(&format!("/proc/{pid}/task/{id}")).exists())
+    let has_gone = |id: &AtomicU32| {
+        let id = id.load(Relaxed);
+        id != 0 && !Path::new(&format!("/proc/{pid}/task/{id}")).exists()
+    };
+    let [watchdog, others @ ..] = &slot.threads;
+    slot.state.load(Acquire) == state::MANAGING && has_gone(watchdog) && others.iter().any(has_gone)
 }
 
 /// Kills the process if it is the one that claimed the slot.
@@ -121,7 +125,7 @@ mod tests {
 
     /// A child in the first slot, whose manager named `threads`, and an arena
     /// where it has a mapping, or `elsewhere`.
-    fn ended(threads: [u32; 2], elsewhere: bool) -> (Vec<String>, Child) {
+    fn ended(threads: [u32; 3], elsewhere: bool) -> (Vec<String>, Child) {
         let child = Command::new("sleep").arg("1000").spawn().unwrap();
         let maps = fs::read_to_string(format!("/proc/{}/maps", child.id())).unwrap();
         let start = maps.split('-').next().unwrap();
@@ -154,19 +158,22 @@ mod tests {
 
     #[test]
     fn a_process_without_its_managers_threads_is_ended_with_a_line() {
-        let (lines, mut child) = ended([GONE, GONE], false);
-        assert_eq!(lines.len(), 1, "{lines:?}");
-        assert!(lines[0].contains(&child.id().to_string()), "{lines:?}");
-        assert!(!child.wait().unwrap().success());
+        // The last of three may sleep until the second wakes it.
+        for threads in [[GONE, GONE, GONE], [GONE, GONE, 1], [GONE, 1, GONE]] {
+            let (lines, mut child) = ended(threads, false);
+            assert_eq!(lines.len(), 1, "{threads:?}: {lines:?}");
+            assert!(lines[0].contains(&child.id().to_string()), "{lines:?}");
+            assert!(!child.wait().unwrap().success());
+        }
     }
 
     #[test]
     fn nobody_else_is() {
         for (threads, elsewhere) in [
-            ([GONE, 1], false), // one of them is left
-            ([1, GONE], false),
-            ([0, 0], false),      // none named yet
-            ([GONE, GONE], true), // another image
+            ([GONE, 1, 1], false),      // all faults are served
+            ([1, GONE, GONE], false),   // the watchdog sees to it
+            ([0, 0, 0], false),         // none named yet
+            ([GONE, GONE, GONE], true), // another image
         ] {
             let (lines, child) = ended(threads, elsewhere);
             assert_eq!(lines, Vec::<String>::new(), "{threads:?} {elsewhere}");
