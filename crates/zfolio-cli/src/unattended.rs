@@ -6,8 +6,8 @@
 //! its next page that is out. So `zfolio run` looks from outside.
 //!
 //! A process is ended only if for some seconds neither the watchdog that its
-//! manager named exists nor one at least of the threads that serve faults (the
-//! others may sleep until that one wakes them: for ever), and it still is the
+//! manager named exists nor one at least of its other threads (those left may
+//! wait for that one, or for a lock it held: for ever), and it still is the
 //! program image that named them: its arena lies where they said. That rules out a process that is exiting
 //! (no mappings any more), one that has called exec, and a stranger with the
 //! same id in another namespace.

@@ -20,11 +20,12 @@ pub const ENV_CONTROL: &str = "ZFOLIO_CONTROL";
 /// First word of a segment: "zfolio01".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"zfolio01");
 /// Layout version: both sides must agree.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// Process slots in a segment. Later processes are managed but share the last.
 pub const SLOTS: usize = 1024;
-/// Threads of a manager without which its faults are not served.
-pub const THREADS: usize = 1 + MAX_FAULT_THREADS;
+/// Most threads of a manager: the watchdog, those that serve faults, the control
+/// thread.
+pub const THREADS: usize = 2 + MAX_FAULT_THREADS;
 /// Buckets of a latency histogram: four per power of two.
 pub const BUCKETS: usize = 128;
 /// Bytes kept of a message or a name.
@@ -294,7 +295,7 @@ pub struct ProcessSlot {
     pub updated_ns: AtomicU64,
     /// Times an update was begun or ended: odd during one.
     pub updates: AtomicU64,
-    /// Ids of the watchdog and of the threads that serve faults; 0 for none.
+    /// Ids of the manager's threads, the watchdog first; 0 for none.
     pub threads: [AtomicU32; THREADS],
     /// Address of the arena, by which one program image is told from the next.
     pub arena: AtomicU64,

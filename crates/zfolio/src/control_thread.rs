@@ -2,7 +2,7 @@
 //! compacts the pool, publishes statistics.
 
 use crate::compaction::Compacting;
-use crate::control::{Counter, state};
+use crate::control::{Counter, THREADS, state};
 use crate::extent::GROUP_PAGES;
 use crate::manager::{Manager, Worker};
 use crate::reclaim::{Reclaim, Step};
@@ -11,7 +11,7 @@ use crate::store::Stored;
 use core::sync::atomic::Ordering;
 use zfolio_sys::lock::futex_wait;
 use zfolio_sys::syscall::Errno;
-use zfolio_sys::thread::{Clock, ask_for_low_latency, now_ns};
+use zfolio_sys::thread::{Clock, ask_for_low_latency, id, now_ns};
 
 /// Longest and shortest sleep between looks at usage, ns.
 const LONGEST_NS: u64 = 20_000_000;
@@ -62,6 +62,7 @@ impl Manager {
     /// The control thread's life.
     pub(crate) fn control_thread(&self) -> ! {
         ask_for_low_latency();
+        self.stats().threads[THREADS - 1].store(id(), Ordering::Relaxed);
         let mut worker = self.workers[0].lock();
         let mut memory = Memory::default();
         let mut compacting = Compacting::new();

@@ -1,7 +1,7 @@
 //! Everything a managed process has: one `Manager`, never freed.
 
 use crate::children::Child;
-use crate::control::{Counter, ProcessSlot, Segment, THREADS};
+use crate::control::{Counter, ProcessSlot, Segment};
 use crate::extent::{Extents, Vpn};
 use crate::forkwords::ForkWords;
 use crate::frames::FrameArena;
@@ -207,13 +207,13 @@ pub struct Manager {
     /// Errno of the last range that could not be registered; 0: none.
     pub(crate) refused: AtomicI32,
     /// When the fault that each worker serves was read, ns; 0: none.
-    pub(crate) serving_since: [AtomicU64; THREADS],
+    pub(crate) serving_since: [AtomicU64; 1 + MAX_FAULT_THREADS],
     /// Bumped by the control thread as it goes on.
     pub(crate) control_turns: AtomicU64,
     /// Times that messages were read.
     pub(crate) reads: AtomicU64,
     /// CPU time of each worker's thread, ns.
-    pub(crate) cpu_ns: [AtomicU64; THREADS],
+    pub(crate) cpu_ns: [AtomicU64; 1 + MAX_FAULT_THREADS],
     pub(crate) pid: AtomicU32,
     /// Resident pages at the last sample.
     pub(crate) resident: AtomicUsize,
