@@ -27,7 +27,7 @@ use zfolio::start::{Host, Never, never_managed, watch};
 use zfolio_sys::heap::Heap;
 use zfolio_sys::lock::{futex_wait, futex_wake, pause};
 use zfolio_sys::syscall::Errno;
-use zfolio_sys::thread::spawn_with;
+use zfolio_sys::thread::{has_ended, id, spawn_with};
 
 #[global_allocator]
 static HEAP: Heap = Heap::new();
@@ -55,6 +55,8 @@ static MANAGER: AtomicPtr<Manager> = AtomicPtr::new(ptr::null_mut());
 static SEGMENT: AtomicPtr<Segment> = AtomicPtr::new(ptr::null_mut());
 /// Whether the watcher is to leave: one of [`watcher`].
 static WATCHER: AtomicU32 = AtomicU32::new(watcher::STAYS);
+/// The watcher's thread, once it leaves.
+static WATCHER_THREAD: AtomicU32 = AtomicU32::new(0);
 /// Path of the control segment: a string of the process's environment block,
 /// which the kernel put on the main stack; copied, since programs write there.
 static PATH: Path = Path::empty();
@@ -143,26 +145,32 @@ fn watcher_becomes(from: u32, to: u32) -> bool {
 /// The watcher's sleep; false when it was asked to leave, which it then does.
 fn nap(ns: u64) -> bool {
     futex_wait(&WATCHER, watcher::STAYS, Some(ns));
+    if WATCHER.load(Ordering::Acquire) == watcher::ASKED {
+        WATCHER_THREAD.store(id(), Ordering::Relaxed);
+    }
     !watcher_becomes(watcher::ASKED, watcher::LEFT)
 }
 
 /// Calls `call` without the watcher, if that leaves in time. (It does not
-/// once it is about to make a manager.)
+/// once it is about to make a manager.) Long enough for a machine with more to
+/// do than it can.
 fn without_watcher(mut call: impl FnMut()) {
     const TURN_NS: u64 = 100_000;
-    const TURNS: u32 = 500;
+    const TURNS: u32 = 5_000;
     if !watcher_becomes(watcher::STAYS, watcher::ASKED) {
         return;
     }
     futex_wake(&WATCHER, 1);
+    let has_left = || {
+        WATCHER.load(Ordering::Acquire) == watcher::LEFT
+            && has_ended(WATCHER_THREAD.load(Ordering::Relaxed))
+    };
     for _ in 0..TURNS {
-        if WATCHER.load(Ordering::Acquire) == watcher::LEFT {
+        if has_left() {
+            call();
             break;
         }
         pause(TURN_NS);
-    }
-    if WATCHER.load(Ordering::Acquire) == watcher::LEFT {
-        call();
     }
     if WATCHER.swap(watcher::STAYS, Ordering::AcqRel) == watcher::LEFT {
         start_watcher();

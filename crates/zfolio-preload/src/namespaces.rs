@@ -5,12 +5,7 @@
 use crate::outside::set_errno;
 use crate::{manager, without_watcher};
 use core::ffi::c_int;
-use zfolio_sys::lock::pause;
 use zfolio_sys::syscall::{Errno, nr, syscall};
-
-/// Between two tries while the watcher's thread ends, ns.
-const TURN_NS: u64 = 100_000;
-const TURNS: u32 = 500;
 
 /// unshare(2).
 #[unsafe(no_mangle)]
@@ -34,15 +29,7 @@ fn alone(number: usize, args: [c_int; 2]) -> c_int {
     };
     let mut result = call();
     if refused(result) && manager().is_none() {
-        without_watcher(|| {
-            for _ in 0..TURNS {
-                result = call();
-                if !refused(result) {
-                    return;
-                }
-                pause(TURN_NS);
-            }
-        });
+        without_watcher(|| result = call());
     }
     match result {
         Ok(_) => 0,

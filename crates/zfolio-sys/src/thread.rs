@@ -248,6 +248,14 @@ pub fn id() -> u32 {
     id.ok().and_then(|id| u32::try_from(id).ok()).unwrap_or(0)
 }
 
+/// Whether this process has no thread of that id (any more).
+#[must_use]
+pub fn has_ended(id: u32) -> bool {
+    // SAFETY: takes numbers only; signal 0 is none.
+    let asked = unsafe { syscall(nr::TGKILL, [pid() as usize, id as usize, 0, 0, 0, 0]) };
+    asked == Err(Errno::SRCH)
+}
+
 /// Process id of the parent.
 #[must_use]
 pub fn parent_pid() -> u32 {
