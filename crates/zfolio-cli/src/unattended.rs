@@ -9,7 +9,9 @@
 //! manager named exists nor one at least of its other threads (those left may
 //! wait for that one, or for a lock it held: for ever), and it still is the
 //! program image that named them: its arena lies where they said. That rules out a process that is exiting
-//! (no mappings any more), one that has called exec, and a stranger with the
+//! (no mappings any more), one that has called exec (where addresses are not
+//! random its next arena may lie there as well: only the last slot of a process
+//! id is looked at, which is claimed before there is an arena), and a stranger with the
 //! same id in another namespace.
 
 use crate::exit::one_line;
@@ -63,9 +65,18 @@ impl Unattended {
         let slots = claimed(segment);
         self.times.resize(slots.len().max(self.times.len()), 0);
         let mut lines = Vec::new();
-        // (The last slot may be several processes'.)
-        for (times, slot) in self.times.iter_mut().zip(slots).take(SLOTS - 1) {
-            *times = if is_unattended(slot) { *times + 1 } else { 0 };
+        if segment.claimed.load(Acquire) as usize > SLOTS {
+            return lines; // the last slot is several processes', nobody knows whose
+        }
+        for (index, (times, slot)) in self.times.iter_mut().zip(slots).enumerate() {
+            let pid = slot.pid.load(Relaxed);
+            let mut later = slots[index + 1..].iter();
+            let mut is_last = || !later.any(|later| later.pid.load(Relaxed) == pid);
+            *times = if is_unattended(slot) && is_last() {
+                *times + 1
+            } else {
+                0
+            };
             if *times < TIMES {
                 continue;
             }
@@ -126,6 +137,11 @@ mod tests {
     /// A child in the first slot, whose manager named `threads`, and an arena
     /// where it has a mapping, or `elsewhere`.
     fn ended(threads: [u32; 3], elsewhere: bool) -> (Vec<String>, Child) {
+        ended_of(threads, elsewhere, false)
+    }
+
+    /// The same, and whether it called exec and claimed another slot since.
+    fn ended_of(threads: [u32; 3], elsewhere: bool, exec: bool) -> (Vec<String>, Child) {
         let child = Command::new("sleep").arg("1000").spawn().unwrap();
         let maps = fs::read_to_string(format!("/proc/{}/maps", child.id())).unwrap();
         let start = maps.split('-').next().unwrap();
@@ -134,6 +150,10 @@ mod tests {
         let slot = &segment.slots[0];
         slot.pid.store(child.id(), Relaxed);
         slot.arena.store(arena, Relaxed);
+        if exec {
+            let next = segment.claim(child.id());
+            segment.slots[next].arena.store(arena, Relaxed);
+        }
         for (id, thread) in slot.threads.iter().zip(threads) {
             id.store(if thread == 1 { child.id() } else { thread }, Relaxed);
         }
@@ -165,6 +185,14 @@ mod tests {
             assert!(lines[0].contains(&child.id().to_string()), "{lines:?}");
             assert!(!child.wait().unwrap().success());
         }
+    }
+
+    /// Its arena may lie where the last image's did.
+    #[test]
+    fn one_that_has_called_exec_is_not() {
+        let (lines, child) = ended_of([GONE, GONE, GONE], false, true);
+        assert_eq!(lines, Vec::<String>::new());
+        assert!(lives(child));
     }
 
     #[test]

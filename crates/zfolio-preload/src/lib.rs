@@ -167,10 +167,12 @@ fn without_watcher(mut call: impl FnMut()) {
     };
     for _ in 0..TURNS {
         if has_left() {
-            call();
             break;
         }
         pause(TURN_NS);
+    }
+    if WATCHER.load(Ordering::Acquire) == watcher::LEFT {
+        call();
     }
     if WATCHER.swap(watcher::STAYS, Ordering::AcqRel) == watcher::LEFT {
         start_watcher();

@@ -70,10 +70,10 @@ pub mod nr {
     pub const SETPRIORITY: usize = 141;
     pub const PRCTL: usize = 157;
     pub const GETTID: usize = 186;
-    pub const TGKILL: usize = 234;
     pub const FUTEX: usize = 202;
     pub const SCHED_GETAFFINITY: usize = 204;
     pub const CLOCK_GETTIME: usize = 228;
+    pub const TGKILL: usize = 234;
     pub const EXIT_GROUP: usize = 231;
     pub const PPOLL: usize = 271;
     pub const UNSHARE: usize = 272;
