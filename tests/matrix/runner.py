@@ -120,7 +120,7 @@ class Runner:
             words = [str(word) for word in program.command(job)]
             if high is not None:
                 words = [
-                    str(self.zfolio), "run", "--quiet", "--high", str(high),
+                    str(self.zfolio), "run", "--quiet", "--per-process", "--high", str(high),
                     "--stats", str(stats), "--", *words,
                 ]
                 job.environment["ZFOLIO_PRELOAD"] = str(self.library)

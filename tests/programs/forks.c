@@ -67,6 +67,27 @@ static void deep(void) {
     }
 }
 
+// Who forks ends at once, as daemons do. Its child has it all.
+static void daemons(void) {
+    setup();
+    int ends[2];
+    char told = 0;
+    SETUP(pipe(ends) == 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (fork() > 0)
+            _exit(0);
+        child_verifies(TAG, 0x100000);
+        SETUP(write(ends[1], "y", 1) == 1);
+        _exit(0);
+    }
+    close(ends[1]);
+    expect_child(pid, "who made a daemon");
+    if (read(ends[0], &told, 1) != 1)
+        die(1, "daemon", NULL, "it did not get to its end");
+    check_range(memory, PAGES, TAG, "beside a daemon");
+}
+
 static void many(void) {
     setup();
     for (size_t n = 0; n < 200; n++) {
@@ -465,14 +486,116 @@ static void starting(void) {
     }
 }
 
+// Pages shared with a child that stays, and among them pages that nobody ever
+// touched. Whoever moves the first out must not fault the second in: written in
+// order by several threads, what is left behind is moved out by the threads that
+// serve faults.
+static void *between(void *arg) {
+    size_t part = PAGES / 4, from = (size_t)arg * part;
+    for (size_t i = from; i < from + part; i++)
+        if (i % 2 && i % 8 != 7)
+            fill_page(memory + i * PAGE, TAG + i);
+    return NULL;
+}
+
+static void holes(void) {
+    for (int round = 0; round < 4; round++) {
+        memory = map_new((size_t)PAGES * PAGE);
+        for (size_t i = 0; i < PAGES; i += 2)
+            fill_page(memory + i * PAGE, TAG + i);
+        int told[2];
+        char one;
+        SETUP(pipe(told) == 0);
+        pid_t pid = fork();
+        if (pid == 0) {
+            close(told[1]);
+            while (read(told[0], &one, 1) > 0)
+                ;
+            check_page(memory + 2 * PAGE, TAG + 2, "in the child that stayed");
+            _exit(0);
+        }
+        close(told[0]);
+        pthread_t threads[4];
+        for (size_t t = 0; t < 4; t++)
+            SETUP(pthread_create(&threads[t], NULL, between, (void *)t) == 0);
+        for (int t = 0; t < 4; t++)
+            pthread_join(threads[t], NULL);
+        for (size_t i = 0; i < PAGES; i++)
+            check_page(memory + i * PAGE, i % 8 == 7 ? 0 : TAG + i, "beside pages never touched");
+        close(told[1]);
+        expect_child(pid, "a child that stayed");
+        SETUP(munmap(memory, (size_t)PAGES * PAGE) == 0);
+    }
+}
+
+// Memory right before and behind the preloaded library: it is the program's, in
+// its children too.
+static void beside_library(void) {
+    unsigned long from = 0, end = 0;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    SETUP(maps);
+    for (char line[512]; fgets(line, sizeof line, maps);) {
+        unsigned long low, high;
+        if (sscanf(line, "%lx-%lx", &low, &high) != 2)
+            continue;
+        if (strstr(line, "zfolio_preload")) {
+            from = from ? from : low;
+            end = high;
+        } else if (end == low && strstr(line, " 00:00 0 ") && !strchr(line, '/') && !strchr(line, '['))
+            end = high; // its variables beyond the file
+    }
+    fclose(maps);
+    memory = map_new((size_t)PAGES * PAGE);
+    fill_range(memory, PAGES, TAG);
+    enum { NEAR = 12 };
+    char *beside[2] = {(char *)from - NEAR * PAGE, (char *)end};
+    int free_there[2];
+    for (int side = 0; side < 2; side++) {
+        char *at = beside[side];
+        char *got = from ? mmap(at, NEAR * PAGE, PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0)
+                         : MAP_FAILED;
+        free_there[side] = got == at;
+        if (got != MAP_FAILED)
+            SETUP(munmap(got, NEAR * PAGE) == 0);
+    }
+    if (!free_there[0] && !free_there[1])
+        printf("nothing is free beside the library\n");
+    // What is out already comes to lie there.
+    char *out[2];
+    for (int side = 0; side < 2; side++) {
+        out[side] = map_new(NEAR * PAGE);
+        fill_range(out[side], NEAR, 0x44000 + side * 0x1000);
+    }
+    push_out(memory, PAGES);
+    for (int side = 0; side < 2; side++) {
+        push_out(out[side], NEAR);
+        if (free_there[side])
+            SETUP(mremap(out[side], NEAR * PAGE, NEAR * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED,
+                         beside[side]) == beside[side]);
+        else
+            beside[side] = out[side];
+    }
+    pid_t pid = fork();
+    if (pid == 0) {
+        for (int side = 0; side < 2; side++)
+            check_range(beside[side], NEAR, 0x44000 + side * 0x1000, "in the child, beside");
+        _exit(0);
+    }
+    expect_child(pid, "fork");
+    for (int side = 0; side < 2; side++)
+        check_range(beside[side], NEAR, 0x44000 + side * 0x1000, "in the parent, beside");
+}
+
 int main(int argc, char **argv) {
     static const struct { const char *name; void (*run)(void); } cases[] = {
-        {"libc", libc}, {"deep", deep}, {"many", many}, {"brood", brood}, {"threads", threads},
+        {"libc", libc}, {"deep", deep}, {"many", many}, {"daemons", daemons}, {"brood", brood}, {"threads", threads},
         {"raw", raw}, {"raw_threads", raw_threads}, {"raw_then_libc", raw_then_libc},
         {"movers", movers}, {"raw_movers", raw_movers}, {"carried", carried},
         {"raw_carried", raw_carried}, {"exec", exec}, {"failing", failing}, {"dropped", dropped},
         {"undumpable", undumpable}, {"few_files", few_files}, {"together", together},
         {"crowded", crowded}, {"starting", starting}, {"start_one", start_one},
+        {"holes", holes}, {"beside_library", beside_library},
     };
     for (size_t i = 0; argc == 2 && i < sizeof cases / sizeof *cases; i++)
         if (strcmp(argv[1], cases[i].name) == 0)

@@ -83,8 +83,9 @@ static int core(void) {
     if (pid == 0) {
         if (managed())
             press_on(2 * CHUNK * CHUNKS);
-        new_area(a, PARTLY);
+        new_area(a, STORED);
         write_area(a, 0, 8);
+        SETUP(mlock(a->at, 8 * PAGE) == 0); // these stay
         a->absent = absent_of(a);
         abort();
     }

@@ -116,7 +116,7 @@ def main():
             real = [str(folder / program[0][1:]) if program[0][0] == "@" else program[0]]
             real += [str(draw.randrange(10**6)) if a == "SEED" else a for a in program[1:]]
             high = draw.choice(highs)
-            command = [str(args.zfolio), "run", "--quiet", "--high", high, "--", *real]
+            command = [str(args.zfolio), "run", "--quiet", "--per-process", "--high", high, "--", *real]
             why = run(command, args.limit, log)
             done += 1
             name = os.path.basename(program[0]).lstrip("@")

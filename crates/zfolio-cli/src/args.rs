@@ -1,12 +1,16 @@
 //! The command line.
 
+use crate::behind::Behind;
+pub(crate) use crate::bench::args::Usemem;
+use crate::bench::args::{BenchChild, BenchPeers, BenchPool, BenchUsemem, BenchWork};
 use crate::exit::{self, Failure, Status, one_line};
+use crate::groups::Group;
 use crate::size::{self, Size};
 use clap::{Args, Parser, Subcommand, value_parser};
 use std::ffi::OsString;
 use std::path::PathBuf;
-use zfolio::options::Codec;
 use zfolio_mm::Order;
+use zfolio_runtime::options::Codec;
 
 /// Compressed memory for any program, from user space.
 #[derive(Parser, Debug)]
@@ -34,25 +38,50 @@ pub(crate) enum Command {
     /// The workload of `demo`: fill, read, verify; prints JSON lines
     #[command(hide = true)]
     DemoWork(DemoWork),
+    /// Use memory: the workload of the kernel's swap series
+    Usemem(Usemem),
+    /// Sets up what an experiment needs of the kernel, and undoes it
+    #[command(hide = true)]
+    BenchKeeper,
+    /// Enters a control group and becomes another program
+    #[command(hide = true)]
+    BenchChild(BenchChild),
+    /// The workloads of `bench peers`; prints JSON lines
+    #[command(hide = true)]
+    BenchWork(BenchWork),
 }
 
 /// `zfolio run`.
 #[derive(Args, Debug)]
 pub(crate) struct Run {
-    /// Memory each process may keep uncompressed and resident, pool included:
+    /// Memory the program and all it starts may keep resident, pool included:
     /// 200M, 1.5G, 512MiB, or 40% of this machine's memory; 8M at least.
     /// Default: half of what is available to us (the machine's memory or the
     /// control group's limit, whichever is less)
     #[arg(long, value_name = "SIZE", value_parser = Size::parse)]
     pub(crate) high: Option<Size>,
+    /// --high is for each process on its own, not shared among them
+    #[arg(long)]
+    pub(crate) per_process: bool,
     /// How pages are compressed: auto (lz4, and zstd when the pool has taken
-    /// much of the memory), lz4, zstd, zstd:LEVEL (-7 to 19) or none
+    /// much of the memory), lz4, zstd, zstd:LEVEL (-7 to 19), deflate-iaa (with
+    /// :fixed or :canned: deflate as an accelerator reads it) or none
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = Compressor::parse)]
     pub(crate) compressor: Compressor,
     /// How much is moved out at once where the program has no huge pages: a
     /// power of two from 4K to 2M
     #[arg(long, value_name = "SIZE", default_value = "64K", value_parser = size::parse_folio)]
     pub(crate) folio: Order,
+    /// Groups.
+    #[command(flatten)]
+    pub(crate) group: Group,
+    /// The backing and `max`.
+    #[command(flatten)]
+    pub(crate) behind: Behind,
+    /// Threads of each process that help to compress what is moved out, 0 to 16
+    #[arg(long, value_name = "N", default_value_t = 0,
+          value_parser = value_parser!(u32).range(0..=zfolio_runtime::engines::MOST as i64))]
+    pub(crate) engines: u32,
     /// Write statistics to FILE as JSON when the program has ended
     #[arg(long, value_name = "FILE")]
     pub(crate) stats: Option<PathBuf>,
@@ -111,6 +140,16 @@ pub(crate) enum Experiment {
     Zsmalloc(BenchZsmalloc),
     /// Folio compaction: how many large blocks, at what cost, by variant
     Compaction(BenchCompaction),
+    /// Memory used for the same pages: our pool beside the kernel's
+    Pool(BenchPool),
+    /// One workload native, under `zfolio run`, on zram, zswap and a swap file
+    Peers(BenchPeers),
+    /// usemem by folio size and codec, under `zfolio run` and on the kernel's swap
+    Usemem(BenchUsemem),
+    /// Undo what experiments that were killed have left of devices and swap
+    Cleanup,
+    /// Codecs, unit sizes, batches and engines on the pages of real programs
+    Compressors(BenchCompressors),
 }
 
 /// `zfolio bench zsmalloc`.
@@ -139,6 +178,39 @@ pub(crate) struct BenchCompaction {
     /// Arenas of each kind, each with a seed of its own, 1 to 1000
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = value_parser!(u64).range(1..=1000))]
     pub(crate) runs: u64,
+    /// Where the results go besides the terminal
+    #[command(flatten)]
+    pub(crate) files: BenchFiles,
+}
+
+/// `zfolio bench compressors`.
+#[derive(Args, Debug)]
+pub(crate) struct BenchCompressors {
+    /// Codecs, as `run --compressor` names them, separated by commas
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = Compressor::parse,
+          default_value = "lz4,zstd,deflate-iaa,deflate-iaa:canned")]
+    pub(crate) compressors: Vec<Compressor>,
+    /// Unit sizes, powers of two from 4K to 2M, separated by commas
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = size::parse_folio,
+          default_value = "4K,16K,64K")]
+    pub(crate) units: Vec<Order>,
+    /// Units of a batch, 2 to 64
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = value_parser!(u32).range(2..=64))]
+    pub(crate) batch: u32,
+    /// Numbers of engines besides none, 0 to 16, separated by commas
+    #[arg(long, value_name = "NUMBERS", value_delimiter = ',', default_value = "1,2",
+          value_parser = value_parser!(u32).range(0..=16))]
+    pub(crate) engines: Vec<u32>,
+    /// Rounds in which every way takes its turn, 1 to 1000
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = value_parser!(u32).range(1..=1000))]
+    pub(crate) runs: u32,
+    /// Compress the pages of FILE (a dump of memory, say) instead of those of
+    /// programs started for it (python3, sqlite3, node: those there are)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) input: Option<PathBuf>,
+    /// Most memory taken of each
+    #[arg(long, value_name = "SIZE", default_value = "16M", value_parser = Size::parse)]
+    pub(crate) pages: Size,
     /// Where the results go besides the terminal
     #[command(flatten)]
     pub(crate) files: BenchFiles,

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::fs::OpenOptions;
 use std::path::Path;
 use std::process::ExitCode;
-use zfolio::control::Segment;
+use zfolio_runtime::control::Segment;
 use zfolio_sys::syscall::Errno;
 
 /// Kernel that brought UFFDIO_MOVE.

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering::Relaxed;
-use zfolio::control::{Counter, ProcessSlot};
 use zfolio_mm::PAGE_SIZE;
+use zfolio_runtime::control::{Counter, ProcessSlot};
 
 /// Compressed memory at one instant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

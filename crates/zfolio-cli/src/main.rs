@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `args`, `size`, `exit` | command line, sizes, exit statuses |
 //! | `run` | `zfolio run`, from checks to summary |
+//! | `behind`, `groups` | its options about the backing and `max`, and about groups |
 //! | `target`, `elf`, `preload`, `uffd_probe` | what must hold before a program starts |
 //! | `segment` | the control segment as a file (the only unsafe here) |
 //! | `supervise` | starting, signalling, waiting |
@@ -13,16 +14,19 @@
 //! | `peaks`, `held`, `stats`, `histogram`, `report`, `outfile` | what is told afterwards |
 //! | `doctor`, `stat`, `demo` | the other commands |
 //! | `bench` | the experiments |
+//! | `usemem` | a workload of theirs that is also a tool |
 //! | `machine`, `watch` | what /proc says |
 #![deny(unsafe_code)]
 
 mod args;
+mod behind;
 mod bench;
 mod cramped;
 mod demo;
 mod doctor;
 mod elf;
 mod exit;
+mod groups;
 mod held;
 mod histogram;
 mod machine;
@@ -40,6 +44,7 @@ mod supervise;
 mod target;
 mod uffd_probe;
 mod unattended;
+mod usemem;
 #[allow(unreachable_pub, reason = "the tests include it as well")]
 mod watch;
 
@@ -66,5 +71,9 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Demo(args) => demo::demo(&args),
         Command::Bench(args) => bench::bench(&args),
         Command::DemoWork(args) => Ok(demo::work(&args)),
+        Command::Usemem(args) => usemem::usemem(&args),
+        Command::BenchKeeper => Ok(bench::keeper::serve()),
+        Command::BenchChild(args) => bench::rig::child(&args),
+        Command::BenchWork(args) => bench::work::work(&args),
     }
 }

@@ -1,6 +1,7 @@
 //! What a finished run is told as: lines for people, a JSON object for tools.
 
 use crate::args::Compressor;
+use crate::behind::Checked;
 use crate::exit::one_line;
 use crate::machine;
 use crate::size::{grouped, human, short};
@@ -10,16 +11,16 @@ use serde_json::{Map, Value, json};
 use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
-use zfolio::control::{Config, Counter, state};
-use zfolio::options::codec_words;
 use zfolio_mm::{Order, PAGE_SIZE};
+use zfolio_runtime::control::{Config, Counter, state};
+use zfolio_runtime::options::codec_words;
 use zfolio_sys::limits::filters;
 
 /// Version of the JSON's shape; raised when a key changes its meaning.
 const SCHEMA: u32 = 1;
 
 /// What was asked for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Settings {
     /// `high`, bytes.
     pub(crate) high: u64,
@@ -27,25 +28,35 @@ pub(crate) struct Settings {
     pub(crate) compressor: Compressor,
     /// Folio moved out at once.
     pub(crate) folio: Order,
+    /// Threads that compress for reclaim.
+    pub(crate) engines: u32,
     /// Nothing on the program's stderr.
     pub(crate) quiet: bool,
+    /// `high` is shared by all processes.
+    pub(crate) shared: bool,
+    /// The backing and `max`.
+    pub(crate) behind: Checked,
 }
 
 impl Settings {
-    /// Writes them where the preload library reads them.
-    pub(crate) fn store(&self, config: &Config) {
+    /// Writes them where the preload library reads them; false if a path does
+    /// not fit there.
+    pub(crate) fn store(&self, config: &Config) -> bool {
         use std::sync::atomic::Ordering::Relaxed;
         config.high.store(self.high, Relaxed);
         let (codec, level) = codec_words(self.compressor.0);
         config.codec.store(codec, Relaxed);
         config.level.store(level.cast_unsigned(), Relaxed);
         config.folio_order.store(self.folio.get().into(), Relaxed);
+        config.engines.store(self.engines, Relaxed);
         config.quiet.store(self.quiet.into(), Relaxed);
         config.filters.store(filters(), Relaxed);
         if let Ok(stat) = rustix::fs::fstat(std::io::stderr()) {
             config.standard_error[0].store(stat.st_dev, Relaxed);
             config.standard_error[1].store(stat.st_ino, Relaxed);
         }
+        config.shared.store(self.shared.into(), Relaxed);
+        self.behind.store(config)
     }
 }
 
@@ -98,15 +109,18 @@ impl Finished {
         );
         map.insert("command".into(), json!(command));
         map.insert("pid".into(), self.pid.into());
-        map.insert(
-            "config".into(),
-            json!({
-                "high_bytes": self.settings.high,
-                "compressor": self.settings.compressor.name(),
-                "folio_bytes": self.settings.folio.bytes(),
-                "folio_order": self.settings.folio.get(),
-            }),
-        );
+        let mut config = json!({
+            "high_bytes": self.settings.high,
+            "high_is_shared": self.settings.shared,
+            "compressor": self.settings.compressor.name(),
+            "folio_bytes": self.settings.folio.bytes(),
+            "folio_order": self.settings.folio.get(),
+            "engines": self.settings.engines,
+        });
+        for (key, value) in self.settings.behind.json() {
+            config[key] = value;
+        }
+        map.insert("config".into(), config);
         map.insert(
             "machine".into(),
             json!({
@@ -217,7 +231,7 @@ impl Finished {
             .ratio()
             .map_or(String::new(), |ratio| format!(" ({ratio:.1}x)"));
         let faults = total.all_faults();
-        let lines = [
+        let mut lines = vec![
             format!(
                 "zfolio: {} needed {} at its peak and lived in {} (high {high}); {processes}, {managed} managed.",
                 largest.comm,
@@ -240,7 +254,34 @@ impl Finished {
                 duration(total.get(Counter::StallNs)),
             ),
         ];
+        lines.extend(self.about_backing());
         lines.iter().map(|line| one_line(line)).collect()
+    }
+
+    /// A line on what was written back, if there is a backing.
+    fn about_backing(&self) -> Option<String> {
+        let total = &self.tree.total;
+        if !self.settings.behind.has_backing() {
+            return None;
+        }
+        let pages = |which| human(total.get(which).saturating_mul(PAGE_SIZE as u64));
+        let refused = self.tree.processes.iter();
+        let refused = refused.filter(|process| process.figures.get(Counter::BackingRefused) > 0);
+        let trouble = [
+            (refused.count() as u64, "processes without it"),
+            (total.get(Counter::BackingWriteFail), "writes failed"),
+            (total.get(Counter::BackingFull), "times full"),
+        ];
+        let trouble: String = trouble
+            .iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, what)| format!("; {} {what}", grouped(*count)))
+            .collect();
+        Some(format!(
+            "zfolio: backing: {} written back, {} read{trouble}.",
+            pages(Counter::Pswpout),
+            pages(Counter::Pswpin),
+        ))
     }
 
     fn nothing_managed(&self, high: &str, processes: &str) -> String {
@@ -304,7 +345,7 @@ pub(crate) fn duration(ns: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use zfolio::options::Codec;
+    use zfolio_runtime::options::Codec;
 
     fn finished(tree: Tree) -> Finished {
         Finished {
@@ -314,7 +355,10 @@ mod tests {
                 high: 200 << 20,
                 compressor: Compressor(Codec::LZ4),
                 folio: Order::K64,
+                engines: 0,
                 quiet: false,
+                shared: true,
+                behind: Checked::default(),
             },
             tree,
             usage: Usage {

@@ -25,17 +25,21 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
-use zfolio::control::ENV_CONTROL;
+use zfolio_runtime::control::{ENV_CONTROL, ENV_GROUP};
 
 /// Runs the program and ends as it does.
 ///
 /// # Errors
 /// Whatever kept it from being started (see [`Status`]).
 pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
-    let settings = settings(&args)?;
     let name = args.command.first().cloned().unwrap_or_default();
     let path = target::find(&name)?;
     check_target(&path, &args)?;
+    if let Some(segment) = args.group.run_around() {
+        args.group.define(&segment, args.high)?;
+        return Err(args.group.become_program(&path, &args.command));
+    }
+    let settings = settings(&args)?;
     let stats = args.stats.as_deref().map(open_stats).transpose()?;
     let library = preload::find()?;
     match uffd_probe::usable() {
@@ -44,7 +48,13 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
     }
 
     let supervisor = Supervisor::install().map_err(|error| internal("signal handlers", error))?;
-    let segment = OwnSegment::create(|segment| settings.store(&segment.config))?;
+    let mut stored = true;
+    let segment = OwnSegment::create(|segment| stored = settings.store(&segment.config))?;
+    if !stored {
+        let (why, mend) = ("the path is too long", "name another directory");
+        return Err(Failure::new(Status::CannotCreate, "--backing", why, mend));
+    }
+    args.group.define(&segment, None)?;
     let mut command = Command::new(&path);
     command
         .arg0(&name)
@@ -54,6 +64,8 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
             preload::with_library(std::env::var_os(ENV_LD_PRELOAD).as_deref(), &library),
         )
         .env(ENV_CONTROL, segment.path())
+        .env_remove(ENV_GROUP)
+        .envs(args.group.env())
         .env(
             ENV_ASAN,
             preload::asan_options(std::env::var_os(ENV_ASAN).as_deref()),
@@ -140,7 +152,10 @@ fn settings(args: &Run) -> Result<Settings, Failure> {
         high,
         compressor: args.compressor,
         folio: args.folio,
+        engines: args.engines,
         quiet: args.quiet,
+        shared: !args.per_process,
+        behind: args.behind.check(high)?,
     })
 }
 

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, SystemTime};
-use zfolio::control::{MAGIC, Segment, VERSION};
+use zfolio_runtime::control::{MAGIC, Segment, VERSION};
 
 /// Every segment's file name starts with this.
 const PREFIX: &str = "zfolio-";
@@ -91,10 +91,10 @@ impl OwnSegment {
     ///
     /// # Errors
     /// When no directory takes the file.
-    pub(crate) fn create(configure: impl Fn(&Segment)) -> Result<Self, Failure> {
+    pub(crate) fn create(mut configure: impl FnMut(&Segment)) -> Result<Self, Failure> {
         let mut why = String::from("no directory");
         for dir in directories() {
-            match Self::create_in(&dir, &configure) {
+            match Self::create_in(&dir, &mut configure) {
                 Ok(made) => return Ok(made),
                 Err(error) => why = format!("{}: {error}", dir.display()),
             }
@@ -107,7 +107,7 @@ impl OwnSegment {
         ))
     }
 
-    fn create_in(dir: &Path, configure: &impl Fn(&Segment)) -> io::Result<Self> {
+    fn create_in(dir: &Path, configure: &mut impl FnMut(&Segment)) -> io::Result<Self> {
         sweep(dir);
         let space = rustix::fs::statvfs(dir)?;
         if space.f_bavail.saturating_mul(space.f_frsize) < 3 * Segment::BYTES as u64 {
@@ -172,20 +172,47 @@ impl SharedSegment {
     /// # Errors
     /// When it cannot be opened, or is not a segment of this version.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
-        let file = File::open(path)?;
-        let wrong = |what: &'static str| io::Error::new(io::ErrorKind::InvalidData, what);
-        if file.metadata()?.len() != Segment::BYTES as u64 {
-            return Err(wrong("not a control segment of this version"));
-        }
-        let map = Mapping::of(&file, ProtFlags::READ)?;
-        if map.magic.load(Acquire) != MAGIC {
-            return Err(wrong("not a control segment"));
-        }
-        if map.version.load(Relaxed) != VERSION {
-            return Err(wrong("a control segment of another version"));
-        }
-        Ok(Self(map))
+        known(&File::open(path)?, ProtFlags::READ).map(Self)
     }
+}
+
+/// The segment of the run around, to be changed.
+#[derive(Debug)]
+pub(crate) struct WritableSegment(Mapping);
+
+impl WritableSegment {
+    /// Opens the segment at `path`.
+    ///
+    /// # Errors
+    /// As [`SharedSegment::open`].
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        known(&file, ProtFlags::READ | ProtFlags::WRITE).map(Self)
+    }
+}
+
+impl Deref for WritableSegment {
+    type Target = Segment;
+
+    fn deref(&self) -> &Segment {
+        &self.0
+    }
+}
+
+/// Maps a segment of this version.
+fn known(file: &File, access: ProtFlags) -> io::Result<Mapping> {
+    let wrong = |what: &'static str| io::Error::new(io::ErrorKind::InvalidData, what);
+    if file.metadata()?.len() != Segment::BYTES as u64 {
+        return Err(wrong("not a control segment of this version"));
+    }
+    let map = Mapping::of(file, access)?;
+    if map.magic.load(Acquire) != MAGIC {
+        return Err(wrong("not a control segment"));
+    }
+    if map.version.load(Relaxed) != VERSION {
+        return Err(wrong("a control segment of another version"));
+    }
+    Ok(map)
 }
 
 impl Deref for SharedSegment {
@@ -283,7 +310,8 @@ mod tests {
     #[test]
     fn a_segment_is_seen_by_a_reader_and_goes_with_its_owner() {
         let dir = tempfile::tempdir().unwrap();
-        let own = OwnSegment::create_in(dir.path(), &|s| s.config.high.store(77, Relaxed)).unwrap();
+        let own =
+            OwnSegment::create_in(dir.path(), &mut |s| s.config.high.store(77, Relaxed)).unwrap();
         let mode = fs::metadata(own.path()).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         let seen = SharedSegment::open(own.path()).unwrap();
@@ -298,7 +326,7 @@ mod tests {
     #[test]
     fn only_abandoned_segments_are_swept() {
         let dir = tempfile::tempdir().unwrap();
-        let living = OwnSegment::create_in(dir.path(), &|_| {}).unwrap();
+        let living = OwnSegment::create_in(dir.path(), &mut |_| {}).unwrap();
         let dead = dir.path().join("zfolio-1-0.control");
         fs::write(&dead, b"left behind").unwrap();
         sweep(dir.path());

@@ -1,14 +1,14 @@
 //! `zfolio stat`: the figures of a tree that is running, as a table.
 
-use crate::exit::{Failure, Status};
+use crate::exit::{Failure, Status, one_line};
 use crate::segment::{SharedSegment, directories, list};
 use crate::size::human;
 use crate::stats::{Process, Tree};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering::Relaxed;
-use zfolio::control::{Counter, ENV_CONTROL};
 use zfolio_mm::PAGE_SIZE;
+use zfolio_runtime::control::{Counter, ENV_CONTROL, Segment};
 
 /// Prints the table of the named segment, or of the newest.
 ///
@@ -26,12 +26,26 @@ pub(crate) fn stat(which: Option<&Path>) -> Result<ExitCode, Failure> {
     })?;
     let tree = Tree::read(&segment);
     println!(
-        "{} (high {})",
+        "{} (high {}{})",
         path.display(),
-        human(segment.config.high.load(Relaxed))
+        human(segment.config.high.load(Relaxed)),
+        shared(&segment),
     );
+    for group in &tree.groups {
+        println!("{}", one_line(&group.line()));
+    }
     print!("{}", table(&tree));
     Ok(ExitCode::SUCCESS)
+}
+
+/// What those that share `high` have, if they do.
+fn shared(segment: &Segment) -> String {
+    if segment.config.shared.load(Relaxed) == 0 {
+        return " for each".into();
+    }
+    let now = human(segment.groups[0].resident_bytes.load(Relaxed));
+    let peak = human(segment.groups[0].resident_peak.load(Relaxed));
+    format!(", shared: {now} resident, {peak} at most")
 }
 
 fn locate(which: Option<&Path>) -> Result<PathBuf, Failure> {

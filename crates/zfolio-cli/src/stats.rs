@@ -8,12 +8,13 @@
 //! Totals add every counter up, except the `*_peak_*` ones, whose total is the
 //! largest process's: peaks of different processes are not of one instant.
 
+use crate::groups::GroupState;
 use crate::held::Held;
 use crate::histogram::Latency;
 use serde_json::{Map, Value, json};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use zfolio::control::{Counter, FaultKind, MESSAGE, ProcessSlot, SLOTS, Segment, state};
 use zfolio_mm::{ORDERS, Order};
+use zfolio_runtime::control::{Counter, FaultKind, MESSAGE, ProcessSlot, SLOTS, Segment, state};
 
 /// Folios by order: how many were stored, loaded, refused whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -264,6 +265,10 @@ pub(crate) struct Tree {
     pub(crate) processes: Vec<Process>,
     /// Their total.
     pub(crate) total: Figures,
+    /// Where `high` is shared: what all had resident at once, at most. Bytes.
+    pub(crate) resident_peak: u64,
+    /// The run's named groups.
+    pub(crate) groups: Vec<GroupState>,
 }
 
 impl Tree {
@@ -282,6 +287,8 @@ impl Tree {
             loaded,
             processes,
             total,
+            resident_peak: segment.groups[0].resident_peak.load(Relaxed),
+            groups: GroupState::all(segment),
         }
     }
 
@@ -297,6 +304,10 @@ impl Tree {
         let mut map = Map::new();
         map.insert("processes_loaded".into(), self.loaded.into());
         map.insert("processes_managed".into(), self.managed().count().into());
+        let peak = self.resident_peak;
+        map.insert("shared_resident_peak_bytes".into(), peak.into());
+        let groups = self.groups.iter().map(GroupState::json);
+        map.insert("groups".into(), groups.collect());
         map.insert("total".into(), Value::Object(self.total.json()));
         map.insert(
             "processes".into(),

@@ -23,7 +23,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
-use zfolio::control::{ProcessSlot, SLOTS, Segment, state};
+use zfolio_runtime::control::{ProcessSlot, SLOTS, Segment, state};
 
 /// Between two looks.
 const EVERY: Duration = Duration::from_secs(1);

@@ -118,7 +118,8 @@ fn resident(pid: u32) -> Option<(u64, u64)> {
     Some((field("VmRSS:")? << 10, field("VmHWM:")? << 10))
 }
 
-fn descendants(root: u32) -> Vec<u32> {
+/// Every process below `root`.
+pub fn descendants(root: u32) -> Vec<u32> {
     let mut found = vec![root];
     let mut parents: Option<HashMap<u32, Vec<u32>>> = None;
     let mut next = 0;

@@ -124,9 +124,12 @@ fn a_core_has_what_is_present_and_nothing_wrong() {
     assert_eq!(core(Command::new(&program).arg("core")), [0, 192, 0]);
     let words = ["run", "--quiet", "--high", "16M", "--"];
     let [absent, right, zeros] = core(z.command(words).arg(&program).arg("core"));
-    assert!(absent > 90 && right > 0, "{absent} absent, {right} right");
-    // Some may have gone out, or come back, after they were counted.
-    assert!(zeros > 90 - 16, "{absent} absent, {zeros} zeros");
+    // (Eight are locked. Readahead may have brought others, after they were counted
+    // as well.)
+    assert!(
+        right >= 8 && absent > 0 && zeros > 0,
+        "{absent} absent, {right} right"
+    );
     assert_eq!(right, 192 - zeros);
 }
 

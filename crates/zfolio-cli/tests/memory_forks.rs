@@ -27,6 +27,12 @@ fn children_of_children() {
 }
 
 #[test]
+fn who_forks_may_end_at_once() {
+    // (Who forks last ends before its fork is counted.)
+    forks("daemons", 1, 0);
+}
+
+#[test]
 fn two_hundred_children() {
     forks("many", 200, 0);
 }
@@ -52,6 +58,19 @@ fn beside_threads_that_map_and_move() {
 fn raw_forks() {
     forks("raw", 0, 12);
     forks("raw_then_libc", 0, 1);
+}
+
+#[test]
+fn among_pages_never_touched() {
+    forks("holes", 3, 0);
+}
+
+#[test]
+fn memory_beside_the_library() {
+    let ran = forks("beside_library", 1, 0);
+    if ran.is_some_and(|output| output.stdout.contains("nothing is free")) {
+        support::skip("the loader left no gap beside the preloaded library");
+    }
 }
 
 #[test]

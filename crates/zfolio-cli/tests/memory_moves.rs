@@ -127,6 +127,18 @@ fn the_pool_is_compacted() {
     }
 }
 
+/// What is kept of the pool lies scattered over the arena; it is carried together
+/// while threads read, write and discard.
+#[test]
+fn zspages_are_carried_together() {
+    if let Some(output) = Case::new("scatter", &[]).run() {
+        // Whether it pays is for the policy to say; the bytes must be right.
+        if output.counter("pgmigrate_success") == 0 {
+            support::skip("nothing had to be carried together in this run");
+        }
+    }
+}
+
 /// What does not fit in `high` whatever is done: usage goes beyond it by what
 /// there is to keep, compressed, and the program goes on.
 #[test]
@@ -142,6 +154,11 @@ fn more_than_can_be_kept_within_high() {
         assert!((17..most).contains(&resident), "{args:?}: {}", output.stats);
         assert!(output.counter("high") > 0, "{}", output.stats);
     }
+}
+
+#[test]
+fn threads_that_end_are_joined() {
+    Case::new("exits", &[]).run();
 }
 
 #[test]

@@ -8,8 +8,14 @@
 //! same-filled check of pages, in ns.
 
 use std::hint::black_box;
+use std::sync::Arc;
 use std::time::Instant;
-use zfolio_compress::{Codec, CompressUnit, Compressor, DecompressUnit, checksum, fill, sample};
+use zfolio_compress::dense::{self, Dense};
+use zfolio_compress::dictionary::train::{MAX_DICTIONARY, Trainer};
+use zfolio_compress::dictionary::{Dictionaries, ZstdDictionary};
+use zfolio_compress::{
+    Codec, CompressUnit, Compressor, DecompressUnit, checksum, fill, probe, sample,
+};
 
 /// Bytes of made-up pages.
 const SIZE: usize = 64 << 20;
@@ -25,22 +31,101 @@ fn main() {
         }
     };
     println!(
-        "{:<8} {:>6} {:>5} {:>7} {:>9} {:>9}",
+        "{:<18} {:>6} {:>5} {:>7} {:>9} {:>9}",
         "codec", "unit", "batch", "ratio", "in MB/s", "out MB/s"
     );
-    for name in ["none", "lz4", "lz4:4", "zstd:-3", "zstd", "zstd:3"] {
+    for name in [
+        "none",
+        "lz4",
+        "lz4:4",
+        "zstd:-3",
+        "zstd",
+        "zstd:3",
+        "deflate-iaa",
+        "deflate-iaa:fixed",
+        "deflate-iaa:canned",
+    ] {
         let codec = Codec::parse(name).expect("a codec");
         for unit in [4096, 65_536] {
             for batch in [1, 8] {
                 let row = measure(&*codec.compressor(), &source, unit, batch);
                 println!(
-                    "{name:<8} {unit:>6} {batch:>5} {:>7.2} {:>9.0} {:>9.0}",
+                    "{name:<18} {unit:>6} {batch:>5} {:>7.2} {:>9.0} {:>9.0}",
                     row.ratio, row.compress, row.decompress
                 );
             }
         }
     }
+    dictionaries(&source);
+    dense_units(&source);
     checks();
+}
+
+/// Bytes a page with zstd 1 alone, and with a dictionary made from every tenth
+/// page, over the others.
+#[allow(clippy::cast_precision_loss, reason = "figures for people")]
+fn dictionaries(source: &[u8]) {
+    let mut trainer = Trainer::new(1).expect("memory");
+    let (mut shown, mut others) = (Vec::new(), Vec::new());
+    for (index, page) in source.chunks_exact(4096).enumerate() {
+        let pages = if index % 10 == 0 {
+            &mut shown
+        } else {
+            &mut others
+        };
+        pages.push(page);
+    }
+    shown.iter().for_each(|page| trainer.show(page));
+    let start = Instant::now();
+    let mut content = vec![0; MAX_DICTIONARY];
+    let len = trainer.train(&mut content);
+    let took = start.elapsed().as_secs_f64() * 1e3;
+    let judges: Vec<_> = trainer.held_out().collect();
+    let table = Arc::new(Dictionaries::new(1));
+    println!(
+        "\ndictionary of {len} bytes, made in {took:.1} ms, installed: {:?}",
+        table.install(&content[..len], &judges)
+    );
+    let total = |compressor: &dyn Compressor| -> f64 {
+        let mut context = compressor.context().expect("memory");
+        let mut room = vec![0; compressor.max_compressed_len(4096)];
+        let lens = others.iter().map(|page| {
+            let mut unit = [CompressUnit::new(page, &mut room)];
+            assert!(context.compress_batch(&mut unit).all_ok());
+            unit[0].result.expect("it went well")
+        });
+        lens.sum::<usize>() as f64 / others.len() as f64
+    };
+    let alone = total(&*Codec::ZSTD.compressor());
+    let with = total(&ZstdDictionary::new(table));
+    println!("bytes a page: {alone:.0} without, {with:.0} with");
+}
+
+/// Bytes a page with zstd 3 alone and in units of four pages; loads in us.
+#[allow(clippy::cast_precision_loss, reason = "figures for people")]
+fn dense_units(source: &[u8]) {
+    let mut dense = Dense::new().expect("memory");
+    let mut room = vec![0; 32 << 10];
+    let (mut total, mut pages, mut loads) = (0, 0, Vec::new());
+    for group in source.chunks_exact(dense::PAGES * 4096) {
+        let lent: Vec<_> = group.chunks_exact(4096).collect();
+        let len = dense.pack(&lent, &mut room).expect("room enough");
+        total += len;
+        let mut page = vec![0; 4096];
+        let start = Instant::now();
+        dense
+            .unpack_page(&room[..len], pages / 4 % 4, &mut page)
+            .expect("its own");
+        loads.push(start.elapsed().as_secs_f64() * 1e6);
+        assert!(page == lent[pages / 4 % 4]);
+        pages += lent.len();
+    }
+    loads.sort_by(f64::total_cmp);
+    println!(
+        "\nunits of four pages, zstd 3: {:.0} bytes a page, {:.1} us to load one (median)",
+        total as f64 / pages as f64,
+        loads[loads.len() / 2]
+    );
 }
 
 struct Row {
@@ -159,6 +244,16 @@ fn checks() {
     println!(
         "a zero page             {:>7.1}",
         per_input(&zero, fill::same_filled)
+    );
+    let random: Vec<_> = bytes.chunks_exact(4096).collect();
+    println!("\nlooks random, ns");
+    println!(
+        "a page of records       {:>7.1}",
+        per_input(&real, probe::looks_random)
+    );
+    println!(
+        "a page of noise         {:>7.1}",
+        per_input(&random, probe::looks_random)
     );
 }
 

@@ -1,6 +1,7 @@
 //! Names and options of the codecs.
 
 use crate::adaptive::{Adaptive, Density};
+use crate::deflate::{Deflate, Tables};
 use crate::lz4::{ACCELERATION, Lz4};
 use crate::noop::Noop;
 use crate::zstd::{LEVELS, Zstd};
@@ -23,6 +24,11 @@ pub enum Codec {
         /// Within [`zstd::LEVELS`]; 1 unless said.
         level: i32,
     },
+    /// `deflate-iaa`, `deflate-iaa:fixed` or `deflate-iaa:canned`.
+    Deflate {
+        /// Which Huffman tables; dynamic unless said.
+        tables: Tables,
+    },
     /// `auto`: lz4, and zstd when the pool has grown large.
     Auto,
     /// `none`: units are kept as they are.
@@ -37,7 +43,8 @@ impl Codec {
     /// zstd at its default level.
     pub const ZSTD: Self = Self::Zstd { level: 1 };
 
-    /// Reads `auto`, `lz4`, `lz4:ACCELERATION`, `zstd`, `zstd:LEVEL` or `none`.
+    /// Reads `auto`, `lz4`, `lz4:ACCELERATION`, `zstd`, `zstd:LEVEL`, `deflate-iaa`,
+    /// `deflate-iaa:fixed`, `deflate-iaa:canned` or `none`.
     ///
     /// # Errors
     /// When it is none of these, or the number is out of range; the message is
@@ -66,6 +73,12 @@ impl Codec {
             "zstd" => Ok(Self::Zstd {
                 level: number(LEVELS, Problem::Level)?,
             }),
+            Deflate::NAME => {
+                let wanted = option.unwrap_or("dynamic");
+                let known = Tables::NAMES.iter().find(|(name, _)| *name == wanted);
+                let (_, tables) = known.ok_or_else(|| error(Problem::Tables))?;
+                Ok(Self::Deflate { tables: *tables })
+            }
             Self::ADAPTIVE_NAME if option.is_none() => Ok(Self::Auto),
             "none" if option.is_none() => Ok(Self::Noop),
             _ => Err(error(Problem::Unknown)),
@@ -79,6 +92,7 @@ impl Codec {
         match self {
             Self::Lz4 { acceleration } => Box::new(Lz4::new(acceleration)),
             Self::Zstd { level } => Box::new(Zstd::new(level)),
+            Self::Deflate { tables } => Box::new(Deflate::new(tables)),
             Self::Auto => Box::new(Adaptive::new(Density::default())),
             Self::Noop => Box::new(Noop),
         }
@@ -99,6 +113,18 @@ impl fmt::Display for Codec {
             Self::Lz4 { acceleration } => write!(f, "lz4:{acceleration}"),
             Self::Zstd { level: 1 } => f.write_str("zstd"),
             Self::Zstd { level } => write!(f, "zstd:{level}"),
+            Self::Deflate {
+                tables: Tables::Dynamic,
+            } => f.write_str(Deflate::NAME),
+            Self::Deflate { tables } => {
+                let known = Tables::NAMES.iter().find(|(_, mode)| mode == tables);
+                write!(
+                    f,
+                    "{}:{}",
+                    Deflate::NAME,
+                    known.map_or("", |(name, _)| name)
+                )
+            }
             Self::Auto => f.write_str(Self::ADAPTIVE_NAME),
             Self::Noop => f.write_str("none"),
         }
@@ -125,6 +151,7 @@ enum Problem {
     Unknown,
     Level,
     Acceleration,
+    Tables,
 }
 
 impl fmt::Display for ParseCodecError {
@@ -133,7 +160,11 @@ impl fmt::Display for ParseCodecError {
         match self.problem {
             Problem::Unknown => write!(
                 f,
-                "unknown codec {given:?}: expected auto, lz4, lz4:ACCELERATION, zstd, zstd:LEVEL or none"
+                "unknown codec {given:?}: expected auto, lz4, lz4:ACCELERATION, zstd, zstd:LEVEL, deflate-iaa, deflate-iaa:fixed, deflate-iaa:canned or none"
+            ),
+            Problem::Tables => write!(
+                f,
+                "bad tables in {given:?}: expected deflate-iaa, deflate-iaa:fixed or deflate-iaa:canned"
             ),
             Problem::Level => {
                 let (low, high) = (zstd::LEVELS.start(), zstd::LEVELS.end());
@@ -156,6 +187,10 @@ impl core::error::Error for ParseCodecError {}
 mod tests {
     use super::*;
 
+    fn deflate(tables: Tables) -> Codec {
+        Codec::Deflate { tables }
+    }
+
     #[test]
     fn names_round_trip() {
         for (text, codec) in [
@@ -164,6 +199,9 @@ mod tests {
             ("zstd", Codec::ZSTD),
             ("zstd:-7", Codec::Zstd { level: -7 }),
             ("zstd:19", Codec::Zstd { level: 19 }),
+            ("deflate-iaa", deflate(Tables::Dynamic)),
+            ("deflate-iaa:fixed", deflate(Tables::Fixed)),
+            ("deflate-iaa:canned", deflate(Tables::Canned)),
             ("none", Codec::Noop),
         ] {
             assert_eq!(Codec::parse(text), Ok(codec));
@@ -178,15 +216,19 @@ mod tests {
         for (text, expected) in [
             (
                 "",
-                "unknown codec \"\": expected auto, lz4, lz4:ACCELERATION, zstd, zstd:LEVEL or none",
+                "unknown codec \"\": expected auto, lz4, lz4:ACCELERATION, zstd, zstd:LEVEL, deflate-iaa, deflate-iaa:fixed, deflate-iaa:canned or none",
             ),
             (
                 "none:1",
-                "unknown codec \"none:1\": expected auto, lz4, lz4:ACCELERATION, zstd, zstd:LEVEL or none",
+                "unknown codec \"none:1\": expected auto, lz4, lz4:ACCELERATION, zstd, zstd:LEVEL, deflate-iaa, deflate-iaa:fixed, deflate-iaa:canned or none",
             ),
             (
                 "zstd:20",
                 "bad zstd level in \"zstd:20\": expected -7 to 19",
+            ),
+            (
+                "deflate-iaa:static",
+                "bad tables in \"deflate-iaa:static\": expected deflate-iaa, deflate-iaa:fixed or deflate-iaa:canned",
             ),
             ("zstd:", "bad zstd level in \"zstd:\": expected -7 to 19"),
             (

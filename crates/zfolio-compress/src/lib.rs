@@ -11,9 +11,15 @@
 //! | [`mod@unit`] | the units of a batch, results and errors |
 //! | [`lz4`] | the fast tier |
 //! | [`zstd`] | the dense tier |
+//! | [`dictionary`] | zstd with dictionaries made from a program's own pages |
+//! | [`dense`] | several pages as one unit, for a second tier |
 //! | [`noop`] | a twin that copies, to isolate the codec's cost |
+//! | [`deflate`] | raw deflate with a 4 KiB window, as an accelerator reads it |
+//! | [`engine`] | work queues and the threads behind them |
+//! | [`verify`] | decompress what was compressed, and compare |
 //! | [`checksum`] | a cheap check of compressed bytes |
 //! | [`fill`] | pages that hold one repeated word |
+//! | [`probe`] | pages that look random: no codec is tried on them |
 //! | [`sample`] | made-up pages for benches and tests |
 //! | `ffi` | the C libraries, and the only unsafe code here |
 //!
@@ -32,13 +38,19 @@ extern crate std;
 pub mod adaptive;
 pub mod checksum;
 pub mod codec;
+pub mod deflate;
+pub mod dense;
+pub mod dictionary;
+pub mod engine;
 #[allow(unsafe_code, reason = "the fence: C libraries behind safe wrappers")]
 mod ffi;
 pub mod fill;
 pub mod lz4;
 pub mod noop;
+pub mod probe;
 pub mod sample;
 pub mod unit;
+pub mod verify;
 pub mod zstd;
 
 pub use codec::{Codec, ParseCodecError};
@@ -49,6 +61,9 @@ use alloc::boxed::Box;
 /// Largest unit any codec takes, in bytes: an order-9 folio.
 pub const MAX_UNIT: usize = 2 << 20;
 
+/// Bytes of the units of a compressor that was made for no other: a page.
+pub const PAGE_UNIT: usize = 4096;
+
 /// A way to compress, shared by every thread.
 pub trait Compressor: Send + Sync {
     /// Short name as options and statistics spell it: `lz4`, `zstd`, `none`.
@@ -58,8 +73,14 @@ pub trait Compressor: Send + Sync {
     /// more for an accelerator with queues. Callers may pass any number.
     fn batch_size(&self) -> usize;
 
-    /// Working memory for one thread, ready for 4 KiB units. A larger unit
-    /// makes it grow once.
+    /// Bytes of the units it is made for: contexts are ready for them. Others
+    /// work as well.
+    fn unit_size(&self) -> usize {
+        PAGE_UNIT
+    }
+
+    /// Working memory for one thread, ready for units of [`Self::unit_size`]. A
+    /// larger unit makes it grow once.
     ///
     /// # Errors
     /// [`CodecError::Workspace`] when the memory cannot be had.

@@ -16,6 +16,8 @@ pub enum CodecError {
     Length,
     /// The unit has not been through a context yet.
     NotRun,
+    /// Verification made other bytes of it than it had been: do not use it.
+    Mismatch,
 }
 
 impl fmt::Display for CodecError {
@@ -26,6 +28,7 @@ impl fmt::Display for CodecError {
             Self::Workspace => "no memory for the codec's workspace",
             Self::Length => "the unit is empty or too large",
             Self::NotRun => "the unit has not been processed",
+            Self::Mismatch => "what was compressed does not come back",
         })
     }
 }
@@ -105,6 +108,15 @@ impl BatchOutcome {
     #[must_use]
     pub fn all_ok(self) -> bool {
         self.failed == 0
+    }
+
+    /// The call as a whole: it fails if and only if a unit did. What to do about
+    /// those that did, each unit's own result says; the others are good.
+    ///
+    /// # Errors
+    /// Itself.
+    pub fn into_result(self) -> Result<(), Self> {
+        if self.all_ok() { Ok(()) } else { Err(self) }
     }
 }
 

@@ -5,21 +5,23 @@
 //! off the C heap.
 
 use crate::ffi::zstd as ffi;
+use crate::probe::looks_random;
 use crate::unit::{compress_each, decompress_each};
-use crate::{BatchOutcome, CodecError, CompressUnit, Compressor, Context, DecompressUnit};
+use crate::{
+    BatchOutcome, CodecError, CompressUnit, Compressor, Context, DecompressUnit, MAX_UNIT,
+    PAGE_UNIT,
+};
 use alloc::boxed::Box;
 
 /// Levels offered. Negative ones trade ratio for speed; above 19 the
 /// workspace of a 2 MiB unit stops being reasonable.
 pub const LEVELS: core::ops::RangeInclusive<i32> = -7..=19;
 
-/// Unit size a fresh context is fitted to, in bytes.
-const FIRST_UNIT: usize = 4096;
-
 /// The zstd compressor.
 #[derive(Clone, Copy, Debug)]
 pub struct Zstd {
     level: i32,
+    unit: usize,
 }
 
 impl Zstd {
@@ -28,6 +30,16 @@ impl Zstd {
     pub fn new(level: i32) -> Self {
         Self {
             level: level.clamp(*LEVELS.start(), *LEVELS.end()),
+            unit: PAGE_UNIT,
+        }
+    }
+
+    /// For units of `unit` bytes, at most [`MAX_UNIT`].
+    #[must_use]
+    pub fn with_unit(self, unit: usize) -> Self {
+        Self {
+            unit: unit.clamp(1, MAX_UNIT),
+            ..self
         }
     }
 }
@@ -41,9 +53,13 @@ impl Compressor for Zstd {
         1
     }
 
+    fn unit_size(&self) -> usize {
+        self.unit
+    }
+
     fn context(&self) -> Result<Box<dyn Context + Send>, CodecError> {
         Ok(Box::new(ZstdContext {
-            encoder: ffi::Encoder::new(self.level, FIRST_UNIT)?,
+            encoder: ffi::Encoder::new(self.level, self.unit)?,
             decoder: ffi::Decoder::new()?,
         }))
     }
@@ -60,7 +76,13 @@ struct ZstdContext {
 
 impl Context for ZstdContext {
     fn compress_batch(&mut self, units: &mut [CompressUnit<'_>]) -> BatchOutcome {
-        compress_each(units, |src, dst| self.encoder.compress(src, dst))
+        compress_each(units, |src, dst| {
+            // Asked for less than there is, of what has nothing to leave out.
+            if dst.len() < src.len() && looks_random(src) {
+                return Err(CodecError::DoesNotFit);
+            }
+            self.encoder.compress(src, dst)
+        })
     }
 
     fn decompress_batch(&mut self, units: &mut [DecompressUnit<'_>]) -> BatchOutcome {

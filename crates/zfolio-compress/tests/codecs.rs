@@ -1,9 +1,11 @@
 //! Every codec, from outside: round trips, damage, batches, tight buffers.
 
+use miniz_oxide::deflate::compress_to_vec;
 use proptest::prelude::*;
+use zfolio_compress::deflate::{Tables, WINDOW};
 use zfolio_compress::{Codec, CodecError, CompressUnit, Context, DecompressUnit, MAX_UNIT, sample};
 
-const CODECS: [Codec; 8] = [
+const CODECS: [Codec; 11] = [
     Codec::Noop,
     Codec::LZ4,
     Codec::Lz4 { acceleration: 8 },
@@ -12,6 +14,15 @@ const CODECS: [Codec; 8] = [
     Codec::Zstd { level: 3 },
     Codec::Zstd { level: 9 },
     Codec::Zstd { level: 19 },
+    Codec::Deflate {
+        tables: Tables::Dynamic,
+    },
+    Codec::Deflate {
+        tables: Tables::Fixed,
+    },
+    Codec::Deflate {
+        tables: Tables::Canned,
+    },
 ];
 
 fn compress(context: &mut dyn Context, src: &[u8], room: usize) -> Result<Vec<u8>, CodecError> {
@@ -252,4 +263,96 @@ fn failure_leaves_the_state_usable() {
             );
         }
     }
+}
+
+fn deflates(bytes: &[u8], tables: Tables) -> Vec<u8> {
+    let compressor = Codec::Deflate { tables }.compressor();
+    let mut context = compressor.context().unwrap();
+    let room = compressor.max_compressed_len(bytes.len());
+    compress(&mut *context, bytes, room).unwrap()
+}
+
+/// Inflates with another implementation.
+fn inflate(packed: &[u8], len: usize) -> Vec<u8> {
+    use miniz_oxide::inflate::TINFLStatus;
+    use miniz_oxide::inflate::core::inflate_flags::TINFL_FLAG_USING_NON_WRAPPING_OUTPUT_BUF;
+    use miniz_oxide::inflate::core::{DecompressorOxide, decompress};
+    let mut plain = vec![0; len];
+    let (status, read, written) = decompress(
+        &mut DecompressorOxide::new(),
+        packed,
+        &mut plain,
+        0,
+        TINFL_FLAG_USING_NON_WRAPPING_OUTPUT_BUF,
+    );
+    assert_eq!(status, TINFLStatus::Done);
+    assert_eq!((read, written), (packed.len(), len));
+    plain
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// What we write any inflater reads, and we read what others write within
+    /// the window.
+    #[test]
+    fn deflate_is_deflate(plan in plan(), len in prop_oneof![Just(4096_usize), 1_usize..70_000]) {
+        let unit = mixture(len, &plan);
+        for tables in [Tables::Dynamic, Tables::Fixed] {
+            prop_assert!(inflate(&deflates(&unit, tables), len) == unit);
+        }
+        let unit = &unit[..len.min(WINDOW)];
+        let codec = Codec::Deflate { tables: Tables::Dynamic };
+        let mut context = codec.compressor().context().unwrap();
+        for level in [0, 1, 6, 9] {
+            let packed = compress_to_vec(unit, level);
+            let plain = decompress(&mut *context, &packed, unit.len());
+            prop_assert!(plain.as_deref() == Ok(unit), "level {}: {:?}", level, plain.err());
+        }
+    }
+
+    /// Bytes that nobody wrote: an error or some bytes, never a panic, and
+    /// nothing past the edges (which `decompress` looks at).
+    #[test]
+    fn any_bytes_may_be_given_to_the_decoder(
+        bytes in prop::collection::vec(any::<u8>(), 0..600),
+        first in 0_u8..8,
+    ) {
+        for tables in [Tables::Dynamic, Tables::Fixed, Tables::Canned] {
+            let mut context = Codec::Deflate { tables }.compressor().context().unwrap();
+            let _ = decompress(&mut *context, &bytes, 4096);
+            // Most often: a dynamic block.
+            let mut block = bytes.clone();
+            if let Some(byte) = block.first_mut() {
+                *byte = *byte & !7 | first;
+            }
+            let _ = decompress(&mut *context, &block, 4096);
+        }
+    }
+}
+
+/// A repeat from farther than the window is not used: 5000 random bytes twice
+/// do not get shorter, 3000 do.
+#[test]
+fn the_window_is_4_kib() {
+    for (len, repeats) in [(3000, true), (5000, false)] {
+        let mut unit = vec![0; 2 * len];
+        sample::noise(&mut unit[..len], 3);
+        unit.copy_within(..len, len);
+        for tables in [Tables::Dynamic, Tables::Canned] {
+            let packed = deflates(&unit, tables).len();
+            assert_eq!(packed < len * 3 / 2, repeats, "{len} {tables:?}: {packed}");
+        }
+    }
+    // And one from there is not read.
+    let mut unit = vec![0; 10_000];
+    sample::noise(&mut unit[..5000], 3);
+    unit.copy_within(..5000, 5000);
+    let packed = compress_to_vec(&unit, 9);
+    let codec = Codec::Deflate {
+        tables: Tables::Dynamic,
+    };
+    let mut context = codec.compressor().context().unwrap();
+    let read = decompress(&mut *context, &packed, unit.len());
+    assert_eq!(read, Err(CodecError::Corrupt));
 }

@@ -89,6 +89,6 @@ extern "C" fn child() {
     release();
 }
 
-fn taking_part() -> Option<&'static zfolio::Manager> {
+fn taking_part() -> Option<&'static zfolio_runtime::Manager> {
     manager().filter(|_| TAKES_PART.load(Ordering::Acquire) != 0)
 }

@@ -11,6 +11,7 @@
 
 mod fitness;
 mod forks;
+mod image;
 mod memory;
 mod namespaces;
 mod outside;
@@ -18,12 +19,11 @@ mod panic;
 mod references;
 
 use core::ffi::{CStr, c_char, c_int};
-use core::ops::Range;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
-use zfolio::Manager;
-use zfolio::control::{ENV_CONTROL, MAGIC, Segment, VERSION};
-use zfolio::start::{Host, Never, never_managed, watch};
+use zfolio_runtime::Manager;
+use zfolio_runtime::control::{ENV_CONTROL, ENV_GROUP, MAGIC, Segment, VERSION};
+use zfolio_runtime::start::{Host, Never, never_managed, watch};
 use zfolio_sys::heap::Heap;
 use zfolio_sys::lock::{futex_wait, futex_wake, pause};
 use zfolio_sys::syscall::Errno;
@@ -42,9 +42,10 @@ static HOST: Host = Host {
     release_forks: forks::release_after_start,
     reserve_heap: |len| HEAP.reserve(len),
     publish: |manager| MANAGER.store(ptr::from_ref(manager).cast_mut(), Ordering::Release),
-    data,
+    data: image::range,
     left_alone: references::is_wiped,
     nap,
+    group: || GROUP.get()?.to_str().ok().filter(|name| !name.is_empty()),
     unfit: || fitness::unfit(),
 };
 
@@ -60,6 +61,8 @@ static WATCHER_THREAD: AtomicU32 = AtomicU32::new(0);
 /// Path of the control segment: a string of the process's environment block,
 /// which the kernel put on the main stack; copied, since programs write there.
 static PATH: Path = Path::empty();
+/// Name of the group within the run; likewise.
+static GROUP: Path = Path::empty();
 
 /// A path that is written once, in the constructor, before any other thread
 /// of ours exists.
@@ -109,12 +112,6 @@ fn open_segment() -> Result<&'static Segment, Errno> {
     } else {
         Err(Errno::INVAL)
     }
-}
-
-/// Our variables: a few pages round any of them.
-fn data() -> Range<usize> {
-    let here = ptr::from_ref(&HEAP) as usize & !0xfff;
-    here - 0x1_0000..here + 0x1_0000
 }
 
 /// Starts the watcher; whatever fails, the program simply runs unmanaged.
@@ -198,10 +195,13 @@ extern "C" fn constructor(_argc: c_int, _argv: *const *const c_char, envp: *cons
         && !zfolio_sys::inject::plan(plan)
     {
         zfolio_sys::process::say("zfolio: ZFOLIO_INJECT makes no sense\n");
-        zfolio_sys::process::exit_now(zfolio::fatal::EXIT_FAILED);
+        zfolio_sys::process::exit_now(zfolio_runtime::fatal::EXIT_FAILED);
     }
     if !PATH.set(path) {
         return;
+    }
+    if let Some(name) = environment(envp, ENV_GROUP) {
+        let _ = GROUP.set(name);
     }
     if fitness::look(|name| environment(envp, name)) {
         forks::register(register);

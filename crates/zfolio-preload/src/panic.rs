@@ -2,7 +2,7 @@
 
 use core::fmt::Write;
 use core::panic::PanicInfo;
-use zfolio::fatal::{EXIT_FAILED, Line};
+use zfolio_runtime::fatal::{EXIT_FAILED, Line};
 
 #[panic_handler]
 fn panic(info: &PanicInfo<'_>) -> ! {

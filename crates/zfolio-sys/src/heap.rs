@@ -6,10 +6,11 @@
 //! freed. So zeroed big blocks cost nothing until they are touched.
 
 use crate::arena::{discard, reserve_private};
-use crate::lock::{Mutex, RawFutexMutex};
+use crate::lock::{Mutex, MutexGuard, RawFutexMutex};
 use crate::syscall::{Errno, nr, syscall};
 use core::alloc::{GlobalAlloc, Layout};
 use core::ops::Range;
+use core::sync::atomic::{AtomicPtr, Ordering};
 use talc::{ErrOnOom, Span, Talc, Talck};
 
 /// Blocks from this size on are whole pages.
@@ -151,6 +152,95 @@ unsafe impl GlobalAlloc for Heap {
             // SAFETY: the caller's promises, passed on.
             None => unsafe { self.small.dealloc(block, layout) },
         }
+    }
+}
+
+/// Addresses of the heap; memory is taken as it is used. Half of it is for
+/// blocks below 128 KiB.
+const RESERVED: usize = 16 << 30;
+/// What is asked for where addresses are limited.
+const LEAST: usize = 256 << 20;
+
+/// A [`Heap`] that reserves itself when it is first used: for libraries in
+/// processes whose own allocator they must not use.
+pub struct LazyHeap {
+    heap: Heap,
+    /// The lock of small blocks, while [`Self::hold`] has both.
+    held: AtomicPtr<Small>,
+}
+
+type Small = Mutex<Talc<ErrOnOom>>;
+
+impl LazyHeap {
+    /// A heap with nothing behind it yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            heap: Heap::new(),
+            held: AtomicPtr::new(core::ptr::null_mut()),
+        }
+    }
+
+    /// Lets nobody in until [`Self::release`]: over a fork by libc, so that the
+    /// child has it whole and free.
+    pub fn hold(&self) {
+        core::mem::forget(self.heap.big.lock());
+        let small = self.heap.small.lock();
+        let lock: *const Small = MutexGuard::mutex(&small);
+        self.held.store(lock.cast_mut(), Ordering::Relaxed);
+        core::mem::forget(small);
+    }
+
+    /// Ends [`Self::hold`], in the thread that called it or the child's copy of it.
+    pub fn release(&self) {
+        let small = self.held.swap(core::ptr::null_mut(), Ordering::Relaxed);
+        // SAFETY: null, or a lock of this heap, which both are taken then.
+        if let Some(small) = unsafe { small.as_ref() } {
+            // SAFETY: taken by `hold`, whose guard was forgotten.
+            unsafe { small.force_unlock() };
+            // SAFETY: as above.
+            unsafe { self.heap.big.force_unlock() };
+        }
+    }
+
+    fn first(&self) -> bool {
+        [RESERVED, LEAST]
+            .into_iter()
+            .any(|len| self.heap.reserve(len).is_ok())
+    }
+}
+
+impl Default for LazyHeap {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+// SAFETY: hands every call on to a heap that is one.
+unsafe impl GlobalAlloc for LazyHeap {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promise.
+        let block = unsafe { self.heap.alloc(layout) };
+        if !block.is_null() || !self.first() {
+            return block;
+        }
+        // SAFETY: as above; null again if there is no more.
+        unsafe { self.heap.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as above.
+        let block = unsafe { self.heap.alloc_zeroed(layout) };
+        if !block.is_null() || !self.first() {
+            return block;
+        }
+        // SAFETY: as above.
+        unsafe { self.heap.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { self.heap.dealloc(block, layout) };
     }
 }
 

@@ -23,6 +23,8 @@ const CALLS: &[(&str, usize, Option<usize>)] = &[
     ("procmap_query", nr::IOCTL, Some(0xc068_6611)),
     ("read", nr::READ, None),
     ("pread", nr::PREAD64, None),
+    ("pwrite", nr::PWRITE64, None),
+    ("fallocate", nr::FALLOCATE, None),
     ("poll", nr::PPOLL, None),
     ("futex", nr::FUTEX, None),
     ("open", nr::OPEN, None),

@@ -6,16 +6,23 @@
 //! | [`lock`] | a mutex that sleeps on a futex, with no libc underneath |
 //! | [`thread`] | threads libc does not know, clocks |
 //! | [`arena`] | the reserved range of addresses behind `Pfn`s |
+//! | [`blocks`] | blocks out of memory that somebody else keeps |
 //! | [`heap`] | memory for the manager itself |
+//! | [`disk`] | files without a name |
+//! | [`secret`] | a key that no child has |
 //! | `inject` | failures on demand, in debug builds |
 //! | [`uffd`] | userfaultfd: messages, registration, the ioctls |
 //! | [`moves`] | moving pages, and what a move really moved |
 //! | [`procfs`] | statm, maps, present pages |
 //! | [`limits`] | what the program may still have: descriptors, memory, system calls |
 //! | [`process`] | the last line and the end |
+//! | [`swap`] | swap areas, for experiments |
+//! | [`region`] | memory a program asks for, and being a guest in its process |
 #![no_std]
 
 pub mod arena;
+pub mod blocks;
+pub mod disk;
 pub mod heap;
 #[cfg(debug_assertions)]
 pub mod inject;
@@ -24,6 +31,9 @@ pub mod lock;
 pub mod moves;
 pub mod process;
 pub mod procfs;
+pub mod region;
+pub mod secret;
+pub mod swap;
 pub mod syscall;
 pub mod thread;
 pub mod uffd;

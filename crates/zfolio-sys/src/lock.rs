@@ -29,6 +29,9 @@ pub fn reset_in_fork_child<T>(mutex: &Mutex<T>) {
 
 /// A mutex over `T`.
 pub type Mutex<T> = lock_api::Mutex<RawFutexMutex, T>;
+/// What it is made of, for statics.
+pub use lock_api::RawMutex;
+
 /// Its guard.
 pub type MutexGuard<'a, T> = lock_api::MutexGuard<'a, RawFutexMutex, T>;
 

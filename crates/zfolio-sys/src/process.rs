@@ -49,7 +49,7 @@ fn standard_error() -> Result<File, Errno> {
 }
 
 /// Device and inode.
-fn identity(file: File) -> Result<(u64, u64), Errno> {
+pub(crate) fn identity(file: File) -> Result<(u64, u64), Errno> {
     // struct stat: the first two of its 144 bytes' words.
     let mut stat = [0_u64; 18];
     // SAFETY: the kernel writes one structure of that size.

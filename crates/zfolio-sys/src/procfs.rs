@@ -1,6 +1,7 @@
 //! What /proc tells about this process: sizes, mappings, present pages.
 
 use crate::syscall::{Errno, nr, syscall};
+use core::fmt::Write;
 
 const O_RDONLY_CLOEXEC: usize = 0o2_000_000;
 const O_WRONLY_CLOEXEC: usize = 0o2_000_001;
@@ -121,6 +122,44 @@ impl Statm {
             shared: fields.next()??,
             data: fields.nth(2)??,
         })
+    }
+}
+
+/// The processor on which a thread of this process ran last.
+#[must_use]
+pub fn processor_of(thread: u32) -> Option<usize> {
+    /// Of the fields behind the name, the 39th of all.
+    const PROCESSOR: usize = 36;
+    let mut path = [0; 48];
+    let name = {
+        let mut text = Cursor(&mut path, 0);
+        write!(text, "/proc/self/task/{thread}/stat\0").ok()?;
+        let len = text.1;
+        core::ffi::CStr::from_bytes_with_nul(&path[..len]).ok()?
+    };
+    let file = File::open(name).ok()?;
+    let mut line = [0; 512];
+    let len = file.read_at(&mut line, 0);
+    file.close();
+    parse_processor(&line[..len.ok()?], PROCESSOR)
+}
+
+fn parse_processor(line: &[u8], field: usize) -> Option<usize> {
+    let name_ends = line.iter().rposition(|byte| *byte == b')')?;
+    let mut fields = line.get(name_ends + 2..)?.split(|byte| *byte == b' ');
+    number(fields.nth(field)?, 10)
+}
+
+/// Text written into bytes.
+struct Cursor<'a>(&'a mut [u8], usize);
+
+impl Write for Cursor<'_> {
+    fn write_str(&mut self, text: &str) -> core::fmt::Result {
+        let end = self.1 + text.len();
+        let into = self.0.get_mut(self.1..end).ok_or(core::fmt::Error)?;
+        into.copy_from_slice(text.as_bytes());
+        self.1 = end;
+        Ok(())
     }
 }
 

@@ -15,6 +15,8 @@ impl Errno {
     pub const SRCH: Self = Self(3);
     /// Interrupted.
     pub const INTR: Self = Self(4);
+    /// The device failed.
+    pub const IO: Self = Self(5);
     /// Try again.
     pub const AGAIN: Self = Self(11);
     /// Out of memory.
@@ -23,6 +25,8 @@ impl Errno {
     pub const BUSY: Self = Self(16);
     /// Exists already.
     pub const EXIST: Self = Self(17);
+    /// Is a directory.
+    pub const ISDIR: Self = Self(21);
     /// Invalid argument.
     pub const INVAL: Self = Self(22);
     /// Too many users.
@@ -31,6 +35,8 @@ impl Errno {
     pub const MFILE: Self = Self(24);
     /// No such request on this descriptor.
     pub const NOTTY: Self = Self(25);
+    /// No space is left.
+    pub const NOSPC: Self = Self(28);
     /// Not supported.
     pub const OPNOTSUPP: Self = Self(95);
     /// Timed out.
@@ -53,14 +59,17 @@ pub mod nr {
     pub const RT_SIGPROCMASK: usize = 14;
     pub const IOCTL: usize = 16;
     pub const PREAD64: usize = 17;
+    pub const PWRITE64: usize = 18;
     pub const SCHED_YIELD: usize = 24;
     pub const MADVISE: usize = 28;
     pub const NANOSLEEP: usize = 35;
     pub const GETPID: usize = 39;
     pub const CLONE: usize = 56;
     pub const EXIT: usize = 60;
+    pub const WAIT4: usize = 61;
     pub const KILL: usize = 62;
     pub const CHDIR: usize = 80;
+    pub const UNLINK: usize = 87;
     pub const GETRUSAGE: usize = 98;
     pub const GETPPID: usize = 110;
     pub const SETSOCKOPT: usize = 54;
@@ -68,18 +77,23 @@ pub mod nr {
     pub const VMSPLICE: usize = 278;
     pub const PWRITEV2: usize = 328;
     pub const SETPRIORITY: usize = 141;
+    pub const MLOCK: usize = 149;
     pub const PRCTL: usize = 157;
     pub const GETTID: usize = 186;
     pub const FUTEX: usize = 202;
+    pub const SCHED_SETAFFINITY: usize = 203;
     pub const SCHED_GETAFFINITY: usize = 204;
+    pub const GETCPU: usize = 309;
     pub const CLOCK_GETTIME: usize = 228;
     pub const TGKILL: usize = 234;
     pub const EXIT_GROUP: usize = 231;
     pub const PPOLL: usize = 271;
     pub const UNSHARE: usize = 272;
+    pub const FALLOCATE: usize = 285;
     pub const PRLIMIT64: usize = 302;
     pub const SETNS: usize = 308;
     pub const SCHED_SETATTR: usize = 314;
+    pub const GETRANDOM: usize = 318;
     pub const USERFAULTFD: usize = 323;
     pub const PIDFD_OPEN: usize = 434;
     pub const CLOSE_RANGE: usize = 436;

@@ -8,6 +8,7 @@
 //! cannot close ours, and we keep none of its pipes open.
 
 use crate::arena::{map_private, name_mapping};
+use crate::lock::Mutex;
 use crate::syscall::{Errno, nr, syscall};
 use core::arch::asm;
 
@@ -50,6 +51,62 @@ impl Stack {
     #[must_use]
     pub const fn range(&self) -> core::ops::Range<usize> {
         self.base - PAGE..self.base + self.len
+    }
+}
+
+/// A stack for calls that must not depend on what is left of the caller's own,
+/// as in a signal handler. One call at a time.
+pub struct CallStack(Mutex<Stack>);
+
+impl CallStack {
+    /// Maps one of `len` bytes (a multiple of the page size).
+    ///
+    /// # Errors
+    /// When the kernel refuses the mapping.
+    pub fn map(len: usize) -> Result<Self, Errno> {
+        Stack::map(len).map(|stack| Self(Mutex::new(stack)))
+    }
+
+    /// Calls `f` on it. A panic in `f` ends the process.
+    pub fn call<F: FnOnce() -> R, R>(&self, f: F) -> R {
+        call_on(&self.0.lock(), f)
+    }
+}
+
+/// Calls `f` on `stack`, which the caller has to itself.
+fn call_on<F: FnOnce() -> R, R>(stack: &Stack, f: F) -> R {
+    extern "C" fn enter<F: FnOnce() -> R, R>(frame: *mut Frame<F, R>) {
+        // SAFETY: the frame below, which lives until the call has returned.
+        let frame = unsafe { &mut *frame };
+        frame.result = frame.f.take().map(|f| f());
+    }
+    struct Frame<F, R> {
+        f: Option<F>,
+        result: Option<R>,
+    }
+    let mut frame = Frame {
+        f: Some(f),
+        result: None,
+    };
+    let top = stack.base + stack.len - CONTROL_BLOCK;
+    // SAFETY: r12 is kept by the callee, so the old stack pointer comes back;
+    // everything else a call may change is named; `top` is aligned to 16.
+    unsafe {
+        asm!(
+            "mov r12, rsp",
+            "mov rsp, {top}",
+            "call {enter}",
+            "mov rsp, r12",
+            top = in(reg) top,
+            enter = in(reg) enter::<F, R> as extern "C" fn(*mut Frame<F, R>),
+            in("rdi") &raw mut frame,
+            out("r12") _,
+            clobber_abi("C"),
+        );
+    }
+    match frame.result {
+        Some(result) => result,
+        None => unreachable!("the call has returned"),
     }
 }
 
@@ -279,23 +336,74 @@ pub fn name() -> [u8; 16] {
     name
 }
 
+/// Processors that a thread may run on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Affinity {
+    mask: [u64; 16],
+}
+
+impl Affinity {
+    /// The calling thread's. (None at all, should the kernel not say.)
+    #[must_use]
+    pub fn current() -> Self {
+        let mut mask = [0_u64; 16];
+        // SAFETY: the kernel writes at most the size given.
+        let _ = unsafe {
+            syscall(
+                nr::SCHED_GETAFFINITY,
+                [0, size_of_val(&mask), mask.as_mut_ptr() as usize, 0, 0, 0],
+            )
+        };
+        Self { mask }
+    }
+
+    /// Of these the one, if it is among them.
+    #[must_use]
+    pub fn only(&self, processor: usize) -> Option<Self> {
+        let bit = 1 << (processor % 64);
+        if self.mask.get(processor / 64)? & bit == 0 {
+            return None;
+        }
+        let mut mask = [0; 16];
+        mask[processor / 64] = bit;
+        Some(Self { mask })
+    }
+
+    /// Makes it the calling thread's; false if the kernel refuses.
+    #[must_use]
+    pub fn apply(&self) -> bool {
+        let mask = &self.mask;
+        // SAFETY: the kernel reads the mask.
+        let done = unsafe {
+            syscall(
+                nr::SCHED_SETAFFINITY,
+                [0, size_of_val(mask), mask.as_ptr() as usize, 0, 0, 0],
+            )
+        };
+        done.is_ok()
+    }
+
+    /// How many there are, at least 1.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        let ones = self.mask.iter().map(|word| word.count_ones() as usize);
+        ones.sum::<usize>().max(1)
+    }
+}
+
 /// Number of processors this process may run on, at least 1.
 #[must_use]
 pub fn processors() -> usize {
-    let mut mask = [0_u64; 128];
-    // SAFETY: the kernel writes at most the size given.
-    let got = unsafe {
-        syscall(
-            nr::SCHED_GETAFFINITY,
-            [0, size_of_val(&mask), mask.as_mut_ptr() as usize, 0, 0, 0],
-        )
-    };
-    let words = got.unwrap_or(0) / 8;
-    mask[..words]
-        .iter()
-        .map(|w| w.count_ones() as usize)
-        .sum::<usize>()
-        .max(1)
+    Affinity::current().count()
+}
+
+/// The processor the calling thread runs on at this moment.
+#[must_use]
+pub fn processor() -> usize {
+    let mut processor = 0_u32;
+    // SAFETY: the kernel writes one word.
+    let asked = unsafe { syscall(nr::GETCPU, [(&raw mut processor) as usize, 0, 0, 0, 0, 0]) };
+    asked.map_or(0, |_| processor as usize)
 }
 
 /// A clock, as `clock_gettime` numbers them.
@@ -320,4 +428,27 @@ pub fn now_ns(clock: Clock) -> u64 {
         )
     };
     spec[0] * 1_000_000_000 + spec[1]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_on_another_stack_returns_what_it_found() {
+        let stack = CallStack::map(64 << 10).expect("a mapping");
+        let range = stack.0.lock().range();
+        let here = 0_u8;
+        let add = 40;
+        let (sum, there) = stack.call(|| {
+            let local = 2;
+            (
+                add + core::hint::black_box(local),
+                (&raw const local) as usize,
+            )
+        });
+        assert_eq!(sum, 42);
+        assert!(range.contains(&there));
+        assert!(!range.contains(&((&raw const here) as usize)));
+    }
 }

@@ -22,6 +22,8 @@ pub const FEATURE_EVENT_REMOVE: u64 = 1 << 3;
 pub const FEATURE_EVENT_UNMAP: u64 = 1 << 6;
 /// A missing page raises SIGBUS in the toucher and no message.
 pub const FEATURE_SIGBUS: u64 = 1 << 7;
+/// A missing page's message names the thread.
+pub const FEATURE_THREAD_ID: u64 = 1 << 8;
 /// `UFFDIO_MOVE` exists.
 pub const FEATURE_MOVE: u64 = 1 << 16;
 
@@ -40,6 +42,7 @@ const IOC_NEW: usize = 0xaa00;
 
 const O_CLOEXEC: usize = 0o2_000_000;
 const O_NONBLOCK: usize = 0o4000;
+const USER_MODE_ONLY: usize = 1;
 
 const EVENT_PAGEFAULT: u8 = 0x12;
 const EVENT_FORK: u8 = 0x13;
@@ -65,6 +68,8 @@ pub enum Message {
         address: usize,
         /// The access was a write.
         write: bool,
+        /// Which thread; 0 without [`FEATURE_THREAD_ID`].
+        thread: u32,
     },
     /// The program forked; `fd` serves the child's ranges.
     Fork {
@@ -106,6 +111,7 @@ impl RawMessage {
             EVENT_PAGEFAULT => Message::Fault {
                 address: at(b) & !0xfff,
                 write: a & 1 != 0,
+                thread: u32::try_from(c & 0xffff_ffff).unwrap_or(0),
             },
             EVENT_FORK => Message::Fork {
                 fd: i32::try_from(a & 0xffff_ffff).ok()?,
@@ -153,7 +159,19 @@ impl Uffd {
     /// # Errors
     /// What the system call returned, or the API handshake.
     pub fn open(features: u64) -> Result<Self, Errno> {
-        let flags = O_CLOEXEC | O_NONBLOCK;
+        Self::open_with(features, O_CLOEXEC | O_NONBLOCK)
+    }
+
+    /// Opens one that sees only faults of user code: needs no privilege. From
+    /// inside a system call, a missing page is EFAULT.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_for_user_faults(features: u64) -> Result<Self, Errno> {
+        Self::open_with(features, O_CLOEXEC | O_NONBLOCK | USER_MODE_ONLY)
+    }
+
+    fn open_with(features: u64, flags: usize) -> Result<Self, Errno> {
         // SAFETY: takes flags, returns a descriptor.
         let fd = unsafe { syscall(nr::USERFAULTFD, [flags, 0, 0, 0, 0, 0]) }
             .or_else(|first| Self::open_device(flags).map_err(|_| first))?;
@@ -380,13 +398,14 @@ mod tests {
         let fault = RawMessage {
             event: 0x12,
             _reserved: [0; 7],
-            arg: [1, 0x7000_1000, 0],
+            arg: [1, 0x7000_1000, 0xffff_ffff_0000_0007],
         };
         assert_eq!(
             fault.decode(),
             Some(Message::Fault {
                 address: 0x7000_1000,
-                write: true
+                write: true,
+                thread: 7,
             })
         );
         let remap = RawMessage {

@@ -111,6 +111,7 @@ fn take_share(
 ) -> Option<String> {
     // Runs of one page, a few, many.
     let run = [1, 8, 64][thread % 3];
+    let mut refusals = 0;
     for first in (0..PAGES).step_by(64) {
         let mine = first + thread * 21..first + (thread + 1) * 21;
         let mut next = mine.start;
@@ -122,8 +123,14 @@ fn take_share(
                 arena.address(source.offset(next)),
                 want * PAGE_SIZE,
             );
-            if progress.done == 0 && progress.stopped != Some(Errno::AGAIN) {
-                return Some(format!("page {next} of {want}: {:?}", progress.stopped));
+            if progress.done == 0 {
+                // (BUSY: the huge folio is being split just now, by another's move.)
+                let passes = matches!(progress.stopped, Some(Errno::AGAIN | Errno::BUSY));
+                refusals += 1;
+                if !passes || refusals > 1_000_000 {
+                    return Some(format!("page {next} of {want}: {:?}", progress.stopped));
+                }
+                std::thread::yield_now();
             }
             let moved = progress.done / PAGE_SIZE;
             for page in next..next + moved {

@@ -12,9 +12,9 @@ use divan::{Bencher, black_box};
 use sequence::Sequence;
 use zfolio_mm::{Frames, Kind, Memory, Order, PAGE_SIZE, Pfn};
 use zfolio_sys::arena::ArenaMap;
-use zfolio_zsmalloc::class::DEFAULT_CHAIN;
+
 use zfolio_zsmalloc::variants::Exact;
-use zfolio_zsmalloc::{Grouping, Handle, Tenths, ZsPool};
+use zfolio_zsmalloc::{Grouping, Handle, Layout, Tenths, ZsPool};
 
 /// Operations per sample.
 const ROUNDS: usize = 10_000;
@@ -50,7 +50,7 @@ impl<G: Grouping> Bed<G> {
         Self {
             memory,
             frames,
-            pool: ZsPool::with_grouping(DEFAULT_CHAIN),
+            pool: ZsPool::with_layout(Layout::ARENA),
             live: Vec::new(),
             sequence: Sequence(88_172),
         }

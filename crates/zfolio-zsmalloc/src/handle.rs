@@ -53,12 +53,20 @@ impl Handle {
 /// Index of a cell that has no object.
 const FREE: u16 = u16::MAX;
 
+/// Bits of a cell's `index` that say the slot; the four above, by how many classes
+/// the object's own is below that of the slot.
+const SLOT_BITS: u32 = 12;
+
+/// Most classes between an object's own and that of its slot: 15 would make the
+/// last slot look like [`FREE`].
+pub(crate) const MAX_DISTANCE: u16 = 14;
+
 /// One cell.
 #[derive(Clone, Copy, Debug)]
 struct Cell {
     /// The zspage; of a free cell, the value of the next free handle or 0.
     zspage: u32,
-    /// The slot within it, or [`FREE`].
+    /// The slot within it and the distance, see [`SLOT_BITS`]; or [`FREE`].
     index: u16,
     /// Readers that look at the object.
     pins: u16,
@@ -75,6 +83,8 @@ pub(crate) struct Place {
     pub(crate) index: u16,
     /// Readers that look at it.
     pub(crate) pins: u16,
+    /// How many classes further up than its own it is: 0 unless it is a guest.
+    pub(crate) distance: u16,
 }
 
 /// All cells of a pool.
@@ -126,15 +136,15 @@ impl Handles {
         true
     }
 
-    /// Takes a cell for the object in slot `index` of `zspage`; `None` without
-    /// a reserved one.
-    pub(crate) fn insert(&mut self, zspage: ZspageId, index: u16) -> Option<Handle> {
+    /// Takes a cell for the object in slot `index` of `zspage`, which is so many
+    /// classes above its own; `None` without a reserved one.
+    pub(crate) fn insert(&mut self, zspage: ZspageId, index: u16, distance: u16) -> Option<Handle> {
         let handle = self.free?;
         let cell = self.cells.get_mut(handle.cell())?;
         self.free = Handle::from_u32(cell.zspage);
         *cell = Cell {
             zspage: zspage.get(),
-            index,
+            index: index | distance << SLOT_BITS,
             pins: 0,
         };
         self.live += 1;
@@ -150,20 +160,28 @@ impl Handles {
         let zspage = ZspageId::new(cell.zspage)?;
         Some(Place {
             zspage,
-            index: cell.index,
+            index: cell.index & ((1 << SLOT_BITS) - 1),
             pins: cell.pins,
+            distance: cell.index >> SLOT_BITS,
         })
     }
 
-    /// Notes that an object without pins is now in slot `index` of `zspage`.
-    pub(crate) fn set_place(&mut self, handle: Handle, zspage: ZspageId, index: u16) {
+    /// Notes that an object without pins is now in slot `index` of `zspage`, which
+    /// is `distance` classes above its own.
+    pub(crate) fn set_place(
+        &mut self,
+        handle: Handle,
+        zspage: ZspageId,
+        index: u16,
+        distance: u16,
+    ) {
         if let Some(cell) = self.cells.get_mut(handle.cell()) {
             debug_assert!(
                 cell.index != FREE && cell.pins == 0,
                 "moving a free or pinned cell"
             );
             cell.zspage = zspage.get();
-            cell.index = index;
+            cell.index = index | distance << SLOT_BITS;
         }
     }
 
@@ -238,7 +256,9 @@ mod tests {
         let mut handles = Handles::new();
         let make = |handles: &mut Handles, index| {
             assert!(handles.reserve());
-            handles.insert(zspage, index).expect("a reserved cell")
+            handles
+                .insert(zspage, index, index % 3)
+                .expect("a reserved cell")
         };
         let (a, b) = (make(&mut handles, 0), make(&mut handles, 1));
         assert_ne!(a, b);
@@ -249,7 +269,8 @@ mod tests {
             Some(Place {
                 zspage,
                 index: 1,
-                pins: 0
+                pins: 0,
+                distance: 1,
             })
         );
         assert_eq!(

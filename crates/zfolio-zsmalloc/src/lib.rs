@@ -1,6 +1,6 @@
 //! A zsmalloc pool over the arena: many small objects in few pages.
 //!
-//! Compressed pages have awkward sizes. A pool cuts runs of 1..=8 contiguous
+//! Compressed pages have awkward sizes. A pool cuts runs of 1..=16 contiguous
 //! pages (*zspages*) into equal slots, one size per *class*, and picks for each
 //! class the run length that wastes least at its end. Objects are named by
 //! *handles*, cells that say where the object is now, so that objects and whole
@@ -67,7 +67,7 @@ pub mod stats;
 pub mod variants;
 mod zspage;
 
-pub use class::{ClassTable, SizeClass, ZS_HANDLE_SIZE};
+pub use class::{ClassTable, Layout, MAX_UNIT, SizeClass, ZS_HANDLE_SIZE};
 pub use fullness::Fullness;
 pub use grouping::{Grouping, Tenths};
 pub use handle::Handle;

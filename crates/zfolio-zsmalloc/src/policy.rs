@@ -113,6 +113,13 @@ impl Policy {
         }
     }
 
+    /// Whether [`Self::due`] may say so without a request: what is freeable need
+    /// not be asked for before.
+    #[must_use]
+    pub fn may_be_due(&self, now_ms: u64, pressure: bool) -> bool {
+        now_ms >= self.period.due || pressure && now_ms >= self.pressure.due
+    }
+
     /// Whether to compact now, and why.
     #[must_use]
     pub fn due(&self, now_ms: u64, situation: Situation) -> Option<Cause> {
@@ -178,6 +185,8 @@ mod tests {
     fn a_period_needs_time_and_something_to_gain() {
         let policy = Policy::new(1_000);
         assert_eq!(policy.due(1_000 + PERIOD_MS - 1, LOOSE), None);
+        assert!(!policy.may_be_due(1_000 + PERIOD_MS - 1, false));
+        assert!(policy.may_be_due(1_000, true));
         assert_eq!(policy.due(1_000 + PERIOD_MS, LOOSE), Some(Cause::Period));
         let freeable = |freeable_pages, pool_pages| Situation {
             freeable_pages,
@@ -191,6 +200,7 @@ mod tests {
             (freeable(16, 20), true),
         ] {
             let due = policy.due(u64::MAX, situation);
+            assert!(policy.may_be_due(u64::MAX, false));
             assert_eq!(due.is_some(), runs, "{situation:?}");
         }
     }

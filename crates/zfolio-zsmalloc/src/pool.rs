@@ -1,5 +1,6 @@
-//! The pool: malloc and free; where objects are, pins and relocation in
-//! `place`, zspage compaction in `compact`, the walker in `check`.
+//! The pool: malloc and free; guests of larger classes in `guests`, where
+//! objects are, pins and relocation in `place`, zspage compaction in `compact`,
+//! the walker in `check`.
 //!
 //! An allocation takes a slot of the fullest zspage of its class that has one,
 //! else of a new zspage; a free gives an emptied zspage's frames back at once.
@@ -13,16 +14,18 @@
 //!    handle; no two handles name one slot;
 //! 2. `objects = sum(inuse)`, `pages_used = sum(zspages * pages)`;
 //! 3. each zspage is found by its base frame, and nothing else is;
-//! 4. a zspage's `pinned` is the number of its objects with pins.
+//! 4. a zspage's `pinned` is the number of its objects with pins;
+//! 5. `lodging[c]` is what the guests of class `c` take beyond slots of their own
+//!    (see `guests`).
 
 use alloc::vec;
 use alloc::vec::Vec;
 use core::marker::PhantomData;
 
-use zfolio_mm::{Memory, PAGE_SIZE};
+use zfolio_mm::Memory;
 
 use crate::bases::Bases;
-use crate::class::{ClassTable, DEFAULT_CHAIN, SizeClass};
+use crate::class::{ClassTable, Layout, SizeClass};
 use crate::grouping::{Grouping, Tenths};
 use crate::handle::{Handle, Handles};
 use crate::lists::Lists;
@@ -33,6 +36,7 @@ use crate::zspage::{DAMAGED, Zspage, ZspageId, Zspages};
 mod check;
 mod compact;
 mod error;
+mod guests;
 mod place;
 
 use compact::Running;
@@ -47,10 +51,16 @@ pub struct ZsPool<G = Tenths> {
     table: ClassTable,
     /// Per class of the table.
     lists: Vec<Lists>,
-    /// Objects per class of the table.
+    /// Objects in slots of each class of the table.
     used: Vec<usize>,
+    /// Per class, bytes that its guests elsewhere take beyond slots of its own.
+    lodging: Vec<usize>,
+    /// Whether there may be guests.
+    guests: bool,
     zspages: Zspages,
     handles: Handles,
+    /// Objects with pins.
+    pinned: usize,
     bases: Bases,
     /// Pages of all zspages.
     pages_used: usize,
@@ -72,21 +82,21 @@ impl Default for ZsPool {
 }
 
 impl ZsPool {
-    /// An empty pool with zspages of up to 8 pages.
+    /// An empty pool laid out for the arena.
     #[must_use]
     pub fn new() -> Self {
-        Self::with_chain(DEFAULT_CHAIN)
+        Self::with_layout(Layout::ARENA)
     }
 
-    /// An empty pool with zspages of up to `chain` pages. Longer zspages waste
-    /// less and have fewer huge classes, shorter ones are easier to find room
-    /// for.
+    /// An empty pool as the kernel's, with zspages of up to `chain` pages. Longer
+    /// zspages waste less and have fewer huge classes, shorter ones are easier to
+    /// find room for.
     ///
     /// # Panics
     /// When `chain` is not in 1 ..= 16.
     #[must_use]
     pub fn with_chain(chain: usize) -> Self {
-        Self::with_grouping(chain)
+        Self::with_layout(Layout::kernel(chain))
     }
 }
 
@@ -97,15 +107,27 @@ impl<G: Grouping> ZsPool<G> {
     /// When `chain` is not in 1 ..= 16.
     #[must_use]
     pub fn with_grouping(chain: usize) -> Self {
-        let table = ClassTable::new(PAGE_SIZE, chain);
+        Self::with_layout(Layout::kernel(chain))
+    }
+
+    /// An empty pool with these classes.
+    ///
+    /// # Panics
+    /// When `layout.chain` is not in 1 ..= 16.
+    #[must_use]
+    pub fn with_layout(layout: Layout) -> Self {
+        let table = layout.table();
         let lists = table.classes().iter();
         let lists = lists.map(|class| Lists::new(G::groups(objs(class))));
         Self {
             lists: lists.collect(),
             used: vec![0; table.classes().len()],
+            lodging: vec![0; table.classes().len()],
+            guests: layout.guests,
             table,
             zspages: Zspages::new(),
             handles: Handles::new(),
+            pinned: 0,
             bases: Bases::default(),
             pages_used: 0,
             objs_moved: 0,
@@ -134,7 +156,8 @@ impl<G: Grouping> ZsPool<G> {
         self.handles.live()
     }
 
-    /// Allocates room for `size` bytes (1 ..= a page). The payload's bytes are
+    /// Allocates room for `size` bytes (1 ..= [`ClassTable::largest`]: a page, or
+    /// 64 KiB with units). The payload's bytes are
     /// whatever was there; the caller writes them at [`Self::location`].
     ///
     /// # Errors
@@ -146,25 +169,28 @@ impl<G: Grouping> ZsPool<G> {
         memory: &impl Memory,
         frames: &mut impl FrameSource,
     ) -> Result<Handle, ZsError> {
-        let position = self.table.lookup(size).ok_or(ZsError::BadSize)?;
-        let class = self.table.classes()[position];
+        let own = self.table.lookup(size).ok_or(ZsError::BadSize)?;
         if !self.handles.reserve() {
             return Err(ZsError::NoMemory);
         }
-        let (id, index) = loop {
-            let id = match self.lists[position].fullest_with_room() {
-                Some(id) => id,
-                None => self.grow(position, frames).ok_or(ZsError::NoMemory)?,
+        let (id, index, position) = loop {
+            let (id, position) = match self.room(own) {
+                Some(found) => found,
+                None => (self.grow(own, frames).ok_or(ZsError::NoMemory)?, own),
             };
-            if let Some(index) = take_slot(self.zspages.get_mut(id), &class, memory) {
-                break (id, index);
+            let class = &self.table.classes()[position];
+            if let Some(index) = take_slot(self.zspages.get_mut(id), class, memory) {
+                break (id, index, position);
             }
             // Its free list was overwritten. Each round takes one zspage out of
             // the way, so the loop ends.
             self.set_aside(id);
         };
         // Cannot fail after `reserve`.
-        let handle = self.handles.insert(id, index).ok_or(ZsError::NoMemory)?;
+        let distance = self.lodge(own, position);
+        let handle = self.handles.insert(id, index, distance);
+        let handle = handle.ok_or(ZsError::NoMemory)?;
+        let class = self.table.classes()[position];
         let zspage = self.zspages.get_mut(id);
         if class.is_huge() {
             zspage.owner = Some(handle);
@@ -201,6 +227,8 @@ impl<G: Grouping> ZsPool<G> {
         zspage.inuse -= 1;
         self.handles.remove(handle);
         self.used[position] -= 1;
+        self.leave(position, place.distance);
+        let zspage = self.zspages.get_mut(id);
         if zspage.inuse == 0 {
             self.lists[position].remove(&mut self.zspages, id);
             self.release(id, frames);
@@ -237,8 +265,7 @@ impl<G: Grouping> ZsPool<G> {
 
     /// Makes a new zspage for the class at `position`, on its empty list.
     fn grow(&mut self, position: usize, frames: &mut impl FrameSource) -> Option<ZspageId> {
-        // The table has at most 255 classes.
-        let class = u8::try_from(position).ok()?;
+        let class = u16::try_from(position).ok()?;
         let pages = self.table.classes()[position].pages;
         let base = frames.alloc(pages)?;
         let Some(id) = self.zspages.insert(Zspage::new(base, class)) else {

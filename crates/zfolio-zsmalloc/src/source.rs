@@ -4,8 +4,7 @@ use zfolio_mm::{Frames, Kind, Pfn};
 
 /// Gives and takes back contiguous runs of backed frames.
 ///
-/// The pool asks for one zspage at a time, 1 ..= 8 pages (16 with the longest
-/// chain), and gives it back with the same length when its last object is
+/// The pool asks for one zspage at a time, 1 ..= 16 pages, and gives it back with the same length when its last object is
 /// freed. A run may have been relocated in between.
 pub trait FrameSource {
     /// A contiguous run of `pages` backed frames, whatever their contents.

@@ -70,14 +70,14 @@ pub(crate) struct Zspage {
     /// The group whose list it is on.
     pub(crate) group: u16,
     /// Position of its class in the table.
-    pub(crate) class: u8,
+    pub(crate) class: u16,
 }
 
 const _: () = assert!(size_of::<Zspage>() == 28);
 
 impl Zspage {
     /// An unused zspage at `base`, on no list yet.
-    pub(crate) const fn new(base: Pfn, class: u8) -> Self {
+    pub(crate) const fn new(base: Pfn, class: u16) -> Self {
         Self {
             base,
             next: None,

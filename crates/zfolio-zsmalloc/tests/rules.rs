@@ -4,9 +4,9 @@
 mod support;
 
 use support::Bed;
-use zfolio_mm::{Frames, PAGE_SIZE, Pfn};
+use zfolio_mm::{Frames, Kind, PAGE_SIZE, Pfn};
 use zfolio_zsmalloc::stats::can_compact;
-use zfolio_zsmalloc::{Handle, ZS_HANDLE_SIZE, ZsError, ZsPool};
+use zfolio_zsmalloc::{Handle, MAX_UNIT, ZS_HANDLE_SIZE, ZsError, ZsPool};
 
 /// Payload of class 768: 16 objects in 3 pages.
 const SIZE: usize = 768 - ZS_HANDLE_SIZE;
@@ -179,6 +179,23 @@ fn a_pin_holds_until_the_last_unpin() {
 }
 
 #[test]
+fn pins_of_threads_that_are_gone_are_forgotten() {
+    let mut bed = Bed::new(512);
+    let handles = fill(&mut bed, 700, 40);
+    for handle in handles.iter().step_by(3) {
+        bed.pool.pin(*handle);
+        bed.pool.pin(*handle);
+    }
+    bed.pool.forget_pins();
+    bed.validate();
+    assert!(handles.iter().all(|handle| !bed.pool.is_pinned(*handle)));
+    bed.pool.pin(handles[0]);
+    assert!(bed.pool.is_pinned(handles[0]));
+    bed.pool.unpin(handles[0]);
+    bed.validate();
+}
+
+#[test]
 fn relocation_names_zspages_by_their_first_frame() {
     let mut bed = Bed::new(512);
     let a = fill(&mut bed, SIZE, 1)[0];
@@ -262,4 +279,149 @@ fn the_table_has_a_row_per_class_and_a_total() {
         .map(|row| row.split_whitespace().collect())
         .collect();
     assert_eq!(lines, expected);
+}
+
+/// A pool with guests and units.
+fn arena_bed(slots: usize) -> Bed {
+    Bed::with_pool(slots, ZsPool::new())
+}
+
+#[test]
+fn the_first_objects_of_a_class_lodge_with_a_larger_one() {
+    let mut bed = arena_bed(512);
+    // Class 768 has 16 slots in 3 pages; those below it are 16 bytes apart.
+    fill(&mut bed, SIZE, 2);
+    assert_eq!((bed.pool.pages_used(), bed.pool.guests()), (3, (0, 0)));
+    let guest = bed.malloc(SIZE - 16).expect("room");
+    let host = bed.pool.location(guest);
+    assert_eq!((bed.pool.pages_used(), host.capacity), (3, SIZE));
+    let (guests, bytes) = bed.pool.guests();
+    assert_eq!(guests, 1);
+    assert!(bytes > 0);
+    bed.write(guest, 1);
+    bed.validate();
+    assert!(bed.is_intact(guest, 1));
+    bed.free(guest).expect("live");
+    assert_eq!(bed.pool.guests(), (0, 0));
+    bed.validate();
+}
+
+#[test]
+fn guests_cost_no_more_than_half_a_zspage() {
+    let mut bed = arena_bed(4096);
+    // One free slot after the other in the larger class, taken as long as allowed.
+    let small = bed.pool.classes().lookup(2048 - 8).expect("a class");
+    let small = bed.pool.classes().classes()[small];
+    let mut bytes = 0;
+    for _ in 0..200 {
+        // Leaves free slots unless the zspage is just full.
+        bed.malloc(2100).expect("room");
+        bed.malloc(2048 - 8).expect("room");
+        bytes = bed.pool.guests().1;
+        assert!(bytes <= small.pages * PAGE_SIZE / 2);
+        bed.validate();
+    }
+    assert!(bytes > 0);
+}
+
+#[test]
+fn a_guest_keeps_its_bytes_when_its_host_is_compacted() {
+    let mut bed = arena_bed(512);
+    let hosts = fill(&mut bed, SIZE, 17);
+    let guest = bed.malloc(SIZE - 16).expect("room");
+    bed.write(guest, 9);
+    let before = bed.pool.location(guest);
+    for handle in &hosts[2..16] {
+        bed.free(*handle).expect("live");
+    }
+    assert_eq!(bed.compact(), 3);
+    assert_ne!(bed.pool.location(guest), before);
+    assert!(bed.is_intact(guest, 9));
+    assert_eq!(bed.pool.guests().0, 1);
+    bed.validate();
+}
+
+#[test]
+fn units_up_to_the_longest_zspage_are_kept_moved_and_freed() {
+    let mut bed = arena_bed(512);
+    assert_eq!(bed.malloc(MAX_UNIT + 1), Err(ZsError::BadSize));
+    let sizes = [
+        PAGE_SIZE + 1,
+        9_000,
+        20_000,
+        32_760,
+        32_761,
+        40_000,
+        MAX_UNIT,
+    ];
+    let units: Vec<Handle> = sizes.map(|size| bed.malloc(size).expect("room")).into();
+    for (seed, (handle, size)) in (1..).zip(units.iter().zip(sizes)) {
+        bed.write(*handle, seed);
+        assert!(bed.pool.location(*handle).capacity >= size);
+        assert!(bed.pool.check_owner(*handle, &bed.memory));
+    }
+    // Above half of the longest zspage pages are their own, and no page more than
+    // it takes.
+    for (nth, pages) in [(4, 8), (5, 10), (6, 16)] {
+        let place = bed.pool.location(units[nth]);
+        assert_eq!((place.offset, place.capacity), (0, pages * PAGE_SIZE));
+        assert_eq!(bed.pool.zspage_pages(place.at), Some(pages));
+    }
+    bed.validate();
+    let place = bed.pool.location(units[6]);
+    let to = bed.frames.alloc_exact(Kind::Backed, 16).expect("room");
+    bed.memory.copy(place.at, to, 16);
+    assert_eq!(bed.pool.relocate(place.at, to), Ok(()));
+    bed.frames.free_range(Kind::Backed, place.at, 16);
+    for (seed, handle) in (1..).zip(&units) {
+        assert!(bed.is_intact(*handle, seed));
+    }
+    for handle in units {
+        bed.free(handle).expect("live");
+    }
+    assert_eq!(bed.pool.pages_used(), 0);
+    bed.validate();
+}
+
+#[test]
+fn what_is_left_of_a_class_lodges_with_larger_ones() {
+    let mut bed = arena_bed(512);
+    // A zspage of its own each: neither class has room when the other needs it.
+    let small = fill(&mut bed, SIZE - 16, 15);
+    let large = fill(&mut bed, SIZE, 16);
+    assert_eq!(bed.pool.guests().0, 0);
+    let before = bed.pool.pages_used();
+    for handle in &small[3..] {
+        bed.free(*handle).expect("live");
+    }
+    for handle in &large[..4] {
+        bed.free(*handle).expect("live");
+    }
+    for (seed, handle) in (1..).zip(&small[..3]) {
+        bed.write(*handle, seed);
+    }
+    assert_eq!(
+        bed.pool.freeable_pages(),
+        0,
+        "within a class there is nothing"
+    );
+    bed.pool.pin(small[0]);
+    assert_eq!(bed.compact(), 0);
+    bed.pool.unpin(small[0]);
+    let freed = bed.compact();
+    assert!(freed > 0);
+    assert_eq!(bed.pool.pages_used(), before - freed);
+    assert_eq!(bed.pool.guests().0, 3);
+    for (seed, handle) in (1..).zip(&small[..3]) {
+        assert!(bed.is_intact_up_to(*handle, seed, SIZE - 16));
+        assert!(bed.pool.check_owner(*handle, &bed.memory));
+    }
+    bed.validate();
+    // There they stay while that pays.
+    assert_eq!(bed.compact(), 0);
+    for handle in &small[..3] {
+        bed.free(*handle).expect("live");
+    }
+    assert_eq!(bed.pool.guests(), (0, 0));
+    bed.validate();
 }

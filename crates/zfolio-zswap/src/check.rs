@@ -2,10 +2,12 @@
 
 use crate::arena::Arena;
 use crate::entries::Held;
+use crate::groups::Groups;
 use crate::zswap::Zswap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use zfolio_mm::PAGE_SIZE;
 
 impl<A: Arena> Zswap<A> {
     /// Checks every invariant, the pool's included. Walks everything, with the
@@ -17,12 +19,31 @@ impl<A: Arena> Zswap<A> {
         let pool = self.pool.lock();
         pool.entries.validate()?;
         pool.zs.validate(&self.arena)?;
-        let (mut same, mut raw, mut bytes) = (0, 0, 0);
+        let (mut same, mut raw, mut bytes, mut backed, mut lost) = (0, 0, 0, 0, 0);
         let mut handles = Vec::new();
-        for held in pool.entries.iter() {
+        let mut live: Vec<u32> = Vec::new();
+        let mut own = alloc::vec![[0_u64; 4]; pool.groups.len()];
+        for (group, held) in pool.entries.iter() {
+            let charged = &mut own[group.index()];
+            charged[3] += PAGE_SIZE as u64;
             match held {
-                Held::Same(_) => same += 1,
+                Held::Lost => lost += 1,
+                Held::Backed(record) => {
+                    backed += 1;
+                    let cluster = record.at.cluster();
+                    if live.len() <= cluster {
+                        live.resize(cluster + 1, 0);
+                    }
+                    live[cluster] += 1;
+                }
+                Held::Same(_) => {
+                    same += 1;
+                    charged[1] += PAGE_SIZE as u64;
+                }
                 Held::Object(object) => {
+                    charged[0] += u64::from(object.len);
+                    charged[1] += PAGE_SIZE as u64;
+                    charged[2] += if object.raw { PAGE_SIZE as u64 } else { 0 };
                     raw += u64::from(object.raw);
                     bytes += u64::from(object.len);
                     handles.push(object.handle);
@@ -46,7 +67,12 @@ impl<A: Arena> Zswap<A> {
                 objects as u64,
             ),
             ("objects", pool.zs.objects() as u64, objects as u64),
-            ("stored_pages", now.stored_pages, pool.entries.used() as u64),
+            (
+                "entries in use",
+                pool.entries.used() as u64,
+                now.stored_pages + backed + lost,
+            ),
+            ("backing_pages", now.backing_pages, backed),
             (
                 "stored = objects + same-filled",
                 now.stored_pages,
@@ -61,6 +87,21 @@ impl<A: Arena> Zswap<A> {
             ("compressed_bytes", now.compressed_bytes, bytes),
             ("pool_pages", now.pool_pages, pool.zs.pages_used() as u64),
         ];
+        check_groups(&pool.groups, &own)?;
+        pool.lru.validate(|_, _| {})?;
+        let mut misplaced = None;
+        pool.lru.validate(|group, slot| {
+            let held = pool.entries.get(slot);
+            if !matches!(held, Some(Held::Object(_))) || pool.entries.group(slot) != group {
+                misplaced = Some(format!("{slot:?} is in the list of {group:?}: {held:?}"));
+            }
+        })?;
+        if let Some(misplaced) = misplaced {
+            return Err(misplaced);
+        }
+        if let Some(behind) = &pool.behind {
+            behind.clusters.validate(&live)?;
+        }
         match equal.iter().find(|(_, counted, found)| counted != found) {
             Some((what, counted, found)) => {
                 Err(format!("{what}: {counted} counted, {found} found"))
@@ -68,4 +109,23 @@ impl<A: Arena> Zswap<A> {
             None => Ok(()),
         }
     }
+}
+
+/// What each group is charged is what it and those below it have: compressed
+/// bytes, pages in the pool, raw pages, pages out.
+fn check_groups(groups: &Groups, own: &[[u64; 4]]) -> Result<(), String> {
+    for group in groups.ids() {
+        let mut sums = [0; 4];
+        for (below, own) in groups.ids().zip(own) {
+            if groups.is_below(below, group) {
+                sums.iter_mut().zip(own).for_each(|(sum, own)| *sum += own);
+            }
+        }
+        let now = groups.figures(group);
+        let charged = [now.zswap, now.zswapped, now.zswap_incomp, now.swap];
+        if charged != sums {
+            return Err(format!("{group:?} is charged {charged:?}, has {sums:?}"));
+        }
+    }
+    Ok(())
 }

@@ -1,4 +1,4 @@
-//! Zspage compaction of the pool, a step at a time.
+//! Zspage compaction of the pool, a step at a time; zspages moved whole.
 //!
 //! The algorithm is zsmalloc's; here it gets the pool lock for each step and
 //! gives it back after, so that stores and loads wait for the copying of one
@@ -8,7 +8,9 @@ use crate::arena::Arena;
 use crate::reserve::Reserve;
 use crate::stats::add;
 use crate::zswap::Zswap;
-use zfolio_zsmalloc::{Compaction, Step};
+use zfolio_mm::Pfn;
+use zfolio_mm::compaction::Refused;
+use zfolio_zsmalloc::{Compaction, Step, ZsError};
 
 impl<A: Arena> Zswap<A> {
     /// Pages that compaction would free (the kernel's `can_compact`, over all
@@ -38,5 +40,32 @@ impl<A: Arena> Zswap<A> {
         drop(pool);
         self.give_back(frames);
         step
+    }
+
+    /// The zspage that starts at `at`: its pages, and whether it is pinned now.
+    pub fn zspage_at(&self, at: Pfn) -> Option<(usize, bool)> {
+        self.pool.lock().zs.zspage_at(at)
+    }
+
+    /// Moves the zspage of `pages` pages at `from` to `to`, which the caller holds.
+    /// `carry` moves its frames or copies its bytes; it runs under the pool lock,
+    /// where nobody else reads or writes them: what is being loaded or stored is
+    /// pinned. Afterwards `from` is the caller's.
+    ///
+    /// # Errors
+    /// Why it was not moved; nothing has changed then, `carry` saying no included.
+    pub fn relocate(
+        &self,
+        from: Pfn,
+        to: Pfn,
+        pages: usize,
+        carry: impl FnOnce() -> bool,
+    ) -> Result<(), Refused> {
+        let mut pool = self.pool.lock();
+        match pool.zs.move_zspage(from, to, pages, carry) {
+            Ok(()) => Ok(()),
+            Err(ZsError::BadFrame) => Err(Refused::Gone),
+            Err(_) => Err(Refused::Busy),
+        }
     }
 }

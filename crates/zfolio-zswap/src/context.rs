@@ -1,5 +1,7 @@
 //! What one thread stores and loads with.
 
+use crate::clusters::{GRANULE, granules};
+use crate::writeback::GO;
 use crate::{MAX_BATCH, MIN_BATCH};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -14,20 +16,32 @@ pub struct WorkContext {
     pub(crate) codec: Box<dyn Context + Send>,
     /// One page per unit of a batch: what a page was compressed to.
     pub(crate) buffer: Box<[u8]>,
+    /// What is written to or was read from the backing; empty without one.
+    pub(crate) io: Box<[u8]>,
+}
+
+/// Bytes of [`WorkContext::io`]: all that is written back at a time fits.
+pub(crate) const IO: usize = GO * granules(PAGE_LEN) as usize * GRANULE;
+#[allow(clippy::cast_possible_truncation, reason = "a page is 2^12 bytes")]
+const PAGE_LEN: u16 = PAGE_SIZE as u16;
+
+fn room(len: usize) -> Result<Box<[u8]>, CodecError> {
+    let mut buffer = Vec::new();
+    buffer
+        .try_reserve_exact(len)
+        .map_err(|_| CodecError::Workspace)?;
+    buffer.resize(len, 0);
+    Ok(buffer.into_boxed_slice())
 }
 
 impl WorkContext {
-    pub(crate) fn new(compressor: &dyn Compressor) -> Result<Self, CodecError> {
+    pub(crate) fn new(compressor: &dyn Compressor, backed: bool) -> Result<Self, CodecError> {
         let codec = compressor.context()?;
         let len = compressor.batch_size().clamp(MIN_BATCH, MAX_BATCH) * PAGE_SIZE;
-        let mut buffer = Vec::new();
-        buffer
-            .try_reserve_exact(len)
-            .map_err(|_| CodecError::Workspace)?;
-        buffer.resize(len, 0);
         Ok(Self {
             codec,
-            buffer: buffer.into_boxed_slice(),
+            buffer: room(len)?,
+            io: room(if backed { IO } else { 0 })?,
         })
     }
 

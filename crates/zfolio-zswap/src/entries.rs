@@ -1,12 +1,14 @@
 //! The table of entries: what a [`Slot`] means.
 //!
-//! 12 bytes per entry, in chunks that never move, so that growing under the
+//! 12 bytes per entry, its group among them, in chunks that never move, so that growing under the
 //! pool lock costs one small allocation. Free entries form a list, the last
 //! freed is used first.
 //!
 //! # Invariants
 //! `used + length of the free list = entries ever made`.
 
+use crate::clusters::Position;
+use crate::groups::GroupId;
 use crate::slot::Slot;
 use alloc::boxed::Box;
 use alloc::format;
@@ -21,6 +23,22 @@ pub(crate) enum Held {
     Same(u64),
     /// Bytes in an object.
     Object(Object),
+    /// Those bytes, sealed, in the backing.
+    Backed(Record),
+    /// In the backing of the process that this one is a child of: not to be had.
+    Lost,
+}
+
+/// An object written back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Record {
+    pub(crate) at: Position,
+    /// Of the object.
+    pub(crate) len: u16,
+    /// Of the object.
+    pub(crate) checksum: u32,
+    /// As of the object.
+    pub(crate) raw: bool,
 }
 
 /// Bytes in an object of the pool.
@@ -36,36 +54,44 @@ pub(crate) struct Object {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
 enum Kind {
     Free,
     Same,
     Packed,
     Raw,
+    BackedPacked,
+    BackedRaw,
+    Lost,
 }
 
-/// One entry; `Kind` says what the other words mean.
+/// One entry; `kind` says what the other words mean.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     /// Free: the slot value of the next free entry, 0 for none. Same: the low
-    /// half of the word. Else the handle.
+    /// half of the word. Backed: the position. Else the handle.
     low: u32,
     /// Same: the high half of the word. Else the checksum.
     high: u32,
-    len: u16,
+    /// Bytes of the object, and above them [`DOOMED`] and [`REFERENCED`].
+    bits: u16,
+    group: GroupId,
     kind: Kind,
-    /// Invalidated while its object was pinned: goes with the last pin.
-    doomed: bool,
 }
+
+/// Invalidated while its object was pinned: goes with the last pin.
+const DOOMED: u16 = 1 << 15;
+/// Passed over once when entries are looked for to be written back.
+const REFERENCED: u16 = 1 << 14;
+const LEN: u16 = REFERENCED - 1;
 
 const _: () = assert!(size_of::<Entry>() == 12);
 
 const FREE: Entry = Entry {
     low: 0,
     high: 0,
-    len: 0,
+    bits: 0,
+    group: GroupId::ROOT,
     kind: Kind::Free,
-    doomed: false,
 };
 
 /// Entries per chunk: 48 KiB.
@@ -110,34 +136,12 @@ impl Entries {
         true
     }
 
-    /// Takes an entry; `None` when none was reserved.
-    pub(crate) fn insert(&mut self, held: Held) -> Option<Slot> {
+    /// Takes an entry for `group`; `None` when none was reserved.
+    pub(crate) fn insert(&mut self, held: Held, group: GroupId) -> Option<Slot> {
         let slot = Slot::from_u32(self.free);
         let entry = self.entry_mut(slot)?;
         let next = entry.low;
-        *entry = match held {
-            Held::Same(word) => {
-                let [a, b, c, d, e, f, g, h] = word.to_le_bytes();
-                let (low, high) = (
-                    u32::from_le_bytes([a, b, c, d]),
-                    u32::from_le_bytes([e, f, g, h]),
-                );
-                Entry {
-                    low,
-                    high,
-                    len: 0,
-                    kind: Kind::Same,
-                    doomed: false,
-                }
-            }
-            Held::Object(object) => Entry {
-                low: object.handle.as_u32(),
-                high: object.checksum,
-                len: object.len,
-                kind: if object.raw { Kind::Raw } else { Kind::Packed },
-                doomed: false,
-            },
-        };
+        *entry = packed(held, group);
         self.free = next;
         self.used += 1;
         Some(slot)
@@ -146,18 +150,61 @@ impl Entries {
     /// What a slot holds; `None` when it was invalidated.
     pub(crate) fn get(&self, slot: Slot) -> Option<Held> {
         let entry = self.entry(slot)?;
-        if entry.doomed { None } else { held(entry) }
+        if entry.bits & DOOMED != 0 {
+            None
+        } else {
+            held(entry)
+        }
+    }
+
+    /// Makes a slot hold something else; it must hold something.
+    pub(crate) fn replace(&mut self, slot: Slot, held: Held) {
+        if let Some(entry) = self.entry_mut(slot) {
+            *entry = packed(held, entry.group);
+        }
+    }
+
+    /// Whose a slot is; the root's if it names nothing.
+    pub(crate) fn group(&self, slot: Slot) -> GroupId {
+        self.entry(slot).map_or(GroupId::ROOT, |entry| entry.group)
+    }
+
+    /// Gives an entry its second chance.
+    pub(crate) fn set_referenced(&mut self, slot: Slot) {
+        if let Some(entry) = self.entry_mut(slot) {
+            entry.bits |= REFERENCED;
+        }
+    }
+
+    /// Whether it had one, which it has not any more.
+    pub(crate) fn take_referenced(&mut self, slot: Slot) -> bool {
+        self.entry_mut(slot).is_some_and(|entry| {
+            let referenced = entry.bits & REFERENCED != 0;
+            entry.bits &= !REFERENCED;
+            referenced
+        })
     }
 
     /// Whether a slot is only kept for the pins on its object.
     pub(crate) fn is_doomed(&self, slot: Slot) -> bool {
-        self.entry(slot).is_some_and(|entry| entry.doomed)
+        self.entry(slot)
+            .is_some_and(|entry| entry.bits & DOOMED != 0)
     }
 
     /// Makes a slot name nothing while its entry stays in use.
     pub(crate) fn doom(&mut self, slot: Slot) {
-        if let Some(entry) = self.entry_mut(slot) {
-            entry.doomed = entry.kind != Kind::Free;
+        if let Some(entry) = self.entry_mut(slot)
+            && entry.kind != Kind::Free
+        {
+            entry.bits |= DOOMED;
+        }
+    }
+
+    /// Everything in the backing becomes [`Held::Lost`].
+    pub(crate) fn lose_backed(&mut self) {
+        let all = self.chunks.iter_mut().flatten();
+        for entry in all.filter(|of| matches!(of.kind, Kind::BackedPacked | Kind::BackedRaw)) {
+            entry.kind = Kind::Lost;
         }
     }
 
@@ -172,13 +219,13 @@ impl Entries {
         Some(held)
     }
 
-    /// Everything held, doomed entries included.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Held> {
+    /// Everything held with its group, doomed entries included.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (GroupId, Held)> {
         self.chunks
             .iter()
             .flatten()
             .take(self.made as usize)
-            .filter_map(held)
+            .filter_map(|entry| Some((entry.group, held(entry)?)))
     }
 
     /// Checks the invariants.
@@ -220,7 +267,39 @@ impl Entries {
     }
 }
 
+fn packed(held: Held, group: GroupId) -> Entry {
+    let (low, high, bits, kind) = match held {
+        Held::Same(word) => {
+            let [a, b, c, d, e, f, g, h] = word.to_le_bytes();
+            let (low, high) = ([a, b, c, d], [e, f, g, h]);
+            let (low, high) = (u32::from_le_bytes(low), u32::from_le_bytes(high));
+            (low, high, 0, Kind::Same)
+        }
+        Held::Object(of) => {
+            let kind = if of.raw { Kind::Raw } else { Kind::Packed };
+            (of.handle.as_u32(), of.checksum, of.len & LEN, kind)
+        }
+        Held::Backed(of) => {
+            let kind = if of.raw {
+                Kind::BackedRaw
+            } else {
+                Kind::BackedPacked
+            };
+            (of.at.0, of.checksum, of.len & LEN, kind)
+        }
+        Held::Lost => (0, 0, 0, Kind::Lost),
+    };
+    Entry {
+        low,
+        high,
+        bits,
+        group,
+        kind,
+    }
+}
+
 fn held(entry: &Entry) -> Option<Held> {
+    let len = entry.bits & LEN;
     match entry.kind {
         Kind::Free => None,
         Kind::Same => Some(Held::Same(
@@ -228,10 +307,17 @@ fn held(entry: &Entry) -> Option<Held> {
         )),
         Kind::Packed | Kind::Raw => Some(Held::Object(Object {
             handle: Handle::from_u32(entry.low)?,
-            len: entry.len,
+            len,
             checksum: entry.high,
             raw: entry.kind == Kind::Raw,
         })),
+        Kind::BackedPacked | Kind::BackedRaw => Some(Held::Backed(Record {
+            at: Position(entry.low),
+            len,
+            checksum: entry.high,
+            raw: entry.kind == Kind::BackedRaw,
+        })),
+        Kind::Lost => Some(Held::Lost),
     }
 }
 
@@ -244,7 +330,7 @@ mod tests {
         let mut entries = Entries::default();
         assert!(entries.reserve());
         let word = 0x0123_4567_89ab_cdef;
-        let same = entries.insert(Held::Same(word)).unwrap();
+        let same = entries.insert(Held::Same(word), GroupId::ROOT).unwrap();
         assert!(entries.reserve());
         let object = Object {
             handle: Handle::from_u32((1 << 28) - 1).unwrap(),
@@ -252,12 +338,30 @@ mod tests {
             checksum: u32::MAX,
             raw: true,
         };
-        let raw = entries.insert(Held::Object(object)).unwrap();
+        let raw = entries.insert(Held::Object(object), GroupId(7)).unwrap();
         assert_eq!(entries.get(same), Some(Held::Same(word)));
         assert_eq!(entries.get(raw), Some(Held::Object(object)));
         assert_eq!(entries.get(Slot::ZERO), None);
         assert_eq!(entries.get(Slot::from_u32(3)), None);
         assert_eq!(entries.get(Slot::from_u32(u32::MAX)), None);
+
+        assert_eq!(
+            (entries.group(same), entries.group(raw)),
+            (GroupId::ROOT, GroupId(7))
+        );
+        entries.set_referenced(raw);
+        assert_eq!(entries.get(raw), Some(Held::Object(object)));
+        assert!(entries.take_referenced(raw) && !entries.take_referenced(raw));
+        let record = Record {
+            at: Position(u32::MAX),
+            len: 4096,
+            checksum: 5,
+            raw: false,
+        };
+        entries.replace(same, Held::Backed(record));
+        assert_eq!(entries.get(same), Some(Held::Backed(record)));
+        entries.lose_backed();
+        assert_eq!(entries.get(same), Some(Held::Lost));
 
         entries.doom(raw);
         assert_eq!(entries.get(raw), None);
@@ -270,14 +374,14 @@ mod tests {
         assert!(!entries.is_doomed(raw));
         entries.validate().unwrap();
         assert!(entries.reserve());
-        assert_eq!(entries.insert(Held::Same(1)), Some(raw));
+        assert_eq!(entries.insert(Held::Same(1), GroupId::ROOT), Some(raw));
         assert_eq!(entries.used(), 2);
     }
 
     #[test]
     fn insert_needs_a_reservation() {
         let mut entries = Entries::default();
-        assert_eq!(entries.insert(Held::Same(1)), None);
+        assert_eq!(entries.insert(Held::Same(1), GroupId::ROOT), None);
     }
 
     #[test]
@@ -285,7 +389,7 @@ mod tests {
         let mut entries = Entries::default();
         for word in 0..2 * CHUNK as u64 + 1 {
             assert!(entries.reserve());
-            let slot = entries.insert(Held::Same(word)).unwrap();
+            let slot = entries.insert(Held::Same(word), GroupId::ROOT).unwrap();
             assert_eq!(u64::from(slot.as_u32()), word + 1);
         }
         entries.validate().unwrap();

@@ -7,6 +7,7 @@
 //! ```text
 //! store: page -> same-filled? -> compress (batch) -> zsmalloc -> Slot
 //! load:  Slot -> location, pin -> check -> decompress (batch) -> frame
+//! writeback: list -> pin -> check, seal -> backing -> Slot names the record
 //! ```
 //!
 //! | module | concept |
@@ -19,6 +20,12 @@
 //! | `compact` | zspage compaction, a step at a time |
 //! | [`context`] | what one thread works with |
 //! | [`limits`] | how large the pool may get, with hysteresis |
+//! | [`groups`] | who is charged for what, and may have how much |
+//! | [`writeback`] | from the pool to the backing; the shrinker |
+//! | [`backing`] | what is behind the pool: a file, memory, nothing |
+//! | `lru` | in which order entries are written back |
+//! | `clusters` | where in the backing things are |
+//! | `seal` | nobody else can read it there |
 //! | [`stats`] | counters under the kernel's names |
 //! | `entries` | the table of entries, 12 bytes each |
 //! | `reserve` | frames for the pool, fetched outside its lock |
@@ -36,12 +43,16 @@
 //! # Invariants
 //!
 //! Checked by [`Zswap::validate`] at any moment between calls:
-//! 1. `stored_pages` = entries in use; `same_filled_pages` and
+//! 1. `stored_pages` = entries that are not in the backing; `same_filled_pages` and
 //!    `stored_incompressible_pages` = those of their kind;
 //! 2. `compressed_bytes` = the sum of the entries' lengths;
 //! 3. zsmalloc objects = `stored_pages - same_filled_pages`, each named by
 //!    exactly one entry, no shorter than the entry says;
-//! 4. `pool_pages` = pages of all zspages.
+//! 4. `pool_pages` = pages of all zspages;
+//! 5. `backing_pages` = entries whose record is in the backing, each in a cluster
+//!    that counts it; an entry has an object, a record or a word, never two of them;
+//! 6. what a group is charged = what the entries of it and the groups below it
+//!    have; an entry is in its group's list or in none.
 //!
 //! A folio that failed to be stored leaves every one of these as it was.
 #![no_std]
@@ -52,26 +63,35 @@ extern crate alloc;
 extern crate std;
 
 pub mod arena;
+pub mod backing;
 mod check;
+mod clusters;
 mod compact;
 pub mod context;
 mod entries;
+pub mod groups;
 pub mod limits;
 pub mod load;
+mod lru;
 mod nest;
 mod reserve;
+mod seal;
 pub mod slot;
 pub mod stats;
 pub mod store;
+pub mod writeback;
 pub mod zswap;
 
 pub use arena::{Arena, PlainArena};
+pub use backing::{Backing, FileBacking, MemoryBacking, NullBacking};
 pub use context::WorkContext;
+pub use groups::{GroupEvents, GroupFigures, GroupId, GroupLimits};
 pub use limits::Limits;
 pub use load::{LoadError, LoadFault};
 pub use slot::Slot;
-pub use stats::{Event, Snapshot, Stats};
+pub use stats::{Snapshot, Stats};
 pub use store::{StoreError, StoreReport};
+pub use writeback::Shrunk;
 pub use zfolio_zsmalloc::{Compaction, Step as CompactionStep, policy as compaction_policy};
 pub use zswap::Zswap;
 

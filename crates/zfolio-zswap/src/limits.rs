@@ -22,6 +22,18 @@ pub struct Limits {
     pub reject_poor: bool,
 }
 
+impl Limits {
+    /// The kernel's `max_pool_percent`: so much of `total_pages`.
+    #[must_use]
+    pub fn of_percent(percent: u32, total_pages: usize) -> Self {
+        let percent = percent.min(100) as usize;
+        Self {
+            max_pool_pages: Some(total_pages / 100 * percent + total_pages % 100 * percent / 100),
+            ..Self::default()
+        }
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {
@@ -101,6 +113,13 @@ impl Gate {
         }
         self.full.store(false, Relaxed);
         Admission::Accept
+    }
+
+    /// Whether a pool of `pages` is to be shrunk: it was full and is not at the
+    /// threshold yet.
+    pub(crate) fn wants_shrinking(&self, pages: usize) -> bool {
+        let max = self.max.load(Relaxed);
+        pages >= max || self.full.load(Relaxed) && pages > self.accept_at(max)
     }
 
     /// Pages at which a full pool accepts again.

@@ -7,17 +7,20 @@
 
 use crate::MAX_BATCH;
 use crate::arena::Arena;
+use crate::clusters::GRANULE;
 use crate::context::WorkContext;
-use crate::entries::{Held, Object};
+use crate::entries::{Held, Object, Record};
 use crate::nest::{Span, with_all, with_all_mut};
+use crate::seal::{Nonce, TAG, open};
 use crate::slot::Slot;
 use crate::stats::add;
-use crate::zswap::Zswap;
+use crate::zswap::{Door, Zswap};
 use core::fmt;
 use zfolio_compress::checksum::checksum;
 use zfolio_compress::fill::fill;
 use zfolio_compress::{CodecError, Context, DecompressUnit};
 use zfolio_mm::{PAGE_SIZE, Pfn};
+use zfolio_sys::syscall::Errno;
 
 /// A page that could not be loaded. Its destination holds zeros.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,6 +43,12 @@ pub enum LoadFault {
     Checksum,
     /// The codec cannot make a page of them.
     Codec(CodecError),
+    /// The backing could not be read.
+    Backing(Errno),
+    /// What the backing gave is not what was sealed.
+    Seal,
+    /// In the backing of the process this one is a child of.
+    Lost,
 }
 
 impl fmt::Display for LoadError {
@@ -50,6 +59,11 @@ impl fmt::Display for LoadError {
             LoadFault::Owner => write!(f, "page {index}: its object was overwritten"),
             LoadFault::Checksum => write!(f, "page {index}: wrong checksum"),
             LoadFault::Codec(error) => write!(f, "page {index}: {error}"),
+            LoadFault::Backing(errno) => {
+                write!(f, "page {index}: the backing failed (errno {})", errno.0)
+            }
+            LoadFault::Seal => write!(f, "page {index}: the backing gave something else"),
+            LoadFault::Lost => write!(f, "page {index}: it is in another process's backing"),
         }
     }
 }
@@ -64,6 +78,8 @@ enum What {
     Same(u64),
     /// A pinned object and where its bytes are.
     Object(Object, Span),
+    /// A record in a pinned cluster, and what it is sealed under.
+    Backed(Record, Nonce),
 }
 
 /// A slot on its way through a load.
@@ -92,7 +108,10 @@ impl Found {
 struct Tally {
     zero: u64,
     loaded: u64,
+    backed: u64,
     failed: u64,
+    /// Of those, failures of the backing.
+    unread: u64,
     first: Option<LoadError>,
 }
 
@@ -132,8 +151,11 @@ impl<A: Arena> Zswap<A> {
         for (chunk, (slots, dst)) in chunks.enumerate() {
             let mut found = [Found::ZERO; MAX_BATCH];
             let found = &mut found[..slots.len()];
-            self.find(slots, found);
+            let door = self.find(slots, found);
             self.load_found(context, found, dst);
+            if let Some(door) = door {
+                self.load_backed(context, &door, slots, found, dst);
+            }
             self.release(slots, found);
             tally.add(chunk * MAX_BATCH, slots, found);
         }
@@ -174,7 +196,7 @@ impl<A: Arena> Zswap<A> {
     ) -> Result<(), LoadError> {
         assert_eq!(dst.len(), PAGE_SIZE, "a page to load into");
         let mut found = [Found::ZERO];
-        self.find(&[slot], &mut found);
+        let door = self.find(&[slot], &mut found);
         match found[0].what {
             What::Nothing => dst.fill(0),
             What::Same(word) => fill(dst, word),
@@ -192,6 +214,15 @@ impl<A: Arena> Zswap<A> {
                 });
                 found[0].fault = fault[0];
             }
+            What::Backed(record, nonce) => {
+                found[0].fault = match door {
+                    Some(door) => read_alone(context, &door, slot, &record, nonce, dst),
+                    None => Some(LoadFault::Lost),
+                };
+                if found[0].fault.is_some() {
+                    dst.fill(0);
+                }
+            }
         }
         self.release(&[slot], &found);
         let mut tally = Tally::default();
@@ -200,12 +231,15 @@ impl<A: Arena> Zswap<A> {
     }
 
     /// Looks slots up and pins their objects, in one round of the pool lock.
-    fn find(&self, slots: &[Slot], found: &mut [Found]) {
+    /// Where any is in the backing: the way to it.
+    fn find(&self, slots: &[Slot], found: &mut [Found]) -> Option<Door> {
         if slots.iter().all(|slot| *slot == Slot::ZERO) {
             // As `found` already says.
-            return;
+            return None;
         }
-        let mut pool = self.pool.lock();
+        let mut door = None;
+        let mut guard = self.pool.lock();
+        let pool = &mut *guard;
         for (slot, found) in slots.iter().zip(found) {
             if *slot == Slot::ZERO {
                 continue;
@@ -232,8 +266,22 @@ impl<A: Arena> Zswap<A> {
                     }
                     _ => Found::bad(LoadFault::Owner),
                 },
+                Some(Held::Backed(record)) => match &mut pool.behind {
+                    Some(behind) => {
+                        behind.clusters.pin(record.at);
+                        door.get_or_insert_with(|| behind.door.clone());
+                        pool.groups.note_swapin(pool.entries.group(*slot));
+                        Found {
+                            what: What::Backed(record, behind.clusters.nonce(record.at)),
+                            fault: None,
+                        }
+                    }
+                    None => Found::bad(LoadFault::Lost),
+                },
+                Some(Held::Lost) => Found::bad(LoadFault::Lost),
             };
         }
+        door
     }
 
     /// Brings what was found into frames, without the lock.
@@ -256,6 +304,7 @@ impl<A: Arena> Zswap<A> {
                     count += 1;
                     continue;
                 }
+                What::Backed(..) => continue,
             };
             self.arena
                 .with_mut(*at, 0, PAGE_SIZE, |page| fill(page, word));
@@ -274,6 +323,76 @@ impl<A: Arena> Zswap<A> {
         }
     }
 
+    /// Brings what is in the backing into frames, without the lock: what lies
+    /// close together is read together.
+    fn load_backed(
+        &self,
+        context: &mut WorkContext,
+        door: &Door,
+        slots: &[Slot],
+        found: &mut [Found],
+        dst: &[Pfn],
+    ) {
+        // The records in the order of the backing, and which page each is.
+        let mut records = [None; MAX_BATCH];
+        let mut count = 0;
+        for (index, found) in found.iter().enumerate() {
+            if let What::Backed(record, nonce) = found.what {
+                records[count] = Some((record.at, index, record, nonce));
+                count += 1;
+            }
+        }
+        records[..count].sort_unstable_by_key(|record| record.map(|(at, ..)| at));
+        let mut rest = &records[..count];
+        while let Some(Some((first, ..))) = rest.first() {
+            let fits = |record: &&Option<_>| {
+                record.is_some_and(
+                    |(at, _, record, _): (crate::clusters::Position, _, Record, _)| {
+                        let len = at.offset() - first.offset() + record_len(&record) as u64;
+                        at.cluster() == first.cluster() && len <= context.io.len() as u64
+                    },
+                )
+            };
+            let run = rest.iter().take_while(fits).count().max(1);
+            let (these, others) = rest.split_at(run);
+            rest = others;
+            let len = these
+                .iter()
+                .flatten()
+                .map(|(at, _, record, _)| byte(at.offset() - first.offset()) + record_len(record));
+            let len = len.max().unwrap_or(0);
+            let whole = context
+                .io
+                .get_mut(..len)
+                .is_some_and(|io| door.backing.read(first.offset(), io).is_ok());
+            for &(at, index, record, nonce) in these.iter().flatten() {
+                let fault = self.arena.with_mut(dst[index], 0, PAGE_SIZE, |page| {
+                    let fault = if whole {
+                        let from = byte(at.offset() - first.offset());
+                        let sealed = &mut context.io[from..from + record_len(&record)];
+                        unseal(
+                            &mut *context.codec,
+                            door,
+                            slots[index],
+                            &record,
+                            nonce,
+                            sealed,
+                            page,
+                        )
+                    } else {
+                        // One bad place must not be every record's.
+                        read_alone(context, door, slots[index], &record, nonce, page)
+                    };
+                    if fault.is_some() {
+                        page.fill(0);
+                    }
+                    fault
+                });
+                found[index].fault = fault;
+            }
+        }
+    }
+
     /// Takes the pins of [`Self::find`] back.
     fn release(&self, slots: &[Slot], found: &[Found]) {
         let mut pinned = slots
@@ -281,11 +400,24 @@ impl<A: Arena> Zswap<A> {
             .zip(found)
             .filter_map(|(slot, found)| match found.what {
                 What::Object(object, _) => Some((*slot, object)),
-                What::Nothing | What::Same(_) => None,
+                What::Nothing | What::Same(_) | What::Backed(..) => None,
             })
             .peekable();
         if pinned.peek().is_some() {
-            self.unpin(pinned);
+            self.unpin(pinned, false);
+        }
+        let mut backed = found
+            .iter()
+            .filter_map(|found| match found.what {
+                What::Backed(record, _) => Some(record.at),
+                What::Nothing | What::Same(_) | What::Object(..) => None,
+            })
+            .peekable();
+        if backed.peek().is_some()
+            && let Some(behind) = &mut self.pool.lock().behind
+        {
+            backed.for_each(|at| behind.clusters.unpin(at));
+            self.note_backing(behind);
         }
     }
 
@@ -293,7 +425,9 @@ impl<A: Arena> Zswap<A> {
     fn finish(&self, tally: &Tally) -> Result<(), LoadError> {
         add(&self.stats.swpin_zero, tally.zero);
         add(&self.stats.zswpin, tally.loaded);
+        add(&self.stats.pswpin, tally.backed);
         add(&self.stats.decompress_fail, tally.failed);
+        add(&self.stats.backing_read_fail, tally.unread);
         tally.first.map_or(Ok(()), Err)
     }
 }
@@ -304,11 +438,17 @@ impl Tally {
         for (index, (slot, found)) in slots.iter().zip(found).enumerate() {
             match found.fault {
                 None if *slot == Slot::ZERO => self.zero += 1,
+                None if matches!(found.what, What::Backed(..)) => self.backed += 1,
                 None => self.loaded += 1,
                 Some(fault) => {
                     // A slot that names nothing is the caller's mistake, not
                     // damage.
-                    self.failed += u64::from(fault != LoadFault::NoEntry);
+                    let unread = matches!(
+                        fault,
+                        LoadFault::Backing(_) | LoadFault::Seal | LoadFault::Lost
+                    );
+                    self.unread += u64::from(unread);
+                    self.failed += u64::from(!unread && fault != LoadFault::NoEntry);
                     let error = LoadError {
                         index: base + index,
                         fault,
@@ -334,6 +474,59 @@ impl Expected {
             raw: object.raw,
         }
     }
+}
+
+/// Bytes of a record.
+const fn record_len(record: &Record) -> usize {
+    record.len as usize + TAG
+}
+
+/// A distance within the context's buffer.
+fn byte(distance: u64) -> usize {
+    usize::try_from(distance).unwrap_or(usize::MAX)
+}
+
+/// Reads one record and makes its page.
+fn read_alone(
+    context: &mut WorkContext,
+    door: &Door,
+    slot: Slot,
+    record: &Record,
+    nonce: Nonce,
+    page: &mut [u8],
+) -> Option<LoadFault> {
+    let mut short = [0; PAGE_SIZE + GRANULE];
+    // (A context made before there was a backing has no room of its own.)
+    let sealed = match context.io.get_mut(..record_len(record)) {
+        Some(room) => room,
+        None => &mut short[..record_len(record)],
+    };
+    match door.backing.read(record.at.offset(), sealed) {
+        Ok(()) => unseal(&mut *context.codec, door, slot, record, nonce, sealed, page),
+        Err(errno) => Some(LoadFault::Backing(errno)),
+    }
+}
+
+/// Opens a record and makes its page.
+fn unseal(
+    codec: &mut dyn Context,
+    door: &Door,
+    slot: Slot,
+    record: &Record,
+    nonce: Nonce,
+    sealed: &mut [u8],
+    page: &mut [u8],
+) -> Option<LoadFault> {
+    let Some(bytes) = open(&door.key, nonce, slot, sealed) else {
+        return Some(LoadFault::Seal);
+    };
+    let expected = Expected {
+        checksum: record.checksum,
+        raw: record.raw,
+    };
+    let mut fault = [None];
+    unpack(codec, &[expected], &[bytes], &mut [page], &mut fault);
+    fault[0]
 }
 
 /// Checks the bytes of objects and makes pages of them; a page that cannot be

@@ -81,7 +81,8 @@ counters! {
     swpout_zero,
     /// Folios refused because the pool was at its maximum.
     pool_limit_hit,
-    /// Folios refused after reclaim from the pool had failed.
+    /// Times that the pool was to be shrunk and could not be: nothing in it may
+    /// be written back, or the backing would not have it.
     reject_reclaim_fail,
     /// Folios refused for want of frames, entries or handles.
     reject_alloc_fail,
@@ -93,6 +94,13 @@ counters! {
     decompress_fail,
     /// Pages written back, as debugfs counts them.
     written_back_pages,
+    /// Writes to the backing that failed.
+    backing_write_fail,
+    /// Times that there was no room left in the backing.
+    backing_full,
+    /// Pages that could not be read from the backing, or were not what was
+    /// written.
+    backing_read_fail,
     /// Objects moved by zspage compaction.
     objs_moved,
     /// Pages freed by it.
@@ -105,6 +113,10 @@ counters! {
     stored_incompressible_pages,
     /// Gauge: of those, pages of one repeated word.
     same_filled_pages,
+    /// Gauge: pages in the backing.
+    backing_pages,
+    /// Gauge: bytes of the backing in use, gaps included.
+    backing_bytes,
     /// Gauge: bytes of all objects as the codec (or a kept page) made them.
     compressed_bytes,
 }
@@ -115,19 +127,6 @@ impl Snapshot {
     pub fn pool_total_size(&self) -> u64 {
         self.pool_pages * PAGE_SIZE as u64
     }
-}
-
-/// Events only the caller sees, in pages unless said.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Event {
-    /// Written back from the pool: `zswpwb` and `written_back_pages`.
-    WrittenBack,
-    /// Read from a backing: `pswpin`.
-    BackingIn,
-    /// Written to a backing: `pswpout`.
-    BackingOut,
-    /// Folios refused since reclaim had failed: `reject_reclaim_fail`.
-    ReclaimFailed,
 }
 
 impl Stats {
@@ -149,6 +148,9 @@ impl Stats {
             &self.reject_compress_poor,
             &self.decompress_fail,
             &self.written_back_pages,
+            &self.backing_write_fail,
+            &self.backing_full,
+            &self.backing_read_fail,
             &self.objs_moved,
             &self.pages_compacted,
         ];
@@ -159,19 +161,6 @@ impl Stats {
         ];
         for counter in events.into_iter().chain(orders.into_iter().flatten()) {
             counter.store(0, Relaxed);
-        }
-    }
-
-    /// Counts what only the caller sees.
-    pub fn count(&self, event: Event, amount: u64) {
-        match event {
-            Event::WrittenBack => {
-                add(&self.zswpwb, amount);
-                add(&self.written_back_pages, amount);
-            }
-            Event::BackingIn => add(&self.pswpin, amount),
-            Event::BackingOut => add(&self.pswpout, amount),
-            Event::ReclaimFailed => add(&self.reject_reclaim_fail, amount),
         }
     }
 }

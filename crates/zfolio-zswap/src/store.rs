@@ -9,6 +9,7 @@ use crate::MAX_BATCH;
 use crate::arena::Arena;
 use crate::context::WorkContext;
 use crate::entries::{Held, Object};
+use crate::groups::{GroupId, OverLimit, Resource};
 use crate::limits::Admission;
 use crate::nest::{Span, with_all};
 use crate::reserve::Reserve;
@@ -16,6 +17,7 @@ use crate::slot::Slot;
 use crate::stats::{add, add_order};
 use crate::zswap::{Pool, Zswap};
 use core::fmt;
+use core::sync::atomic::Ordering::Relaxed;
 use zfolio_compress::checksum::checksum;
 use zfolio_compress::fill::same_filled;
 use zfolio_compress::{CodecError, CompressUnit};
@@ -32,6 +34,11 @@ pub enum StoreError {
     NoMemory,
     /// The codec failed on a page, and [`Limits`](crate::Limits) ask to refuse it.
     CompressFailed(CodecError),
+    /// The group may have no more in the pool (`zswap.max`), and nothing of it
+    /// could be written back.
+    GroupFull(OverLimit),
+    /// The group may have no more pages out (`swap.max`).
+    SwapFull(OverLimit),
     /// A page did not compress, and [`Limits`](crate::Limits) ask to refuse it.
     Poor,
 }
@@ -40,6 +47,8 @@ impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::PoolFull => f.write_str("the pool is full"),
+            Self::GroupFull(_) => f.write_str("the group has its share of the pool"),
+            Self::SwapFull(_) => f.write_str("the group may have no more out"),
             Self::NoMemory => f.write_str("no memory for the pool"),
             Self::CompressFailed(error) => write!(f, "compression failed: {error}"),
             Self::Poor => f.write_str("a page does not compress"),
@@ -113,8 +122,26 @@ impl<A: Arena> Zswap<A> {
         pages: &[Pfn],
         slots: &mut [Slot],
     ) -> Result<StoreReport, StoreError> {
+        self.store_folio_of(context, GroupId::ROOT, order, pages, slots)
+    }
+
+    /// As [`Self::store_folio`], charged to a group.
+    ///
+    /// # Errors
+    /// As [`Self::store_folio`].
+    ///
+    /// # Panics
+    /// As [`Self::store_folio`].
+    pub fn store_folio_of(
+        &self,
+        context: &mut WorkContext,
+        group: GroupId,
+        order: Order,
+        pages: &[Pfn],
+        slots: &mut [Slot],
+    ) -> Result<StoreReport, StoreError> {
         assert_eq!(pages.len(), order.pages(), "a folio has all its pages");
-        let result = self.store_pages(context, pages, slots);
+        let result = self.store_pages_of(context, group, pages, slots);
         match result {
             Ok(report) if report.zero_pages < pages.len() => {
                 add_order(&self.stats.order_zswpout, order);
@@ -141,10 +168,23 @@ impl<A: Arena> Zswap<A> {
         pages: &[Pfn],
         slots: &mut [Slot],
     ) -> Result<StoreReport, StoreError> {
+        self.store_pages_of(context, GroupId::ROOT, pages, slots)
+    }
+
+    fn store_pages_of(
+        &self,
+        context: &mut WorkContext,
+        group: GroupId,
+        pages: &[Pfn],
+        slots: &mut [Slot],
+    ) -> Result<StoreReport, StoreError> {
         assert_eq!(pages.len(), slots.len(), "a slot for each page");
         slots.fill(Slot::ZERO);
         let mut report = StoreReport::default();
-        match self.store_batches(context, pages, slots, &mut report) {
+        let stored = self
+            .admit_group(context, group)
+            .and_then(|()| self.store_batches(context, group, pages, slots, &mut report));
+        match stored {
             Ok(()) => {
                 add(&self.stats.swpout_zero, report.zero_pages as u64);
                 add(
@@ -158,8 +198,10 @@ impl<A: Arena> Zswap<A> {
                 slots.fill(Slot::ZERO);
                 add(
                     match error {
-                        // The gate has counted.
-                        StoreError::PoolFull => return Err(error),
+                        // The gate, or the group, has counted.
+                        StoreError::PoolFull
+                        | StoreError::GroupFull(_)
+                        | StoreError::SwapFull(_) => return Err(error),
                         StoreError::NoMemory => &self.stats.reject_alloc_fail,
                         StoreError::CompressFailed(_) => &self.stats.reject_compress_fail,
                         StoreError::Poor => &self.stats.reject_compress_poor,
@@ -174,6 +216,7 @@ impl<A: Arena> Zswap<A> {
     fn store_batches(
         &self,
         context: &mut WorkContext,
+        group: GroupId,
         pages: &[Pfn],
         slots: &mut [Slot],
         report: &mut StoreReport,
@@ -191,16 +234,18 @@ impl<A: Arena> Zswap<A> {
             });
             let plans = &planned?[..pages.len()];
             let mut places = [None; MAX_BATCH];
-            let outcome = self.place(plans, slots, &mut places);
+            let outcome = self.place(group, plans, slots, &mut places);
             // Pins are taken back whatever the outcome.
             if outcome.is_ok() {
                 self.copy_in(context, pages, &places);
             }
+            // Only now can they be written back: their bytes are there.
             self.unpin(
                 places
                     .iter()
                     .flatten()
                     .map(|placed| (placed.slot, placed.object)),
+                outcome.is_ok(),
             );
             outcome?;
             report.add(plans);
@@ -277,6 +322,22 @@ impl<A: Arena> Zswap<A> {
         })
     }
 
+    /// The group's limit, once per folio. At it, what the group has is written
+    /// back first.
+    fn admit_group(&self, context: &mut WorkContext, group: GroupId) -> Result<(), StoreError> {
+        if !self.limited.load(Relaxed) {
+            return Ok(());
+        }
+        let Err(over) = self.pool.lock().groups.may_zswap(group) else {
+            return Ok(());
+        };
+        if self.shrink_below(context, group, over.group) > 0 {
+            return Ok(());
+        }
+        add(&self.stats.reject_reclaim_fail, 1);
+        Err(StoreError::GroupFull(over))
+    }
+
     /// The limits, once per folio.
     fn admit(&self) -> Result<(), StoreError> {
         match self.gate.admit(self.pool_pages()) {
@@ -293,6 +354,7 @@ impl<A: Arena> Zswap<A> {
     /// in `slots` and `places`.
     fn place(
         &self,
+        group: GroupId,
         plans: &[Plan],
         slots: &mut [Slot],
         places: &mut Places,
@@ -314,16 +376,20 @@ impl<A: Arena> Zswap<A> {
                     self.place_object(&mut pool, &mut frames, PAGE_LEN, checksum, true)
                 }
             };
-            let Some(made) = held.and_then(|held| self.insert_entry(&mut pool, &mut frames, held))
-            else {
-                outcome = Err(StoreError::NoMemory);
-                break;
-            };
-            *slot = made;
+            let made = held
+                .ok_or(StoreError::NoMemory)
+                .and_then(|held| self.insert_entry(&mut pool, &mut frames, group, held));
+            match made {
+                Ok(made) => *slot = made,
+                Err(error) => {
+                    outcome = Err(error);
+                    break;
+                }
+            }
             if let Some(Held::Object(object)) = held {
                 pool.zs.pin(object.handle);
                 *place = Some(Placed {
-                    slot: made,
+                    slot: *slot,
                     object,
                     at: pool.zs.location(object.handle),
                 });
@@ -371,31 +437,45 @@ impl<A: Arena> Zswap<A> {
         }
     }
 
-    /// An entry for `held`, and the gauges; gives an object back when there is
-    /// none to be had.
-    fn insert_entry(&self, pool: &mut Pool, frames: &mut Reserve, held: Held) -> Option<Slot> {
-        let slot = if pool.entries.reserve() {
-            pool.entries.insert(held)
-        } else {
-            None
-        };
-        match held {
-            Held::Object(object) if slot.is_none() => {
+    /// An entry for `held`, charged, and the gauges; gives an object back when
+    /// there is none to be had.
+    fn insert_entry(
+        &self,
+        pool: &mut Pool,
+        frames: &mut Reserve,
+        group: GroupId,
+        held: Held,
+    ) -> Result<Slot, StoreError> {
+        let page = PAGE_SIZE as u64;
+        let charged = pool.groups.charge(group, Resource::Swap, page);
+        let slot = charged.map_err(StoreError::SwapFull).and_then(|()| {
+            let slot = if pool.entries.reserve() {
+                pool.entries.insert(held, group)
+            } else {
+                None
+            };
+            slot.ok_or_else(|| {
+                pool.groups.uncharge(group, Resource::Swap, page);
+                StoreError::NoMemory
+            })
+        });
+        match (held, slot) {
+            (Held::Object(object), Err(_)) => {
                 // Just made, nobody else knows it: this cannot fail.
                 let _ = pool.zs.free(object.handle, &self.arena, frames);
             }
-            _ if slot.is_none() => {}
-            Held::Same(_) => {
+            (_, Err(_)) | (Held::Backed(_) | Held::Lost, _) => {}
+            (Held::Same(_), Ok(_)) => {
                 add(&self.stats.stored_pages, 1);
                 add(&self.stats.same_filled_pages, 1);
+                pool.groups.charge_entry(group, 0, false, page);
             }
-            Held::Object(object) => {
+            (Held::Object(object), Ok(_)) => {
+                let (len, raw) = (u64::from(object.len), object.raw);
                 add(&self.stats.stored_pages, 1);
-                add(&self.stats.compressed_bytes, u64::from(object.len));
-                add(
-                    &self.stats.stored_incompressible_pages,
-                    u64::from(object.raw),
-                );
+                add(&self.stats.compressed_bytes, len);
+                add(&self.stats.stored_incompressible_pages, u64::from(raw));
+                pool.groups.charge_entry(group, len, raw, page);
             }
         }
         slot

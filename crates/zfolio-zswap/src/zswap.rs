@@ -3,25 +3,57 @@
 //! The lock protocol is at the head of the crate.
 
 use crate::arena::Arena;
+use crate::backing::Backing;
+use crate::clusters::Clusters;
 use crate::context::WorkContext;
 use crate::entries::{Entries, Held, Object};
+use crate::groups::{GroupFigures, GroupId, GroupLimits, Groups, OverLimit, Resource};
 use crate::limits::{Gate, Limits};
+use crate::lru::Lru;
 use crate::reserve::{ROUND, Reserve};
 use crate::slot::Slot;
 use crate::stats::{Snapshot, Stats, add_order, sub};
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use core::fmt;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use zfolio_compress::{Codec, CodecError, Compressor};
-use zfolio_mm::Order;
+use zfolio_mm::{Order, PAGE_SIZE};
 use zfolio_sys::lock::Mutex;
+use zfolio_sys::secret::KeyPage;
 use zfolio_zsmalloc::{PoolStats, ZsError, ZsPool};
 
 /// What the pool lock guards.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Pool {
     pub(crate) zs: ZsPool,
     pub(crate) entries: Entries,
+    pub(crate) groups: Groups,
+    /// Empty without a backing.
+    pub(crate) lru: Lru,
+    pub(crate) behind: Option<Behind>,
+    /// Whose turn it is to be written back.
+    pub(crate) turn: GroupId,
+}
+
+/// What is behind the pool.
+#[derive(Debug)]
+pub(crate) struct Behind {
+    pub(crate) door: Door,
+    pub(crate) clusters: Clusters,
+}
+
+/// What is needed to read and write without the lock.
+#[derive(Clone)]
+pub(crate) struct Door {
+    pub(crate) backing: Arc<dyn Backing>,
+    pub(crate) key: Arc<KeyPage>,
+}
+
+impl fmt::Debug for Door {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.backing.name())
+    }
 }
 
 /// Compressed pages in an arena. All calls work on `&self`, from any thread;
@@ -35,6 +67,10 @@ pub struct Zswap<A: Arena> {
     /// Longest compressed page, in bytes, that takes less room than a page
     /// kept as it is: what the largest class with several objects holds.
     pub(crate) useful: usize,
+    /// There is a backing.
+    pub(crate) backed: AtomicBool,
+    /// A group has a limit.
+    pub(crate) limited: AtomicBool,
 }
 
 impl<A: Arena> Zswap<A> {
@@ -45,20 +81,94 @@ impl<A: Arena> Zswap<A> {
 
     /// An empty pool that compresses with something [`Codec`] has no name for.
     pub fn with_compressor(arena: A, compressor: Box<dyn Compressor>, limits: Limits) -> Self {
-        let pool = Pool::default();
-        let classes = pool.zs.classes().classes().iter();
-        let useful = classes
-            .filter(|class| !class.is_huge())
-            .map(|class| class.capacity())
-            .max();
+        let pool = Pool {
+            zs: ZsPool::default(),
+            entries: Entries::default(),
+            groups: Groups::default(),
+            lru: Lru::default(),
+            behind: None,
+            turn: GroupId::ROOT,
+        };
+        let useful = pool.zs.classes().huge_class_size() - 1;
         Self {
             arena,
             pool: Mutex::new(pool),
             compressor,
             gate: Gate::new(limits),
             stats: Stats::new(),
-            useful: useful.unwrap_or(0),
+            useful,
+            backed: AtomicBool::new(false),
+            limited: AtomicBool::new(false),
         }
+    }
+
+    /// Puts a backing behind the pool, under a key that this process alone
+    /// has. Once, before there is anything to be written back or a
+    /// [`Self::context`] is made; in the child of a fork once more.
+    pub fn attach(&self, backing: Arc<dyn Backing>, key: KeyPage) {
+        let clusters = Clusters::new(backing.capacity());
+        let mut pool = self.pool.lock();
+        pool.behind = Some(Behind {
+            door: Door {
+                backing,
+                key: Arc::new(key),
+            },
+            clusters,
+        });
+        self.backed.store(true, Relaxed);
+    }
+
+    /// Whether there is a backing.
+    pub fn is_backed(&self) -> bool {
+        self.backed.load(Relaxed)
+    }
+
+    /// Makes a group below `parent`; `None` if there are too many.
+    pub fn add_group(&self, parent: GroupId, limits: GroupLimits) -> Option<GroupId> {
+        self.note_limits(limits);
+        self.pool.lock().groups.add(parent, limits)
+    }
+
+    /// Changes the limits of a group, for what is stored from now on.
+    pub fn set_group_limits(&self, group: GroupId, limits: GroupLimits) {
+        self.note_limits(limits);
+        self.pool.lock().groups.set_limits(group, limits);
+    }
+
+    fn note_limits(&self, limits: GroupLimits) {
+        if limits.zswap_max.is_some() {
+            self.limited.store(true, Relaxed);
+        }
+    }
+
+    /// The limits of a group.
+    pub fn group_limits(&self, group: GroupId) -> GroupLimits {
+        self.pool.lock().groups.limits(group)
+    }
+
+    /// The current values and events of a group.
+    pub fn group(&self, group: GroupId) -> GroupFigures {
+        self.pool.lock().groups.figures(group)
+    }
+
+    /// Charges a group for memory outside the pool, bytes.
+    ///
+    /// # Errors
+    /// The group whose `max` that would break; nothing is charged.
+    pub fn charge_memory(&self, group: GroupId, bytes: u64) -> Result<(), OverLimit> {
+        let mut pool = self.pool.lock();
+        pool.groups.charge(group, Resource::Memory, bytes)
+    }
+
+    /// Takes back what [`Self::charge_memory`] charged.
+    pub fn uncharge_memory(&self, group: GroupId, bytes: u64) {
+        let mut pool = self.pool.lock();
+        pool.groups.uncharge(group, Resource::Memory, bytes);
+    }
+
+    /// Bytes by which a group, or one above it, exceeds `high`.
+    pub fn over_high(&self, group: GroupId) -> u64 {
+        self.pool.lock().groups.over_high(group)
     }
 
     /// Working memory for one thread.
@@ -66,7 +176,7 @@ impl<A: Arena> Zswap<A> {
     /// # Errors
     /// [`CodecError::Workspace`] when the memory cannot be had.
     pub fn context(&self) -> Result<WorkContext, CodecError> {
-        WorkContext::new(&*self.compressor)
+        WorkContext::new(&*self.compressor, self.is_backed())
     }
 
     /// The arena.
@@ -116,12 +226,33 @@ impl<A: Arena> Zswap<A> {
         add_order(&self.stats.order_zswpin, order);
     }
 
+    /// Says that a folio was stored, or not, as part of a
+    /// [`Self::store_pages`].
+    pub fn count_store(&self, order: Order, stored: bool) {
+        if stored {
+            add_order(&self.stats.order_zswpout, order);
+        } else if order != Order::PAGE {
+            add_order(&self.stats.order_swpout_fallback, order);
+        }
+    }
+
     /// For the child of a fork, whose image was taken while no store and no
-    /// invalidation was under way: forgets a lock and a compaction of a thread
-    /// that does not exist here. Only while the process has one thread.
+    /// invalidation was under way: forgets a lock, a compaction, and pins of
+    /// loads (a page may be read during a fork) of threads that do not exist
+    /// here; and the parent's backing with its key, which is none of this
+    /// process's. What is there can be dropped, not loaded. Only while the
+    /// process has one thread.
     pub fn reset_in_fork_child(&self) {
         zfolio_sys::lock::reset_in_fork_child(&self.pool);
-        self.pool.lock().zs.abandon_compaction();
+        let mut pool = self.pool.lock();
+        pool.zs.abandon_compaction();
+        // (Not dropped: that would be the parent's to do.)
+        core::mem::forget(pool.behind.take());
+        pool.entries.lose_backed();
+        self.backed.store(false, Relaxed);
+        self.stats.backing_pages.store(0, Relaxed);
+        self.stats.backing_bytes.store(0, Relaxed);
+        pool.zs.forget_pins();
     }
 
     /// Drops the pages of `slots`; returns how many entries that freed.
@@ -146,7 +277,9 @@ impl<A: Arena> Zswap<A> {
         for &slot in slots {
             match pool.entries.get(slot) {
                 None => continue,
-                Some(Held::Same(_)) => self.remove_entry(&mut pool, slot),
+                Some(Held::Same(_) | Held::Backed(_) | Held::Lost) => {
+                    self.remove_entry(&mut pool, slot);
+                }
                 Some(Held::Object(object)) => {
                     self.free_object(&mut pool, slot, &object, &mut frames);
                 }
@@ -160,14 +293,18 @@ impl<A: Arena> Zswap<A> {
     }
 
     /// Takes the pins of a load back, and frees what was invalidated meanwhile.
-    /// At most [`ROUND`] objects.
-    pub(crate) fn unpin(&self, pinned: impl Iterator<Item = (Slot, Object)>) {
+    /// At most [`ROUND`] objects. `new`: they were just stored.
+    pub(crate) fn unpin(&self, pinned: impl Iterator<Item = (Slot, Object)>, new: bool) {
         let mut frames = Reserve::new();
         let mut pool = self.pool.lock();
         for (slot, object) in pinned {
             pool.zs.unpin(object.handle);
             if pool.entries.is_doomed(slot) {
                 self.free_object(&mut pool, slot, &object, &mut frames);
+            } else if new && pool.behind.is_some() {
+                let group = pool.entries.group(slot);
+                pool.entries.set_referenced(slot);
+                pool.lru.push_newest(group, slot);
             }
         }
         self.note_pool(&pool);
@@ -177,7 +314,13 @@ impl<A: Arena> Zswap<A> {
 
     /// Frees an entry with its object, or dooms it while somebody looks at the
     /// object.
-    fn free_object(&self, pool: &mut Pool, slot: Slot, object: &Object, frames: &mut Reserve) {
+    pub(crate) fn free_object(
+        &self,
+        pool: &mut Pool,
+        slot: Slot,
+        object: &Object,
+        frames: &mut Reserve,
+    ) {
         match pool.zs.free(object.handle, &self.arena, frames) {
             Err(ZsError::Pinned) => pool.entries.doom(slot),
             // Any other error says that there is no object: nothing to free.
@@ -185,20 +328,48 @@ impl<A: Arena> Zswap<A> {
         }
     }
 
-    /// Frees an entry and takes it out of the gauges.
+    /// Frees an entry and takes it out of the gauges and its group.
     fn remove_entry(&self, pool: &mut Pool, slot: Slot) {
+        let group = pool.entries.group(slot);
+        let page = PAGE_SIZE as u64;
         match pool.entries.remove(slot) {
             None => return,
-            Some(Held::Same(_)) => sub(&self.stats.same_filled_pages, 1),
+            Some(Held::Lost) => {}
+            Some(Held::Same(_)) => {
+                sub(&self.stats.same_filled_pages, 1);
+                sub(&self.stats.stored_pages, 1);
+                pool.groups.uncharge_entry(group, 0, false, page);
+            }
             Some(Held::Object(object)) => {
-                sub(&self.stats.compressed_bytes, u64::from(object.len));
-                sub(
-                    &self.stats.stored_incompressible_pages,
-                    u64::from(object.raw),
-                );
+                pool.lru.remove(group, slot);
+                self.leave_pool(pool, group, &object);
+            }
+            Some(Held::Backed(record)) => {
+                if let Some(behind) = &mut pool.behind {
+                    behind.clusters.drop(record.at);
+                    self.note_backing(behind);
+                }
+                sub(&self.stats.backing_pages, 1);
             }
         }
+        pool.groups.uncharge(group, Resource::Swap, page);
+    }
+
+    /// Takes an object that is in the pool no more out of the gauges and its
+    /// group; the page is still out.
+    pub(crate) fn leave_pool(&self, pool: &mut Pool, group: GroupId, object: &Object) {
+        let (len, raw) = (u64::from(object.len), object.raw);
+        sub(&self.stats.compressed_bytes, len);
+        sub(&self.stats.stored_incompressible_pages, u64::from(raw));
         sub(&self.stats.stored_pages, 1);
+        let page = PAGE_SIZE as u64;
+        pool.groups.uncharge_entry(group, len, raw, page);
+    }
+
+    /// Keeps the gauge of the backing in step.
+    pub(crate) fn note_backing(&self, behind: &Behind) {
+        let used = behind.clusters.used_bytes();
+        self.stats.backing_bytes.store(used, Relaxed);
     }
 
     /// Keeps the gauge that limits are checked against in step; called before

@@ -1,62 +1,49 @@
-//! The runtime: whose memory is moved, when, and which part of it.
+//! Memory that is compressed when it is not used, for programs that ask.
 //!
-//! # The two paths, by file
-//!
-//! ```text
-//! swap-out: control_thread -> reclaim -> moveout -> standby -> store -> (zswap)
-//! swap-in:  fault -> readahead -> load -> (zswap) -> movein
-//!                 -> standby: straight to movein      -> fill: never touched
-//! the pool: control_thread -> compaction -> (zswap)
+//! ```no_run
+//! # fn main() -> Result<(), zfolio::Error> {
+//! zfolio::limit(2 << 30)?; // of memory, for all regions together
+//! let mut region = zfolio::Region::reserve(16 << 30)?; // of address space
+//! region[12 << 30] = 1; // used like any other memory
+//! # Ok(())
+//! # }
 //! ```
 //!
-//! # Locks, in the order they are taken
+//! A [`Region`] is a range of addresses. Touched pages stay as they are as long
+//! as all regions of a [`Group`] fit in its `high`; then pages that are not
+//! used are compressed, and come back when they are touched. What `zfolio run`
+//! does for a whole program that knows nothing of it, this does for the
+//! memory a program chooses, and faster: a missing page is served in the thread
+//! that touches it, in a signal handler, without privilege.
 //!
-//! 1. a worker's own (one per thread, never contended);
-//! 2. `Manager::reclaim`: the clock hand and the list of mappings;
-//! 3. `Manager::core`: words, registration, the descriptor, every move;
-//! 4. the pool's lock inside zswap;
-//! 5. the frame allocator's.
+//! What has to be known (more in `docs/regions.md`):
 //!
-//! Nobody compresses, decompresses or sleeps holding 3, 4 or 5. Threads of the
-//! program never take any of them: a program thread may itself wait for a
-//! fault, and whoever serves it needs 3. At a fork the program's thread asks
-//! the control thread instead.
-#![no_std]
-#![forbid(unsafe_code)]
+//! - A system call given memory that is out returns `EFAULT`: hold a [`Pin`]
+//!   for it ([`Region::pin`]), or choose [`Serving::Threads`], which needs
+//!   privilege.
+//! - The child of a fork does not have its parent's regions: touching one ends
+//!   it with a line that says so.
+//! - SIGBUS must not be blocked in a thread that touches a region.
+//! - Inside `zfolio run` a region is plain memory, which the run manages like
+//!   all the rest.
 
-extern crate alloc;
+mod error;
+mod group;
+mod heap;
+mod memory;
+mod pin;
+mod process;
+mod region;
+mod signals;
+mod table;
 
-mod adopt;
-mod children;
-mod compaction;
-pub mod control;
-mod control_thread;
-mod events;
-mod extent;
-pub mod fatal;
-mod fault;
-mod fill;
-mod fork;
-mod forkwords;
-mod frames;
-mod hugeframe;
-mod load;
-mod manager;
-mod movein;
-mod moveout;
-pub mod options;
-mod order;
-mod parked;
-mod past;
-mod publish;
-mod ranges;
-mod readahead;
-mod reclaim;
-mod standby;
-pub mod start;
-mod store;
-mod vmas;
-mod watchdog;
-mod word;
-
-pub use manager::Manager;
+pub use error::Error;
+pub use group::{Group, GroupBuilder, Stats, limit, stats};
+pub use heap::Heap;
+pub use pin::{Pin, PinMut};
+#[doc(hidden)]
+pub use process::hold_over_forks;
+pub use region::Region;
+pub use signals::handle_fault;
+pub use zfolio_runtime::options::Codec;
+pub use zfolio_runtime::regions::Serving;

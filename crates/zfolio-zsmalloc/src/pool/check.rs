@@ -133,8 +133,13 @@ impl<G: Grouping> ZsPool<G> {
 
     /// Walks the handles: each to one slot in use, no slot without one.
     fn validate_handles(&self, memory: &impl Memory, seen: &mut [Seen]) -> Result<(), String> {
-        let mut live = 0;
+        let (mut live, mut pinned) = (0, 0);
+        let mut lodging = vec![0; self.lodging.len()];
         for (handle, place) in self.handles.iter() {
+            let host = usize::from(self.zspages.get(place.zspage).class);
+            let own = host.checked_sub(usize::from(place.distance));
+            let own = own.ok_or_else(|| format!("{handle:?} is a guest from below class 0"))?;
+            lodging[own] += self.beyond(own, host);
             let note = seen
                 .get_mut(place.zspage.get() as usize - 1)
                 .ok_or("id out of range")?;
@@ -147,10 +152,20 @@ impl<G: Grouping> ZsPool<G> {
             }
             note.objects += 1;
             note.pinned += u16::from(place.pins != 0);
+            pinned += usize::from(place.pins != 0);
             if !self.check_owner(handle, memory) {
                 return Err(format!("the header of {handle:?} does not name it"));
             }
             live += 1;
+        }
+        if pinned != self.pinned {
+            return Err(format!(
+                "{pinned} objects with pins, {} counted",
+                self.pinned
+            ));
+        }
+        if lodging != self.lodging {
+            return Err(format!("lodging {:?} but {lodging:?} found", self.lodging));
         }
         if live != self.handles.live()
             || self.handles.free_cells() != Some(self.handles.cells() - live)

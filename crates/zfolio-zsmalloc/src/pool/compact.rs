@@ -6,10 +6,12 @@
 //! ([`can_compact`]): a *destination* from the fullest group with room, kept
 //! until it is full; *sources* from the emptiest group, each until it is empty.
 //!
-//! Two things differ. A source with a pinned object is passed over and the next
+//! Three things differ. A source with a pinned object is passed over and the next
 //! one tried, where the kernel gives the class up. And the pool is not locked
 //! for the length of a class: the work is cut into steps, each from one source
-//! into one destination, between which the owner drops its lock.
+//! into one destination, between which the owner drops its lock. And where a pool
+//! has guests (`guests`), the objects of a class's last half-empty zspage become
+//! that, if larger classes have room for all of them.
 //!
 //! # What may happen between steps, and what holds
 //!
@@ -32,7 +34,8 @@
 //! most, and looks at no more than [`LOOKED_AT`] zspages to find a source. A
 //! step fills a destination, empties a source or sets one aside, so a class is
 //! done in as many steps as it had partly filled zspages when the run came to
-//! it; it gets no more, however much is freed and allocated meanwhile.
+//! it; it gets no more, however much is freed and allocated meanwhile, but for
+//! [`LODGINGS`] in which it may lodge objects.
 //!
 //! # Damage
 //!
@@ -56,7 +59,11 @@ use crate::zspage::{DAMAGED, Zspage, ZspageId};
 
 /// Zspages a step looks at to find one without pins, before it leaves the
 /// class. Readers pin for the length of a decompression, a batch each.
-const LOOKED_AT: usize = 64;
+pub(super) const LOOKED_AT: usize = 64;
+
+/// Steps in which what is left of a class, in one or few zspages, may go to larger
+/// classes.
+const LODGINGS: u8 = 16;
 
 /// The right to drive the compaction under way; see
 /// [`ZsPool::begin_compaction`].
@@ -86,6 +93,8 @@ pub(super) struct Running {
     first: usize,
     /// Steps it may still spend at `class`.
     steps: usize,
+    /// Steps it may still spend on lodging what is left at `class`.
+    lodgings: u8,
     /// The destination kept.
     kept: Option<ZspageId>,
 }
@@ -152,6 +161,7 @@ impl<G: Grouping> ZsPool<G> {
             class: classes.end,
             first: classes.start,
             steps: 0,
+            lodgings: 0,
             kept: None,
         };
         // An empty range has nothing to visit; the first step ends it.
@@ -185,6 +195,17 @@ impl<G: Grouping> ZsPool<G> {
                 // So that `release` finds it.
                 self.running = Some(running);
                 return Some(self.step(source, destination, memory, frames));
+            }
+            if running.lodgings != 0 {
+                running.lodgings -= 1;
+                if let Some((source, host)) = self.choose_lodging(running.class) {
+                    self.running = Some(running);
+                    let step = self.lodge_objects(source, host, memory, frames);
+                    if step.objs_moved != 0 {
+                        return Some(step);
+                    }
+                    running = self.running.take()?;
+                }
             }
             if !self.next_class(&mut running) {
                 return None;
@@ -222,12 +243,24 @@ impl<G: Grouping> ZsPool<G> {
     /// Pages that compaction of one class would free: [`can_compact`] of its
     /// zspages, without the damaged, whose free slots nobody may use.
     pub(crate) fn freeable(&self, position: usize) -> usize {
+        let (allocated, used) = self.slots(position);
+        can_compact(&self.table.classes()[position], allocated, used)
+    }
+
+    /// Slots of one class that may be used, and those of them in use.
+    fn slots(&self, position: usize) -> (usize, usize) {
         let (class, lists) = (&self.table.classes()[position], &self.lists[position]);
         let allocated = (lists.zspages() - lists.damaged()) * class.objs;
         // None, unless the arena was scribbled on.
         let damaged = lists.iter(&self.zspages, lists.list_of(DAMAGED));
         let lost: usize = damaged.map(|(_, zspage)| usize::from(zspage.inuse)).sum();
-        can_compact(class, allocated, self.used[position] - lost)
+        (allocated, self.used[position] - lost)
+    }
+
+    /// Slots of one class that are free and may be used.
+    pub(super) fn free_slots(&self, position: usize) -> usize {
+        let (allocated, used) = self.slots(position);
+        allocated.saturating_sub(used)
     }
 
     /// Goes on to the next smaller class; `false` after the last.
@@ -239,6 +272,7 @@ impl<G: Grouping> ZsPool<G> {
         }
         running.class -= 1;
         running.steps = self.lists[running.class].partial();
+        running.lodgings = LODGINGS;
         true
     }
 
@@ -357,9 +391,10 @@ impl<G: Grouping> ZsPool<G> {
                 continue;
             };
             let here = self.handles.get(handle);
-            if here.is_none_or(|place| place.zspage != source || place.index != index) {
+            let here = here.filter(|place| place.zspage == source && place.index == index);
+            let Some(here) = here else {
                 continue;
-            }
+            };
             let to = self.zspages.get_mut(destination);
             if to.inuse >= objs(class) {
                 return Stop::DestinationFull;
@@ -374,7 +409,8 @@ impl<G: Grouping> ZsPool<G> {
                     place.copy_from_slice(object);
                 });
             });
-            self.handles.set_place(handle, destination, slot);
+            self.handles
+                .set_place(handle, destination, slot, here.distance);
             let zspage = self.zspages.get_mut(source);
             Header::Free(zspage.free).write(memory, base, from);
             zspage.free = index;

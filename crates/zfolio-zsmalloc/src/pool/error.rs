@@ -6,7 +6,7 @@ use core::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ZsError {
-    /// An object of 0 bytes or of more than a page.
+    /// An object of 0 bytes or of more than the largest class holds.
     BadSize,
     /// The source has no run of frames for a zspage, or handles ran out.
     NoMemory,

@@ -76,6 +76,7 @@ impl<G: Grouping> ZsPool<G> {
         self.handles.set_pins(handle, pins);
         if place.pins == 0 {
             self.zspages.get_mut(place.zspage).pinned += 1;
+            self.pinned += 1;
         }
     }
 
@@ -96,7 +97,27 @@ impl<G: Grouping> ZsPool<G> {
         self.handles.set_pins(handle, pins);
         if pins == 0 {
             self.zspages.get_mut(place.zspage).pinned -= 1;
+            self.pinned -= 1;
         }
+    }
+
+    /// Takes back every pin: for the child of a fork, in which the threads that
+    /// hold them do not exist.
+    pub fn forget_pins(&mut self) {
+        if self.pinned == 0 {
+            return;
+        }
+        for value in 1..=self.handles.cells() {
+            let handle = u32::try_from(value).ok().and_then(Handle::from_u32);
+            let Some((handle, place)) = handle.and_then(|h| Some((h, self.handles.get(h)?))) else {
+                continue;
+            };
+            if place.pins != 0 {
+                self.handles.set_pins(handle, 0);
+                self.zspages.get_mut(place.zspage).pinned -= 1;
+            }
+        }
+        self.pinned = 0;
     }
 
     /// Whether an object is pinned; `false` for a handle without an object.
@@ -112,6 +133,43 @@ impl<G: Grouping> ZsPool<G> {
     pub fn zspage_pages(&self, at: Pfn) -> Option<usize> {
         let id = self.bases.get(at)?;
         Some(self.class_of(self.zspages.get(id)).pages)
+    }
+
+    /// The zspage that starts at `at`: its pages, and whether a reader is in it.
+    /// `None` when none starts there.
+    #[must_use]
+    pub fn zspage_at(&self, at: Pfn) -> Option<(usize, bool)> {
+        let zspage = self.zspages.get(self.bases.get(at)?);
+        Some((self.class_of(zspage).pages, zspage.pinned != 0))
+    }
+
+    /// Moves the zspage of `pages` pages at `from` to `to`, where the caller has
+    /// room for it: `carry` moves the frames or copies the bytes, and says whether
+    /// it could. Called between the checks and the change of the record, it is the
+    /// only one to look at or change the bytes; the owner's lock is held over it.
+    ///
+    /// # Errors
+    /// [`ZsError::BadFrame`] when no such zspage starts at `from` or one does at
+    /// `to`; [`ZsError::Pinned`]; [`ZsError::NoMemory`] when `carry` says no.
+    /// Nothing has changed then.
+    pub fn move_zspage(
+        &mut self,
+        from: Pfn,
+        to: Pfn,
+        pages: usize,
+        carry: impl FnOnce() -> bool,
+    ) -> Result<(), ZsError> {
+        let (found, pinned) = self.zspage_at(from).ok_or(ZsError::BadFrame)?;
+        if found != pages || self.bases.get(to).is_some() {
+            return Err(ZsError::BadFrame);
+        }
+        if pinned {
+            return Err(ZsError::Pinned);
+        }
+        if !carry() {
+            return Err(ZsError::NoMemory);
+        }
+        self.relocate(from, to)
     }
 
     /// Notes that the zspage at `from` is now at `to`: constant time, handles

@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 
 use zfolio_mm::{Frames, Kind, Memory, Order, PAGE_SIZE, Pfn};
+use zfolio_zsmalloc::class::DEFAULT_CHAIN;
 use zfolio_zsmalloc::{Compaction, Grouping, Handle, Step, Tenths, ZsError, ZsPool};
 
 /// Bytes behind the slots, filled with garbage to begin with.
@@ -51,8 +52,9 @@ pub(crate) struct Bed<G = Tenths> {
 }
 
 impl Bed {
+    /// With the kernel's classes, in which the rules are told.
     pub(crate) fn new(slots: usize) -> Self {
-        Self::with_pool(slots, ZsPool::new())
+        Self::with_pool(slots, ZsPool::with_chain(DEFAULT_CHAIN))
     }
 }
 
@@ -90,14 +92,18 @@ impl<G: Grouping> Bed<G> {
 
     /// Whether the pattern is still there.
     pub(crate) fn is_intact(&self, handle: Handle, seed: u8) -> bool {
+        self.is_intact_up_to(handle, seed, self.pool.location(handle).capacity)
+    }
+
+    /// Whether the first bytes of the pattern are: a guest has no more than it had.
+    pub(crate) fn is_intact_up_to(&self, handle: Handle, seed: u8, len: usize) -> bool {
         let place = self.pool.location(handle);
-        self.memory
-            .with(place.at, place.offset, place.capacity, |bytes| {
-                bytes
-                    .iter()
-                    .enumerate()
-                    .all(|(n, byte)| *byte == pattern(seed, n))
-            })
+        self.memory.with(place.at, place.offset, len, |bytes| {
+            bytes
+                .iter()
+                .enumerate()
+                .all(|(n, byte)| *byte == pattern(seed, n))
+        })
     }
 
     pub(crate) fn step(&mut self, run: &Compaction) -> Option<Step> {

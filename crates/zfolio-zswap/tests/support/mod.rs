@@ -12,7 +12,10 @@ use zfolio_compress::{
     BatchOutcome, Codec, CodecError, CompressUnit, Compressor, Context, DecompressUnit, sample,
 };
 use zfolio_mm::{Memory, PAGE_SIZE, Pfn};
-use zfolio_zswap::{Arena, PlainArena, Slot, Snapshot, Zswap};
+use zfolio_sys::secret::KeyPage;
+use zfolio_zswap::{
+    Arena, GroupId, Limits, LoadFault, MemoryBacking, PlainArena, Slot, Snapshot, StoreError, Zswap,
+};
 
 /// A plain arena that gives the pool only so many frames, and remembers which.
 pub struct TestArena {
@@ -127,6 +130,22 @@ pub fn fill_pages(arena: &TestArena, contents: &[Content]) -> Vec<Pfn> {
     pages
 }
 
+/// An engine with memory behind it, and what is behind it.
+pub fn backed(limits: Limits, capacity: u64) -> (Zswap<TestArena>, Arc<MemoryBacking>) {
+    let zswap = Zswap::new(TestArena::new(), Codec::LZ4, limits);
+    let backing = Arc::new(MemoryBacking::new(capacity));
+    zswap.attach(backing.clone(), KeyPage::random().expect("a key"));
+    (zswap, backing)
+}
+
+/// What a slot holds.
+pub fn content_of(zswap: &Zswap<TestArena>, slot: Slot) -> Result<Vec<u8>, LoadFault> {
+    let mut page = vec![1; PAGE_SIZE];
+    let mut context = zswap.context().unwrap();
+    let loaded = zswap.load_into(&mut context, slot, &mut page);
+    loaded.map(|()| page).map_err(|error| error.fault)
+}
+
 /// The gauges: what a failed store must leave alone.
 pub fn gauges(now: &Snapshot) -> [u64; 5] {
     [
@@ -139,15 +158,21 @@ pub fn gauges(now: &Snapshot) -> [u64; 5] {
 }
 
 /// A folio of `contents`, stored; the source frames are given back.
-pub fn store(
+pub fn store(zswap: &Zswap<TestArena>, contents: &[Content]) -> Result<Vec<Slot>, StoreError> {
+    store_of(zswap, GroupId::ROOT, contents)
+}
+
+/// The same, charged to a group.
+pub fn store_of(
     zswap: &Zswap<TestArena>,
+    group: GroupId,
     contents: &[Content],
-) -> Result<Vec<Slot>, zfolio_zswap::StoreError> {
+) -> Result<Vec<Slot>, StoreError> {
     let order = zfolio_mm::Order::holding(contents.len()).expect("a folio");
     let pages = fill_pages(zswap.arena(), contents);
     let mut slots = vec![Slot::from_u32(77); contents.len()];
     let mut context = zswap.context().unwrap();
-    let result = zswap.store_folio(&mut context, order, &pages, &mut slots);
+    let result = zswap.store_folio_of(&mut context, group, order, &pages, &mut slots);
     zswap.arena().give(&pages);
     match result {
         Ok(report) => {

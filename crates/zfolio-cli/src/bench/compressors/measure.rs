@@ -1,0 +1,222 @@
+//! One way over a corpus, once.
+
+use std::sync::Arc;
+use std::thread::{JoinHandle, spawn, yield_now};
+use std::time::Instant;
+use zfolio_compress::engine::{Attributes, Engines, Group, Parallel, SyncMode};
+use zfolio_compress::{CompressUnit, Compressor, Context, DecompressUnit};
+use zfolio_runtime::options::Codec;
+
+/// How units are compressed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Way {
+    pub(super) codec: Codec,
+    /// Bytes of a unit.
+    pub(super) unit: usize,
+    /// Units of a call.
+    pub(super) batch: usize,
+    /// Threads that compress; 0: the calling one alone.
+    pub(super) engines: usize,
+}
+
+/// What one pass over a corpus came to.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Round {
+    /// Plain bytes by compressed ones.
+    pub(super) ratio: f64,
+    /// Plain bytes per second, 10^6.
+    pub(super) in_mb_s: f64,
+    pub(super) out_mb_s: f64,
+    /// 99th percentile of calls, per unit of the call.
+    pub(super) in_p99_us: f64,
+    pub(super) out_p99_us: f64,
+    /// Units that the calling thread did itself, though there were engines.
+    pub(super) inline: u64,
+    pub(super) taken_back: u64,
+}
+
+/// Engines on threads of this process.
+struct Threads {
+    group: Arc<Group>,
+    threads: Vec<JoinHandle<bool>>,
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.group.stop_all();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Way {
+    pub(super) fn name(&self) -> String {
+        let Self {
+            codec,
+            unit,
+            batch,
+            engines,
+        } = self;
+        format!("{codec}, units of {unit}, {batch} a call, {engines} engines")
+    }
+
+    /// Compresses and decompresses `plain`.
+    ///
+    /// # Errors
+    /// When a unit does not come back as it was.
+    pub(super) fn measure(&self, plain: &[u8]) -> Result<Round, String> {
+        let codec = self.codec.compressor();
+        if self.engines == 0 {
+            return self.pass(&*codec, plain, None);
+        }
+        let setup = Engines::default();
+        let attributes = Attributes {
+            // The engines alone: the caller sleeps.
+            sync_mode: SyncMode::AsyncIrq,
+            distribute_decompress: true,
+            descriptors: 64,
+            unit: self.unit,
+            timeout_ns: 10_000_000_000,
+            ..Attributes::default()
+        };
+        setup
+            .replace(attributes)
+            .map_err(|error| error.to_string())?;
+        let group = setup
+            .enable(self.engines, self.engines, &*codec)
+            .map_err(|error| error.to_string())?;
+        let parallel = Parallel::new(group.clone(), codec);
+        let mut threads = Threads {
+            group: group.clone(),
+            threads: Vec::new(),
+        };
+        for index in 0..self.engines {
+            let mut context = parallel
+                .engine_context()
+                .map_err(|error| error.to_string())?;
+            let group = group.clone();
+            let serve = move || group.serve(index, &mut *context);
+            threads.threads.push(spawn(serve));
+        }
+        while group.online() < self.engines {
+            yield_now();
+        }
+        self.pass(&parallel, plain, Some(&group))
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "figures for people")]
+    fn pass(
+        &self,
+        codec: &dyn Compressor,
+        plain: &[u8],
+        group: Option<&Group>,
+    ) -> Result<Round, String> {
+        let mut context = codec.context().map_err(|error| error.to_string())?;
+        let room = codec.max_compressed_len(self.unit);
+        let mut rooms = vec![0; room * self.batch];
+        let mut back = vec![0; self.unit * self.batch];
+        // Touched before the clock runs.
+        let mut packed = vec![1_u8; plain.len() + plain.len() / 8 + room * self.batch];
+        let mut lens = Vec::with_capacity(plain.len() / self.unit + 1);
+        let (mut at, mut calls) = (0, Vec::with_capacity(plain.len() / self.unit + 1));
+        for group in plain.chunks(self.unit * self.batch) {
+            let mut units: Vec<_> = group
+                .chunks(self.unit)
+                .zip(rooms.chunks_mut(room))
+                .map(|(src, dst)| CompressUnit::new(src, dst))
+                .collect();
+            let start = Instant::now();
+            let outcome = context.compress_batch(&mut units);
+            calls.push((start.elapsed().as_secs_f64(), units.len()));
+            if !outcome.all_ok() {
+                return Err(format!("{} units were not compressed", outcome.failed));
+            }
+            for unit in &units {
+                let len = unit.result.unwrap_or(0);
+                let end = at + len;
+                let Some(into) = packed.get_mut(at..end) else {
+                    return Err("the pages do not compress at all".to_owned());
+                };
+                into.copy_from_slice(&unit.dst[..len]);
+                lens.push(len);
+                at = end;
+            }
+        }
+        let (in_s, in_p99_us) = times(&mut calls);
+        let total = at;
+        calls.clear();
+        at = 0;
+        let groups = plain.chunks(self.unit * self.batch);
+        for (group, lens) in groups.zip(lens.chunks(self.batch)) {
+            self.unpack(
+                &mut *context,
+                group,
+                &packed[at..],
+                lens,
+                &mut back,
+                &mut calls,
+            )?;
+            at += lens.iter().sum::<usize>();
+        }
+        let (out_s, out_p99_us) = times(&mut calls);
+        let bytes = plain.len() as f64;
+        let (totals, inline) = group.map_or_else(Default::default, |group| {
+            let (totals, shared) = group.totals();
+            (
+                totals,
+                shared.inline.load(std::sync::atomic::Ordering::Relaxed),
+            )
+        });
+        Ok(Round {
+            ratio: bytes / total as f64,
+            in_mb_s: bytes / in_s / 1e6,
+            out_mb_s: bytes / out_s / 1e6,
+            in_p99_us,
+            out_p99_us,
+            inline,
+            taken_back: totals.taken_back,
+        })
+    }
+
+    /// Decompresses one call's units and compares them.
+    fn unpack(
+        &self,
+        context: &mut dyn Context,
+        plain: &[u8],
+        mut packed: &[u8],
+        lens: &[usize],
+        back: &mut [u8],
+        calls: &mut Vec<(f64, usize)>,
+    ) -> Result<(), String> {
+        let back = &mut back[..plain.len()];
+        let mut units: Vec<_> = lens
+            .iter()
+            .zip(back.chunks_mut(self.unit))
+            .map(|(len, dst)| {
+                let (src, rest) = packed.split_at(*len);
+                packed = rest;
+                DecompressUnit::new(src, dst)
+            })
+            .collect();
+        let start = Instant::now();
+        let outcome = context.decompress_batch(&mut units);
+        calls.push((start.elapsed().as_secs_f64(), units.len()));
+        let whole = units.iter().all(|unit| unit.result == Ok(unit.dst.len()));
+        if outcome.all_ok() && whole && *back == *plain {
+            Ok(())
+        } else {
+            Err("a unit did not come back as it was".to_owned())
+        }
+    }
+}
+
+/// All calls in s, and the 99th percentile per unit in us.
+#[allow(clippy::cast_precision_loss, reason = "figures for people")]
+fn times(calls: &mut [(f64, usize)]) -> (f64, f64) {
+    let all = calls.iter().map(|(time, _)| time).sum();
+    let per_unit = |call: &(f64, usize)| call.0 / call.1 as f64;
+    calls.sort_by(|a, b| per_unit(a).total_cmp(&per_unit(b)));
+    let at = (calls.len() * 99 / 100).min(calls.len().saturating_sub(1));
+    (all, calls.get(at).map_or(0.0, per_unit) * 1e6)
+}

@@ -1,0 +1,386 @@
+//! `zfolio bench peers`: one workload side by side, native, under `zfolio run`,
+//! and on the kernel's zram, zswap and swap file, at equal total memory.
+//!
+//! What a workload needs is measured first, without a limit. `total` is a part
+//! of that, and what every row may use, pool included. Where the kernel's pool is
+//! charged to nobody (zram; zswap with control groups of version 1), the limit of
+//! the group is searched so that it and the pool come to `total`. Then rounds:
+//! each row once a round, in an order that turns, so that what disturbs the
+//! machine disturbs all rows. Ratios are of the same round.
+//!
+//! | module | concept |
+//! |---|---|
+//! | `workload` | the workloads: how they are started, what they tell |
+//! | `report` | table, JSON, plot |
+
+mod report;
+mod workload;
+
+use super::args::BenchPeers;
+use super::progress::Progress;
+use super::results::Results;
+use super::rig::{self, Job, Ran, Rig, Side};
+use crate::exit::{Failure, Status};
+use crate::machine;
+use crate::size::{MIN_HIGH, short};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+use workload::{Told, WORKLOADS, Workload};
+
+/// Least share with `--quick`: in little memory, what a program always needs
+/// counts for more.
+const QUICK_SHARE: u32 = 65;
+/// Smallest `--size`, bytes.
+const LEAST: u64 = 32 << 20;
+
+/// What to do.
+struct Plan {
+    size: u64,
+    share: Option<u32>,
+    runs: u32,
+    seed: u64,
+    timeout: Duration,
+    workloads: Vec<&'static Workload>,
+    /// Empty: all there are.
+    only: Vec<String>,
+    quick: bool,
+}
+
+/// A row: one side's runs of a workload.
+#[derive(Debug)]
+struct Row {
+    side: Side,
+    /// `--high`, or the group's limit; bytes.
+    limit: Option<u64>,
+    /// By phase; a figure a round.
+    figures: BTreeMap<String, Vec<f64>>,
+    /// Most memory used, and of it the pool charged to nobody; bytes, a round.
+    used: Vec<u64>,
+    pool: Vec<u64>,
+    /// Of whole runs, a round: elapsed and in the kernel, seconds.
+    wall: Vec<f64>,
+    sys: Vec<f64>,
+    /// Why there are no (more) figures.
+    failed: Option<String>,
+    /// It failed otherwise than by lasting too long.
+    broken: bool,
+}
+
+/// A workload's rows.
+#[derive(Debug)]
+struct Compared {
+    workload: &'static Workload,
+    /// What it needs without a limit, and what each row may use; bytes.
+    need: u64,
+    total: u64,
+    units: Vec<(String, String)>,
+    rows: Vec<Row>,
+    /// Why it was not run at all.
+    left_out: Option<String>,
+}
+
+/// Runs the experiment.
+///
+/// # Errors
+/// When the command line makes no sense, a file cannot be written, or a workload
+/// fails or finds its data damaged.
+pub(super) fn peers(args: &BenchPeers) -> Result<ExitCode, Failure> {
+    let plan = Plan::of(args)?;
+    let results = Results::open(&args.files)?;
+    let mut rig = Rig::new()
+        .map_err(|why| Failure::new(Status::Internal, "bench peers", why, "free what it names"))?;
+    let sides = plan.sides(&mut rig)?;
+    let mut all = Vec::new();
+    for workload in &plan.workloads {
+        all.push(plan.compare(&mut rig, workload, &sides));
+    }
+    let told = report::Report {
+        plan: &plan,
+        left_out: &rig.left_out,
+        group_version: rig.group_version(),
+        all: &all,
+    };
+    results.finish(&told.text(), &told.json(), || told.plot())?;
+    let broken = |compared: &Compared| {
+        let row = compared.rows.iter().find(|row| row.broken)?;
+        let why = row.failed.clone().unwrap_or_default();
+        Some((compared.workload.name, row.side.name(), why))
+    };
+    match all.iter().find_map(broken) {
+        None => Ok(ExitCode::SUCCESS),
+        Some((workload, side, why)) => Err(Failure::new(
+            Status::Internal,
+            format!("bench peers: {workload}, {side}"),
+            why,
+            "report this",
+        )),
+    }
+}
+
+fn usage(what: &str, why: impl std::fmt::Display, mend: &str) -> Failure {
+    Failure::new(Status::Usage, what, why, mend)
+}
+
+impl Plan {
+    fn of(args: &BenchPeers) -> Result<Self, Failure> {
+        let memory = machine::mem_total();
+        let default = if args.quick { 128 << 20 } else { 1 << 30 };
+        let size = args.size.map_or(default, |size| size.bytes(memory));
+        if size < LEAST {
+            let why = format!("{} is below the least, {}", short(size), short(LEAST));
+            return Err(usage("--size", why, "give it more"));
+        }
+        if size > machine::available() / 2 {
+            let why = format!("{} is more than half of this machine's memory", short(size));
+            return Err(usage("--size", why, "give it less"));
+        }
+        let named = |name: &String| WORKLOADS.iter().find(|workload| workload.name == *name);
+        let workloads = if args.workload.is_empty() {
+            WORKLOADS.iter().collect()
+        } else {
+            let found = args.workload.iter().map(|name| {
+                named(name).ok_or_else(|| {
+                    let names: Vec<&str> = WORKLOADS.iter().map(|w| w.name).collect();
+                    let why = format!("no workload is called {name}");
+                    usage(
+                        "--workload",
+                        why,
+                        &format!("choose of {}", names.join(", ")),
+                    )
+                })
+            });
+            found.collect::<Result<_, _>>()?
+        };
+        for name in &args.only {
+            if !is_a_side(name) {
+                let why = format!("no row is called {name}");
+                let mend = "choose native, run, region, file, zram-ALGORITHM or zswap-COMPRESSOR";
+                return Err(usage("--only", why, mend));
+            }
+        }
+        Ok(Self {
+            size,
+            share: args.share,
+            runs: args.runs.unwrap_or(if args.quick { 1 } else { 5 }),
+            seed: args.seed,
+            timeout: Duration::from_secs(args.limit),
+            workloads,
+            only: args.only.clone(),
+            quick: args.quick,
+        })
+    }
+
+    /// The sides to be measured; notes those asked for that are not here.
+    fn sides(&self, rig: &mut Rig) -> Result<Vec<Side>, Failure> {
+        let offered = rig.sides.clone();
+        if self.only.is_empty() {
+            // Quick: one of each kind.
+            let mut kinds = Vec::new();
+            let first = |side: &&Side| {
+                let kind = std::mem::discriminant(*side);
+                let new = !kinds.contains(&kind);
+                kinds.push(kind);
+                new || !self.quick
+            };
+            return Ok(offered.iter().filter(first).cloned().collect());
+        }
+        let mut sides = Vec::new();
+        for name in &self.only {
+            match offered.iter().find(|side| side.name() == *name) {
+                Some(side) if !sides.contains(side) => sides.push(side.clone()),
+                Some(_) => {}
+                None => rig.left_out.push(format!("{name}: not offered here")),
+            }
+        }
+        if sides.is_empty() {
+            let why = rig.left_out.join("; ");
+            return Err(usage("--only", why, "see zfolio bench peers --quick"));
+        }
+        Ok(sides)
+    }
+
+    fn job<'a>(&self, command: &'a [OsString], limit: u64, need: u64) -> Job<'a> {
+        Job {
+            command,
+            limit,
+            swap: 2 * need + (64 << 20),
+            options: &[],
+            settings: &[],
+            timeout: self.timeout,
+        }
+    }
+
+    /// All rows of one workload.
+    fn compare(&self, rig: &mut Rig, workload: &'static Workload, sides: &[Side]) -> Compared {
+        let mut compared = Compared {
+            workload,
+            need: 0,
+            total: 0,
+            units: Vec::new(),
+            rows: Vec::new(),
+            left_out: workload.missing(),
+        };
+        if compared.left_out.is_some() {
+            return compared;
+        }
+        let command = workload.command(rig, self.size, self.seed);
+        let native = match rig.run(&Side::Native, &self.job(&command, 0, self.size)) {
+            Ok(ran) => ran,
+            Err(why) => {
+                compared.left_out = Some(format!("it fails without a limit: {why}"));
+                return compared;
+            }
+        };
+        let told = Told::read(&native.stdout);
+        compared.units = told.units();
+        compared.need = native.charged.unwrap_or(0).max(native.resident);
+        let usual = if self.quick {
+            workload.share.max(QUICK_SHARE)
+        } else {
+            workload.share
+        };
+        let share = u64::from(self.share.unwrap_or(usual));
+        compared.total = (compared.need * share / 100).max(MIN_HIGH);
+        let steps = sides.len() * (self.runs as usize + 1);
+        let progress = Progress::new(workload.name, steps as u64);
+        for side in sides {
+            compared.rows.push(self.row(rig, side, &command, &compared));
+            progress.step();
+        }
+        for round in 0..self.runs as usize {
+            let count = compared.rows.len();
+            for turn in 0..count {
+                let row = &mut compared.rows[(round + turn) % count];
+                if row.failed.is_none() {
+                    let job = self.job(&command, row.limit.unwrap_or(0), compared.need);
+                    let ran = rig.run(&row.side, &job);
+                    row.add(ran, &told);
+                    rig::settle();
+                }
+                progress.step();
+            }
+        }
+        compared
+    }
+
+    /// A row without figures yet, its limit searched where there is a pool
+    /// outside it.
+    fn row(&self, rig: &mut Rig, side: &Side, command: &[OsString], at: &Compared) -> Row {
+        let limit = match side {
+            Side::Native => Ok(None),
+            Side::Region if !at.workload.asks_for_regions() => {
+                Err("this program does not ask for regions".to_owned())
+            }
+            side if rig.pool_is_outside(side) => {
+                let job = self.job(command, 0, at.need);
+                rig.search(side, &job, at.total, at.need).map(Some)
+            }
+            _ => Ok(Some(at.total)),
+        };
+        let (limit, failed) = match limit {
+            Ok(limit) => (limit, None),
+            Err(why) => (None, Some(why)),
+        };
+        Row {
+            side: side.clone(),
+            limit,
+            figures: BTreeMap::new(),
+            used: Vec::new(),
+            pool: Vec::new(),
+            wall: Vec::new(),
+            sys: Vec::new(),
+            failed,
+            broken: false,
+        }
+    }
+}
+
+/// Whether a row of some machine is called so.
+fn is_a_side(name: &str) -> bool {
+    let with = |prefix| {
+        name.strip_prefix(prefix)
+            .is_some_and(|rest: &str| !rest.is_empty())
+    };
+    ["native", "run", "region", "file"].contains(&name) || with("zram-") || with("zswap-")
+}
+
+impl Row {
+    fn add(&mut self, ran: Result<Ran, String>, native: &Told) {
+        let ran = match ran {
+            Ok(ran) => ran,
+            Err(why) => {
+                self.broken = !why.starts_with(rig::ENDED);
+                self.failed = Some(why);
+                return;
+            }
+        };
+        let told = Told::read(&ran.stdout);
+        if told.checks != native.checks {
+            self.broken = true;
+            self.failed = Some(format!(
+                "its result is {:?}, without a limit it is {:?}",
+                told.checks, native.checks
+            ));
+            return;
+        }
+        for (phase, value, _) in told.phases {
+            self.figures.entry(phase).or_default().push(value);
+        }
+        self.used.extend(ran.used());
+        self.pool.push(ran.pool);
+        self.wall.push(ran.wall);
+        self.sys.push(ran.sys);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_rows() {
+        for name in ["native", "run", "region", "file", "zram-lz4", "zswap-zstd"] {
+            assert!(is_a_side(name), "{name}");
+        }
+        for name in ["", "zram", "zram-", "disk", "Run"] {
+            assert!(!is_a_side(name), "{name}");
+        }
+    }
+
+    fn row() -> Row {
+        Row {
+            side: Side::Run,
+            limit: None,
+            figures: BTreeMap::new(),
+            used: Vec::new(),
+            pool: Vec::new(),
+            wall: Vec::new(),
+            sys: Vec::new(),
+            failed: None,
+            broken: false,
+        }
+    }
+
+    #[test]
+    fn a_wrong_result_is_no_figure() {
+        let native = Told::read("{\"check\":\"1\"}\n");
+        let ran = |stdout: &str| {
+            Ok(Ran {
+                stdout: stdout.to_owned(),
+                ..Ran::default()
+            })
+        };
+        let phase = "{\"phase\":\"walk\",\"value\":2.0,\"unit\":\"s\"}\n";
+        let mut right = row();
+        right.add(ran(&format!("{phase}{{\"check\":\"1\"}}\n")), &native);
+        assert_eq!(right.figures["walk"], [2.0]);
+        let mut wrong = row();
+        wrong.add(ran(&format!("{phase}{{\"check\":\"2\"}}\n")), &native);
+        assert!(wrong.broken && wrong.figures.is_empty());
+        let mut slow = row();
+        slow.add(Err(format!("{} 3 s", rig::ENDED)), &native);
+        assert!(!slow.broken && slow.failed.is_some());
+    }
+}

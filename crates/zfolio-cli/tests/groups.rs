@@ -1,0 +1,125 @@
+//! Processes of one run share one `high`.
+
+mod memory;
+mod support;
+
+use memory::compiled;
+use support::Output;
+
+/// Runs `count` times `plain 96 300` at once under 48 MiB.
+fn together(count: usize, more: &[&str]) -> Option<Output> {
+    let z = support::real()?;
+    let program = compiled("plain")?;
+    let one = format!("{} 96 300 & ", program.display());
+    // Each wait gives the status of one.
+    let script = format!(
+        "{} for job in $(jobs -p); do wait $job || exit 1; done",
+        one.repeat(count)
+    );
+    let options = [&["--high", "48M"], more].concat();
+    let output = z.run_with(&options, &["bash", "-c", &script], "");
+    output.succeeded();
+    Some(output)
+}
+
+fn managed(output: &Output) -> u64 {
+    output.stats["processes_managed"]
+        .as_u64()
+        .expect("a number")
+}
+
+#[test]
+fn two_processes_live_within_one_high() {
+    let Some(output) = together(2, &[]) else {
+        return;
+    };
+    assert_eq!(managed(&output), 2);
+    let peak = output.stats["shared_resident_peak_bytes"]
+        .as_u64()
+        .expect("a number")
+        >> 20;
+    // Before each knows of the other they grow to half of it, both.
+    assert!(
+        (24..120).contains(&peak),
+        "{peak} MiB at once, of 192 and of `high` 48"
+    );
+}
+
+#[test]
+fn each_has_its_own_if_that_is_asked_for() {
+    let Some(output) = together(2, &["--per-process"]) else {
+        return;
+    };
+    assert_eq!(output.stats["config"]["high_is_shared"], false);
+    assert_eq!(output.stats["shared_resident_peak_bytes"], 0);
+    assert_eq!(managed(&output), 2);
+}
+
+#[test]
+fn what_a_killed_process_had_is_the_others() {
+    let Some(z) = support::real() else { return };
+    let Some(program) = compiled("plain") else {
+        return;
+    };
+    // One is killed; the other, alone with 48 MiB long after, has them all: a
+    // program of 40 MiB fits, and nothing more moves in its last rounds.
+    let script = format!(
+        "{0} 64 100000 & other=$!; sleep 2; kill -9 $other; wait $other; sleep 3; exec {0} 36 300",
+        program.display()
+    );
+    let output = z.run_with(&["--high", "48M"], &["bash", "-c", &script], "");
+    output.succeeded();
+    let processes = output.stats["processes"].as_array().expect("a list");
+    let largest = processes
+        .iter()
+        .map(|one| one["resident_peak_bytes"].as_u64().unwrap_or(0))
+        .max();
+    assert!(largest > Some(20 << 20), "{largest:?}");
+}
+
+/// A run whose program starts others in groups of it.
+#[test]
+fn a_group_within_a_run_keeps_to_its_own_high() {
+    let Some(z) = support::real() else { return };
+    let Some(program) = compiled("plain") else {
+        return;
+    };
+    let script = format!(
+        "$ZFOLIO run --group small --high 24M -- {0} 96 300 & \
+         ZFOLIO_GROUP=large/one {0} 48 300 & \
+         for job in $(jobs -p); do wait $job || exit 1; done",
+        program.display()
+    );
+    let exe = env!("CARGO_BIN_EXE_zfolio");
+    let mut command = vec!["env"];
+    let variable = format!("ZFOLIO={exe}");
+    command.extend([&*variable, "bash", "-c", &*script]);
+    let output = z.run_with(&["--high", "96M", "--swap-max", "1G"], &command, "");
+    output.succeeded();
+    let groups = output.stats["groups"].as_array().expect("a list");
+    let peak_of = |name: &str| {
+        let group = groups.iter().find(|group| group["name"] == name);
+        let group = group.unwrap_or_else(|| panic!("no {name} in {groups:?}"));
+        group["resident_peak_bytes"].as_u64().expect("a number") >> 20
+    };
+    assert!((4..80).contains(&peak_of("small")), "{groups:?}");
+    assert!(peak_of("large") >= peak_of("large/one") && peak_of("large/one") > 0);
+    assert_eq!(groups.len(), 3);
+}
+
+#[test]
+fn what_may_not_go_out_stays() {
+    let Some(z) = support::real() else { return };
+    let Some(program) = compiled("plain") else {
+        return;
+    };
+    let options = ["--high", "24M", "--swap-max", "16M"];
+    let output = z.run_with(
+        &options,
+        &[program.to_str().expect("a path"), "48", "50"],
+        "",
+    );
+    output.succeeded();
+    let peak = output.counter("resident_peak_bytes") >> 20;
+    assert!(peak > 26, "{peak} MiB: of 48, 16 may be out");
+}

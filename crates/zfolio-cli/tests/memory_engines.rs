@@ -1,0 +1,52 @@
+//! Engines and the codecs only they make affordable: every byte verified, forks
+//! included.
+
+mod memory;
+mod support;
+
+use memory::Case;
+use std::time::Duration;
+
+#[track_caller]
+fn with(options: &[&str], program: &str, args: &[&str]) {
+    let case = Case {
+        options,
+        limit: Duration::from_secs(240),
+        ..Case::new(program, args)
+    };
+    if let Some(output) = case.run() {
+        let engines = options.iter().position(|option| *option == "--engines");
+        let engines = engines.map_or("0", |at| options[at + 1]);
+        assert_eq!(output.stats["config"]["engines"].to_string(), engines);
+    }
+}
+
+#[test]
+fn children_of_forks_have_engines_of_their_own() {
+    with(
+        &["--compressor", "zstd", "--engines", "2"],
+        "forks",
+        &["libc"],
+    );
+    with(
+        &["--compressor", "zstd", "--engines", "2"],
+        "forks",
+        &["threads"],
+    );
+    with(&["--engines", "1"], "forks", &["raw_threads"]);
+}
+
+#[test]
+fn random_operations_with_engines() {
+    let args = &["5", "1", "4"];
+    with(&["--compressor", "lz4", "--engines", "3"], "stress", args);
+}
+
+#[test]
+fn deflate_in_every_form() {
+    for codec in ["deflate-iaa", "deflate-iaa:fixed"] {
+        with(&["--compressor", codec], "forks", &["libc"]);
+    }
+    let canned = ["--compressor", "deflate-iaa:canned", "--engines", "2"];
+    with(&canned, "forks", &["libc"]);
+}

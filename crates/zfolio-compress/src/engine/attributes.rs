@@ -1,0 +1,290 @@
+//! Settings of the engines, under the names the kernel's accelerator driver
+//! gives them where it has them. They only change while the engines are
+//! disabled.
+
+use super::queue::MAX_DESCRIPTORS;
+use crate::MAX_UNIT;
+use core::fmt;
+use core::str::FromStr;
+
+/// Most engines.
+pub const MAX_ENGINES: usize = 16;
+/// Most queues of one engine.
+pub const MAX_QUEUES: usize = 8;
+
+/// How a submitter waits (`sync_mode`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SyncMode {
+    /// `sync`: one at a time.
+    Sync,
+    /// `async`: submit all, then poll.
+    Async,
+    /// `async_irq`: submit all, sleep until notified.
+    AsyncIrq,
+    /// `assist`: submit all, take back and do what no engine has begun, then
+    /// sleep. Not the kernel's.
+    Assist,
+}
+
+impl SyncMode {
+    /// Every mode, by name.
+    pub const NAMES: [(&'static str, Self); 4] = [
+        ("sync", Self::Sync),
+        ("async", Self::Async),
+        ("async_irq", Self::AsyncIrq),
+        ("assist", Self::Assist),
+    ];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        let named = Self::NAMES.iter().find(|(_, mode)| *mode == self);
+        named.map_or("", |(name, _)| name)
+    }
+}
+
+/// All settings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Attributes {
+    /// Queues of each engine, 1 to [`MAX_QUEUES`] (`wqs_per_iaa`).
+    pub queues_per_engine: usize,
+    /// Of these, the last so many only compress and the others only decompress
+    /// (`g_comp_wqs_per_iaa`); 0, or not fewer than there are: all do both.
+    pub compress_queues: usize,
+    /// Submissions to compress go round over all engines, not only to the one
+    /// mapped to the submitter's core (`distribute_comps`).
+    pub distribute_compress: bool,
+    /// The same for decompressing (`distribute_decomps`).
+    pub distribute_decompress: bool,
+    /// How a submitter waits (`sync_mode`).
+    pub sync_mode: SyncMode,
+    /// Each result of compressing is decompressed and compared
+    /// (`verify_compress`).
+    pub verify: bool,
+    /// Descriptors of each queue, 1 to 64 (`descriptors`).
+    pub descriptors: usize,
+    /// Times that allocating a descriptor is tried before the unit is done
+    /// inline (`retries`).
+    pub retries: u32,
+    /// How long a submitter waits for the engines before it does the work
+    /// itself, ns (`timeout_ns`).
+    pub timeout_ns: u64,
+    /// Largest unit the engines take, bytes; larger ones are done inline
+    /// (`unit_size`).
+    pub unit: usize,
+}
+
+impl Default for Attributes {
+    fn default() -> Self {
+        Self {
+            queues_per_engine: 1,
+            compress_queues: 0,
+            distribute_compress: true,
+            distribute_decompress: false,
+            sync_mode: SyncMode::Assist,
+            verify: false,
+            descriptors: 16,
+            retries: 1,
+            timeout_ns: 100_000_000,
+            unit: 4096,
+        }
+    }
+}
+
+impl Attributes {
+    /// The names that [`Self::set`] takes.
+    pub const NAMES: [&'static str; 10] = [
+        "wqs_per_iaa",
+        "g_comp_wqs_per_iaa",
+        "distribute_comps",
+        "distribute_decomps",
+        "sync_mode",
+        "verify_compress",
+        "descriptors",
+        "retries",
+        "timeout_ns",
+        "unit_size",
+    ];
+
+    /// Sets one by name.
+    ///
+    /// # Errors
+    /// When there is no such attribute, or it does not take that value; nothing
+    /// is changed then.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), AttributeError> {
+        let name = Self::NAMES
+            .into_iter()
+            .find(|known| *known == name)
+            .ok_or(AttributeError::Unknown)?;
+        let mut changed = *self;
+        match name {
+            "wqs_per_iaa" => changed.queues_per_engine = number(name, value)?,
+            "g_comp_wqs_per_iaa" => changed.compress_queues = number(name, value)?,
+            "distribute_comps" => changed.distribute_compress = switch(name, value)?,
+            "distribute_decomps" => changed.distribute_decompress = switch(name, value)?,
+            "sync_mode" => {
+                let mode = SyncMode::NAMES.iter().find(|(known, _)| *known == value);
+                let (_, mode) = mode.ok_or(AttributeError::Value {
+                    name,
+                    expected: "sync, async, async_irq or assist",
+                })?;
+                changed.sync_mode = *mode;
+            }
+            "verify_compress" => changed.verify = switch(name, value)?,
+            "descriptors" => changed.descriptors = number(name, value)?,
+            "retries" => changed.retries = number(name, value)?,
+            "timeout_ns" => changed.timeout_ns = number(name, value)?,
+            _ => changed.unit = number(name, value)?,
+        }
+        changed.check()?;
+        *self = changed;
+        Ok(())
+    }
+
+    /// Whether every value is within its range.
+    ///
+    /// # Errors
+    /// The first that is not.
+    pub fn check(&self) -> Result<(), AttributeError> {
+        let within = |name, range: core::ops::RangeInclusive<usize>, value, expected| {
+            if range.contains(&value) {
+                Ok(())
+            } else {
+                Err(AttributeError::Value { name, expected })
+            }
+        };
+        within(
+            "wqs_per_iaa",
+            1..=MAX_QUEUES,
+            self.queues_per_engine,
+            "1 to 8",
+        )?;
+        within(
+            "g_comp_wqs_per_iaa",
+            0..=MAX_QUEUES,
+            self.compress_queues,
+            "0 to 8",
+        )?;
+        within(
+            "descriptors",
+            1..=MAX_DESCRIPTORS,
+            self.descriptors,
+            "1 to 64",
+        )?;
+        within("unit_size", 64..=MAX_UNIT, self.unit, "64 to 2097152")?;
+        if self.timeout_ns == 0 {
+            return Err(AttributeError::Value {
+                name: "timeout_ns",
+                expected: "1 or more",
+            });
+        }
+        Ok(())
+    }
+}
+
+fn number<T: FromStr>(name: &'static str, value: &str) -> Result<T, AttributeError> {
+    value.parse().map_err(|_| AttributeError::Value {
+        name,
+        expected: "a number",
+    })
+}
+
+fn switch(name: &'static str, value: &str) -> Result<bool, AttributeError> {
+    match value {
+        "0" | "off" => Ok(false),
+        "1" | "on" => Ok(true),
+        _ => Err(AttributeError::Value {
+            name,
+            expected: "0 or 1",
+        }),
+    }
+}
+
+/// Why an attribute was not changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AttributeError {
+    /// The engines are enabled.
+    InUse,
+    /// There is none of that name.
+    Unknown,
+    /// It does not take that value.
+    Value {
+        /// Of the attribute.
+        name: &'static str,
+        /// What it takes.
+        expected: &'static str,
+    },
+}
+
+impl fmt::Display for AttributeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InUse => {
+                f.write_str("attributes cannot change while the engines are in use: disable them")
+            }
+            Self::Unknown => f.write_str("there is no such attribute"),
+            Self::Value { name, expected } => write!(f, "{name}: expected {expected}"),
+        }
+    }
+}
+
+impl core::error::Error for AttributeError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::ToString;
+
+    #[test]
+    fn every_attribute_is_set_by_its_name() {
+        let mut all = Attributes::default();
+        for (name, value) in [
+            ("wqs_per_iaa", "4"),
+            ("g_comp_wqs_per_iaa", "3"),
+            ("distribute_comps", "0"),
+            ("distribute_decomps", "1"),
+            ("sync_mode", "async_irq"),
+            ("verify_compress", "on"),
+            ("descriptors", "64"),
+            ("retries", "7"),
+            ("timeout_ns", "5"),
+            ("unit_size", "65536"),
+        ] {
+            all.set(name, value).unwrap();
+        }
+        let expected = Attributes {
+            queues_per_engine: 4,
+            compress_queues: 3,
+            distribute_compress: false,
+            distribute_decompress: true,
+            sync_mode: SyncMode::AsyncIrq,
+            verify: true,
+            descriptors: 64,
+            retries: 7,
+            timeout_ns: 5,
+            unit: 65_536,
+        };
+        assert_eq!(all, expected);
+        assert_eq!(all.sync_mode.name(), "async_irq");
+    }
+
+    #[test]
+    fn a_wrong_value_changes_nothing_and_says_what_is_expected() {
+        let mut all = Attributes::default();
+        for (name, value, told) in [
+            ("wqs", "1", "there is no such attribute"),
+            ("wqs_per_iaa", "9", "wqs_per_iaa: expected 1 to 8"),
+            ("descriptors", "0", "descriptors: expected 1 to 64"),
+            ("retries", "-1", "retries: expected a number"),
+            ("distribute_comps", "2", "distribute_comps: expected 0 or 1"),
+            (
+                "sync_mode",
+                "lazy",
+                "sync_mode: expected sync, async, async_irq or assist",
+            ),
+        ] {
+            assert_eq!(all.set(name, value).unwrap_err().to_string(), told);
+        }
+        assert_eq!(all, Attributes::default());
+    }
+}

@@ -1,0 +1,601 @@
+//! The engines of a process: devices, how work is spread over them, counters.
+
+use super::attributes::{AttributeError, Attributes, MAX_ENGINES};
+use super::descriptor::{
+    CompletionRecord, Descriptor, ERROR_CORRUPT, ERROR_LENGTH, ERROR_MISMATCH, ERROR_WORKSPACE,
+    FLAG_INTERRUPT, Opcode, Status,
+};
+use super::device::{Device, QueueKind, Waiter};
+use super::primitive::Native;
+use super::queue::{Delivery, WorkQueue};
+use super::stats::{QueueStats, QueueTotals, Totals};
+use crate::{CodecError, CompressUnit, Context, DecompressUnit};
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use zfolio_sys::lock::Mutex;
+
+/// Most contexts that share the engines; further ones work inline.
+pub(super) const MAX_CLIENTS: usize = 64;
+
+/// What a descriptor carries: its two records and its buffers.
+pub(super) struct Job {
+    pub(super) descriptor: Descriptor,
+    pub(super) record: CompletionRecord,
+    pub(super) source: Box<[u8]>,
+    pub(super) destination: Box<[u8]>,
+}
+
+/// A device and what is counted of it.
+pub(super) struct Engine {
+    pub(super) device: Device<Native, Job>,
+    pub(super) stats: Box<[QueueStats]>,
+}
+
+/// Engines that are enabled, with attributes that no longer change.
+///
+/// Threads become engines by [`Group::serve`]; until one does, and after it has
+/// left, its queues get nothing. Submitters are the contexts of
+/// [`Parallel`](super::Parallel).
+pub struct Group {
+    attributes: Attributes,
+    pub(super) engines: Box<[Engine]>,
+    kinds: Box<[QueueKind]>,
+    /// Processors that submitters are mapped by.
+    cores: usize,
+    /// A bit per engine that serves.
+    online: AtomicU32,
+    /// Where the next one of a round goes.
+    round: AtomicUsize,
+    pub(super) waiters: Box<[Waiter<Native>]>,
+    /// A bit per waiter that no context has.
+    free_waiters: AtomicU64,
+    /// Longest a unit of the attributes' size can become, bytes.
+    pub(super) room: usize,
+    pub(super) totals: Totals,
+}
+
+impl Group {
+    fn new(
+        attributes: Attributes,
+        engines: usize,
+        cores: usize,
+        room: usize,
+    ) -> Result<Self, CodecError> {
+        let queues = attributes.queues_per_engine;
+        let kinds = (0..queues).map(|index| kind_of(index, queues, attributes.compress_queues));
+        let make_engine = || {
+            let made: Result<Vec<_>, CodecError> =
+                (0..queues).map(|_| queue(&attributes, room)).collect();
+            Ok(Engine {
+                device: Device::new(made?.into_boxed_slice()),
+                stats: (0..queues).map(|_| QueueStats::default()).collect(),
+            })
+        };
+        let engines: Result<Vec<Engine>, CodecError> = (0..engines.clamp(1, MAX_ENGINES))
+            .map(|_| make_engine())
+            .collect();
+        Ok(Self {
+            attributes,
+            engines: engines?.into_boxed_slice(),
+            kinds: kinds.collect(),
+            cores: cores.max(1),
+            online: AtomicU32::new(0),
+            round: AtomicUsize::new(0),
+            waiters: (0..MAX_CLIENTS).map(|_| Waiter::default()).collect(),
+            free_waiters: AtomicU64::new(u64::MAX),
+            room,
+            totals: Totals::default(),
+        })
+    }
+
+    /// The settings.
+    pub fn attributes(&self) -> &Attributes {
+        &self.attributes
+    }
+
+    /// Engines there may be.
+    pub fn engines(&self) -> usize {
+        self.engines.len()
+    }
+
+    /// Engines that serve now.
+    pub fn online(&self) -> usize {
+        self.online.load(Relaxed).count_ones() as usize
+    }
+
+    /// Contexts that submit.
+    pub fn clients(&self) -> usize {
+        MAX_CLIENTS - self.free_waiters.load(Relaxed).count_ones() as usize
+    }
+
+    /// Makes the calling thread engine `index`, working with `codec`, until
+    /// [`Self::stop`]. Returns false at once if there is no such engine or
+    /// another thread is it.
+    pub fn serve(&self, index: usize, codec: &mut dyn Context) -> bool {
+        let Some(engine) = self.engines.get(index) else {
+            return false;
+        };
+        if !engine.device.attach() {
+            return false;
+        }
+        self.rebalance(index, true);
+        let mut from = (0, 0);
+        while let Some((queue, work)) = engine.device.next(&mut from) {
+            let queues = engine.device.queue(queue);
+            let stats = &engine.stats[queue];
+            let ran = queues.work_on(&work, |job| {
+                run(job, self.kinds[queue], self.attributes.verify, codec);
+                (
+                    job.descriptor.interrupt_handle,
+                    job.descriptor.has(FLAG_INTERRUPT),
+                    job.descriptor.source_len,
+                    job.record.output_len,
+                )
+            });
+            let Some((waiter, notify, input, output)) = ran else {
+                // Two holders of one descriptor: broken beyond repair. Nobody is
+                // told that it is done, and its submitter does it again itself.
+                stats.broken.fetch_add(1, Relaxed);
+                continue;
+            };
+            match queues.complete(work) {
+                Delivery::Delivered => {
+                    stats.completed(input, output);
+                    self.waiters[usize::from(waiter)].end(notify);
+                }
+                Delivery::Abandoned => {
+                    stats.late.fetch_add(1, Relaxed);
+                }
+            }
+        }
+        self.rebalance(index, false);
+        engine.device.detach();
+        true
+    }
+
+    /// Asks engine `index` to leave; its work goes to the others from now on.
+    pub fn stop(&self, index: usize) {
+        if let Some(engine) = self.engines.get(index) {
+            self.rebalance(index, false);
+            engine.device.ask_to_leave();
+        }
+    }
+
+    /// Asks all engines to leave.
+    pub fn stop_all(&self) {
+        for index in 0..self.engines.len() {
+            self.stop(index);
+        }
+    }
+
+    /// Whether all engines have left, waiting up to about `millis`.
+    pub fn await_stopped(&self, millis: u32) -> bool {
+        let mut engines = self.engines.iter();
+        engines.all(|engine| engine.device.await_offline(1_000_000, millis))
+    }
+
+    /// Where the mapped cores and rounds go follows from this word alone.
+    fn rebalance(&self, index: usize, serves: bool) {
+        let bit = 1 << index;
+        let before = if serves {
+            self.online.fetch_or(bit, Relaxed)
+        } else {
+            self.online.fetch_and(!bit, Relaxed)
+        };
+        if (before & bit != 0) != serves {
+            self.totals.rebalanced.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// An engine and its queue for one unit of a submitter on `core`.
+    pub(super) fn choose(
+        &self,
+        opcode: Opcode,
+        core: usize,
+        turn: usize,
+    ) -> Option<(usize, usize)> {
+        let online = self.online.load(Relaxed);
+        let count = online.count_ones() as usize;
+        if count == 0 {
+            return None;
+        }
+        let distribute = match opcode {
+            Opcode::Decompress => self.attributes.distribute_decompress,
+            Opcode::Compress | Opcode::Noop => self.attributes.distribute_compress,
+        };
+        let nth = if distribute {
+            self.round.fetch_add(1, Relaxed) % count
+        } else {
+            // Neighbouring cores share an engine.
+            core % self.cores * count / self.cores
+        };
+        let engine = nth_set(online, nth)?;
+        // The queues of the kind take turns.
+        let suits = |kind: &QueueKind| match kind {
+            QueueKind::Generic => true,
+            QueueKind::Compress => opcode == Opcode::Compress,
+            QueueKind::Decompress => opcode == Opcode::Decompress,
+        };
+        let suiting = self.kinds.iter().filter(|kind| suits(kind)).count();
+        let turn = turn.checked_rem(suiting)?;
+        let queues = self.kinds.iter().enumerate();
+        let (queue, _) = queues.filter(|(_, kind)| suits(kind)).nth(turn)?;
+        Some((engine, queue))
+    }
+
+    /// What the queue does, by its number within an engine.
+    pub fn kind(&self, queue: usize) -> Option<QueueKind> {
+        self.kinds.get(queue).copied()
+    }
+
+    /// A waiter for a context; `None` when all are taken.
+    pub(super) fn claim_waiter(&self) -> Option<usize> {
+        let claim = |free: u64| (free != 0).then(|| free & (free - 1));
+        let before = self.free_waiters.fetch_update(Relaxed, Relaxed, claim);
+        before.ok().map(|free| free.trailing_zeros() as usize)
+    }
+
+    pub(super) fn release_waiter(&self, index: usize) {
+        self.free_waiters.fetch_or(1 << index, Relaxed);
+    }
+
+    /// Counters of a queue of an engine.
+    pub fn queue_totals(&self, engine: usize, queue: usize) -> Option<QueueTotals> {
+        let stats = self.engines.get(engine)?.stats.get(queue)?;
+        Some(stats.totals())
+    }
+
+    /// The counters of all queues, added up, and those that no queue has.
+    pub fn totals(&self) -> (QueueTotals, &Totals) {
+        let mut sum = QueueTotals::default();
+        for stats in self.engines.iter().flat_map(|engine| &engine.stats) {
+            sum += stats.totals();
+        }
+        (sum, &self.totals)
+    }
+
+    /// In the child of a fork that was made while no batch was under way: no
+    /// engine serves, everything is free. Only while the process has one thread;
+    /// contexts stay good.
+    pub fn reset_in_fork_child(&self) {
+        for engine in &self.engines {
+            engine.device.reset_in_fork_child();
+        }
+        for waiter in &self.waiters {
+            waiter.reset_in_fork_child();
+        }
+        self.online.store(0, Relaxed);
+    }
+
+    /// Checks what holds while no batch is under way: every descriptor is free.
+    ///
+    /// # Errors
+    /// The first thing found wrong.
+    pub fn validate_quiet(&self) -> Result<(), &'static str> {
+        for engine in &self.engines {
+            for queue in engine.device.queues() {
+                if queue.free() as usize != queue.len() {
+                    return Err("a descriptor is not free");
+                }
+                if queue.has_ready() {
+                    return Err("work is ready that nobody submitted");
+                }
+            }
+        }
+        if self.waiters.iter().any(|waiter| waiter.under_way() != 0) {
+            return Err("a waiter counts work under way");
+        }
+        Ok(())
+    }
+}
+
+fn queue(attributes: &Attributes, room: usize) -> Result<WorkQueue<Native, Job>, CodecError> {
+    let buffer = |len| -> Result<Box<[u8]>, CodecError> {
+        let mut bytes = Vec::new();
+        bytes
+            .try_reserve_exact(len)
+            .map_err(|_| CodecError::Workspace)?;
+        bytes.resize(len, 0);
+        Ok(bytes.into_boxed_slice())
+    };
+    let jobs: Result<Vec<Job>, CodecError> = (0..attributes.descriptors)
+        .map(|_| {
+            Ok(Job {
+                descriptor: Descriptor::default(),
+                record: CompletionRecord::default(),
+                // Either way: a page in and its room out, or the reverse.
+                source: buffer(attributes.unit.max(room))?,
+                destination: buffer(attributes.unit.max(room))?,
+            })
+        })
+        .collect();
+    Ok(WorkQueue::new(jobs?))
+}
+
+/// The last `compress` of an engine's queues compress only, the others
+/// decompress only; without enough of them all do both.
+fn kind_of(index: usize, queues: usize, compress: usize) -> QueueKind {
+    if compress == 0 || compress >= queues {
+        QueueKind::Generic
+    } else if index >= queues - compress {
+        QueueKind::Compress
+    } else {
+        QueueKind::Decompress
+    }
+}
+
+fn nth_set(mut bits: u32, nth: usize) -> Option<usize> {
+    for _ in 0..nth {
+        bits &= bits.wrapping_sub(1);
+    }
+    (bits != 0).then_some(bits.trailing_zeros() as usize)
+}
+
+/// Does what a descriptor asks for.
+fn run(job: &mut Job, kind: QueueKind, verify: bool, codec: &mut dyn Context) {
+    job.record = CompletionRecord::default();
+    let source = job.source.get(..job.descriptor.source_len as usize);
+    let room = job.descriptor.max_destination_len as usize;
+    let destination = job.destination.get_mut(..room);
+    let (Some(source), Some(destination)) = (source, destination) else {
+        (job.record.status, job.record.error_code) = (Status::AnalyticsError, ERROR_LENGTH);
+        return;
+    };
+    let result = match (job.descriptor.opcode(), kind) {
+        (Some(Opcode::Compress), QueueKind::Compress | QueueKind::Generic) => {
+            let mut unit = [CompressUnit::new(source, destination)];
+            let _ = codec.compress_batch(&mut unit);
+            unit[0].result
+        }
+        (Some(Opcode::Decompress), QueueKind::Decompress | QueueKind::Generic) => {
+            let mut unit = [DecompressUnit::new(source, destination)];
+            let _ = codec.decompress_batch(&mut unit);
+            unit[0].result
+        }
+        _ => {
+            job.record.status = Status::UnsupportedOpcode;
+            return;
+        }
+    };
+    job.record.bytes_completed = job.descriptor.source_len;
+    if let (true, Ok(len)) = (verify, result) {
+        let plain = match job.descriptor.opcode() {
+            Some(Opcode::Decompress) => destination.get(..len),
+            _ => Some(source),
+        };
+        job.record.crc = plain.map_or(0, crc32fast::hash);
+    }
+    (job.record.status, job.record.error_code) = match result {
+        Ok(len) => {
+            job.record.output_len = u32::try_from(len).unwrap_or(u32::MAX);
+            (Status::Success, 0)
+        }
+        Err(CodecError::DoesNotFit) => (Status::OutputOverflow, 0),
+        Err(CodecError::Corrupt) => (Status::AnalyticsError, ERROR_CORRUPT),
+        Err(CodecError::Workspace | CodecError::NotRun) => {
+            (Status::AnalyticsError, ERROR_WORKSPACE)
+        }
+        Err(CodecError::Length) => (Status::AnalyticsError, ERROR_LENGTH),
+        Err(CodecError::Mismatch) => (Status::AnalyticsError, ERROR_MISMATCH),
+    };
+}
+
+/// What a record says; `None` when it says nothing that is to be believed.
+pub(super) fn result_of(record: &CompletionRecord) -> Option<Result<usize, CodecError>> {
+    match (record.status, record.error_code) {
+        (Status::Success, _) => Some(Ok(record.output_len as usize)),
+        (Status::OutputOverflow, _) => Some(Err(CodecError::DoesNotFit)),
+        (Status::AnalyticsError, ERROR_CORRUPT) => Some(Err(CodecError::Corrupt)),
+        (Status::AnalyticsError, ERROR_MISMATCH) => Some(Err(CodecError::Mismatch)),
+        (Status::AnalyticsError, ERROR_LENGTH) => Some(Err(CodecError::Length)),
+        (Status::None | Status::UnsupportedOpcode | Status::AnalyticsError, _) => None,
+    }
+}
+
+/// The switch and the settings: attributes change while disabled, engines work
+/// while enabled.
+#[derive(Default)]
+pub struct Engines {
+    inner: Mutex<Setup>,
+}
+
+#[derive(Default)]
+struct Setup {
+    attributes: Attributes,
+    group: Option<Arc<Group>>,
+}
+
+impl Engines {
+    /// The settings now.
+    pub fn attributes(&self) -> Attributes {
+        self.inner.lock().attributes
+    }
+
+    /// Changes one attribute by name.
+    ///
+    /// # Errors
+    /// [`AttributeError::InUse`] while enabled; or as [`Attributes::set`].
+    pub fn set(&self, name: &str, value: &str) -> Result<(), AttributeError> {
+        let mut setup = self.inner.lock();
+        if setup.group.is_some() {
+            return Err(AttributeError::InUse);
+        }
+        setup.attributes.set(name, value)
+    }
+
+    /// Changes all attributes.
+    ///
+    /// # Errors
+    /// [`AttributeError::InUse`] while enabled; or as [`Attributes::check`].
+    pub fn replace(&self, attributes: Attributes) -> Result<(), AttributeError> {
+        let mut setup = self.inner.lock();
+        if setup.group.is_some() {
+            return Err(AttributeError::InUse);
+        }
+        attributes.check()?;
+        setup.attributes = attributes;
+        Ok(())
+    }
+
+    /// Makes the queues of `engines` engines for units that `codec` compresses,
+    /// with submitters on `cores` processors.
+    ///
+    /// # Errors
+    /// [`EnableError::InUse`] when they are enabled; no memory for the buffers.
+    pub fn enable(
+        &self,
+        engines: usize,
+        cores: usize,
+        codec: &dyn crate::Compressor,
+    ) -> Result<Arc<Group>, EnableError> {
+        let mut setup = self.inner.lock();
+        if setup.group.is_some() {
+            return Err(EnableError::InUse);
+        }
+        let room = codec.max_compressed_len(setup.attributes.unit);
+        let group = Group::new(setup.attributes, engines, cores, room)?;
+        let group = Arc::new(group);
+        setup.group = Some(group.clone());
+        Ok(group)
+    }
+
+    /// Has all engines leave, so that attributes may change.
+    ///
+    /// # Errors
+    /// [`EnableError::InUse`] while contexts exist that submit, or an engine has
+    /// not left within a second; they are as they were then, except that engines
+    /// that did leave have left.
+    pub fn disable(&self) -> Result<(), EnableError> {
+        let mut setup = self.inner.lock();
+        let Some(group) = &setup.group else {
+            return Ok(());
+        };
+        if group.clients() > 0 {
+            return Err(EnableError::InUse);
+        }
+        group.stop_all();
+        if !group.await_stopped(1000) {
+            return Err(EnableError::InUse);
+        }
+        setup.group = None;
+        Ok(())
+    }
+}
+
+/// Why engines were not enabled or disabled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EnableError {
+    /// They are in use.
+    InUse,
+    /// No memory for the descriptors' buffers.
+    Workspace,
+}
+
+impl From<CodecError> for EnableError {
+    fn from(_: CodecError) -> Self {
+        Self::Workspace
+    }
+}
+
+impl core::fmt::Display for EnableError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::InUse => "the engines are in use",
+            Self::Workspace => "no memory for the engines' buffers",
+        })
+    }
+}
+
+impl core::error::Error for EnableError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Codec;
+
+    fn kinds(queues: usize, compress: usize) -> Vec<QueueKind> {
+        (0..queues).map(|i| kind_of(i, queues, compress)).collect()
+    }
+
+    #[test]
+    fn the_last_queues_compress_and_too_few_do_both() {
+        use QueueKind::{Compress as C, Decompress as D, Generic as G};
+        assert_eq!(kinds(4, 1), [D, D, D, C]);
+        assert_eq!(kinds(4, 3), [D, C, C, C]);
+        assert_eq!(kinds(4, 0), [G; 4]);
+        assert_eq!(kinds(4, 4), [G; 4]);
+        assert_eq!(kinds(1, 1), [G]);
+    }
+
+    fn group(attributes: Attributes, engines: usize, cores: usize) -> Arc<Group> {
+        let setup = Engines::default();
+        setup.replace(attributes).unwrap();
+        let codec = Codec::Noop.compressor();
+        setup.enable(engines, cores, &*codec).unwrap()
+    }
+
+    #[test]
+    fn cores_are_mapped_evenly_and_anew_when_engines_come_and_go() {
+        let mapped = Attributes {
+            distribute_compress: false,
+            ..Attributes::default()
+        };
+        let group = group(mapped, 4, 8);
+        let map = || -> Vec<Option<usize>> {
+            let choose = |core| group.choose(Opcode::Compress, core, 0);
+            (0..8)
+                .map(|core| choose(core).map(|(engine, _)| engine))
+                .collect()
+        };
+        assert_eq!(map(), [None; 8]);
+        for index in 0..4 {
+            group.rebalance(index, true);
+        }
+        assert_eq!(map(), [0, 0, 1, 1, 2, 2, 3, 3].map(Some));
+        group.rebalance(1, false);
+        group.rebalance(1, false);
+        assert_eq!(map(), [0, 0, 0, 2, 2, 2, 3, 3].map(Some));
+        assert_eq!(group.totals().1.rebalanced.load(Relaxed), 5);
+    }
+
+    #[test]
+    fn rounds_reach_every_engine_and_queues_keep_to_their_kind() {
+        let attributes = Attributes {
+            queues_per_engine: 3,
+            compress_queues: 1,
+            ..Attributes::default()
+        };
+        let group = group(attributes, 2, 2);
+        group.rebalance(0, true);
+        group.rebalance(1, true);
+        let chosen: Vec<_> = (0..4)
+            .filter_map(|turn| group.choose(Opcode::Compress, 0, turn))
+            .collect();
+        assert_eq!(chosen, [(0, 2), (1, 2), (0, 2), (1, 2)]);
+        let chosen: Vec<_> = (0..4)
+            .filter_map(|turn| group.choose(Opcode::Decompress, 1, turn))
+            .collect();
+        assert_eq!(chosen, [(1, 0), (1, 1), (1, 0), (1, 1)]);
+    }
+
+    #[test]
+    fn attributes_stay_while_enabled() {
+        let engines = Engines::default();
+        let codec = Codec::LZ4.compressor();
+        engines.set("descriptors", "4").unwrap();
+        let group = engines.enable(2, 2, &*codec).unwrap();
+        assert_eq!(group.attributes().descriptors, 4);
+        assert_eq!(engines.set("descriptors", "8"), Err(AttributeError::InUse));
+        assert_eq!(
+            engines.replace(Attributes::default()),
+            Err(AttributeError::InUse)
+        );
+        let again = engines.enable(1, 1, &*codec);
+        assert!(matches!(again, Err(EnableError::InUse)));
+        engines.disable().unwrap();
+        engines.set("descriptors", "8").unwrap();
+        assert_eq!(engines.attributes().descriptors, 8);
+    }
+}

@@ -1,0 +1,120 @@
+//! Swap-in of a page or two: decompressed beside the arena, and copied in.
+//!
+//! A MOVE takes the frame out of the arena's page table, for which every
+//! processor that runs a thread of this process is interrupted; for one page that
+//! costs more than to copy it. But a copy is made into a frame of the kernel's: so
+//! as many of ours are *owed* to the system, and given back by the dozen.
+
+use crate::extent::Vpn;
+use crate::fault::Outcome;
+use crate::load::{Plan, kind_of};
+use crate::manager::{Core, Manager, Worker, address_of};
+use crate::movein::Landed;
+use crate::word::Place;
+use core::sync::atomic::Ordering;
+use zfolio_mm::{Order, PAGE_SIZE};
+use zfolio_sys::lock::MutexGuard;
+use zfolio_zswap::Slot;
+
+/// Pages copied at most; more are moved in one call.
+pub(crate) const COPIED: usize = 2;
+/// Frames owed to the system at most.
+const OWED: usize = 32;
+
+impl Manager {
+    /// Whether so many pages are to come by copies: frames of ours can be given
+    /// up for them.
+    pub(crate) fn may_copy_in(&self, pages: usize) -> bool {
+        let owed = self.owed.load(Ordering::Relaxed);
+        pages <= COPIED && self.arena().free_frames() >= self.watermarks().free_low + owed + pages
+    }
+
+    /// Brings the pages in `worker.pages`, which are stored.
+    pub(crate) fn load_by_copy(
+        &self,
+        core: MutexGuard<'_, Core>,
+        worker: &mut Worker,
+        vpn: Vpn,
+        plan: &Plan,
+    ) -> Outcome {
+        self.begin_load(core, worker, plan);
+        let Worker {
+            context,
+            pages,
+            slots,
+            page: buffer,
+            ..
+        } = &mut *worker;
+        for ((page, slot), bytes) in pages.iter().zip(&*slots).zip(buffer.chunks_mut(PAGE_SIZE)) {
+            if let Err(error) = self.during_io(|| self.zswap.load_into(context, *slot, bytes)) {
+                self.load_failed(*page, error);
+            }
+        }
+        let outcome = self.publish_copies(worker, vpn, plan);
+        self.zswap.invalidate(&worker.slots);
+        self.pay_back();
+        self.end();
+        outcome
+    }
+
+    /// Copies loaded pages in. Slots of those in place (or discarded meanwhile)
+    /// stay in `worker.slots`, to be freed.
+    fn publish_copies(&self, worker: &mut Worker, vpn: Vpn, plan: &Plan) -> Outcome {
+        let mut core = self.core.lock();
+        let open = core.is_open();
+        let (mut refused, mut copied) = (None, 0);
+        let from = worker.page.as_ptr() as usize;
+        for (index, (page, slot)) in worker.pages.iter().zip(&mut worker.slots).enumerate() {
+            if !open {
+                // As where pages are moved: the words must stay true.
+                self.unload(&mut core, *page, slot);
+                continue;
+            }
+            if core.extents.place(*page) != Place::Loading(*slot) {
+                self.fds.program().wake(address_of(*page), PAGE_SIZE);
+                continue;
+            }
+            match self.copy_in(*page, from + index * PAGE_SIZE) {
+                Landed::Refused(errno) => {
+                    self.unload(&mut core, *page, slot);
+                    if *page == vpn {
+                        refused = Some(errno);
+                    }
+                    continue;
+                }
+                Landed::Copied => copied += 1,
+                Landed::Moved | Landed::AlreadyThere => {}
+            }
+            core.extents.set(*page, Place::Present);
+        }
+        let pages = &worker.pages;
+        if copied == pages.len() && pages[copied - 1] - pages[0] == copied - 1 {
+            self.zswap.count_load(Order::holding_at_most(copied));
+        }
+        if open {
+            self.account_loaded(&mut core, vpn, plan, copied);
+        }
+        drop(core);
+        self.owed.fetch_add(copied, Ordering::Relaxed);
+        worker.slots.retain(|slot| *slot != Slot::ZERO);
+        match refused {
+            Some(errno) => self.refused(vpn, errno),
+            None if !open => Outcome::Defer,
+            None => Outcome::Served(kind_of(worker.pages.len())),
+        }
+    }
+
+    /// Gives the system the frames that it is owed, once they are enough for a
+    /// call. Within an operation: frames must not change while a fork copies them.
+    fn pay_back(&self) {
+        let most = OWED.min(self.watermarks().free_low / 2);
+        if self.owed.load(Ordering::Relaxed) < most {
+            return;
+        }
+        let owed = self.owed.swap(0, Ordering::Relaxed);
+        let released = self.arena().release(owed);
+        if released < owed {
+            self.owed.fetch_add(owed - released, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! What the program did to its address space: remove, unmap, remap, fork.
+//!
+//! An event is applied under the core lock as it is read. Two kinds wait
+//! (*parked*, and everything behind them waits too): a remap, until no event
+//! is in flight, when it is known what came before it (`order`), and until no
+//! operation is under way, whose pages would be published at the old address;
+//! and everything during a fork, when nothing but single words may change
+//! (`parked`). Parked events are applied by whoever finds that they may be (`settle`).
+
+use crate::control::Counter;
+use crate::extent::Vpn;
+use crate::manager::{Core, Fault, Manager, address_of, pages_within};
+use crate::order::Truth;
+use crate::standby::Run;
+use crate::word::Place;
+use alloc::vec::Vec;
+use core::ops::Range;
+use core::sync::atomic::Ordering;
+use zfolio_mm::{PAGE_SHIFT, PAGE_SIZE};
+use zfolio_sys::procfs::{File, PresentRun, for_each_mapping, private_mapping_at};
+use zfolio_sys::syscall::Errno;
+use zfolio_sys::uffd::{Message, RawMessage, Uffd};
+
+/// Asks the kernel.
+struct Now<'a> {
+    manager: &'a Manager,
+    /// An event began while it was asked.
+    put_off: bool,
+}
+
+impl Truth for Now<'_> {
+    fn was_put_off(&self) -> bool {
+        self.put_off
+    }
+
+    fn is_registered(&mut self, address: usize) -> Option<bool> {
+        let answer = self.manager.fds.program().is_registered(address);
+        self.put_off |= answer == Err(Errno::AGAIN);
+        answer.ok()
+    }
+
+    fn begins_at(&mut self, address: usize) -> Option<bool> {
+        let maps = File::from_fd(self.manager.maps.load(Ordering::Relaxed));
+        let mapping = private_mapping_at(maps, address).ok()?;
+        Some(mapping.start == address && self.is_registered(address)?)
+    }
+}
+
+impl Manager {
+    /// Takes one message from the descriptor.
+    pub(crate) fn take_message(&self, core: &mut Core, message: &RawMessage, now: u64) {
+        let Some(message) = message.decode() else {
+            self.fail(format_args!(
+                "an event of unknown kind came from the kernel: {message:?}"
+            ));
+        };
+        match message {
+            Message::Fault {
+                address, thread, ..
+            } => {
+                let vpn = address >> PAGE_SHIFT;
+                core.pending.push_back(Fault {
+                    vpn,
+                    thread,
+                    read_ns: now,
+                    waits: 0,
+                });
+            }
+            Message::Fork { fd } => self.note_fork(core, Uffd::from_fd(fd)),
+            Message::Remap { .. } => core.parked.push(message),
+            _ if !core.is_open() => core.parked.push(message),
+            _ => self.apply(core, message),
+        }
+    }
+
+    /// Whether no event is in flight, read or not.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let elsewhere = self.address(zfolio_mm::Pfn(0));
+        self.fds.program().is_quiet(elsewhere)
+    }
+
+    /// Applies what was parked, if nothing stands in the way any more.
+    pub(crate) fn settle(&self, core: &mut Core) {
+        let waits = |core: &Core| !core.parked.is_empty() && !core.fork_freeze;
+        if !waits(core) || self.inflight.load(Ordering::Acquire) > 0 || !self.order_parked(core) {
+            return;
+        }
+        while let Some(event) = core.parked.pop() {
+            self.apply(core, event);
+        }
+    }
+
+    /// Whether new operations may start, now that what can be applied is.
+    pub(crate) fn opens(&self, core: &mut Core) -> bool {
+        self.settle(core);
+        core.is_open()
+    }
+
+    /// Puts parked events in order; false if that cannot be told yet. Does not
+    /// use the heap.
+    pub(crate) fn order_parked(&self, core: &mut Core) -> bool {
+        if !core.parked.needs_order() {
+            return true;
+        }
+        if !self.is_quiet() {
+            return false;
+        }
+        let now = Now {
+            manager: self,
+            put_off: false,
+        };
+        core.parked.put_in_order(&core.registered, now)
+    }
+
+    fn apply(&self, core: &mut Core, event: Message) {
+        match event {
+            Message::Remove { start, end } => self.removed(core, start, end),
+            Message::Unmap { start, end } => self.unmapped(core, start, end),
+            Message::Remap { from, to, len } => self.remapped(core, from, to, len),
+            Message::Fault { .. } | Message::Fork { .. } => {}
+        }
+    }
+
+    /// madvise: the range is about to be discarded. Pages still present
+    /// vanish some time after this; until we have filled them again they must
+    /// not be moved out, or the old contents would come back.
+    fn removed(&self, core: &mut Core, start: usize, end: usize) {
+        let pages = pages_within(start, end);
+        self.drop_contents(core, pages.clone(), Place::Gone);
+        let mut at = start;
+        let mut runs = [PresentRun::default(); 32];
+        while at < end {
+            // Pages not marked might be moved out, and come back undiscarded.
+            let (count, reached) = self
+                .fds
+                .pagemap()
+                .occupied(at, end, &mut runs)
+                .unwrap_or_else(|errno| {
+                    self.fail(format_args!(
+                        "the page table cannot be read (errno {})",
+                        errno.0
+                    ))
+                });
+            for run in &runs[..count] {
+                let present = pages_within(run.start(), run.end());
+                for vpn in present.start.max(pages.start)..present.end.min(pages.end) {
+                    core.extents.set(vpn, Place::Gone);
+                }
+            }
+            if reached <= at {
+                break;
+            }
+            at = reached;
+        }
+        self.count(Counter::Removes, 1);
+    }
+
+    fn unmapped(&self, core: &mut Core, start: usize, end: usize) {
+        let pages = pages_within(start, end);
+        core.registered.remove(start..end);
+        self.drop_contents(core, pages.clone(), Place::Present);
+        core.extents.prune(pages);
+        self.count(Counter::Unmaps, 1);
+    }
+
+    /// Frees what is kept for `pages` and says `after` of each that had a word.
+    /// A page being stored or loaded belongs to that operation, which finds
+    /// the word changed and frees what it holds.
+    pub(crate) fn drop_contents(&self, core: &mut Core, pages: Range<Vpn>, after: Place) {
+        let tracked: Vec<(Vpn, Place)> = core.extents.tracked(pages).collect();
+        let mut slots = Vec::with_capacity(tracked.len());
+        for (vpn, place) in tracked {
+            match place {
+                Place::Stored(slot) => slots.push(slot),
+                Place::Standby(at) => {
+                    self.arena().give_frames(at, 1);
+                    core.standby.pages -= 1;
+                }
+                Place::Present | Place::Storing(_) | Place::Loading(_) | Place::Gone => {}
+            }
+            core.extents.set(vpn, after);
+        }
+        self.zswap.invalidate(&slots);
+        if !slots.is_empty() {
+            self.frames_freed();
+        }
+    }
+
+    /// mremap: words follow their pages. No operation is under way.
+    fn remapped(&self, core: &mut Core, from: usize, to: usize, len: usize) {
+        let source = pages_within(from, from + len);
+        let target = pages_within(to, to + len);
+        self.drop_contents(core, target.clone(), Place::Present);
+        let words: Vec<(Vpn, Place)> = core.extents.tracked(source.clone()).collect();
+        for (vpn, _) in &words {
+            core.extents.set(*vpn, Place::Present);
+        }
+        let mut run: Option<Run> = None;
+        for (vpn, place) in words {
+            let vpn = vpn - source.start + target.start;
+            core.extents.set(vpn, place);
+            if let Place::Standby(at) = place {
+                match &mut run {
+                    Some(run) if run.vpn + run.pages == vpn && run.at.offset(run.pages) == at => {
+                        run.pages += 1;
+                    }
+                    _ => {
+                        core.standby.push_all(run.take());
+                        run = Some(Run { vpn, at, pages: 1 });
+                    }
+                }
+            }
+        }
+        core.standby.push_all(run);
+        core.extents.prune(source);
+        // (The source stays registered until its UNMAP, if there is one.)
+        core.registered.insert(to..to + len);
+        self.count(Counter::Remaps, 1);
+    }
+
+    /// Drops the words of pages that were copied in while words had to stay.
+    /// Before parked events are applied: they move words.
+    pub(crate) fn drop_superseded(&self, core: &mut Core) {
+        while let Some(vpn) = core.superseded.pop() {
+            if matches!(
+                core.extents.place(vpn),
+                Place::Stored(_) | Place::Standby(_)
+            ) {
+                self.drop_contents(core, vpn..vpn + 1, Place::Present);
+            }
+        }
+    }
+
+    /// In the child of a fork: drops what is kept for pages that are present
+    /// all the same, since the parent copied one in and had not noted it yet
+    /// when the image was taken. (With other threads about, what is present
+    /// at an address may be another mapping's.)
+    pub(crate) fn reconcile(&self, core: &mut Core) {
+        let ranges: Vec<Range<usize>> = core.registered.iter().collect();
+        let mut runs = [PresentRun::default(); 64];
+        for range in ranges {
+            let mut at = range.start;
+            while at < range.end {
+                let Ok((count, reached)) = self.fds.pagemap().occupied(at, range.end, &mut runs)
+                else {
+                    break;
+                };
+                for run in &runs[..count] {
+                    self.drop_stale(core, pages_within(run.start(), run.end()));
+                }
+                if reached <= at {
+                    break;
+                }
+                at = reached;
+            }
+        }
+    }
+
+    /// Drops all that is kept: the child of a fork has it all.
+    pub(crate) fn drop_everything(&self, core: &mut Core) {
+        self.drop_contents(core, 0..usize::MAX >> PAGE_SHIFT, Place::Present);
+    }
+
+    fn drop_stale(&self, core: &mut Core, pages: Range<Vpn>) {
+        let stale: Vec<(Vpn, Place)> = core
+            .extents
+            .tracked(pages)
+            .filter(|(_, place)| matches!(place, Place::Stored(_) | Place::Standby(_)))
+            .collect();
+        for (vpn, _) in stale {
+            self.drop_contents(core, vpn..vpn + 1, Place::Present);
+        }
+    }
+
+    /// Registers a range that the list of mappings gave, or what is left of
+    /// it; false if not all of it is registered now.
+    ///
+    /// The list may be old: parts may have been unmapped, and registering says
+    /// nothing of gaps. A gap believed registered would be moved out of after
+    /// somebody maps it anew, and never faulted back. So only what is, after
+    /// the call, one mapping with the start of the range is recorded:
+    /// registered and unregistered mappings never merge.
+    ///
+    /// Nor may it cut a mapping in two, as an old list's borders would: mremap of
+    /// such a mapping is refused. What crosses a border is registered whole.
+    pub(crate) fn register(&self, core: &mut Core, range: &Range<usize>) -> bool {
+        if core.registered.contains(range) {
+            return true;
+        }
+        // Regions are registered as they are made: what is not, is gone, and
+        // somebody else's by now.
+        if !self.scope.is_process() {
+            return false;
+        }
+        let maps = File::from_fd(self.maps.load(Ordering::Relaxed));
+        let mut wide = range.clone();
+        if let Some(mapping) = mapping_at(maps, range.start) {
+            wide.start = wide.start.min(mapping.start);
+        }
+        if let Some(mapping) = mapping_at(maps, range.end - PAGE_SIZE) {
+            wide.end = wide.end.max(mapping.end);
+        }
+        // (Quiet: what left these addresses before is known to have left.)
+        let program = self.fds.program();
+        if !self.is_quiet() {
+            return false;
+        }
+        if let Err(errno) = program.register(wide.start, wide.len()) {
+            self.refused.store(errno.0, Ordering::Relaxed);
+            return false;
+        }
+        let Some(mapping) = mapping_at(maps, range.start) else {
+            return false;
+        };
+        let known = wide.start.max(mapping.start)..wide.end.min(mapping.end);
+        core.registered.insert(known.clone());
+        known.start <= range.start && range.end <= known.end
+    }
+}
+
+/// The private anonymous mapping at `address`; before Linux 6.11 by reading
+/// the whole list.
+fn mapping_at(maps: File, address: usize) -> Option<Range<usize>> {
+    match private_mapping_at(maps, address) {
+        Ok(mapping) => return Some(mapping),
+        Err(Errno::NOTTY) => {}
+        Err(_) => return None,
+    }
+    let mut found = None;
+    let mut buffer = alloc::vec![0; 16 << 10];
+    for_each_mapping(maps, &mut buffer, |mapping| {
+        let range = mapping.start..mapping.end;
+        if range.contains(&address) && mapping.perms == b"rw-p" && mapping.inode == 0 {
+            found = Some(range);
+        }
+    })
+    .ok()?;
+    found
+}
+
+/// Addresses of a range of pages.
+pub(crate) const fn addresses_of(pages: &Range<Vpn>) -> Range<usize> {
+    address_of(pages.start)..address_of(pages.end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: usize = 4096;
+
+    #[test]
+    fn ranges_are_never_rounded_outwards() {
+        assert_eq!(pages_within(PAGE + 1, 3 * PAGE - 1), 2..2);
+        assert_eq!(pages_within(PAGE, 3 * PAGE + 5), 1..3);
+    }
+}

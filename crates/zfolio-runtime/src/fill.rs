@@ -1,0 +1,198 @@
+//! Pages never touched before, in ranges that are registered.
+//!
+//! First touches are the kernel's as long as a range is not registered. In a
+//! registered range they come here, and that is what slows a program down at
+//! `high`: a fill takes a free frame, and waits for reclaim when there is none.
+
+use crate::control::{Counter, FaultKind};
+use crate::extent::{GROUP_PAGES, Vpn};
+use crate::fault::Outcome;
+use crate::manager::{Core, Manager, Worker, address_of};
+use crate::movein::Landed;
+use crate::store::Stored;
+use crate::word::Place;
+use core::ops::Range;
+use zfolio_mm::{Memory, PAGE_SIZE, Pfn};
+use zfolio_sys::lock::MutexGuard;
+use zfolio_sys::procfs::PresentRun;
+use zfolio_sys::thread::{Clock, now_ns};
+
+impl Manager {
+    /// Fills page `vpn` with zeros, and those after it in a sequential stream.
+    pub(crate) fn fill(
+        &self,
+        mut core: MutexGuard<'_, Core>,
+        worker: &Worker,
+        vpn: Vpn,
+    ) -> Outcome {
+        let (pages, window) = self.plan_fill(&core, vpn);
+        if let Some(outcome) = self.fill_fresh(&mut core, &pages, window) {
+            self.wake_control_at(self.usage());
+            return outcome;
+        }
+        let Some((at, got)) = self.take_for_fault(pages.len(), worker.urgent) else {
+            return Outcome::NeedFrames;
+        };
+        let pages = vpn..vpn + got;
+        core.streams.brought(&pages, window);
+        self.begin(&core);
+        drop(core);
+        self.arena()
+            .with_mut(at, 0, pages.len() * PAGE_SIZE, |bytes| bytes.fill(0));
+        let outcome = self.publish_filled(&pages, at);
+        self.end();
+        outcome
+    }
+
+    fn publish_filled(&self, pages: &Range<Vpn>, at: Pfn) -> Outcome {
+        let mut core = self.core.lock();
+        if self.is_gone(&core, pages.start) {
+            self.arena().give_frames(at, pages.len());
+            return Outcome::Served(FaultKind::Stale);
+        }
+        let untouched = |core: &Core, page: Vpn| {
+            matches!(core.extents.place(page), Place::Present | Place::Gone)
+        };
+        let len = pages
+            .clone()
+            .take_while(|page| untouched(&core, *page))
+            .count();
+        self.arena().give_frames(at.offset(len), pages.len() - len);
+        let mut refused = None;
+        let mut filled = 0;
+        if !core.is_open() || len == 0 {
+            self.arena().give_frames(at, len);
+            return Outcome::Defer;
+        }
+        self.land(pages.start, at, len, |index, landed| {
+            let frame = at.offset(index);
+            match landed {
+                Landed::Moved => {
+                    self.arena().give_holes(frame, 1);
+                    filled += 1;
+                }
+                Landed::Copied => {
+                    self.arena().give_frames(frame, 1);
+                    filled += 1;
+                }
+                Landed::AlreadyThere => {
+                    self.arena().give_frames(frame, 1);
+                    return;
+                }
+                Landed::Refused(errno) => {
+                    self.arena().give_frames(frame, 1);
+                    if index == 0 {
+                        refused = Some(errno);
+                    }
+                    return;
+                }
+            }
+            core.extents.set(pages.start + index, Place::Present);
+        });
+        drop(core);
+        self.count(Counter::HolePages, filled);
+        refused.map_or(Outcome::Served(FaultKind::Hole), |errno| {
+            self.refused(pages.start, errno)
+        })
+    }
+
+    /// The faulting page and, in a stream, absent ones after it, inside what
+    /// is registered; and how many the stream would have liked.
+    fn plan_fill(&self, core: &Core, vpn: Vpn) -> (Range<Vpn>, usize) {
+        let advice = core.streams.advise(vpn);
+        if !advice.sequential {
+            return (vpn..vpn + 1, 1);
+        }
+        let mut end = vpn + advice.pages;
+        end = if advice.pages >= GROUP_PAGES {
+            (end - end % GROUP_PAGES).max(vpn + 1)
+        } else {
+            end
+        };
+        while end > vpn + 1
+            && !core
+                .registered
+                .contains(&(address_of(vpn)..address_of(end)))
+        {
+            end = vpn + (end - vpn) / 2;
+        }
+        let untouched =
+            |page: &Vpn| matches!(core.extents.place(*page), Place::Present | Place::Gone);
+        end = vpn + (vpn..end).take_while(untouched).count().max(1);
+        // Pages the program has already end the run.
+        let mut run = [PresentRun::default()];
+        match self
+            .fds
+            .pagemap()
+            .present(address_of(vpn + 1), address_of(end), &mut run)
+        {
+            Ok((1.., _)) => end = (run[0].start() / PAGE_SIZE).clamp(vpn + 1, end),
+            Ok((0, _)) => {}
+            Err(_) => end = vpn + 1,
+        }
+        (vpn..end, advice.pages)
+    }
+
+    /// Frames for a fault, as many as asked or, when they are short, down to a
+    /// quarter: free ones above the reserve; from the system while usage is
+    /// below `high`; one where there is no run; none otherwise.
+    pub(crate) fn take_for_fault(&self, pages: usize, urgent: bool) -> Option<(Pfn, usize)> {
+        let free = self.arena().free_frames();
+        let spare = free.saturating_sub(self.watermarks().free_reserve);
+        if self.scope.is_process() {
+            if free < pages + self.watermarks().free_low {
+                self.wake_control();
+            }
+        } else {
+            self.wake_control_at(self.usage() + pages);
+        }
+        let take = |run: usize| self.arena().take_frames(run).map(|at| (at, run));
+        let populate = |run: usize| self.arena().take_or_populate(run).map(|at| (at, run));
+        let grant = pages.min(spare);
+        // A region's usage is no question to the system: memory comes from there
+        // as long as there is some.
+        let plenty = !self.scope.is_process() && self.usage() + pages < self.watermarks().start;
+        if plenty && spare < pages {
+            return populate(pages).or_else(|| populate(1));
+        }
+        let enough = grant >= pages.div_ceil(4);
+        let run = enough.then(|| take(grant)).flatten();
+        let run = run.or_else(|| {
+            let after = self.usage() + pages;
+            let below = after < self.watermarks().limit + self.room();
+            (below && !self.exceeds_max(after)).then(|| populate(pages))?
+        });
+        // Where the arena is small there may be no run of so many.
+        let run = run.or_else(|| enough.then(|| take(1))?);
+        run.or_else(|| (urgent && self.may_go_beyond(1)).then(|| populate(1))?)
+    }
+
+    /// Reclaims for a fault that found no frame: stores what stands by, or
+    /// waits for the control thread, which moves more out.
+    pub(crate) fn make_frames(&self, worker: &mut Worker) {
+        let start = now_ns(Clock::Monotonic);
+        self.count(Counter::HighEvents, 1);
+        if !self.is_in_thread() {
+            // While this thread is busy somebody must read events, or moves
+            // out would be refused for ever.
+            let core = self.core.lock();
+            if !core.reader && core.sleepers > 0 {
+                drop(core);
+                self.wake_sibling();
+            } else if !core.reader {
+                let mut core = core;
+                self.pump_for_others(&mut core);
+            }
+        }
+        self.wake_control();
+        if let Some(step) = self.step_behind(false) {
+            let _ = self.store_moved(worker, step);
+        }
+        match self.store_coldest(worker) {
+            Stored::Pages(_) => {}
+            Stored::Nothing | Stored::Later => self.await_frames(),
+        }
+        self.stats()
+            .add(Counter::StallNs, now_ns(Clock::Monotonic) - start);
+    }
+}

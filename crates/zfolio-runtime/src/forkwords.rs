@@ -1,0 +1,245 @@
+//! What parent and child say to each other during a fork: words in memory that
+//! they share.
+//!
+//! ```text
+//! request: NONE -> PREPARE -> FROZEN -> PARENT_DONE -> NONE
+//! adopt:   NONE -> ASKED or ASKED_FILL -> GRANTED -> TAKEN
+//! ```
+
+use core::sync::atomic::{AtomicU32, Ordering};
+use zfolio_sys::arena::Words;
+use zfolio_sys::lock::{futex_wait, futex_wake};
+use zfolio_sys::uffd::Message;
+
+/// States of [`ForkWords::request`].
+pub(crate) mod request {
+    pub(crate) const NONE: u32 = 0;
+    pub(crate) const PREPARE: u32 = 1;
+    pub(crate) const FROZEN: u32 = 2;
+    pub(crate) const PARENT_DONE: u32 = 3;
+}
+
+/// States of [`ForkWords::adopt`].
+pub(crate) mod adopt {
+    pub(crate) const NONE: u32 = 0;
+    /// Let go of my ranges: I serve them from now on.
+    pub(crate) const ASKED: u32 = 1;
+    pub(crate) const GRANTED: u32 = 2;
+    /// I cannot: give me everything, then let go.
+    pub(crate) const ASKED_FILL: u32 = 3;
+    /// I have read what was left for me.
+    pub(crate) const TAKEN: u32 = 4;
+}
+
+/// Where the list of events lies among the words: its length, its start, and
+/// the words of one event.
+const COUNT: usize = 8;
+const GENERATION: usize = 9;
+const LIST: usize = 16;
+const EVENT: usize = 7;
+/// In place of a length: the child was filled.
+const FILLED: u32 = u32::MAX;
+
+/// Words that parent and child share during a fork.
+#[derive(Clone, Copy)]
+pub(crate) struct ForkWords(&'static Words);
+
+impl ForkWords {
+    pub(crate) fn new(words: &'static Words) -> Self {
+        Self(words)
+    }
+
+    pub(crate) fn request(&self) -> &AtomicU32 {
+        &self.0[0]
+    }
+
+    pub(crate) fn adopt(&self) -> &AtomicU32 {
+        &self.0[1]
+    }
+
+    /// Rung when one of the others changed.
+    pub(crate) fn bell(&self) -> &AtomicU32 {
+        &self.0[2]
+    }
+
+    /// Makes the words ready for another fork; returns its number.
+    pub(crate) fn renew(&self) -> u32 {
+        self.adopt().store(adopt::NONE, Ordering::Release);
+        self.0[COUNT].store(0, Ordering::Release);
+        self.0[GENERATION].fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// Leaves a list of events for the child; false if they do not fit.
+    pub(crate) fn leave(&self, events: &[Message]) -> bool {
+        let room = self.0[LIST..].chunks_exact(EVENT);
+        if events.len() > room.len() {
+            return false;
+        }
+        for (event, words) in events.iter().zip(room) {
+            let (kind, [a, b, c]) = match *event {
+                Message::Remove { start, end } => (1, [start, end, 0]),
+                Message::Unmap { start, end } => (2, [start, end, 0]),
+                Message::Remap { from, to, len } => (3, [from, to, len]),
+                Message::Fault { .. } | Message::Fork { .. } => (0, [0; 3]),
+            };
+            let halves = [a, b, c]
+                .into_iter()
+                .flat_map(|word| [word as u64 & 0xffff_ffff, word as u64 >> 32]);
+            for (word, half) in words.iter().zip(core::iter::once(kind).chain(halves)) {
+                word.store(u32::try_from(half).unwrap_or(0), Ordering::Relaxed);
+            }
+        }
+        self.0[COUNT].store(u32::try_from(events.len()).unwrap_or(0), Ordering::Release);
+        true
+    }
+
+    /// Tells the child that it was given everything.
+    pub(crate) fn leave_filled(&self) {
+        self.0[COUNT].store(FILLED, Ordering::Release);
+    }
+
+    /// Whether the parent gave the child everything.
+    pub(crate) fn is_filled(&self) -> bool {
+        self.0[COUNT].load(Ordering::Acquire) == FILLED
+    }
+
+    /// The events left by the parent.
+    pub(crate) fn left(&self) -> impl Iterator<Item = Message> + use<> {
+        let count = self.0[COUNT].load(Ordering::Acquire);
+        let count = if count == FILLED { 0 } else { count as usize };
+        self.0[LIST..]
+            .chunks_exact(EVENT)
+            .take(count)
+            .filter_map(|words| {
+                let half = |at: usize| words[at].load(Ordering::Relaxed) as usize;
+                let word = |at: usize| half(at) | half(at + 1) << 32;
+                match half(0) {
+                    1 => Some(Message::Remove {
+                        start: word(1),
+                        end: word(3),
+                    }),
+                    2 => Some(Message::Unmap {
+                        start: word(1),
+                        end: word(3),
+                    }),
+                    3 => Some(Message::Remap {
+                        from: word(1),
+                        to: word(3),
+                        len: word(5),
+                    }),
+                    _ => None,
+                }
+            })
+    }
+
+    pub(crate) fn set(&self, word: &AtomicU32, value: u32) {
+        word.store(value, Ordering::Release);
+        futex_wake(word, u32::MAX);
+        self.bell().fetch_add(1, Ordering::Release);
+        futex_wake(self.bell(), u32::MAX);
+    }
+
+    /// Waits while `word` has `value`; calls `idle` every 10 ms, and gives up
+    /// (false) when that says so.
+    pub(crate) fn wait_while(word: &AtomicU32, value: u32, mut idle: impl FnMut() -> bool) -> bool {
+        while word.load(Ordering::Acquire) == value {
+            futex_wait(word, value, Some(10_000_000));
+            if word.load(Ordering::Acquire) == value && !idle() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Waits until `word` has `value`; calls `idle` every 10 ms.
+    pub(crate) fn wait(word: &AtomicU32, value: u32, mut idle: impl FnMut() -> bool) -> bool {
+        loop {
+            let seen = word.load(Ordering::Acquire);
+            if seen == value {
+                return true;
+            }
+            futex_wait(word, seen, Some(10_000_000));
+            if word.load(Ordering::Acquire) != value && !idle() {
+                return false;
+            }
+        }
+    }
+
+    /// The child asks its parent to let go of its ranges; `fill`: after
+    /// copying in all that is missing. False if the parent is gone, which let
+    /// go of them too.
+    pub(crate) fn ask_for_release(
+        &self,
+        fill: bool,
+        mut parent_lives: impl FnMut() -> bool,
+    ) -> bool {
+        self.set(
+            self.adopt(),
+            if fill {
+                adopt::ASKED_FILL
+            } else {
+                adopt::ASKED
+            },
+        );
+        Self::wait_while(
+            self.adopt(),
+            if fill {
+                adopt::ASKED_FILL
+            } else {
+                adopt::ASKED
+            },
+            &mut parent_lives,
+        )
+    }
+
+    /// The child has read what was left for it; false if that was of a later
+    /// fork already.
+    pub(crate) fn taken(&self, generation: u32) -> bool {
+        let mine = self.0[GENERATION].load(Ordering::Acquire) == generation;
+        if mine {
+            self.set(self.adopt(), adopt::TAKEN);
+        }
+        mine
+    }
+
+    /// The parent gives the child time to read before the next fork: it takes
+    /// less than a millisecond, unless the child died, or the machine has too much
+    /// to do. False: it has not read yet.
+    pub(crate) fn await_taken(&self) -> bool {
+        let mut turns = 0;
+        Self::wait_while(self.adopt(), adopt::GRANTED, || {
+            turns += 1;
+            turns < 100
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use std::boxed::Box;
+    use std::vec::Vec;
+
+    #[test]
+    fn a_list_of_events_survives_the_shared_words() {
+        let words: &'static Words = Box::leak(Box::new([const { AtomicU32::new(0) }; 16 << 10]));
+        let words = ForkWords::new(words);
+        let big = 0x7fff_1234_5000;
+        let events = [
+            Message::Remove {
+                start: big,
+                end: big + 4096,
+            },
+            Message::Remap {
+                from: big,
+                to: 4096,
+                len: 1 << 40,
+            },
+            Message::Unmap { start: 0, end: big },
+        ];
+        assert!(words.leave(&events));
+        assert_eq!(words.left().collect::<Vec<_>>(), events);
+        assert!(!words.leave(&[events[0]; 5000]), "more than fits");
+    }
+}

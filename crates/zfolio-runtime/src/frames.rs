@@ -1,0 +1,458 @@
+//! The arena as the runtime uses it: frames that circulate.
+//!
+//! ```text
+//! program page --MOVE out--> hole slot      (now backed: standby)
+//! standby      --compress--> pool object    (slot: free, backed)
+//! free backed  --decompress, MOVE in--> program   (slot: a hole again)
+//! free backed  --release--> hole            (memory back to the system)
+//! hole         --populate--> free backed
+//! ```
+//!
+//! Address space is plentiful (the arena is several times `high`), frames are
+//! not: so a contiguous run of backed slots is always to be had as long as
+//! single frames are, by *gathering* them into a run of holes, a MOVE each.
+
+use core::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
+use zfolio_mm::frames::{Frames, Kind};
+use zfolio_mm::{Memory, Order, PAGE_SIZE, Pfn};
+use zfolio_sys::arena::{ArenaMap, discard};
+use zfolio_sys::lock::{Mutex, MutexGuard};
+use zfolio_sys::moves::Moves;
+use zfolio_sys::procfs::{File, Pagemap};
+use zfolio_sys::uffd::Uffd;
+
+/// What new frames are copied from.
+static ZEROS: [u8; 16 * PAGE_SIZE] = [0; 16 * PAGE_SIZE];
+
+/// Tries to bring a page back to where it came from.
+const UNDO_TRIES: u32 = 10_000;
+
+/// Frames made up for at once, pages: what fits where little is free.
+const SMALL_RUN: usize = 16;
+
+/// The arena, its two allocators, and the descriptor its slots are
+/// registered with.
+pub(crate) struct FrameArena {
+    map: ArenaMap,
+    frames: Mutex<Frames>,
+    /// Changes in the child of a fork.
+    uffd: AtomicI32,
+    /// As does this.
+    pagemap: AtomicUsize,
+    /// Frames taken from the system.
+    pub(crate) populated: AtomicU64,
+    /// Frames given back.
+    pub(crate) released: AtomicU64,
+}
+
+impl FrameArena {
+    pub(crate) fn new(map: ArenaMap, uffd: Uffd, pagemap: Pagemap) -> Self {
+        Self {
+            map,
+            frames: Mutex::new(Frames::new(map.slots())),
+            uffd: AtomicI32::new(uffd.fd()),
+            pagemap: AtomicUsize::new(pagemap.file().fd()),
+            populated: AtomicU64::new(0),
+            released: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn map(&self) -> ArenaMap {
+        self.map
+    }
+
+    fn uffd(&self) -> Uffd {
+        Uffd::from_fd(self.uffd.load(Ordering::Relaxed))
+    }
+
+    /// What moves pages into its slots.
+    pub(crate) fn moves(&self) -> Moves {
+        let pagemap = File::from_fd(self.pagemap.load(Ordering::Relaxed));
+        Moves {
+            uffd: self.uffd(),
+            pagemap: Pagemap::from_file(pagemap),
+        }
+    }
+
+    /// For the child of a fork: its own descriptors, and locks that no thread
+    /// of the child holds.
+    pub(crate) fn adopt(&self, uffd: Uffd, pagemap: Pagemap) {
+        // SAFETY of the protocol: the fork was taken while no operation ran.
+        zfolio_sys::lock::reset_in_fork_child(&self.frames);
+        self.uffd.store(uffd.fd(), Ordering::Relaxed);
+        self.pagemap.store(pagemap.file().fd(), Ordering::Relaxed);
+    }
+
+    /// Which slots are free.
+    pub(crate) fn frames(&self) -> MutexGuard<'_, Frames> {
+        self.frames.lock()
+    }
+
+    /// Carries at most 64 pages that the caller holds at `from` to slots it holds at
+    /// `to`; bit n of `backed` says that slot n of these has a frame. To a frame a
+    /// page is copied, to a hole it is moved, or copied if it will not move (shared
+    /// with a child of a fork). Bit n of what is returned says that slot n of `from`
+    /// still has its frame. `None` when it could not be: all is as it was then.
+    ///
+    /// # Panics
+    /// When not even undoing is possible: pages would be lost.
+    pub(crate) fn carry(&self, from: Pfn, to: Pfn, pages: usize, backed: u64) -> Option<u64> {
+        let has_frame = |page: usize| backed >> page & 1 != 0;
+        // Pages whose frames went along.
+        let mut moved = 0_u64;
+        let mut page = 0;
+        while page < pages {
+            let (source, target) = (from.offset(page), to.offset(page));
+            let holes = (page..pages).take_while(|page| !has_frame(*page)).count();
+            if holes == 0 {
+                self.with(source, 0, PAGE_SIZE, |bytes| {
+                    self.with_mut(target, 0, PAGE_SIZE, |copy| copy.copy_from_slice(bytes));
+                });
+                page += 1;
+                continue;
+            }
+            let done = self.move_pages(source, target, holes);
+            (page..page + done).for_each(|page| moved |= 1 << page);
+            page += done;
+            if done > 0 {
+                continue;
+            }
+            if !self.copy_page(source, target) {
+                self.carry_back(from, to, page, backed, moved);
+                return None;
+            }
+            page += 1;
+        }
+        Some(!moved)
+    }
+
+    /// Undoes what [`Self::carry`] did to the first `pages` pages.
+    fn carry_back(&self, from: Pfn, to: Pfn, pages: usize, backed: u64, moved: u64) {
+        for page in 0..pages {
+            let (home, at) = (from.offset(page), to.offset(page));
+            if moved >> page & 1 != 0 {
+                // It left a moment ago; what is in the way now passes.
+                let undone = (0..UNDO_TRIES).any(|_| {
+                    let home = self.move_pages(at, home, 1) == 1 || self.copy_page(at, home);
+                    if !home {
+                        zfolio_sys::thread::yield_now();
+                    }
+                    home
+                });
+                assert!(undone, "a page of the pool can neither go nor return");
+            }
+            // A hole it was, and is again, whatever was copied there.
+            if backed >> page & 1 == 0 {
+                let _ = discard(self.map.address(at), PAGE_SIZE);
+            }
+        }
+    }
+
+    /// Moves pages to holes; how many, from the front.
+    fn move_pages(&self, from: Pfn, to: Pfn, pages: usize) -> usize {
+        let (source, target) = (self.map.address(from), self.map.address(to));
+        let out = self.moves().out_of_held(target, source, pages * PAGE_SIZE);
+        out.done / PAGE_SIZE
+    }
+
+    /// Fills a hole with a copy of a page.
+    fn copy_page(&self, from: Pfn, to: Pfn) -> bool {
+        let (source, target) = (self.map.address(from), self.map.address(to));
+        let copied = self.uffd().copy_pages(target, source, PAGE_SIZE).done == PAGE_SIZE;
+        self.populated
+            .fetch_add(u64::from(copied), Ordering::Relaxed);
+        copied
+    }
+
+    /// Makes the 512 slots at `at`, which the caller holds and `backed` of which
+    /// have frames, one free block of holes; frames that are wanted are taken
+    /// elsewhere. `keep`: free frames that there must be.
+    pub(crate) fn give_block(&self, at: Pfn, backed: usize, keep: usize) {
+        let pages = Order::HUGE.pages();
+        if backed > 0 && discard(self.map.address(at), Order::HUGE.bytes()).is_err() {
+            // Cannot be, for a range of ours; nothing is known of its pages then.
+            return;
+        }
+        self.released.fetch_add(backed as u64, Ordering::Relaxed);
+        self.give_holes(at, pages);
+        let short = keep.saturating_sub(self.free_frames()).min(backed);
+        for done in (0..short).step_by(SMALL_RUN) {
+            let run = (short - done).min(SMALL_RUN);
+            // From the smallest block of holes there is, as every run.
+            let Some(frames) = self.populate_run(run) else {
+                return;
+            };
+            self.give_frames(frames, run);
+        }
+    }
+
+    /// Free backed frames, pages.
+    pub(crate) fn free_frames(&self) -> usize {
+        self.frames.lock().free_pages(Kind::Backed)
+    }
+
+    /// A block of holes to move pages into.
+    pub(crate) fn take_holes(&self, order: Order) -> Option<Pfn> {
+        self.frames.lock().alloc(Kind::Hole, order)
+    }
+
+    /// Slots whose frames were moved away.
+    pub(crate) fn give_holes(&self, at: Pfn, pages: usize) {
+        if pages > 0 {
+            self.frames.lock().free_range(Kind::Hole, at, pages);
+        }
+    }
+
+    /// Frames whose contents nobody needs any more.
+    pub(crate) fn give_frames(&self, at: Pfn, pages: usize) {
+        if pages > 0 {
+            self.frames.lock().free_range(Kind::Backed, at, pages);
+        }
+    }
+
+    /// A contiguous run of free frames, without asking the system for memory.
+    pub(crate) fn take_frames(&self, pages: usize) -> Option<Pfn> {
+        let mut frames = self.frames.lock();
+        if let Some(run) = frames.alloc_exact(Kind::Backed, pages) {
+            return Some(run);
+        }
+        if frames.free_pages(Kind::Backed) < pages {
+            return None;
+        }
+        drop(frames);
+        self.gather(pages)
+    }
+
+    /// Moves single frames into a run of holes.
+    fn gather(&self, pages: usize) -> Option<Pfn> {
+        let run = self.take_run_of_holes(pages)?;
+        for filled in 0..pages {
+            let single = self.frames.lock().alloc(Kind::Backed, Order::PAGE);
+            let moved = single.is_some_and(|single| self.relocate(single, run.offset(filled)));
+            if !moved && !self.populate(run.offset(filled), 1) {
+                self.give_frames(run, filled);
+                self.give_holes(run.offset(filled), pages - filled);
+                return None;
+            }
+        }
+        Some(run)
+    }
+
+    /// Moves one free frame into a hole; false if the frame would not move
+    /// (shared with a child of a fork): it is free again then.
+    fn relocate(&self, from: Pfn, to: Pfn) -> bool {
+        let (source, target) = (self.map.address(from), self.map.address(to));
+        let moved = self.moves().out_of_held(target, source, PAGE_SIZE).done == PAGE_SIZE;
+        let kind = if moved { Kind::Hole } else { Kind::Backed };
+        self.frames.lock().free(kind, from, Order::PAGE);
+        moved
+    }
+
+    fn take_run_of_holes(&self, pages: usize) -> Option<Pfn> {
+        self.frames.lock().alloc_exact(Kind::Hole, pages)
+    }
+
+    /// Takes frames from the system for slots the caller holds.
+    fn populate(&self, at: Pfn, pages: usize) -> bool {
+        let source = ZEROS.as_ptr() as usize;
+        let mut done = 0;
+        while done < pages {
+            let part = (pages - done).min(ZEROS.len() / PAGE_SIZE);
+            let target = self.map.address(at.offset(done));
+            let progress = self.uffd().copy_pages(target, source, part * PAGE_SIZE);
+            done += progress.done / PAGE_SIZE;
+            self.populated
+                .fetch_add((progress.done / PAGE_SIZE) as u64, Ordering::Relaxed);
+            if progress.done == 0 {
+                let _ = discard(self.map.address(at), done * PAGE_SIZE);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// A contiguous run of frames, from the system if none is free.
+    pub(crate) fn take_or_populate(&self, pages: usize) -> Option<Pfn> {
+        self.take_frames(pages).or_else(|| self.populate_run(pages))
+    }
+
+    /// Moves a huge page that the caller holds elsewhere into a slot of its
+    /// own; `None` if it did not arrive whole (what arrived is free).
+    pub(crate) fn adopt_huge_page(&self, from: usize) -> Option<Pfn> {
+        let (bytes, pages) = (Order::HUGE.bytes(), Order::HUGE.pages());
+        let at = self.take_holes(Order::HUGE)?;
+        self.clear_page_table(at);
+        let out = self.moves().out_of_held(self.map.address(at), from, bytes);
+        let moved = out.done / PAGE_SIZE;
+        self.populated.fetch_add(moved as u64, Ordering::Relaxed);
+        if moved == pages {
+            return Some(at);
+        }
+        self.give_frames(at, moved);
+        self.give_holes(at.offset(moved), pages - moved);
+        None
+    }
+
+    /// Before a huge page is moved to 2 MiB of holes: an empty page table left
+    /// there by small pages would split it on arrival, and discarding lets the
+    /// kernel free that.
+    pub(crate) fn clear_page_table(&self, at: Pfn) {
+        let _ = discard(self.map.address(at), Order::HUGE.bytes());
+    }
+
+    /// A contiguous run of frames from the system.
+    pub(crate) fn populate_run(&self, pages: usize) -> Option<Pfn> {
+        let run = self.take_run_of_holes(pages)?;
+        if self.populate(run, pages) {
+            return Some(run);
+        }
+        self.give_holes(run, pages);
+        None
+    }
+
+    /// Gives up to `pages` free frames back to the system, large blocks
+    /// first; returns how many.
+    pub(crate) fn release(&self, pages: usize) -> usize {
+        let mut released = 0;
+        while released < pages {
+            let order = Order::holding_at_most(pages - released);
+            let Some((block, order)) = self.frames.lock().take_free(Kind::Backed, order) else {
+                break;
+            };
+            if discard(self.map.address(block), order.bytes()).is_err() {
+                self.give_frames(block, order.pages());
+                break;
+            }
+            self.give_holes(block, order.pages());
+            released += order.pages();
+        }
+        self.released.fetch_add(released as u64, Ordering::Relaxed);
+        released
+    }
+}
+
+impl Memory for FrameArena {
+    fn with<R>(&self, at: Pfn, offset: usize, len: usize, f: impl FnOnce(&[u8]) -> R) -> R {
+        self.map.with(at, offset, len, f)
+    }
+
+    fn with_mut<R>(&self, at: Pfn, offset: usize, len: usize, f: impl FnOnce(&mut [u8]) -> R) -> R {
+        self.map.with_mut(at, offset, len, f)
+    }
+}
+
+/// The pool's side: a store may always have a frame, since it frees more than
+/// it takes.
+impl zfolio_zswap::Arena for FrameArena {
+    fn alloc_frames(&self, pages: usize) -> Option<Pfn> {
+        self.take_or_populate(pages)
+    }
+
+    fn free_frames(&self, at: Pfn, pages: usize) {
+        self.give_frames(at, pages);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+    use std::io::Write;
+    use zfolio_sys::uffd;
+
+    /// An arena of its own; `None` where the kernel has no userfaultfd for us.
+    fn arena() -> Option<FrameArena> {
+        let opened = Uffd::open(uffd::FEATURE_MOVE | uffd::FEATURE_SIGBUS).and_then(|uffd| {
+            let pagemap = Pagemap::open()?;
+            let map = ArenaMap::reserve(1024)?;
+            uffd.register(map.range().start, map.range().len())?;
+            Ok(FrameArena::new(map, uffd, pagemap))
+        });
+        if let Err(errno) = &opened {
+            let require = std::env::var_os("ZFOLIO_TEST_REQUIRE").is_some_and(|v| v == "1");
+            assert!(!require, "no userfaultfd ({errno:?})");
+            let _ = writeln!(std::io::stderr().lock(), "SKIPPED: no userfaultfd here");
+        }
+        opened.ok()
+    }
+
+    fn has_frame(arena: &FrameArena, at: Pfn) -> bool {
+        let start = arena.map.address(at);
+        let found = arena
+            .moves()
+            .pagemap
+            .first_present(start, start + PAGE_SIZE);
+        found.expect("a page map").is_some()
+    }
+
+    fn frames_of(arena: &FrameArena, at: Pfn) -> [bool; 4] {
+        [0, 1, 2, 3].map(|slot| has_frame(arena, at.offset(slot)))
+    }
+
+    fn write(arena: &FrameArena, at: Pfn, byte: u8) {
+        arena.with_mut(at, 0, PAGE_SIZE, |bytes| bytes.fill(byte));
+    }
+
+    fn holds(arena: &FrameArena, at: Pfn, byte: u8) -> bool {
+        arena.with(at, 0, PAGE_SIZE, |bytes| bytes.iter().all(|b| *b == byte))
+    }
+
+    /// Four pages and four slots to carry them to, the second of which has a frame.
+    fn places(arena: &FrameArena) -> (Pfn, Pfn) {
+        let from = arena.populate_run(4).expect("holes");
+        for (slot, byte) in (0..4).zip(1..) {
+            write(arena, from.offset(slot), byte);
+        }
+        let to = arena
+            .take_holes(Order::new(2).expect("at most 9"))
+            .expect("holes");
+        assert!(arena.populate(to.offset(1), 1));
+        write(arena, to.offset(1), 99);
+        (from, to)
+    }
+
+    #[test]
+    fn pages_are_moved_to_holes_and_copied_to_frames() {
+        let Some(arena) = arena() else { return };
+        let (from, to) = places(&arena);
+        let left = arena
+            .carry(from, to, 4, 0b0010)
+            .expect("nothing in the way");
+        assert_eq!(left & 0b1111, 0b0010);
+        for (slot, byte) in (0..4).zip(1..) {
+            assert!(holds(&arena, to.offset(slot), byte), "page {slot}");
+        }
+        assert_eq!(frames_of(&arena, from), [false, true, false, false]);
+    }
+
+    #[test]
+    fn what_cannot_be_carried_whole_is_left_as_it_was() {
+        let Some(arena) = arena() else { return };
+        let (from, to) = places(&arena);
+        // To a frame that is said to be a hole nothing can be moved nor copied.
+        assert!(arena.populate(to.offset(3), 1));
+        assert_eq!(arena.carry(from, to, 4, 0b0010), None);
+        for (slot, byte) in (0..4).zip(1..) {
+            assert!(holds(&arena, from.offset(slot), byte), "page {slot}");
+        }
+        assert_eq!(frames_of(&arena, from), [true; 4]);
+        assert_eq!(frames_of(&arena, to), [false, true, false, true]);
+    }
+
+    #[test]
+    fn a_block_given_is_one_of_holes_and_its_frames_are_made_up_for() {
+        let Some(arena) = arena() else { return };
+        let at = arena.take_holes(Order::HUGE).expect("holes");
+        assert!(arena.populate(at, 40));
+        arena.give_block(at, 40, 20);
+        assert_eq!(arena.free_frames(), 20);
+        let frames = arena.frames();
+        frames.validate().expect("the invariants");
+        assert_eq!(frames.used_pages(), 0);
+        drop(frames);
+        let run = arena.take_frames(20).expect("free frames");
+        assert!((0..20).all(|slot| has_frame(&arena, run.offset(slot))));
+        assert_eq!(arena.released.load(Ordering::Relaxed), 40);
+    }
+}

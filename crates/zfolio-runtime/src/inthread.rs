@@ -1,0 +1,84 @@
+//! Faults served in the thread that touches.
+//!
+//! The page is missing, the kernel sends SIGBUS instead of a message, and the
+//! handler of the face calls [`Manager::serve_here`]. So all of this runs in a
+//! signal handler, in a thread of the program:
+//!
+//! - it runs on a stack of a worker's: the thread's own may be nearly used up;
+//! - it takes only locks that no interrupted thread can hold: manager code
+//!   never touches a region, and calls of the API block signals while they
+//!   have one.
+
+use crate::control::Counter;
+use crate::fault::Outcome;
+use crate::manager::{Fault, Manager, Worker};
+use zfolio_mm::PAGE_SHIFT;
+use zfolio_sys::lock::MutexGuard;
+use zfolio_sys::thread::yield_now;
+
+/// Tries of a fault for which the kernel says "again" before it is a failure.
+const TRIES: u32 = 1 << 20;
+
+impl Manager {
+    /// Serves the page at `address`; false if it is none of this manager's.
+    ///
+    /// For the signal handler: all signals are blocked.
+    pub fn serve_here(&self, address: usize) -> bool {
+        let Some(regions) = self.regions() else {
+            return false;
+        };
+        let (mut worker, index) = self.claim_worker();
+        let Some(stack) = regions.stacks.get(index - 1) else {
+            return false;
+        };
+        stack.call(|| self.serve_address(&mut worker, address))
+    }
+
+    /// A worker that nobody uses, and its number.
+    fn claim_worker(&self) -> (MutexGuard<'_, Worker>, usize) {
+        let count = self.workers.len() - 1;
+        // (Where its stack is tells threads apart well enough, and asks nobody.)
+        let first = (&raw const count) as usize >> 16;
+        for turn in 0..count {
+            let index = 1 + (first + turn) % count;
+            if let Some(worker) = self.workers[index].try_lock() {
+                return (worker, index);
+            }
+        }
+        let index = 1 + first % count;
+        (self.workers[index].lock(), index)
+    }
+
+    fn serve_address(&self, worker: &mut Worker, address: usize) -> bool {
+        let vpn = address >> PAGE_SHIFT;
+        let page = vpn << PAGE_SHIFT..(vpn + 1) << PAGE_SHIFT;
+        if !self.core.lock().registered.contains(&page) {
+            return false;
+        }
+        let mut fault = Fault {
+            vpn,
+            thread: 0,
+            read_ns: 0,
+            waits: 0,
+        };
+        for _ in 0..TRIES {
+            let outcome = self.serve(worker, fault);
+            worker.urgent = false;
+            match outcome {
+                Outcome::Served(_) => {
+                    self.count(Counter::Pgmajfault, 1);
+                    return true;
+                }
+                Outcome::Defer => yield_now(),
+                Outcome::NeedFrames => {
+                    fault.waits += 1;
+                    worker.urgent = self.has_waited_enough(fault.waits);
+                    self.make_frames(worker);
+                }
+            }
+        }
+        self.fail(format_args!(
+            "the page at {address:#x} of a region could not be brought"
+        ));
+    }
+}

@@ -1,0 +1,249 @@
+//! Swap-in from the pool: decompress into frames, move the frames in.
+
+use crate::control::{Counter, FaultKind};
+use crate::extent::{EXTENT_PAGES, GROUP_PAGES, Vpn, group_of};
+use crate::fault::Outcome;
+use crate::manager::{Core, Manager, Worker, address_of};
+use crate::movein::Landed;
+use crate::readahead;
+use crate::word::Place;
+use core::ops::Range;
+use zfolio_mm::{Order, PAGE_SIZE, Pfn};
+use zfolio_sys::lock::MutexGuard;
+use zfolio_zswap::{LoadError, Slot};
+
+/// What a fault brings: the stored pages of a range. Others are passed over,
+/// so that a few present ones do not cut a reader's window to pieces.
+pub(crate) struct Plan {
+    range: Range<Vpn>,
+    /// Pages the stream would have liked.
+    window: usize,
+    /// Continues a sequential stream: read once, likely, so not hot.
+    sequential: bool,
+}
+
+impl Manager {
+    /// Brings the stored page `vpn` and what recent faults suggest.
+    pub(crate) fn load(
+        &self,
+        core: MutexGuard<'_, Core>,
+        worker: &mut Worker,
+        vpn: Vpn,
+    ) -> Outcome {
+        let mut plan = self.plan_load(&core, vpn);
+        core.extents.stored(&plan.range, &mut worker.pages);
+        let wanted = worker.pages.len();
+        if self.may_copy_in(wanted) {
+            return self.load_by_copy(core, worker, vpn, &plan);
+        }
+        let whole = (wanted == EXTENT_PAGES)
+            .then(|| self.huge_frames.take())
+            .flatten();
+        let taken = whole.map_or_else(
+            || self.take_for_fault(wanted, worker.urgent),
+            |at| Some((at, EXTENT_PAGES)),
+        );
+        let Some((at, got)) = taken else {
+            return Outcome::NeedFrames;
+        };
+        if got < wanted {
+            // The page itself, and what is behind it as far as frames go.
+            worker.pages.retain(|page| *page >= vpn);
+            worker.pages.truncate(got);
+            let kept = worker.pages.len();
+            self.arena().give_frames(at.offset(kept), got - kept);
+            plan.range = vpn..worker.pages[kept - 1] + 1;
+        }
+        self.begin_load(core, worker, &plan);
+
+        worker.frames.clear();
+        worker
+            .frames
+            .extend((0..worker.slots.len()).map(|index| at.offset(index)));
+        let loaded = self.during_io(|| {
+            self.zswap
+                .load_batch(&mut worker.context, &worker.slots, &worker.frames)
+        });
+        if let Err(error) = loaded {
+            self.load_failed(worker.pages[error.index], error);
+        }
+        let outcome = self.publish_loaded(worker, vpn, &plan, at);
+        self.zswap.invalidate(&worker.slots);
+        self.end();
+        outcome
+    }
+
+    /// Marks the stored pages at hand as being loaded, and lets go of the lock.
+    pub(crate) fn begin_load(
+        &self,
+        mut core: MutexGuard<'_, Core>,
+        worker: &mut Worker,
+        plan: &Plan,
+    ) {
+        let Worker { pages, slots, .. } = worker;
+        slots.clear();
+        for page in pages {
+            if let Place::Stored(slot) = core.extents.place(*page) {
+                core.extents.set(*page, Place::Loading(slot));
+                slots.push(slot);
+            }
+        }
+        let passed = core.streams.brought(&plan.range, plan.window);
+        core.leave_behind(passed);
+        self.begin(&core);
+    }
+
+    pub(crate) fn load_failed(&self, vpn: Vpn, error: LoadError) -> ! {
+        self.fail(format_args!(
+            "the stored page at {:#x} failed its check ({error})",
+            address_of(vpn)
+        ))
+    }
+
+    /// Moves loaded pages in. Slots of pages that are in place (or were
+    /// discarded meanwhile) stay in `worker.slots`, to be freed.
+    fn publish_loaded(&self, worker: &mut Worker, vpn: Vpn, plan: &Plan, at: Pfn) -> Outcome {
+        let mut core = self.core.lock();
+        let Worker { pages, slots, .. } = worker;
+        let count = pages.len();
+        if !core.is_open() {
+            // A child of a raw fork must still find these in the pool; and
+            // behind a parked remap they may belong elsewhere by now.
+            for (page, slot) in pages.iter().zip(&mut *slots) {
+                self.unload(&mut core, *page, slot);
+            }
+            self.arena().give_frames(at, count);
+            slots.retain(|slot| *slot != Slot::ZERO);
+            return Outcome::Defer;
+        }
+        if count == EXTENT_PAGES && self.is_huge(self.address(at)) {
+            self.count(Counter::ThpSwpin, 1);
+        }
+        let mut refused = None;
+        let mut came = 0;
+        let mut next = 0;
+        while next < count {
+            // A run of pages nobody discarded meanwhile.
+            let first = pages[next];
+            let len = (next..count)
+                .take_while(|index| {
+                    pages[*index] == first + (index - next)
+                        && core.extents.place(pages[*index]) == Place::Loading(slots[*index])
+                })
+                .count();
+            if len == 0 {
+                // Whoever waits for it waits for this load.
+                self.fds.program().wake(address_of(first), PAGE_SIZE);
+                self.arena().give_frames(at.offset(next), 1);
+                next += 1;
+                continue;
+            }
+            self.land(first, at.offset(next), len, |index, landed| {
+                let (page, frame) = (first + index, at.offset(next + index));
+                match landed {
+                    Landed::Moved => self.arena().give_holes(frame, 1),
+                    Landed::Copied | Landed::AlreadyThere => self.arena().give_frames(frame, 1),
+                    Landed::Refused(errno) => {
+                        self.arena().give_frames(frame, 1);
+                        self.unload(&mut core, page, &mut slots[next + index]);
+                        if page == vpn {
+                            refused = Some(errno);
+                        }
+                        return;
+                    }
+                }
+                came += 1;
+                core.extents.set(page, Place::Present);
+            });
+            next += len;
+        }
+        if came == count && pages[count - 1] - pages[0] == count - 1 {
+            self.zswap.count_load(Order::holding_at_most(count));
+        }
+        self.account_loaded(&mut core, vpn, plan, came);
+        drop(core);
+        slots.retain(|slot| *slot != Slot::ZERO);
+        refused.map_or(Outcome::Served(kind_of(count)), |errno| {
+            self.refused(vpn, errno)
+        })
+    }
+
+    /// Leaves a page in the pool after all, and lets whoever waits fault anew.
+    pub(crate) fn unload(&self, core: &mut Core, vpn: Vpn, slot: &mut Slot) {
+        if core.extents.place(vpn) == Place::Loading(*slot) {
+            core.extents.set(vpn, Place::Stored(*slot));
+            *slot = Slot::ZERO;
+        }
+        self.fds.program().wake(address_of(vpn), PAGE_SIZE);
+    }
+
+    pub(crate) fn account_loaded(&self, core: &mut Core, vpn: Vpn, plan: &Plan, came: usize) {
+        self.count(Counter::PagesIn, came);
+        self.count(Counter::SwapRa, came.saturating_sub(1));
+        if let Some(extent) = core.extents.get_mut(vpn) {
+            let group = group_of(vpn);
+            if !plan.sequential {
+                extent.loads[group] = extent.loads[group].saturating_add(1);
+                extent.heat[group] = extent.heat[group].max(1);
+            }
+        }
+    }
+
+    fn plan_load(&self, core: &Core, vpn: Vpn) -> Plan {
+        let advice = core.streams.advise(vpn);
+        let stored = |page: Vpn| matches!(core.extents.place(page), Place::Stored(_));
+        let extent = core.extents.get(vpn);
+        let loads = extent.map_or(0, |extent| extent.loads[group_of(vpn)]);
+        if advice.sequential {
+            let whole = readahead::extent(vpn);
+            // A huge page read in order comes back whole, so that it is one again.
+            if advice.pages == readahead::MAX_WINDOW
+                && extent.is_some_and(|extent| extent.huge)
+                && vpn == whole.start
+                && whole.clone().all(stored)
+                && self.huge_frames.is_ready()
+            {
+                return Plan {
+                    range: whole,
+                    window: advice.pages,
+                    sequential: true,
+                };
+            }
+            let end = (vpn + advice.pages).min(whole.end);
+            // Stop at a folio border where one is near: folios stay whole.
+            let end = if end - vpn > GROUP_PAGES {
+                end - end % GROUP_PAGES
+            } else {
+                end
+            };
+            return Plan {
+                range: vpn..end,
+                window: advice.pages,
+                sequential: true,
+            };
+        }
+        let alone = loads == 0 || !core.neighbours.come_along(vpn);
+        // What was stored together lies together in the backing, and one read
+        // costs little more for a group.
+        let backed = matches!(core.extents.place(vpn), Place::Stored(slot) if self.zswap.is_in_backing(slot));
+        let range = if alone && !backed {
+            vpn..vpn + 1
+        } else {
+            readahead::group(vpn)
+        };
+        Plan {
+            window: range.len(),
+            range,
+            sequential: false,
+        }
+    }
+}
+
+pub(crate) fn kind_of(pages: usize) -> FaultKind {
+    match pages {
+        1 => FaultKind::Page,
+        EXTENT_PAGES => FaultKind::Thp,
+        n if n < GROUP_PAGES => FaultKind::Batch,
+        _ => FaultKind::Folio,
+    }
+}

@@ -1,0 +1,122 @@
+//! Where a thread that serves faults runs: with the one it serves.
+//!
+//! A thread that faults sleeps until it is served. If whoever serves it runs on
+//! another processor, each fault costs two wake-ups across processors, out of
+//! idle often, which takes several times as long as the work. On the same one it
+//! is two switches. So as long as a single thread of the program faults, ours is
+//! bound to the processor of that one, and does not spin there: it would be in
+//! the way of what it waits for.
+
+use zfolio_sys::procfs::processor_of;
+use zfolio_sys::thread::Affinity;
+
+/// Faults in a row by one thread from which on it counts as the only one.
+const ALONE: u32 = 64;
+/// What one fault of another thread takes off those in a row.
+const OTHER: u32 = 8;
+/// Faults between two looks where that thread runs.
+const LOOK: u32 = 256;
+
+/// Who faulted lately.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Faulting {
+    thread: u32,
+    in_a_row: u32,
+}
+
+impl Faulting {
+    /// Notes a fault.
+    pub(crate) fn note(&mut self, thread: u32) {
+        if thread == self.thread {
+            self.in_a_row = (self.in_a_row + 1).min(2 * ALONE);
+        } else {
+            self.in_a_row = self.in_a_row.saturating_sub(OTHER);
+            if self.in_a_row == 0 {
+                (self.thread, self.in_a_row) = (thread, 1);
+            }
+        }
+    }
+
+    /// The only thread that faults lately, if there is one.
+    fn alone(self) -> Option<u32> {
+        (self.in_a_row >= ALONE).then_some(self.thread)
+    }
+}
+
+/// Where one of our threads runs.
+pub(crate) struct Seat {
+    anywhere: Affinity,
+    bound: Option<usize>,
+    /// The thread it was bound for.
+    thread: Option<u32>,
+    faults: u32,
+}
+
+impl Seat {
+    /// Of the calling thread, which may run where it may now.
+    pub(crate) fn new() -> Self {
+        Self {
+            anywhere: Affinity::current(),
+            bound: None,
+            thread: None,
+            faults: 0,
+        }
+    }
+
+    /// Whether it shares its processor with the thread it serves.
+    pub(crate) fn is_bound(&self) -> bool {
+        self.bound.is_some()
+    }
+
+    /// After a fault: follows the thread that faults. By the calling thread, and
+    /// without a lock held.
+    pub(crate) fn follow(&mut self, faulting: Faulting) {
+        let thread = faulting.alone();
+        self.faults += 1;
+        if thread == self.thread && self.faults < LOOK {
+            return;
+        }
+        (self.thread, self.faults) = (thread, 0);
+        let processor = thread.and_then(processor_of);
+        if processor == self.bound {
+            return;
+        }
+        let at = processor.and_then(|processor| self.anywhere.only(processor));
+        let bound = at.is_some_and(|at| at.apply());
+        if !bound && self.bound.is_some() {
+            let _ = self.anywhere.apply();
+        }
+        self.bound = processor.filter(|_| bound);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_thread_alone_is_followed_and_two_are_not() {
+        let mut faulting = Faulting::default();
+        (0..ALONE).for_each(|_| faulting.note(7));
+        assert_eq!(faulting.alone(), Some(7));
+        (0..4 * ALONE).for_each(|n| faulting.note(7 + n % 2));
+        assert_eq!(faulting.alone(), None);
+        (0..4 * ALONE).for_each(|_| faulting.note(9));
+        assert_eq!(faulting.alone(), Some(9));
+    }
+
+    #[test]
+    fn a_seat_follows_and_is_left() {
+        let anywhere = Affinity::current();
+        let here = zfolio_sys::thread::id();
+        let mut seat = Seat::new();
+        let mut faulting = Faulting::default();
+        (0..ALONE).for_each(|_| faulting.note(here));
+        seat.follow(faulting);
+        assert!(seat.is_bound() && Affinity::current().count() == 1);
+        (0..ALONE).for_each(|n| faulting.note(n));
+        seat.follow(faulting);
+        assert!(!seat.is_bound());
+        assert_eq!(Affinity::current(), anywhere);
+    }
+}

@@ -1,0 +1,250 @@
+//! What the runtime was asked for, and the watermarks that follow.
+
+use crate::control::{Config, codec, on_max};
+use core::sync::atomic::Ordering;
+pub use zfolio_compress::Codec;
+use zfolio_compress::deflate::Tables;
+use zfolio_mm::{Order, PAGE_SHIFT};
+
+/// How one process is to be managed.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Target for the memory of the process, pages.
+    pub high: usize,
+    /// Codec of the pool.
+    pub codec: Codec,
+    /// Order moved out where the program has no huge page.
+    pub folio: Order,
+    /// Threads that compress for reclaim.
+    pub engines: usize,
+    /// Most memory of the process, pages; `None`: whatever it takes.
+    pub max: Option<usize>,
+    /// What happens there.
+    pub on_max: OnMax,
+    /// A file behind the pool.
+    pub backing: Option<BackingOptions>,
+}
+
+/// What happens at `max`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OnMax {
+    /// The process is ended, with a line.
+    Kill,
+    /// Whoever wants memory waits until there is some.
+    Wait,
+    /// It is counted, and goes on.
+    Allow,
+}
+
+/// The file behind the pool; its directory is in the control segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BackingOptions {
+    /// Most bytes of it.
+    pub size: u64,
+    /// The pool's maximum, percent of `high`.
+    pub pool_percent: u32,
+}
+
+impl Options {
+    /// How regions are managed that may use `high` bytes.
+    #[must_use]
+    pub const fn for_regions(high: usize, codec: Codec) -> Self {
+        Self {
+            high: high >> PAGE_SHIFT,
+            codec,
+            folio: Order::K64,
+            engines: 0,
+            max: None,
+            on_max: OnMax::Kill,
+            backing: None,
+        }
+    }
+
+    /// Reads the configuration of a control segment.
+    ///
+    /// # Errors
+    /// A sentence, if the segment asks for something this build cannot do.
+    pub fn from_config(config: &Config) -> Result<Self, &'static str> {
+        let high = usize::try_from(config.high.load(Ordering::Relaxed) >> PAGE_SHIFT)
+            .map_err(|_| "`high` is out of range")?;
+        let number = config.level.load(Ordering::Relaxed).cast_signed();
+        let codec = codec_of(config.codec.load(Ordering::Relaxed), number)?;
+        let folio = u8::try_from(config.folio_order.load(Ordering::Relaxed))
+            .ok()
+            .and_then(Order::new)
+            .ok_or("folio order above 9")?;
+        if high < 1024 {
+            return Err("`high` is below 4 MiB");
+        }
+        let max = usize::try_from(config.max.load(Ordering::Relaxed) >> PAGE_SHIFT);
+        let size = config.backing_size.load(Ordering::Relaxed);
+        let engines = config.engines.load(Ordering::Relaxed) as usize;
+        Ok(Self {
+            high,
+            codec,
+            folio,
+            max: max.ok().filter(|max| *max > 0),
+            on_max: match config.on_max.load(Ordering::Relaxed) {
+                on_max::WAIT => OnMax::Wait,
+                on_max::ALLOW => OnMax::Allow,
+                _ => OnMax::Kill,
+            },
+            backing: (size > 0).then(|| BackingOptions {
+                size,
+                pool_percent: config.pool_percent.load(Ordering::Relaxed),
+            }),
+            engines: engines.min(crate::engines::MOST),
+        })
+    }
+}
+
+fn codec_of(name: u32, number: i32) -> Result<Codec, &'static str> {
+    Ok(match name {
+        codec::LZ4 => Codec::Lz4 {
+            acceleration: number,
+        },
+        codec::ZSTD => Codec::Zstd { level: number },
+        codec::AUTO => Codec::Auto,
+        codec::DEFLATE => {
+            let tables = usize::try_from(number).ok();
+            let tables = tables.and_then(|at| Tables::NAMES.get(at));
+            let (_, tables) = tables.ok_or("unknown tables of deflate-iaa")?;
+            Codec::Deflate { tables: *tables }
+        }
+        codec::NONE => Codec::Noop,
+        _ => return Err("unknown compressor"),
+    })
+}
+
+/// A codec as [`Config`] holds it: one of [`codec`], and its level or
+/// acceleration.
+#[must_use]
+pub fn codec_words(choice: Codec) -> (u32, i32) {
+    match choice {
+        Codec::Lz4 { acceleration } => (codec::LZ4, acceleration),
+        Codec::Zstd { level } => (codec::ZSTD, level),
+        Codec::Auto => (codec::AUTO, 0),
+        Codec::Deflate { tables } => {
+            let at = Tables::NAMES.iter().position(|(_, known)| *known == tables);
+            (
+                codec::DEFLATE,
+                at.and_then(|at| i32::try_from(at).ok()).unwrap_or(0),
+            )
+        }
+        Codec::Noop => (codec::NONE, 0),
+    }
+}
+
+/// When reclaim starts and stops, pages.
+///
+/// Usage is what /proc shows as resident: program, pool, standby and free
+/// frames together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Watermarks {
+    /// Management begins: descriptors, arena, threads.
+    pub(crate) activate: usize,
+    /// Reclaim works while usage is above this ...
+    pub(crate) start: usize,
+    /// ... until it is below this.
+    pub(crate) stop: usize,
+    /// Faults wait for reclaim rather than take memory from the system above this.
+    pub(crate) limit: usize,
+    /// A huge page may be kept ready below this.
+    pub(crate) huge_limit: usize,
+    /// Free frames kept at hand.
+    pub(crate) free_target: usize,
+    /// Reclaim starts when fewer are free.
+    pub(crate) free_low: usize,
+    /// Frames that only reclaim itself may take.
+    pub(crate) free_reserve: usize,
+    /// What all the others are parts of.
+    pub(crate) high: usize,
+}
+
+impl Watermarks {
+    pub(crate) fn of(high: usize) -> Self {
+        let gap = (high / 64).clamp(64, 8192);
+        let free_target = (high / 64).clamp(64, 4096);
+        Self {
+            activate: high / 2,
+            start: high - 2 * gap,
+            stop: high - 3 * gap,
+            limit: high - gap,
+            huge_limit: high - gap * 3 / 4,
+            free_target,
+            free_low: free_target / 2,
+            free_reserve: free_target / 8,
+            high,
+        }
+    }
+
+    /// Pool pages from which room is worth more than time (`auto`), and below
+    /// which it is not any more. `returns`: much of what is stored comes back.
+    pub(crate) const fn dense(&self, returns: bool) -> [usize; 2] {
+        let [on, off] = if returns { [55, 45] } else { [35, 25] };
+        [self.high * on / 100, self.high * off / 100]
+    }
+
+    /// Pages kept in standby before the coldest are stored, with a pool of
+    /// `pool` pages: a part of what is left for the program, so that memory
+    /// that is short is not spent on waiting. A small part does: what comes back
+    /// comes back soon. Of little memory a larger one, or a page's turn comes
+    /// before it can be touched again. Never none at all: only what went to
+    /// standby can be stored.
+    pub(crate) fn standby(&self, pool: usize) -> usize {
+        /// 4 MiB.
+        const LITTLE: usize = 1024;
+        let left = self.high.saturating_sub(pool);
+        (left / 32).max(LITTLE.min(left / 10)).max(self.free_low)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codecs_survive_the_control_segment() {
+        for choice in [
+            "lz4",
+            "lz4:4",
+            "zstd",
+            "zstd:-3",
+            "auto",
+            "none",
+            "deflate-iaa",
+            "deflate-iaa:fixed",
+            "deflate-iaa:canned",
+        ] {
+            let choice = Codec::parse(choice).unwrap();
+            let (name, number) = codec_words(choice);
+            assert_eq!(codec_of(name, number), Ok(choice));
+        }
+    }
+
+    #[test]
+    fn something_may_stand_by_however_large_the_pool() {
+        for high in [2048, 51_200, 1 << 22] {
+            let w = Watermarks::of(high);
+            assert_eq!(w.standby(0), (high / 32).max(1024.min(high / 10)));
+            assert!(w.standby(2 * high) > 0);
+        }
+    }
+
+    #[test]
+    fn watermarks_are_in_order_at_every_size() {
+        for high in [1024, 2048, 51_200, 131_072, 1 << 22] {
+            let w = Watermarks::of(high);
+            assert!(w.activate < w.stop && w.stop < w.start, "{high}: {w:?}");
+            assert!(w.start < w.limit, "{high}: {w:?}");
+            assert!(
+                w.limit <= w.huge_limit && w.huge_limit < high,
+                "{high}: {w:?}"
+            );
+            assert!(
+                w.free_reserve < w.free_low && w.free_low < w.free_target,
+                "{high}: {w:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Statistics, written where `zfolio run` reads them.
+
+use crate::control::{Counter, ProcessSlot};
+use crate::manager::Manager;
+use core::sync::atomic::{AtomicU64, Ordering};
+use zfolio_mm::{Kind, Order, PAGE_SIZE};
+use zfolio_sys::thread::{Clock, now_ns};
+use zfolio_zswap::stats::Snapshot;
+
+/// The first second after the start is not part of the steady peak.
+const SETTLING_NS: u64 = 1_000_000_000;
+
+impl Manager {
+    /// Writes gauges and the pool's counters into the control segment.
+    pub(crate) fn publish(&self, usage: usize) {
+        let stats = self.stats();
+        let now = now_ns(Clock::Monotonic);
+        let pool = self.zswap.snapshot();
+        let (standby, kept) = {
+            let core = self.core.lock();
+            (core.standby.pages, core.extents.kept())
+        };
+        let free = self.arena().free_frames();
+        let blocks = self.arena().frames().free_blocks(Kind::Hole, Order::HUGE);
+        let ours = free + standby + usize::try_from(pool.pool_pages).unwrap_or(0);
+        if self.scope.is_process() {
+            self.update_share(usage, usage.saturating_sub(ours) + kept);
+        }
+        let cpu = self.manager_cpu_ns();
+        stats.update(|| {
+            let bytes = |pages: usize| (pages * PAGE_SIZE) as u64;
+            let resident = bytes(usage);
+            let ours = bytes(free + standby) + pool.pool_total_size();
+            let program = resident.saturating_sub(ours) + bytes(kept);
+            let set_peak = |now: Counter, peak: Counter, value: u64| {
+                stats.set(now, value);
+                stats.counter(peak).fetch_max(value, Ordering::Relaxed);
+            };
+            set_peak(Counter::ProgramBytes, Counter::ProgramPeak, program);
+            set_peak(Counter::ResidentBytes, Counter::ResidentPeak, resident);
+            if now.saturating_sub(stats.started_ns.load(Ordering::Relaxed)) > SETTLING_NS {
+                set_peak(
+                    Counter::ResidentBytes,
+                    Counter::ResidentPeakSteady,
+                    resident,
+                );
+            }
+            set_peak(
+                Counter::PoolBytes,
+                Counter::PoolPeak,
+                pool.pool_total_size(),
+            );
+            stats.set(Counter::StandbyPages, standby as u64);
+            stats.set(Counter::FreeFrames, free as u64);
+            stats.set(Counter::FreeHugeBlocks, blocks as u64);
+            stats.set(
+                Counter::Released,
+                self.arena().released.load(Ordering::Relaxed),
+            );
+            stats.set(
+                Counter::Populated,
+                self.arena().populated.load(Ordering::Relaxed),
+            );
+            stats.set(Counter::ManagerCpuNs, cpu);
+            publish_pool(stats, &pool);
+            stats.updated_ns.store(now, Ordering::Relaxed);
+        });
+    }
+
+    /// Notes the calling worker's CPU time.
+    pub(crate) fn note_cpu(&self, index: usize) {
+        self.cpu_ns[index].store(now_ns(Clock::ThreadCpu), Ordering::Relaxed);
+    }
+
+    /// CPU time of the manager's threads, ns: each worker notes its own.
+    fn manager_cpu_ns(&self) -> u64 {
+        self.note_cpu(0);
+        let workers: u64 = self
+            .cpu_ns
+            .iter()
+            .map(|ns| ns.load(Ordering::Relaxed))
+            .sum();
+        workers + self.engines.as_ref().map_or(0, |engines| engines.cpu_ns())
+    }
+}
+
+fn publish_pool(stats: &ProcessSlot, pool: &Snapshot) {
+    for (counter, value) in [
+        (Counter::StoredPages, pool.stored_pages),
+        (
+            Counter::StoredIncompressible,
+            pool.stored_incompressible_pages,
+        ),
+        (Counter::CompressedBytes, pool.compressed_bytes),
+        (Counter::Zswpout, pool.zswpout),
+        (Counter::Zswpin, pool.zswpin),
+        (Counter::Zswpwb, pool.zswpwb),
+        (Counter::Pswpout, pool.pswpout),
+        (Counter::Pswpin, pool.pswpin),
+        (Counter::SwpoutZero, pool.swpout_zero),
+        (Counter::SwpinZero, pool.swpin_zero),
+        (Counter::PoolLimitHit, pool.pool_limit_hit),
+        (Counter::RejectReclaimFail, pool.reject_reclaim_fail),
+        (Counter::RejectAllocFail, pool.reject_alloc_fail),
+        (Counter::RejectCompressFail, pool.reject_compress_fail),
+        (Counter::RejectCompressPoor, pool.reject_compress_poor),
+        (Counter::DecompressFail, pool.decompress_fail),
+        (Counter::WrittenBack, pool.written_back_pages),
+        (Counter::BackingPages, pool.backing_pages),
+        (Counter::BackingBytes, pool.backing_bytes),
+        (Counter::BackingWriteFail, pool.backing_write_fail),
+        (Counter::BackingFull, pool.backing_full),
+        (Counter::BackingReadFail, pool.backing_read_fail),
+        (Counter::ObjsMoved, pool.objs_moved),
+        (Counter::PagesCompacted, pool.pages_compacted),
+    ] {
+        stats.set(counter, value);
+    }
+    copy(&stats.zswpout_order, &pool.order_zswpout);
+    copy(&stats.zswpin_order, &pool.order_zswpin);
+    copy(&stats.fallback_order, &pool.order_swpout_fallback);
+}
+
+fn copy(into: &[AtomicU64], from: &[u64]) {
+    for (word, value) in into.iter().zip(from) {
+        word.store(*value, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,463 @@
+//! The other scope: memory that a program asks for, instead of all it has.
+//!
+//! The same engine with less round it. There are no events: what happens to a
+//! region goes through the calls below, which change words under the core
+//! lock. Faults are served in the thread that touches (`inthread`), or by
+//! threads that read the descriptor, as for a process. Nobody else's memory
+//! is counted: every frame of a region came out of the arena or was counted as
+//! it came, so that usage is a sum and not a question to /proc.
+
+use crate::assemble::{Parts, assemble};
+use crate::control::{Counter, Segment, state};
+use crate::events::addresses_of;
+use crate::extent::{EXTENT_PAGES, Vpn};
+use crate::manager::{Core, MAX_FAULT_THREADS, MIN_FAULT_THREADS, Manager, STACK, pages_within};
+use crate::moveout::Going;
+use crate::options::Options;
+use crate::rungroups::RUN;
+use crate::share::Membership;
+use crate::start::{SOURCE_FEATURES, Unstarted, describe, reserve_arena, step};
+use crate::word::Place;
+use alloc::vec::Vec;
+use core::ops::Range;
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use zfolio_mm::{Order, PAGE_SIZE};
+use zfolio_sys::arena::{ArenaMap, SharedWords, prefer_huge_pages};
+use zfolio_sys::lock::Mutex;
+use zfolio_sys::procfs::{File, Pagemap, PresentRun};
+use zfolio_sys::region::{keep_from_children, lift_descriptor};
+use zfolio_sys::syscall::Errno;
+use zfolio_sys::thread::{CallStack, pid, processors};
+use zfolio_sys::uffd::{FEATURE_MOVE, FEATURE_SIGBUS, Uffd};
+
+/// Fewest and most threads that are served at a time in the thread that
+/// touches; others wait for one of them.
+const IN_THREAD: Range<usize> = 4..32;
+
+/// Whose memory a manager moves.
+pub(crate) enum Scope {
+    /// All that the process has, and it is not asked.
+    Process,
+    /// Regions.
+    Regions(Regions),
+}
+
+impl Scope {
+    pub(crate) const fn is_process(&self) -> bool {
+        matches!(self, Self::Process)
+    }
+}
+
+/// What the scope of regions needs besides.
+pub(crate) struct Regions {
+    serving: Serving,
+    /// The target now, pages.
+    high: AtomicUsize,
+    /// A stack for each worker that serves in the thread that touches.
+    pub(crate) stacks: Vec<CallStack>,
+    /// Frames that regions have and that did not come out of the arena, less
+    /// those that went with a region.
+    pub(crate) beside: AtomicUsize,
+    /// Called before something is moved out.
+    pub(crate) before_moving: fn(),
+    /// 2 MiB of addresses where the kernel makes huge pages, for one at a time.
+    pub(crate) nursery: Mutex<usize>,
+    /// First touches to go before the kernel is asked for one again.
+    pub(crate) no_huge: AtomicU32,
+    /// Changes with every region that comes or goes.
+    pub(crate) generation: AtomicU32,
+}
+
+/// Who serves the faults of regions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Serving {
+    /// The thread that touches, in a signal handler. A missing page is EFAULT
+    /// to a system call. Needs no privilege.
+    InThread,
+    /// Threads of their own: system calls see nothing unusual. Needs what
+    /// `zfolio run` needs.
+    Threads,
+}
+
+/// Why there can be no manager for regions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Unavailable {
+    /// What failed, as in "userfaultfd failed".
+    pub what: &'static str,
+    /// With what.
+    pub errno: Errno,
+}
+
+impl From<Unstarted> for Unavailable {
+    fn from(why: Unstarted) -> Self {
+        match why {
+            Unstarted::Failed { what, errno } => Self { what, errno },
+            Unstarted::Unfit(what) => Self {
+                what,
+                errno: Errno::INVAL,
+            },
+        }
+    }
+}
+
+/// Why a range cannot be pinned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PinError {
+    /// It is not in a region of this manager.
+    NotManaged,
+    /// With what is pinned already it is more than half of `high`.
+    TooMuch,
+}
+
+impl Manager {
+    /// Makes a manager for regions; `before_moving` is called now and then, in
+    /// the thread that reclaims, before it moves anything out. Threads are the caller's to start:
+    /// [`Self::control_regions`], and [`Self::serve_regions`] for
+    /// [`Serving::Threads`].
+    ///
+    /// # Errors
+    /// What the system refused.
+    pub fn for_regions(
+        segment: &'static Segment,
+        options: Options,
+        serving: Serving,
+        before_moving: fn(),
+    ) -> Result<&'static Self, Unavailable> {
+        let pagemap = step("opening /proc/self/pagemap", Pagemap::open())?;
+        let pagemap = Pagemap::from_file(File::from_fd(lift_descriptor(pagemap.file().fd())));
+        let lifted = |uffd: Uffd| {
+            let fd = usize::try_from(uffd.fd()).unwrap_or(usize::MAX);
+            Uffd::from_fd(i32::try_from(lift_descriptor(fd)).unwrap_or(-1))
+        };
+        let opened = match serving {
+            Serving::InThread => Uffd::open_for_user_faults(FEATURE_MOVE | FEATURE_SIGBUS),
+            Serving::Threads => Uffd::open(FEATURE_MOVE),
+        };
+        let program = lifted(step("userfaultfd", opened)?);
+        let source = Uffd::open_for_user_faults(SOURCE_FEATURES);
+        let source = lifted(step("userfaultfd", source)?);
+        let words = step("mapping shared memory", SharedWords::map())?;
+        let map = step(
+            "reserving the arena",
+            reserve_arena(options.high, usize::MAX),
+        )?;
+        step("advice on the arena", keep_from_children(&map.range()))?;
+        let workers = match serving {
+            Serving::InThread => (2 * processors()).clamp(IN_THREAD.start, IN_THREAD.end),
+            Serving::Threads => processors().clamp(MIN_FAULT_THREADS, MAX_FAULT_THREADS),
+        };
+        let mut stacks = Vec::new();
+        if serving == Serving::InThread {
+            for _ in 0..workers {
+                stacks.push(step("mapping a stack", CallStack::map(STACK))?);
+            }
+        }
+        let nursery = step(
+            "reserving addresses",
+            ArenaMap::reserve(Order::HUGE.pages()),
+        )?;
+        step("advice", keep_from_children(&nursery.range()))?;
+        let nursery = nursery.range().start;
+        prefer_huge_pages(nursery, Order::HUGE.bytes());
+        let statistics = segment.claim(pid());
+        let none = File::from_fd(usize::MAX);
+        let manager = assemble(Parts {
+            options,
+            membership: Membership::of(RUN),
+            map,
+            program,
+            source,
+            statm: none,
+            pagemap,
+            maps: none,
+            words,
+            private: Vec::new(),
+            left_alone: |_| false,
+            segment,
+            statistics,
+            workers,
+            scope: Scope::Regions(Regions {
+                serving,
+                high: AtomicUsize::new(options.high),
+                stacks,
+                before_moving,
+                beside: AtomicUsize::new(0),
+                nursery: Mutex::new(nursery),
+                no_huge: AtomicU32::new(0),
+                generation: AtomicU32::new(0),
+            }),
+        })?;
+        let registered = manager.register_arena();
+        step("registering with userfaultfd", registered)?;
+        describe(manager.stats());
+        let state = &manager.stats().state;
+        state.store(state::MANAGING, Ordering::Release);
+        Ok(manager)
+    }
+
+    /// What the regions' scope has; `None` in a process's.
+    pub(crate) fn regions(&self) -> Option<&Regions> {
+        match &self.scope {
+            Scope::Process => None,
+            Scope::Regions(regions) => Some(regions),
+        }
+    }
+
+    /// Whether faults are served in the thread that touches.
+    pub(crate) fn is_in_thread(&self) -> bool {
+        self.regions()
+            .is_some_and(|regions| regions.serving == Serving::InThread)
+    }
+
+    /// Descriptors that must stay open as long as a region is used.
+    #[must_use]
+    pub fn descriptors(&self) -> [usize; 3] {
+        let fd = |uffd: Uffd| usize::try_from(uffd.fd()).unwrap_or(usize::MAX);
+        [
+            fd(self.fds.program()),
+            fd(self.arena().moves().uffd),
+            self.fds.pagemap().file().fd(),
+        ]
+    }
+
+    /// The life of the thread that reclaims.
+    pub fn control_regions(&'static self) -> ! {
+        self.control_thread()
+    }
+
+    /// The life of one of the threads that serve, from 1.
+    pub fn serve_regions(&'static self, index: usize) -> ! {
+        self.fault_thread(index)
+    }
+
+    /// How many threads serve for [`Serving::Threads`].
+    #[must_use]
+    pub fn serving_threads(&self) -> usize {
+        if self.is_in_thread() {
+            0
+        } else {
+            self.workers.len() - 1
+        }
+    }
+
+    /// Notes frames of regions that did not come out of the arena.
+    pub(crate) fn note_beside(&self, pages: usize) {
+        if let Some(regions) = self.regions() {
+            regions.beside.fetch_add(pages, Ordering::Relaxed);
+        }
+    }
+
+    /// Pages that regions and the arena have together.
+    pub(crate) fn region_usage(&self, regions: &Regions) -> usize {
+        let held = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+        let came = held(self.arena().populated.load(Ordering::Relaxed));
+        let went = held(self.arena().released.load(Ordering::Relaxed));
+        let beside = regions.beside.load(Ordering::Relaxed);
+        // (Read one after the other: a sum that is off by what is under way.)
+        let sum = came.wrapping_add(beside).wrapping_sub(went).cast_signed();
+        usize::try_from(sum).unwrap_or(0)
+    }
+
+    /// Begins to manage a mapping that [`map_region`] made.
+    ///
+    /// [`map_region`]: zfolio_sys::region::map_region
+    ///
+    /// # Errors
+    /// What the kernel says to registering it.
+    pub fn add_region(&self, range: &Range<usize>) -> Result<(), Errno> {
+        self.fds.program().register(range.start, range.len())?;
+        self.core.lock().registered.insert(range.clone());
+        self.regions_changed();
+        Ok(())
+    }
+
+    /// Ends that: nothing of it is kept, and nobody touches it any more. It
+    /// can be unmapped afterwards.
+    pub fn remove_region(&self, range: &Range<usize>) {
+        let pages = pages_within(range.start, range.end);
+        {
+            let mut core = self.core.lock();
+            core.registered.remove(range.clone());
+            self.drop_contents(&mut core, pages.clone(), Place::Present);
+            core.extents.prune(pages);
+        }
+        // Nothing is moved out of it from here on. (A load under way finds its
+        // word changed; who touches what is being dropped is on his own.)
+        let mut present = 0;
+        self.each_present(range, |run| {
+            present += (run.end() - run.start()) / PAGE_SIZE
+        });
+        if let Some(regions) = self.regions() {
+            regions.beside.fetch_sub(present, Ordering::Relaxed);
+        }
+        self.regions_changed();
+        self.frames_freed();
+    }
+
+    fn regions_changed(&self) {
+        if let Some(regions) = self.regions() {
+            regions.generation.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// Calls `each` with every run of present pages.
+    fn each_present(&self, range: &Range<usize>, mut each: impl FnMut(&PresentRun)) {
+        let mut runs = [PresentRun::default(); 64];
+        let mut at = range.start;
+        while at < range.end {
+            let Ok((count, reached)) = self.fds.pagemap().occupied(at, range.end, &mut runs) else {
+                return;
+            };
+            runs[..count].iter().for_each(&mut each);
+            if reached <= at {
+                return;
+            }
+            at = reached;
+        }
+    }
+
+    /// Keeps the pages of `range` from moving out until [`Self::unpin`]; what
+    /// is out already stays out until it is touched.
+    ///
+    /// # Errors
+    /// See [`PinError`].
+    pub fn pin(&self, range: Range<usize>) -> Result<(), PinError> {
+        let mut core = self.core.lock();
+        if !core.registered.contains(&range) {
+            return Err(PinError::NotManaged);
+        }
+        if core.pins.bytes() + range.len() > self.high() * PAGE_SIZE / 2 {
+            return Err(PinError::TooMuch);
+        }
+        core.pins.add(range);
+        Ok(())
+    }
+
+    /// Ends a pin.
+    ///
+    /// # Panics
+    /// When there is no such pin.
+    pub fn unpin(&self, range: &Range<usize>) {
+        let held = self.core.lock().pins.remove(range);
+        assert!(held, "a pin is removed once");
+    }
+
+    /// Moves out what is present of the pages wholly in `range`, to be stored
+    /// next.
+    pub fn advise_cold(&self, range: &Range<usize>) {
+        let mut next = range.start.next_multiple_of(PAGE_SIZE);
+        while next < range.end {
+            let border = (next + 1).next_multiple_of(Order::HUGE.bytes());
+            let part = next..border.min(range.end);
+            let pages = pages_within(part.start, part.end);
+            let huge = pages.len() == EXTENT_PAGES && self.is_huge(part.start);
+            let how = Going {
+                huge,
+                cold: true,
+                may_fault: false,
+            };
+            if huge {
+                let _ = self.move_run(pages, how);
+            } else {
+                self.each_present(&addresses_of(&pages), |run| {
+                    let run = pages_within(run.start(), run.end());
+                    let _ = self.move_run(run, how);
+                });
+            }
+            next = border;
+        }
+        self.wake_control();
+    }
+
+    /// Drops the contents of the pages wholly in `range`: they read as zeros
+    /// again. Nobody else may touch them meanwhile.
+    pub fn discard(&self, range: &Range<usize>) {
+        let pages = pages_within(range.start, range.end);
+        let inner = addresses_of(&pages);
+        if inner.is_empty() {
+            return;
+        }
+        let mut core = self.core.lock();
+        // Under the lock nothing of it goes out or comes in.
+        self.drop_contents(&mut core, pages, Place::Present);
+        let mut present = 0;
+        self.each_present(&inner, |run| {
+            present += (run.end() - run.start()) / PAGE_SIZE
+        });
+        if zfolio_sys::arena::discard(inner.start, inner.len()).is_ok()
+            && let Some(regions) = self.regions()
+        {
+            regions.beside.fetch_sub(present, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether every page of `range` is with the program or was never touched.
+    #[must_use]
+    pub fn is_resident(&self, range: &Range<usize>) -> bool {
+        let pages = range.start / PAGE_SIZE..range.end.div_ceil(PAGE_SIZE);
+        self.core.lock().extents.tracked(pages).next().is_none()
+    }
+
+    /// First page of `range` at or after `from` that is out.
+    #[must_use]
+    pub fn next_out(&self, from: Vpn, end: Vpn) -> Option<Vpn> {
+        let core = self.core.lock();
+        core.extents
+            .tracked(from..end)
+            .find(|(_, place)| !matches!(place, Place::Gone))
+            .map(|(vpn, _)| vpn)
+    }
+
+    /// Bytes in the regions' pages and in the arena.
+    #[must_use]
+    pub fn usage_bytes(&self) -> usize {
+        self.usage() * PAGE_SIZE
+    }
+
+    /// The target, pages: what was asked for, or what regions have since.
+    pub(crate) fn high(&self) -> usize {
+        self.regions().map_or(self.options.high, |regions| {
+            regions.high.load(Ordering::Relaxed)
+        })
+    }
+
+    /// Changes the target of regions; false if the arena, which stays as it
+    /// is, would be too small for it: twice as many addresses are needed.
+    pub fn set_high_bytes(&self, bytes: usize) -> bool {
+        let pages = bytes / PAGE_SIZE;
+        let Some(regions) = self.regions() else {
+            return false;
+        };
+        let fits = pages <= self.arena().map().slots() / 2;
+        if fits {
+            regions.high.store(pages, Ordering::Relaxed);
+            self.allowance.store(pages, Ordering::Relaxed);
+            // (Whoever was publishing with the old one does so again.)
+            self.wake_control();
+        }
+        fits
+    }
+
+    /// The target, bytes.
+    #[must_use]
+    pub fn high_bytes(&self) -> usize {
+        self.high() * PAGE_SIZE
+    }
+
+    /// Brings gauges up to date and returns the value of a counter.
+    #[must_use]
+    pub fn counter(&self, which: Counter) -> u64 {
+        self.stats().counter(which).load(Ordering::Relaxed)
+    }
+
+    /// Writes gauges into the statistics.
+    pub fn refresh_statistics(&self) {
+        self.publish(self.usage());
+    }
+
+    /// The addresses managed, for the hand.
+    pub(crate) fn region_list(core: &Core, into: &mut Vec<Range<usize>>) {
+        into.clear();
+        into.extend(core.registered.iter());
+    }
+}

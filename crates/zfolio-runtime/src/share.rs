@@ -1,0 +1,314 @@
+//! One `high` for a whole tree of processes.
+//!
+//! Every process of some size has a *member* in the control segment, in which it
+//! writes what it has and what it would need, when it publishes its statistics.
+//! From what all have written each works out its own share of `high`, by the same
+//! rule, and keeps to that: nobody asks anybody, nobody waits, and there is no
+//! lock that somebody could die with. A member that was not written for two
+//! seconds is nobody's any more: what a killed process had is the others' then.
+//!
+//! Groups within the run have limits of their own: a process keeps to the least
+//! of what each group above it leaves for it.
+//!
+//! The rule is max-min fairness: who needs less than an equal part gets what it
+//! needs, and what is left is shared equally among the others.
+
+use crate::control::{Member, RunGroup, Segment};
+use crate::manager::Manager;
+use crate::rungroups::{RUN, is_below, path};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use zfolio_mm::PAGE_SIZE;
+use zfolio_sys::thread::{Clock, now_ns};
+use zfolio_zswap::{GroupId, GroupLimits};
+
+/// A member not written for so long has ended (or is stopped), ns.
+const STALE_NS: u64 = 2_000_000_000;
+/// Least share of a process, pages: with less it does not get on.
+const LEAST: usize = 2048;
+/// Rounds of the rule: each sets one more process's needs aside, at least.
+const ROUNDS: usize = 64;
+/// A process below this part of `high` is no member yet.
+const SMALL: usize = 64;
+
+/// A process's group, and its place among the members.
+#[derive(Debug)]
+pub(crate) struct Membership {
+    group: u32,
+    place: AtomicU32,
+}
+
+const NONE: u32 = u32::MAX;
+
+/// What a process says of itself. Pages, and bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Having {
+    pub(crate) pid: u32,
+    pub(crate) resident: usize,
+    pub(crate) needs: usize,
+    pub(crate) zswap_bytes: u64,
+    pub(crate) swap_bytes: u64,
+}
+
+/// What it may have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Allowed {
+    /// Its part of `high`, pages.
+    pub(crate) high: usize,
+    /// Its part of the limits of the pool and of what is out.
+    pub(crate) limits: GroupLimits,
+}
+
+impl Membership {
+    pub(crate) const fn of(group: u32) -> Self {
+        Self {
+            group,
+            place: AtomicU32::new(NONE),
+        }
+    }
+
+    /// For the child of a fork: the place is its parent's.
+    pub(crate) fn forget(&self) {
+        self.place.store(NONE, Ordering::Relaxed);
+    }
+
+    /// Writes what this process has and needs, and returns what it may have.
+    /// Where no place is free it is on its own: all of `high`.
+    pub(crate) fn update(&self, segment: &Segment, of: Having, high: usize) -> Allowed {
+        let all = Allowed {
+            high,
+            limits: GroupLimits::default(),
+        };
+        if segment.config.shared.load(Ordering::Relaxed) == 0 {
+            return all;
+        }
+        let now = now_ns(Clock::Monotonic);
+        let at = self.place.load(Ordering::Relaxed) as usize;
+        let mine = segment.members.get(at);
+        // Stopped for long, it may have lost its place.
+        let mine = mine.filter(|member| member.pid.load(Ordering::Relaxed) == of.pid);
+        let mine = match mine {
+            Some(mine) => mine,
+            None if of.resident < high / SMALL => return all,
+            None => match join(segment, of.pid, now) {
+                Some(at) => {
+                    self.place
+                        .store(u32::try_from(at).unwrap_or(NONE), Ordering::Relaxed);
+                    &segment.members[at]
+                }
+                None => return all,
+            },
+        };
+        let bytes = |pages: usize| (pages * PAGE_SIZE) as u64;
+        mine.group.store(self.group, Ordering::Relaxed);
+        mine.resident_bytes
+            .store(bytes(of.resident), Ordering::Relaxed);
+        mine.needed_bytes.store(bytes(of.needs), Ordering::Relaxed);
+        mine.zswap_bytes.store(of.zswap_bytes, Ordering::Relaxed);
+        mine.swap_bytes.store(of.swap_bytes, Ordering::Relaxed);
+        mine.updated_ns.store(now, Ordering::Release);
+        let mut allowed = all;
+        for (index, group) in path(segment, self.group) {
+            allowed.narrow(
+                &View {
+                    segment,
+                    now,
+                    group: index,
+                },
+                group,
+                of,
+                high,
+            );
+        }
+        allowed.high = allowed.high.max(LEAST).min(high);
+        allowed
+    }
+}
+
+/// The members of a group and those below it, as they are now.
+struct View<'a> {
+    segment: &'a Segment,
+    now: u64,
+    group: u32,
+}
+
+impl View<'_> {
+    fn members(&self) -> impl Iterator<Item = &Member> {
+        living(self.segment, self.now).filter(|member| {
+            let group = member.group.load(Ordering::Relaxed);
+            is_below(self.segment, group, self.group)
+        })
+    }
+
+    fn sum(&self, word: impl Fn(&Member) -> &AtomicU64) -> u64 {
+        let words = self
+            .members()
+            .map(|member| word(member).load(Ordering::Relaxed));
+        words.fold(0, u64::saturating_add)
+    }
+}
+
+impl Allowed {
+    /// Takes the limits of one group into account. `run`: the run's own `high`.
+    fn narrow(&mut self, view: &View<'_>, group: &RunGroup, of: Having, run: usize) {
+        let total = view.sum(|member| &member.resident_bytes);
+        group.resident_bytes.store(total, Ordering::Relaxed);
+        group.resident_peak.fetch_max(total, Ordering::Relaxed);
+        let pages = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX) / PAGE_SIZE;
+        let high = match group.high.load(Ordering::Relaxed) {
+            0 if view.group == RUN => run,
+            0 => usize::MAX,
+            bytes => pages(bytes),
+        };
+        if high < usize::MAX {
+            let needs = |member: &Member| pages(member.needed_bytes.load(Ordering::Relaxed));
+            let share = share(high, of.needs, || view.members().map(needs));
+            self.high = self.high.min(share);
+        }
+        // What the others have is taken; the rest may be mine.
+        let rest = |limit: &AtomicU64, total: u64, mine: u64| {
+            let max = limit.load(Ordering::Relaxed).checked_sub(1)?;
+            Some(max.saturating_sub(total.saturating_sub(mine)))
+        };
+        let zswap = view.sum(|member| &member.zswap_bytes);
+        let swap = view.sum(|member| &member.swap_bytes);
+        let limits = &mut self.limits;
+        limits.zswap_max = least(
+            limits.zswap_max,
+            rest(&group.zswap_max, zswap, of.zswap_bytes),
+        );
+        limits.swap_max = least(limits.swap_max, rest(&group.swap_max, swap, of.swap_bytes));
+        limits.writeback &= group.no_writeback.load(Ordering::Relaxed) == 0;
+    }
+}
+
+fn least(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+/// Takes a place that is nobody's.
+fn join(segment: &Segment, pid: u32, now: u64) -> Option<usize> {
+    let place = segment.members.iter().position(|member| {
+        let owner = member.pid.load(Ordering::Relaxed);
+        let free = owner == 0 || owner == pid || is_stale(member, now);
+        free && member
+            .pid
+            .compare_exchange(owner, pid, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    })?;
+    let used = u32::try_from(place + 1).unwrap_or(0);
+    segment.members_used.fetch_max(used, Ordering::AcqRel);
+    Some(place)
+}
+
+fn is_stale(member: &Member, now: u64) -> bool {
+    now.saturating_sub(member.updated_ns.load(Ordering::Acquire)) > STALE_NS
+}
+
+fn living(segment: &Segment, now: u64) -> impl Iterator<Item = &Member> {
+    let used = segment.members_used.load(Ordering::Acquire) as usize;
+    let taken = segment.members.iter().take(used);
+    taken.filter(move |member| member.pid.load(Ordering::Relaxed) != 0 && !is_stale(member, now))
+}
+
+/// The share of one who needs `mine`, of `high` among all (that one included)
+/// who need what `all` says.
+fn share<I: Iterator<Item = usize>>(high: usize, mine: usize, all: impl Fn() -> I) -> usize {
+    let count = all().count().max(1);
+    let mut level = high / count;
+    for _ in 0..ROUNDS {
+        let (mut small, mut large) = (0, 0);
+        for needs in all() {
+            if needs < level {
+                small += needs;
+            } else {
+                large += 1;
+            }
+        }
+        let left = high.saturating_sub(small);
+        if large == 0 {
+            // All have what they need, and the rest is everybody's.
+            return mine + left / count;
+        }
+        if left / large <= level {
+            break;
+        }
+        level = left / large;
+    }
+    mine.min(level)
+}
+
+impl Manager {
+    /// Says what this process has and needs, and takes its share.
+    /// `usage`: resident pages; `program`: what the program would have without us.
+    pub(crate) fn update_share(&self, usage: usize, program: usize) {
+        let kept = program > usage;
+        let pool = if kept { self.zswap.pool_pages() } else { 0 };
+        // And something to grow by.
+        let needs = program.max(usage) + pool;
+        let figures = self.zswap.group(GroupId::ROOT);
+        let of = Having {
+            pid: self.pid.load(Ordering::Relaxed),
+            resident: usage,
+            needs: grown(needs),
+            zswap_bytes: figures.zswap,
+            swap_bytes: figures.swap,
+        };
+        let allowed = self.membership.update(self.segment, of, self.high());
+        self.allowance.store(allowed.high, Ordering::Relaxed);
+        if self.zswap.group_limits(GroupId::ROOT) != allowed.limits {
+            self.zswap.set_group_limits(GroupId::ROOT, allowed.limits);
+        }
+    }
+}
+
+/// What a process needs, with something to grow by. Pages.
+pub(crate) const fn grown(pages: usize) -> usize {
+    pages + pages / 8 + 256
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    fn shares(high: usize, needs: &[usize]) -> Vec<usize> {
+        let one = |mine: &usize| share(high, *mine, || needs.iter().copied());
+        needs.iter().map(one).collect()
+    }
+
+    #[test]
+    fn who_needs_little_gets_it_and_the_rest_is_shared() {
+        assert_eq!(shares(100, &[500]), [100]);
+        assert_eq!(shares(100, &[50, 500]), [50, 50]);
+        assert_eq!(shares(100, &[10, 500, 500]), [10, 45, 45]);
+        assert_eq!(shares(100, &[10, 20, 500]), [10, 20, 70]);
+        assert_eq!(shares(100, &[10, 30]), [40, 60]);
+    }
+
+    proptest! {
+        #[test]
+        fn shares_are_fair(high in 1000_usize..1_000_000, needs in prop::collection::vec(0_usize..400_000, 1..40)) {
+            let shares = shares(high, &needs);
+            prop_assert!(shares.iter().sum::<usize>() <= high, "within `high`");
+            let equal = high / needs.len();
+            for (share, needs) in shares.iter().zip(&needs) {
+                prop_assert!(*share >= (*needs).min(equal), "nobody is worse off than with an equal part");
+            }
+            // Nothing is kept back while somebody lacks it.
+            if needs.iter().sum::<usize>() >= high {
+                prop_assert!(shares.iter().sum::<usize>() + needs.len() > high);
+            }
+            // Who gets less than it needs gets no less than anybody.
+            for (share, mine) in shares.iter().zip(&needs) {
+                if share < mine {
+                    prop_assert!(shares.iter().all(|other| other <= share));
+                }
+            }
+        }
+    }
+}

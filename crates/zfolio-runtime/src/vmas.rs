@@ -1,0 +1,226 @@
+//! Which of the program's mappings are managed.
+//!
+//! Private anonymous memory that is readable and writable and nothing else:
+//! the heap, anonymous mmaps, thread stacks. Left alone: files, shared memory,
+//! executable or read-only memory (a MOVE needs equal access bits), the main
+//! stack, the small zero-initialised parts of shared libraries (libc's own
+//! variables lie there, which code called from our threads may read), and
+//! everything of ours.
+//!
+//! And the last page of a thread's stack, where libc keeps the thread's descriptor:
+//! when a thread ends the kernel clears its id there, for whoever joins it, and
+//! does not wait for a page that is out. Whoever joins would wait for ever.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+use zfolio_mm::PAGE_SIZE;
+use zfolio_sys::procfs::{File, Mapping, for_each_mapping};
+use zfolio_sys::syscall::Errno;
+
+/// The zero-initialised part of a library is left alone below this size.
+const LIBRARY_BSS: usize = 4 << 20;
+/// Mappings below this are not worth a registration.
+const SMALLEST: usize = 64 << 10;
+
+/// The managed mappings, in address order.
+pub(crate) struct Vmas {
+    list: Vec<Range<usize>>,
+    /// Ranges that are ours.
+    private: Vec<Range<usize>>,
+    buffer: Vec<u8>,
+    maps: File,
+}
+
+impl Vmas {
+    pub(crate) fn new(maps: File, private: Vec<Range<usize>>) -> Self {
+        Self {
+            list: Vec::with_capacity(256),
+            private,
+            buffer: alloc::vec![0; 32 << 10],
+            maps,
+        }
+    }
+
+    /// For the child of a fork: its own /proc file.
+    pub(crate) fn adopt(&mut self, maps: File) {
+        self.maps = maps;
+    }
+
+    /// Keeps a range from being managed.
+    pub(crate) fn keep_private(&mut self, range: Range<usize>) {
+        self.private.push(range);
+    }
+
+    /// What is ours.
+    pub(crate) fn private(&self) -> &[Range<usize>] {
+        &self.private
+    }
+
+    /// Takes the list from elsewhere.
+    pub(crate) fn list_mut(&mut self) -> &mut Vec<Range<usize>> {
+        &mut self.list
+    }
+
+    /// Reads the list anew.
+    pub(crate) fn refresh(&mut self) -> Result<(), Errno> {
+        self.list.clear();
+        let (list, private) = (&mut self.list, &self.private);
+        let mut filter = Filter::default();
+        for_each_mapping(self.maps, &mut self.buffer, |mapping| {
+            if let Some(range) = filter.admit(mapping)
+                && !private
+                    .iter()
+                    .any(|own| own.start < range.end && range.start < own.end)
+            {
+                list.push(range);
+            }
+        })
+    }
+
+    /// The first managed address at or after `from`, with its mapping.
+    pub(crate) fn next(&self, from: usize) -> Option<Range<usize>> {
+        let index = self.list.partition_point(|vma| vma.end <= from);
+        self.list.get(index).map(|vma| vma.start.max(from)..vma.end)
+    }
+
+    /// The whole mapping that `address` lies in.
+    pub(crate) fn containing(&self, address: usize) -> Option<Range<usize>> {
+        let index = self.list.partition_point(|vma| vma.end <= address);
+        self.list
+            .get(index)
+            .filter(|vma| vma.start <= address)
+            .cloned()
+    }
+
+    /// End of the last one.
+    pub(crate) fn end(&self) -> usize {
+        self.list.last().map_or(0, |vma| vma.end)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Range<usize>> {
+        self.list.iter()
+    }
+}
+
+/// Decides mapping by mapping, in address order.
+#[derive(Default)]
+struct Filter {
+    /// End of the last mapping, if it was a file's or grew from one.
+    file_end: usize,
+    /// End of the last mapping that nobody may touch: the guard of a stack.
+    guard_end: usize,
+}
+
+impl Filter {
+    fn admit(&mut self, mapping: &Mapping<'_>) -> Option<Range<usize>> {
+        if mapping.inode != 0 {
+            // (What lies behind a shared mapping is no library's.)
+            if mapping.perms.last() == Some(&b'p') {
+                self.file_end = mapping.end;
+            }
+            return None;
+        }
+        if mapping.perms == b"---p" {
+            self.guard_end = mapping.end;
+        }
+        let after_file = self.file_end == mapping.start;
+        let descriptor = if self.guard_end == mapping.start {
+            PAGE_SIZE
+        } else {
+            0
+        };
+        let range = mapping.start..mapping.end - descriptor;
+        let named = matches!(mapping.name, b"" | b"[heap]")
+            || mapping.name.starts_with(b"[anon:") && !mapping.name.starts_with(b"[anon:zfolio");
+        (mapping.perms == b"rw-p"
+            && named
+            && range.len() >= SMALLEST
+            && !(after_file && range.len() < LIBRARY_BSS))
+            .then_some(range)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mapping<'a>(
+        range: Range<usize>,
+        perms: &'a [u8],
+        inode: usize,
+        name: &'a [u8],
+    ) -> Mapping<'a> {
+        Mapping {
+            start: range.start,
+            end: range.end,
+            perms,
+            inode,
+            name,
+        }
+    }
+
+    #[test]
+    fn only_private_anonymous_data_is_admitted() {
+        const MB: usize = 1 << 20;
+        let mut filter = Filter::default();
+        let mut admit = |m: &Mapping<'_>| filter.admit(m).is_some();
+        assert!(admit(&mapping(4096..MB, b"rw-p", 0, b"")));
+        assert!(admit(&mapping(MB..2 * MB, b"rw-p", 0, b"[heap]")));
+        assert!(admit(&mapping(
+            2 * MB..3 * MB,
+            b"rw-p",
+            0,
+            b"[anon:java heap]"
+        )));
+        assert!(!admit(&mapping(
+            3 * MB..4 * MB,
+            b"rw-p",
+            0,
+            b"[anon:zfolio arena]"
+        )));
+        assert!(!admit(&mapping(4 * MB..5 * MB, b"rw-p", 0, b"[stack]")));
+        assert!(!admit(&mapping(5 * MB..6 * MB, b"rwxp", 0, b"")));
+        assert!(!admit(&mapping(6 * MB..7 * MB, b"rw-s", 0, b"")));
+        assert!(!admit(&mapping(
+            7 * MB..8 * MB,
+            b"rw-p",
+            77,
+            b"/lib/libc.so.6"
+        )));
+        assert!(
+            !admit(&mapping(8 * MB..9 * MB, b"rw-p", 0, b"")),
+            "the library's bss"
+        );
+        assert!(
+            admit(&mapping(9 * MB..10 * MB, b"rw-p", 0, b"")),
+            "not next to it any more"
+        );
+        assert!(!admit(&mapping(
+            10 * MB..11 * MB,
+            b"rw-s",
+            78,
+            b"/dev/shm/x"
+        )));
+        assert!(
+            admit(&mapping(11 * MB..12 * MB, b"rw-p", 0, b"")),
+            "behind a shared file"
+        );
+        assert!(
+            !admit(&mapping(20 * MB..20 * MB + 4096, b"rw-p", 0, b"")),
+            "too small"
+        );
+    }
+
+    #[test]
+    fn the_last_page_of_a_stack_is_left_out() {
+        const MB: usize = 1 << 20;
+        let mut filter = Filter::default();
+        assert_eq!(filter.admit(&mapping(MB..MB + 4096, b"---p", 0, b"")), None);
+        let stack = MB + 4096..9 * MB + 4096;
+        let admitted = filter.admit(&mapping(stack.clone(), b"rw-p", 0, b""));
+        assert_eq!(admitted, Some(stack.start..stack.end - PAGE_SIZE));
+        let next = stack.end..12 * MB;
+        let admitted = filter.admit(&mapping(next.clone(), b"rw-p", 0, b""));
+        assert_eq!(admitted, Some(next));
+    }
+}

@@ -1,0 +1,286 @@
+//! What is behind the pool: somewhere to write compressed pages to.
+//!
+//! A backing is a flat run of bytes. What goes into it is sealed before (see
+//! `seal`), in clusters that are written front to back (see `clusters`); it
+//! need not keep a secret, and if it changes a byte that is found out.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::ffi::CStr;
+use core::fmt;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use zfolio_sys::disk::DiskFile;
+use zfolio_sys::lock::Mutex;
+use zfolio_sys::syscall::Errno;
+
+/// Bytes of a cluster: what is freed, and given back to the file system, at once.
+pub const CLUSTER: usize = 256 << 10;
+
+/// Somewhere to write to. Called from any thread, with no lock of this crate held.
+pub trait Backing: Send + Sync {
+    /// For people.
+    fn name(&self) -> &'static str;
+
+    /// Bytes it may come to hold.
+    fn capacity(&self) -> u64;
+
+    /// Writes all of `bytes` at `offset`, which nobody else writes or reads
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// What is at `offset .. offset + bytes.len()` is anything then.
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), Errno>;
+
+    /// Reads what was written.
+    ///
+    /// # Errors
+    /// What is in `into` is anything then.
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Errno>;
+
+    /// What is there is not needed any more; it may take no room from now on.
+    fn discard(&self, offset: u64, len: u64);
+}
+
+/// A file without a name on a file system, mode 0600.
+#[derive(Debug)]
+pub struct FileBacking {
+    file: DiskFile,
+    capacity: u64,
+    /// Cleared when the file system cannot make holes.
+    punches: core::sync::atomic::AtomicBool,
+}
+
+impl FileBacking {
+    /// Makes the file in directory `dir`, to grow to `capacity` bytes at most.
+    ///
+    /// # Errors
+    /// As the kernel says.
+    pub fn create(dir: &CStr, capacity: u64) -> Result<Self, Errno> {
+        Ok(Self {
+            file: DiskFile::anonymous(dir)?,
+            capacity,
+            punches: true.into(),
+        })
+    }
+
+    /// Its descriptor, in the table of the thread that made it.
+    #[must_use]
+    pub fn fd(&self) -> usize {
+        self.file.fd()
+    }
+}
+
+impl Backing for FileBacking {
+    fn name(&self) -> &'static str {
+        "file"
+    }
+
+    fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
+        self.file.write_at(bytes, offset)
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Errno> {
+        self.file.read_at(into, offset)
+    }
+
+    fn discard(&self, offset: u64, len: u64) {
+        if self.punches.load(Relaxed) && self.file.punch(offset, len) == Err(Errno::OPNOTSUPP) {
+            self.punches.store(false, Relaxed);
+        }
+    }
+}
+
+/// A backing in memory, which does what it is told: for tests.
+pub struct MemoryBacking {
+    capacity: u64,
+    clusters: Mutex<Vec<Option<Box<[u8]>>>>,
+    /// Bytes written yet until it is full; `u64::MAX`: never.
+    room: AtomicU64,
+    /// Errno of the next calls, and how many of them; packed, reads above writes.
+    failures: Mutex<[Option<(Errno, u32)>; 2]>,
+    writes: AtomicU64,
+    reads: AtomicU64,
+}
+
+/// Calls of a [`MemoryBacking`] that are to fail.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(usize)]
+pub enum Call {
+    /// [`Backing::write`].
+    Write,
+    /// [`Backing::read`].
+    Read,
+}
+
+impl MemoryBacking {
+    /// One that holds `capacity` bytes.
+    #[must_use]
+    pub fn new(capacity: u64) -> Self {
+        Self {
+            capacity,
+            clusters: Mutex::default(),
+            room: AtomicU64::new(u64::MAX),
+            failures: Mutex::new([None; 2]),
+            writes: AtomicU64::new(0),
+            reads: AtomicU64::new(0),
+        }
+    }
+
+    /// The next `times` calls fail, having done half of what they should.
+    pub fn fail(&self, call: Call, errno: Errno, times: u32) {
+        self.failures.lock()[call as usize] = Some((errno, times));
+    }
+
+    /// After so many more bytes it has no room.
+    pub fn fill_up_after(&self, bytes: u64) {
+        self.room.store(bytes, Relaxed);
+    }
+
+    /// Calls that were made: writes and reads.
+    pub fn calls(&self) -> (u64, u64) {
+        (self.writes.load(Relaxed), self.reads.load(Relaxed))
+    }
+
+    /// Bytes it holds in clusters that were not discarded.
+    pub fn held(&self) -> usize {
+        self.clusters.lock().iter().flatten().count() * CLUSTER
+    }
+
+    /// Everything it holds, one cluster after the other.
+    pub fn contents(&self) -> Vec<u8> {
+        let clusters = self.clusters.lock();
+        clusters
+            .iter()
+            .flatten()
+            .flat_map(|cluster| cluster.iter().copied())
+            .collect()
+    }
+
+    /// Flips bits of a byte, as a failing device might.
+    pub fn flip(&self, offset: u64, bits: u8) {
+        self.each(offset, 1, |part, _| {
+            if let Some(byte) = part.first_mut() {
+                *byte ^= bits;
+            }
+        });
+    }
+
+    fn fails(&self, call: Call) -> Option<Errno> {
+        let mut failures = self.failures.lock();
+        let (errno, times) = failures[call as usize].take()?;
+        if times > 1 {
+            failures[call as usize] = Some((errno, times - 1));
+        }
+        Some(errno)
+    }
+
+    /// Calls `with` for each part of a range that lies in one cluster, and
+    /// where in the range it begins.
+    fn each(&self, offset: u64, len: usize, mut with: impl FnMut(&mut [u8], usize)) {
+        let mut clusters = self.clusters.lock();
+        let start = usize::try_from(offset).unwrap_or(usize::MAX);
+        let mut done = 0;
+        while done < len {
+            let (at, inside) = ((start + done) / CLUSTER, (start + done) % CLUSTER);
+            let part = (CLUSTER - inside).min(len - done);
+            if clusters.len() <= at {
+                clusters.resize_with(at + 1, || None);
+            }
+            let cluster = clusters[at].get_or_insert_with(|| alloc::vec![0; CLUSTER].into());
+            with(&mut cluster[inside..inside + part], done);
+            done += part;
+        }
+    }
+}
+
+impl Backing for MemoryBacking {
+    fn name(&self) -> &'static str {
+        "memory"
+    }
+
+    fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
+        self.writes.fetch_add(1, Relaxed);
+        let room = self.room.load(Relaxed);
+        let failure = self.fails(Call::Write).or_else(|| {
+            let full = room != u64::MAX && room < bytes.len() as u64;
+            full.then_some(Errno::NOSPC)
+        });
+        let written = if failure.is_some() {
+            bytes.len() / 2
+        } else {
+            bytes.len()
+        };
+        self.each(offset, written, |part, from| {
+            let len = part.len();
+            part.copy_from_slice(&bytes[from..from + len]);
+        });
+        if room != u64::MAX && failure.is_none() {
+            self.room.store(room - bytes.len() as u64, Relaxed);
+        }
+        failure.map_or(Ok(()), Err)
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Errno> {
+        self.reads.fetch_add(1, Relaxed);
+        if let Some(errno) = self.fails(Call::Read) {
+            into.fill(0xaa);
+            return Err(errno);
+        }
+        let len = into.len();
+        self.each(offset, len, |part, from| {
+            into[from..from + part.len()].copy_from_slice(part);
+        });
+        Ok(())
+    }
+
+    fn discard(&self, offset: u64, len: u64) {
+        let mut clusters = self.clusters.lock();
+        let first = usize::try_from(offset).unwrap_or(usize::MAX) / CLUSTER;
+        let count = usize::try_from(len).unwrap_or(0) / CLUSTER;
+        for cluster in clusters.iter_mut().skip(first).take(count) {
+            *cluster = None;
+        }
+    }
+}
+
+impl fmt::Debug for MemoryBacking {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryBacking")
+            .field("held", &self.held())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A backing that keeps nothing: for measuring what writing back costs without
+/// a device. What went there cannot be read, which is an error and never a
+/// wrong byte.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NullBacking;
+
+impl Backing for NullBacking {
+    fn name(&self) -> &'static str {
+        "null"
+    }
+
+    fn capacity(&self) -> u64 {
+        u64::MAX
+    }
+
+    fn write(&self, _offset: u64, _bytes: &[u8]) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn read(&self, _offset: u64, _into: &mut [u8]) -> Result<(), Errno> {
+        Err(Errno::IO)
+    }
+
+    fn discard(&self, _offset: u64, _len: u64) {}
+}

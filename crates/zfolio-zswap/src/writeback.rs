@@ -1,0 +1,462 @@
+//! Writing back: what has been in the pool for longest goes to the backing,
+//! as it is (compressed) and sealed.
+//!
+//! A *go* takes up to 32 entries from the old end of a group's list. One that is
+//! referenced loses that and goes to the new end: its second chance. The others
+//! are pinned; their bytes are checked, sealed into one run, and written, all
+//! without the lock; then the entries name records instead of objects. Whatever
+//! happens on the way, an entry keeps its object until its record is written.
+//!
+//! ```text
+//! list -> pin -> check, seal -> write -> entry names the record, object freed
+//!   ^                             |
+//!   +------- it failed -----------+
+//! ```
+//!
+//! Two things ask for it, as in the kernel: a pool (or a group) at its limit,
+//! until it is at the acceptance threshold; and the *shrinker*, when memory is
+//! short, for a part of what there is: in the proportion in which the pool has
+//! compressed it, and less what was lately read back.
+
+use crate::arena::Arena;
+use crate::backing::CLUSTER;
+use crate::clusters::{GRANULE, Position, granules};
+use crate::context::WorkContext;
+use crate::entries::{Held, Object, Record};
+use crate::groups::GroupId;
+use crate::nest::Span;
+use crate::reserve::Reserve;
+use crate::seal::{Nonce, TAG, seal};
+use crate::slot::Slot;
+use crate::stats::add;
+use crate::zswap::{Behind, Door, Pool, Zswap};
+use core::sync::atomic::Ordering::Relaxed;
+use zfolio_compress::checksum::checksum;
+use zfolio_sys::syscall::Errno;
+
+/// Entries looked at in a go.
+pub(crate) const GO: usize = 32;
+
+/// What a go, or several, came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Shrunk {
+    /// Entries looked at.
+    pub scanned: usize,
+    /// Of those, written back.
+    pub written: usize,
+    /// The backing refused a write.
+    pub errno: Option<Errno>,
+    /// The backing has no room left.
+    pub full: bool,
+}
+
+impl Shrunk {
+    /// Whether going on is of no use.
+    #[must_use]
+    pub const fn is_stuck(&self) -> bool {
+        self.scanned == 0 || self.full || self.errno.is_some()
+    }
+
+    fn add(&mut self, other: Self) {
+        self.scanned += other.scanned;
+        self.written += other.written;
+        self.errno = self.errno.or(other.errno);
+        self.full |= other.full;
+    }
+}
+
+/// An entry on its way out.
+#[derive(Clone, Copy, Debug)]
+struct Going {
+    slot: Slot,
+    /// Pinned.
+    object: Object,
+    span: Span,
+    /// Where it goes; pinned. `None`: there was no room.
+    to: Option<(Position, Nonce)>,
+    /// Its record is in the backing.
+    written: bool,
+}
+
+type List = [Option<Going>; GO];
+
+impl<A: Arena> Zswap<A> {
+    /// Whether the pool reached its maximum and has not come down to the
+    /// acceptance threshold since.
+    pub fn wants_shrinking(&self) -> bool {
+        self.gate.wants_shrinking(self.pool_pages())
+    }
+
+    /// A go at the group whose turn it is. `scanned` is 0 if there is none that
+    /// has anything to be written back.
+    pub fn shrink_step(&self, context: &mut WorkContext) -> Shrunk {
+        let group = {
+            let mut pool = self.pool.lock();
+            let groups = pool.groups.len();
+            let last = pool.turn.index();
+            let ids = (1..=groups).filter_map(|step| u8::try_from((last + step) % groups).ok());
+            let next = ids
+                .map(GroupId)
+                .find(|id| pool.lru.len(*id) > 0 && pool.groups.may_write_back(*id));
+            pool.turn = next.unwrap_or(pool.turn);
+            next
+        };
+        match group {
+            Some(group) => self.go(context, group, GO),
+            None => Shrunk::default(),
+        }
+    }
+
+    /// Goes from group to group until the pool is at the acceptance threshold,
+    /// or nothing more can be written back, or `stop` says so.
+    pub fn shrink(&self, context: &mut WorkContext, mut stop: impl FnMut() -> bool) -> Shrunk {
+        let mut all = Shrunk::default();
+        while self.wants_shrinking() && !stop() {
+            let step = self.shrink_step(context);
+            all.add(step);
+            if step.is_stuck() {
+                add(&self.stats.reject_reclaim_fail, 1);
+                break;
+            }
+        }
+        all
+    }
+
+    /// A go at one group: up to 32 entries.
+    pub fn shrink_group(&self, context: &mut WorkContext, group: GroupId) -> Shrunk {
+        if self.pool.lock().groups.may_write_back(group) {
+            self.go(context, group, GO)
+        } else {
+            Shrunk::default()
+        }
+    }
+
+    /// For a group at its limit: writes back of `first`, else of the others
+    /// below `group`, until something was; returns how much.
+    pub(crate) fn shrink_below(
+        &self,
+        context: &mut WorkContext,
+        first: GroupId,
+        group: GroupId,
+    ) -> usize {
+        let ids = self.pool.lock().groups.ids();
+        for id in core::iter::once(first).chain(ids.filter(|id| *id != first)) {
+            let entries = {
+                let pool = self.pool.lock();
+                let ours = pool.groups.is_below(id, group) && pool.groups.may_write_back(id);
+                if ours { pool.lru.len(id) } else { 0 }
+            };
+            // Twice round: the first time may only take second chances.
+            for _ in 0..(2 * entries).div_ceil(GO) {
+                let shrunk = self.go(context, id, GO);
+                if shrunk.written > 0 {
+                    return shrunk.written;
+                }
+                if shrunk.is_stuck() {
+                    break;
+                }
+            }
+        }
+        0
+    }
+
+    /// The shrinker's count: entries of a group that may go now. What was read
+    /// from the backing since the last count holds as many back; of the rest,
+    /// the part that the pool has compressed its pages to.
+    pub fn shrinker_count(&self, group: GroupId) -> usize {
+        let mut pool = self.pool.lock();
+        if pool.behind.is_none() || !pool.groups.may_write_back(group) {
+            return 0;
+        }
+        let entries = pool.lru.len(group);
+        let free = pool.groups.unprotected(group, entries);
+        let stored = usize::try_from(self.stats.stored_pages.load(Relaxed)).unwrap_or(usize::MAX);
+        let pool_pages = pool.zs.pages_used();
+        // (Twice as many entries as bits is far away.)
+        free.saturating_mul(pool_pages) / stored.max(1)
+    }
+
+    /// The shrinker's scan: looks at up to `entries` of a group.
+    pub fn shrinker_scan(
+        &self,
+        context: &mut WorkContext,
+        group: GroupId,
+        entries: usize,
+    ) -> Shrunk {
+        let mut all = Shrunk::default();
+        while all.scanned < entries {
+            if !self.pool.lock().groups.may_write_back(group) {
+                break;
+            }
+            let step = self.go(context, group, GO.min(entries - all.scanned));
+            all.add(step);
+            if step.is_stuck() {
+                break;
+            }
+        }
+        all
+    }
+
+    /// Gives clusters that have died back to the backing; returns how many.
+    /// Makes system calls: not for who has a lock that others wait for.
+    pub fn tend_backing(&self) -> usize {
+        let mut given = 0;
+        while let Some((dead, door)) = self.take_dead() {
+            let offset = dead as u64 * CLUSTER as u64;
+            door.backing.discard(offset, CLUSTER as u64);
+            if let Some(behind) = &mut self.pool.lock().behind {
+                behind.clusters.free(dead);
+                self.note_backing(behind);
+            }
+            given += 1;
+        }
+        given
+    }
+
+    fn take_dead(&self) -> Option<(usize, Door)> {
+        if !self.is_backed() {
+            return None;
+        }
+        let mut pool = self.pool.lock();
+        let behind = pool.behind.as_mut()?;
+        let dead = behind.clusters.take_dead()?;
+        Some((dead, behind.door.clone()))
+    }
+
+    /// Whether a page is in the backing.
+    pub fn is_in_backing(&self, slot: Slot) -> bool {
+        self.backing_pages() > 0
+            && matches!(
+                self.pool.lock().entries.get(slot),
+                Some(Held::Backed(_) | Held::Lost)
+            )
+    }
+
+    /// Pages in the backing; takes no lock.
+    pub fn backing_pages(&self) -> usize {
+        usize::try_from(self.stats.backing_pages.load(Relaxed)).unwrap_or(usize::MAX)
+    }
+
+    /// Looks at up to `most` entries of a group that may be written back.
+    fn go(&self, context: &mut WorkContext, group: GroupId, most: usize) -> Shrunk {
+        let mut shrunk = Shrunk::default();
+        self.tend_backing();
+        if context.io.is_empty() {
+            return shrunk; // made before there was a backing
+        }
+        let mut list = [None; GO];
+        let Some(door) = self.choose(group, most, &mut list, &mut shrunk) else {
+            return shrunk;
+        };
+        let failed = self.write(context, &door, &mut list, &mut shrunk);
+        shrunk.written = self.settle_written(group, &list, failed);
+        add(&self.stats.zswpwb, shrunk.written as u64);
+        add(&self.stats.written_back_pages, shrunk.written as u64);
+        add(&self.stats.pswpout, shrunk.written as u64);
+        add(
+            &self.stats.backing_write_fail,
+            u64::from(shrunk.errno.is_some()),
+        );
+        add(&self.stats.backing_full, u64::from(shrunk.full));
+        shrunk
+    }
+
+    /// Takes entries off the list, pins them, and finds room for their records.
+    fn choose(
+        &self,
+        group: GroupId,
+        most: usize,
+        list: &mut List,
+        shrunk: &mut Shrunk,
+    ) -> Option<Door> {
+        let mut guard = self.pool.lock();
+        let pool = &mut *guard;
+        let behind = pool.behind.as_mut()?;
+        let entries = pool.lru.len(group);
+        for going in list.iter_mut().take(most.min(entries)) {
+            let slot = pool.lru.oldest(group)?;
+            shrunk.scanned += 1;
+            pool.lru.remove(group, slot);
+            if pool.entries.take_referenced(slot) {
+                pool.lru.push_newest(group, slot);
+                continue;
+            }
+            let Some(Held::Object(object)) = pool.entries.get(slot) else {
+                continue;
+            };
+            let at = match pool.zs.try_location(object.handle) {
+                Some(at) if pool.zs.check_owner(object.handle, &self.arena) => at,
+                // Overwritten: it stays, and whoever loads it finds out.
+                _ => continue,
+            };
+            let to = behind.clusters.place(granules(object.len));
+            let Some(to) = to else {
+                pool.lru.push_oldest(group, slot);
+                shrunk.full = true;
+                break;
+            };
+            pool.zs.pin(object.handle);
+            *going = Some(Going {
+                slot,
+                object,
+                span: Span {
+                    at: at.at,
+                    offset: at.offset,
+                    len: usize::from(object.len),
+                },
+                to: Some((to, behind.clusters.nonce(to))),
+                written: false,
+            });
+        }
+        self.note_backing(behind);
+        Some(behind.door.clone())
+    }
+
+    /// Checks, seals and writes what was chosen, run by run; the cluster of a
+    /// write that failed.
+    fn write(
+        &self,
+        context: &mut WorkContext,
+        door: &Door,
+        list: &mut List,
+        shrunk: &mut Shrunk,
+    ) -> Option<Position> {
+        let mut filled = 0;
+        // Each run: its position, and where it begins in the buffer.
+        let mut run: Option<(Position, usize)> = None;
+        let mut first = 0;
+        let mut failed = None;
+        for index in 0..=GO {
+            let next = list.get(index).copied().flatten();
+            let at = next.and_then(|going| going.to).map(|(at, _)| at);
+            let goes_on = match (run, at) {
+                (Some((start, from)), Some(at)) => {
+                    let end = start.offset() + (filled - from) as u64;
+                    at.offset() == end && at.cluster() == start.cluster()
+                }
+                _ => false,
+            };
+            // (After the last, and where a run is broken by a gap.)
+            if let Some((start, from)) = run
+                && !goes_on
+                && (at.is_some() || index == GO)
+            {
+                let result = door
+                    .backing
+                    .write(start.offset(), &context.io[from..filled]);
+                match result {
+                    Ok(()) => {}
+                    Err(errno) => {
+                        shrunk.errno = Some(errno);
+                        failed = Some(start);
+                    }
+                }
+                for going in list[first..index].iter_mut().flatten() {
+                    going.written &= result.is_ok();
+                }
+                run = None;
+            }
+            let (Some(going), Some(at)) = (next, at) else {
+                continue;
+            };
+            if run.is_none() {
+                run = Some((at, filled));
+                first = index;
+            }
+            let len = granules(going.object.len) as usize * GRANULE;
+            let room = &mut context.io[filled..filled + len];
+            filled += len;
+            let written = self.seal_into(door, &going, room);
+            list[index] = Some(Going { written, ..going });
+        }
+        failed
+    }
+
+    /// Seals an object's bytes into a record; false if they are not what was
+    /// stored: then nothing of them goes out.
+    fn seal_into(&self, door: &Door, going: &Going, room: &mut [u8]) -> bool {
+        room.fill(0);
+        let Span { at, offset, len } = going.span;
+        let Some((_, nonce)) = going.to else {
+            return false;
+        };
+        let right = self.arena.with(at, offset, len, |bytes| {
+            let right = checksum(bytes) == going.object.checksum;
+            if right {
+                room[..len].copy_from_slice(bytes);
+            }
+            right
+        });
+        let sealed = right && seal(&door.key, nonce, going.slot, &mut room[..len + TAG]);
+        if !sealed {
+            room.fill(0);
+        }
+        sealed
+    }
+
+    /// Publishes what was written, puts back what was not; returns how many
+    /// entries are in the backing now.
+    fn settle_written(&self, group: GroupId, list: &List, failed: Option<Position>) -> usize {
+        let mut frames = Reserve::new();
+        let mut guard = self.pool.lock();
+        let pool = &mut *guard;
+        let mut written = 0;
+        for going in list.iter().flatten() {
+            let Going { slot, object, .. } = *going;
+            pool.zs.unpin(object.handle);
+            if pool.entries.is_doomed(slot) {
+                self.free_object(pool, slot, &object, &mut frames);
+            } else if going.written && self.swap_for_record(pool, group, going, &mut frames) {
+                written += 1;
+            } else {
+                // At the new end, so that the others have their turn.
+                pool.lru.push_newest(group, slot);
+            }
+            if let (Some((at, _)), Some(behind)) = (going.to, &mut pool.behind) {
+                behind.clusters.unpin(at);
+            }
+        }
+        if let Some(behind) = &mut pool.behind {
+            if let Some(at) = failed {
+                behind.clusters.give_up(at);
+            }
+            self.note_backing(behind);
+        }
+        self.note_pool(pool);
+        drop(guard);
+        self.give_back(frames);
+        written
+    }
+
+    /// Has an entry name its record; false if somebody looks at its object.
+    fn swap_for_record(
+        &self,
+        pool: &mut Pool,
+        group: GroupId,
+        going: &Going,
+        frames: &mut Reserve,
+    ) -> bool {
+        let Going { slot, object, .. } = *going;
+        let Some((at, _)) = going.to else {
+            return false;
+        };
+        if pool.zs.free(object.handle, &self.arena, frames).is_err() {
+            return false;
+        }
+        pool.entries.replace(
+            slot,
+            Held::Backed(Record {
+                at,
+                len: object.len,
+                checksum: object.checksum,
+                raw: object.raw,
+            }),
+        );
+        if let Some(Behind { clusters, .. }) = &mut pool.behind {
+            clusters.keep(at);
+        }
+        self.leave_pool(pool, group, &object);
+        add(&self.stats.backing_pages, 1);
+        true
+    }
+}

@@ -1,0 +1,349 @@
+//! Groups: regions that share a `high`.
+
+use crate::error::Error;
+use crate::process;
+use core::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use zfolio_runtime::Manager;
+use zfolio_runtime::control::Counter;
+use zfolio_runtime::options::{Codec, Options};
+use zfolio_runtime::regions::Serving;
+use zfolio_sys::region::{SignalsBlocked, own_descriptors_with};
+
+/// Part of the machine's memory that the process's group has if nobody says.
+const DEFAULT_SHARE: usize = 2;
+/// Least `high`, bytes.
+const LEAST: usize = 4 << 20;
+
+/// Regions that share a target for the memory they use.
+///
+/// A handle: clones are of the same group. Its threads live as long as the
+/// process; a group that nobody has any more is used again by the next one
+/// like it.
+#[derive(Clone)]
+pub struct Group(pub(crate) Arc<Inner>);
+
+/// A group's manager.
+pub(crate) struct Inner {
+    /// `None` inside `zfolio run`.
+    pub(crate) manager: Option<&'static Manager>,
+    high: AtomicUsize,
+    kind: Kind,
+    generation: u32,
+}
+
+/// What makes one group's manager fit for the next.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Kind {
+    codec: Codec,
+    serving: Serving,
+}
+
+/// Every group the process knows of.
+pub(crate) struct Groups {
+    process: Option<Group>,
+    idle: Vec<(Kind, &'static Manager)>,
+}
+
+impl Groups {
+    pub(crate) const fn new() -> Self {
+        Self {
+            process: None,
+            idle: Vec::new(),
+        }
+    }
+}
+
+/// How a group is to be.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupBuilder {
+    high: usize,
+    codec: Codec,
+    serving: Serving,
+}
+
+impl GroupBuilder {
+    /// How stored pages are compressed; [`Codec::Auto`] if not said.
+    #[must_use]
+    pub fn codec(mut self, codec: Codec) -> Self {
+        self.codec = codec;
+        self
+    }
+
+    /// Who serves faults; [`Serving::InThread`] if not said.
+    #[must_use]
+    pub fn serving(mut self, serving: Serving) -> Self {
+        self.serving = serving;
+        self
+    }
+
+    /// Makes the group.
+    ///
+    /// # Errors
+    /// [`Error::BadLimit`]; [`Error::Unavailable`] where the system does not
+    /// allow it; [`Error::Forked`].
+    pub fn build(self) -> Result<Group, Error> {
+        let kind = Kind {
+            codec: self.codec,
+            serving: self.serving,
+        };
+        make(kind, self.high)
+    }
+}
+
+impl Group {
+    /// A group with a target of `high` bytes for all that its regions use:
+    /// pages that are present, and what is kept of those that are not.
+    ///
+    /// # Errors
+    /// See [`GroupBuilder::build`].
+    pub fn new(high: usize) -> Result<Self, Error> {
+        Self::builder(high).build()
+    }
+
+    /// A group in other than the usual ways.
+    #[must_use]
+    pub fn builder(high: usize) -> GroupBuilder {
+        GroupBuilder {
+            high,
+            codec: Codec::Auto,
+            serving: Serving::InThread,
+        }
+    }
+
+    /// The group of regions that name none. Made with half of the machine's
+    /// memory if [`limit`] was not called before.
+    ///
+    /// # Errors
+    /// See [`GroupBuilder::build`].
+    pub fn process() -> Result<Self, Error> {
+        if let Some(group) = &process::lock()?.process {
+            return Ok(group.clone());
+        }
+        let group = Self::new(machine_bytes() / DEFAULT_SHARE)?;
+        let mut groups = process::lock()?;
+        if let Some(other) = &groups.process {
+            let other = other.clone();
+            drop(groups); // `group` takes the lock as it goes
+            return Ok(other);
+        }
+        groups.process = Some(group.clone());
+        Ok(group)
+    }
+
+    /// The target, bytes.
+    #[must_use]
+    pub fn high(&self) -> usize {
+        self.0.high.load(Ordering::Relaxed)
+    }
+
+    /// Changes the target; what is too much then goes out soon. A target many
+    /// times the first one may need more than was reserved.
+    ///
+    /// # Errors
+    /// [`Error::BadLimit`]; [`Error::LimitIsSet`] if it would need more.
+    pub fn set_high(&self, high: usize) -> Result<(), Error> {
+        if !is_limit(high) {
+            return Err(Error::BadLimit);
+        }
+        if let Some(manager) = self.0.manager {
+            let _blocked = SignalsBlocked::new();
+            if self.is_here() && !manager.set_high_bytes(high) {
+                return Err(Error::LimitIsSet);
+            }
+        }
+        self.0.high.store(high, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Who serves its faults; `None` inside `zfolio run`.
+    #[must_use]
+    pub fn serving(&self) -> Option<Serving> {
+        self.0.manager.map(|_| self.0.kind.serving)
+    }
+
+    /// Whether it has a region, or another handle.
+    #[must_use]
+    pub fn is_used(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+
+    /// Whether it is this process's, and not that of one it was forked from.
+    #[must_use]
+    pub fn is_here(&self) -> bool {
+        self.0.generation == process::generation() && process::is_original()
+    }
+
+    /// What it uses and has done. All zero inside `zfolio run`, whose report
+    /// has it.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        // (Of a parent's group a child cannot know more: its locks may be held.)
+        let Some(manager) = self.0.manager.filter(|_| self.is_here()) else {
+            return Stats {
+                high: self.high() as u64,
+                ..Stats::default()
+            };
+        };
+        let _blocked = SignalsBlocked::new();
+        manager.refresh_statistics();
+        let count = |which| manager.counter(which);
+        Stats {
+            high: self.high() as u64,
+            used: manager.usage_bytes() as u64,
+            pool: count(Counter::PoolBytes),
+            stored_pages: count(Counter::StoredPages),
+            compressed_bytes: count(Counter::CompressedBytes),
+            pages_out: count(Counter::PagesOut),
+            pages_in: count(Counter::PagesIn),
+            faults: count(Counter::Pgmajfault),
+            stall_ns: count(Counter::StallNs),
+        }
+    }
+}
+
+/// Figures of a group.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[non_exhaustive]
+pub struct Stats {
+    /// The target, bytes.
+    pub high: u64,
+    /// Bytes of pages that are present, waiting or free, and of the pool.
+    pub used: u64,
+    /// Bytes of the pool.
+    pub pool: u64,
+    /// Pages compressed now.
+    pub stored_pages: u64,
+    /// Bytes they are compressed to.
+    pub compressed_bytes: u64,
+    /// Pages moved out since the start.
+    pub pages_out: u64,
+    /// Pages brought back since the start.
+    pub pages_in: u64,
+    /// Faults served.
+    pub faults: u64,
+    /// Nanoseconds faults waited for memory.
+    pub stall_ns: u64,
+}
+
+/// Sets the target, bytes, of the group that regions share if they name none;
+/// at any time.
+///
+/// # Errors
+/// [`Error::LimitIsSet`] when that group has regions and the target is so far
+/// above its first one that more would have to be reserved; besides see
+/// [`GroupBuilder::build`].
+pub fn limit(high: usize) -> Result<(), Error> {
+    let group = process::lock()?.process.clone();
+    if let Some(group) = group {
+        let set = group.set_high(high);
+        // (One for the process, one here.)
+        if set != Err(Error::LimitIsSet) || Arc::strong_count(&group.0) > 2 {
+            return set;
+        }
+    }
+    let group = Group::new(high)?;
+    let mut groups = process::lock()?;
+    let old = groups.process.replace(group);
+    drop(groups); // whoever is dropped takes the lock
+    drop(old);
+    Ok(())
+}
+
+/// Figures of the group that regions share if they name none.
+///
+/// # Errors
+/// As [`Group::process`].
+pub fn stats() -> Result<Stats, Error> {
+    Group::process().map(|group| group.stats())
+}
+
+const fn is_limit(high: usize) -> bool {
+    high >= LEAST && high <= 1 << 46
+}
+
+fn make(kind: Kind, high: usize) -> Result<Group, Error> {
+    // A handler that touches a region may need the heap that this is in the middle of.
+    let _blocked = SignalsBlocked::new();
+    if !is_limit(high) {
+        return Err(Error::BadLimit);
+    }
+    let generation = process::generation();
+    let group = |manager| {
+        Group(Arc::new(Inner {
+            manager,
+            high: AtomicUsize::new(high),
+            kind,
+            generation,
+        }))
+    };
+    if process::is_managed()? {
+        return Ok(group(None));
+    }
+    {
+        let mut groups = process::lock()?;
+        let fits = |(idle, manager): &(Kind, &'static Manager)| {
+            *idle == kind && manager.set_high_bytes(high)
+        };
+        if let Some(index) = groups.idle.iter().position(fits) {
+            let (_, manager) = groups.idle.swap_remove(index);
+            drop(groups);
+            return Ok(group(Some(manager)));
+        }
+    }
+    let options = Options::for_regions(high, kind.codec);
+    let manager = Manager::for_regions(
+        process::segment()?,
+        options,
+        kind.serving,
+        crate::signals::keep_installed,
+    )?;
+    start_threads(manager)?;
+    Ok(group(Some(manager)))
+}
+
+/// Threads of the standard library: what they run uses the program's heap.
+fn start_threads(manager: &'static Manager) -> Result<(), Error> {
+    // They inherit the mask: the program's signals are not for them.
+    let _blocked = SignalsBlocked::new();
+    for index in 0..=manager.serving_threads() {
+        std::thread::Builder::new()
+            .name("zfolio".into())
+            .spawn(move || {
+                let mut kept = manager.descriptors();
+                if own_descriptors_with(&mut kept).is_err() {
+                    // Before Linux 5.9: they stay the program's.
+                }
+                if index == 0 {
+                    manager.control_regions()
+                } else {
+                    manager.serve_regions(index)
+                }
+            })
+            .map_err(|error| Error::Unavailable {
+                what: "starting a thread",
+                errno: error.raw_os_error().unwrap_or(0),
+            })?;
+    }
+    Ok(())
+}
+
+fn machine_bytes() -> usize {
+    // SAFETY: takes a number.
+    let [pages, size] =
+        [libc::_SC_PHYS_PAGES, libc::_SC_PAGESIZE].map(|name| unsafe { libc::sysconf(name) });
+    let bytes = pages.checked_mul(size).unwrap_or(0);
+    usize::try_from(bytes).unwrap_or(0).max(1 << 30)
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let Some(manager) = self.manager else { return };
+        let Ok(mut groups) = process::lock() else {
+            return;
+        };
+        if self.generation == process::generation() {
+            groups.idle.push((self.kind, manager));
+        }
+    }
+}
