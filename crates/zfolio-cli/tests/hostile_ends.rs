@@ -60,7 +60,7 @@ fn the_run_is_killed_and_the_program_lives_on() {
     });
     let next = || receiver.recv_timeout(LIMIT).expect("it goes on");
     let first = next();
-    assert!(number(&first, "absent") > 5500, "{first}");
+    assert!(number(&first, "absent") > 4000, "{first}");
     let segment = PathBuf::from(first.rsplit(' ').next().expect("a path"));
     assert!(segment.exists(), "{}", segment.display());
 
@@ -86,12 +86,16 @@ fn a_parent_is_killed_about_its_fork() {
         return;
     };
     let options = ["--quiet", "--high", "16M"];
-    let output = z.run_with(&options, &[plain(&program), "killed_forking"], "");
-    let count = |word| number(&output.succeeded().stdout, word);
-    assert!(count("absent") > 90, "{}", output.stdout);
-    assert_eq!(count("killed"), 40);
-    assert!(count("begun") > 0, "{}", output.stdout);
-    assert_eq!(count("right"), count("begun"), "{}", output.stderr);
+    let command = [plain(&program), "killed_forking"];
+    let run = || Some(z.run_with(&options, &command, ""));
+    support::until(run, |output| {
+        let count = |word| number(&output.succeeded().stdout, word);
+        assert_eq!(count("killed"), 40);
+        assert_eq!(count("right"), count("begun"), "{}", output.stderr);
+        support::check(count("absent") > 90 && count("begun") > 0, || {
+            output.stdout.clone()
+        })
+    });
 }
 
 /// A core in the directory of the program, by the name that the kernel gives.

@@ -14,19 +14,22 @@ fn odd(program: &str, args: &[&str]) -> Option<Output> {
     let z = support::real()?;
     let path = compiled(program)?;
     let path = path.to_str().expect("a plain path");
-    let output = z.run_with(
-        &["--quiet", "--high", "16M"],
-        &[&[path, "1"], args].concat(),
-        "",
-    );
-    let absent = output
-        .stdout
-        .lines()
-        .find_map(|line| line.strip_prefix("absent "))
-        .and_then(|rest| rest.split(' ').next())
-        .and_then(|number| number.parse::<usize>().ok());
-    assert!(absent > Some(90), "{}{}", output.stdout, output.stderr);
-    Some(output)
+    let options = ["--quiet", "--high", "16M"];
+    let command = [&[path, "1"], args].concat();
+    support::until(
+        || Some(z.run_with(&options, &command, "")),
+        |output| {
+            let absent = output
+                .stdout
+                .lines()
+                .find_map(|line| line.strip_prefix("absent "))
+                .and_then(|rest| rest.split(' ').next())
+                .and_then(|number| number.parse::<usize>().ok());
+            support::check(absent > Some(90), || {
+                format!("{}{}", output.stdout, output.stderr)
+            })
+        },
+    )
 }
 
 #[track_caller]
@@ -111,7 +114,7 @@ fn a_filter_that_kills_threads_ends_the_process() {
         assert_eq!(told, 1, "{}", output.stderr);
         assert!(output.stderr.contains("30 seconds"), "{}", output.stderr);
         // Thirty turns of the watchdog, each a little more than a second.
-        assert!(output.wall < Duration::from_secs(90), "{:?}", output.wall);
+        assert!(output.wall < Duration::from_secs(180), "{:?}", output.wall);
     }
     // With the watchdog among them `zfolio run` notices.
     if let Some(output) = ends("life_odd", &["seccomp_kill_thread", "waits"], 70) {

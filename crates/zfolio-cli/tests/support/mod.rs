@@ -279,6 +279,33 @@ impl Zfolio {
     }
 }
 
+/// Runs `run` until `met` says that the case was met, three times at most: how
+/// pages move depends on which thread runs when, on machines that others use as
+/// well. What must hold in every run, each byte first, `run` asserts itself.
+///
+/// # Panics
+/// When no run met it.
+#[track_caller]
+pub fn until<T>(run: impl Fn() -> Option<T>, met: impl Fn(&T) -> Result<(), String>) -> Option<T> {
+    let mut told = String::new();
+    for _ in 0..3 {
+        let output = run()?;
+        match met(&output) {
+            Ok(()) => return Some(output),
+            Err(why) => {
+                let _ = writeln!(std::io::stderr().lock(), "AGAIN: {why}");
+                told = why;
+            }
+        }
+    }
+    panic!("three times: {told}");
+}
+
+/// An error that says what was not met, for [`until`].
+pub fn check(met: bool, why: impl FnOnce() -> String) -> Result<(), String> {
+    if met { Ok(()) } else { Err(why()) }
+}
+
 /// `zfolio run --high HIGH -- ARGS`, or `None` where the machine cannot.
 pub fn zfolio_run(high: &str, args: &[&str]) -> Option<Output> {
     managed().map(|z| z.run(high, args))
