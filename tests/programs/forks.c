@@ -561,12 +561,12 @@ static void beside_library(void) {
     }
     if (!free_there[0] && !free_there[1])
         printf("nothing is free beside the library\n");
-    // What is out already comes to lie there.
-    char *out[2];
-    for (int side = 0; side < 2; side++) {
-        out[side] = map_new(NEAR * PAGE);
+    // What is out already comes to lie there. (In one mapping: less than 64 KiB
+    // by itself is not managed.)
+    char *out[2] = {map_new(2 * NEAR * PAGE)};
+    out[1] = out[0] + NEAR * PAGE;
+    for (int side = 0; side < 2; side++)
         fill_range(out[side], NEAR, 0x44000 + side * 0x1000);
-    }
     push_out(memory, PAGES);
     for (int side = 0; side < 2; side++) {
         push_out(out[side], NEAR);

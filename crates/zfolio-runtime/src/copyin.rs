@@ -25,8 +25,18 @@ impl Manager {
     /// Whether so many pages are to come by copies: frames of ours can be given
     /// up for them.
     pub(crate) fn may_copy_in(&self, pages: usize) -> bool {
-        let owed = self.owed.load(Ordering::Relaxed);
-        pages <= COPIED && self.arena().free_frames() >= self.watermarks().free_low + owed + pages
+        if pages > COPIED {
+            return false;
+        }
+        let marks = self.watermarks();
+        let left = self
+            .arena()
+            .free_frames()
+            .saturating_sub(self.owed.load(Ordering::Relaxed));
+        if left < marks.free_low && self.control_sleeps.load(Ordering::Relaxed) != 0 {
+            self.wake_control();
+        }
+        left >= marks.free_reserve + pages
     }
 
     /// Brings the pages in `worker.pages`, which are stored.
@@ -105,13 +115,17 @@ impl Manager {
     }
 
     /// Gives the system the frames that it is owed, once they are enough for a
-    /// call. Within an operation: frames must not change while a fork copies them.
+    /// call; below `stop` they are forgiven, or usage would only ever sink.
+    /// Within an operation: frames must not change while a fork copies them.
     fn pay_back(&self) {
         let most = OWED.min(self.watermarks().free_low / 2);
         if self.owed.load(Ordering::Relaxed) < most {
             return;
         }
         let owed = self.owed.swap(0, Ordering::Relaxed);
+        if self.usage() < self.watermarks().stop {
+            return;
+        }
         let released = self.arena().release(owed);
         if released < owed {
             self.owed.fetch_add(owed - released, Ordering::Relaxed);

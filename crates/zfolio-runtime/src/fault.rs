@@ -141,8 +141,11 @@ impl Manager {
                 continue;
             }
             core.reader = true;
-            self.pump(&mut core);
             let retry = !core.deferred.is_empty();
+            // (Where nothing else runs beside us, there is nothing yet.)
+            if retry || !seat.is_bound() {
+                self.pump(&mut core);
+            }
             if core.pending.is_empty() {
                 drop(core);
                 let wait = if retry { Some(RETRY_NS) } else { None };

@@ -58,6 +58,7 @@ mod near;
 pub mod options;
 mod order;
 mod parked;
+mod pass;
 mod past;
 mod pins;
 mod publish;

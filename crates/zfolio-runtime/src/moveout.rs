@@ -17,6 +17,9 @@ use zfolio_mm::{Order, PAGE_SHIFT, PAGE_SIZE, Pfn};
 use zfolio_sys::procfs::PresentRun;
 use zfolio_sys::syscall::Errno;
 
+/// Runs that leave together at most: the core lock is held for a move of each.
+pub(crate) const RUNS: usize = 16;
+
 /// How pages go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Going {
@@ -38,21 +41,35 @@ pub(crate) struct MovedOut {
     pub(crate) stopped: Option<Errno>,
 }
 
+/// Runs that leave together: a move of each to the airlock, one move of all from
+/// there to a block of holes. Under one hold of the core lock.
+pub(crate) struct Leaving {
+    how: Going,
+    hole: Pfn,
+    order: Order,
+    /// 512 pages, which are to stay one huge page.
+    whole: bool,
+    runs: [(Vpn, usize); RUNS],
+    count: usize,
+    pages: usize,
+}
+
+impl Leaving {
+    /// Pages that still fit; none where there is no place for another run.
+    pub(crate) fn room(&self) -> usize {
+        if self.count == RUNS {
+            0
+        } else {
+            self.order.pages() - self.pages
+        }
+    }
+}
+
 impl Manager {
-    /// Moves pages `vpn .. vpn + pages`, present and in one mapping, out.
-    ///
-    /// They must be `Present` by their words and registered.
-    pub(crate) fn move_out(&self, core: &mut Core, vpn: Vpn, pages: usize, how: Going) -> MovedOut {
-        let Going { huge, cold, .. } = how;
-        let nothing = |errno| MovedOut {
-            pages: 0,
-            stopped: Some(errno),
-        };
-        let Some(order) = Order::holding(pages) else {
-            return nothing(Errno::INVAL);
-        };
-        // Where the arena is fragmented, less at once; the caller goes on
-        // from where this ends.
+    /// Begins to move out `pages` pages, or less where the arena is fragmented; the
+    /// first of them is `vpn`. `None` if it has no hole.
+    pub(crate) fn begin_leaving(&self, vpn: Vpn, pages: usize, how: Going) -> Option<Leaving> {
+        let order = Order::holding(pages)?;
         let block = (0..=order.get())
             .rev()
             .filter_map(Order::new)
@@ -60,56 +77,40 @@ impl Manager {
         if order == Order::HUGE && block.is_none_or(|(_, order)| order < Order::HUGE) {
             self.block_wanted.store(true, Ordering::Relaxed);
         }
-        let Some((hole, order)) = block else {
-            return nothing(Errno::NOMEM);
-        };
-        let pages = pages.min(order.pages());
-        let whole = huge && pages == EXTENT_PAGES && vpn.is_multiple_of(EXTENT_PAGES);
+        let (hole, order) = block?;
+        let aligned = vpn.is_multiple_of(EXTENT_PAGES);
+        let whole = how.huge && pages.min(order.pages()) == EXTENT_PAGES && aligned;
         if whole {
             self.arena().clear_page_table(hole);
         }
-        let len = pages * PAGE_SIZE;
-        let airlock = if whole {
-            self.airlocks.huge
+        Some(Leaving {
+            how,
+            hole,
+            order,
+            whole,
+            runs: [(0, 0); RUNS],
+            count: 0,
+            pages: 0,
+        })
+    }
+
+    /// Moves pages `vpn .. vpn + pages` along, as many as there is room for.
+    ///
+    /// They must be `Present` by their words, registered, and in one mapping.
+    pub(crate) fn take_along(&self, leaving: &mut Leaving, vpn: Vpn, pages: usize) -> MovedOut {
+        let len = pages.min(leaving.room()) * PAGE_SIZE;
+        let out = if self.scope.is_process() {
+            let to = self.airlock(leaving) + leaving.pages * PAGE_SIZE;
+            self.fds.moves().into_held(to, address_of(vpn), len)
         } else {
-            self.airlocks.small
-        };
-        let events = self.scope.is_process();
-        let out = if events {
-            self.fds.moves().into_held(airlock, address_of(vpn), len)
-        } else {
-            let arena = self.arena().moves();
-            arena.into_held(self.address(hole), address_of(vpn), len)
+            let to = self.address(leaving.hole.offset(leaving.pages));
+            self.arena().moves().into_held(to, address_of(vpn), len)
         };
         let moved = out.done >> PAGE_SHIFT;
-        self.arena()
-            .give_holes(hole.offset(moved), order.pages() - moved);
         if moved > 0 {
-            if events {
-                self.through_airlock(airlock, hole, moved, vpn);
-            }
-            for index in 0..moved {
-                core.extents
-                    .set(vpn + index, Place::Standby(hole.offset(index)));
-            }
-            core.standby.pages += moved;
-            let run = Run {
-                vpn,
-                at: hole,
-                pages: moved,
-            };
-            if cold {
-                core.standby.push_cold(run)
-            } else {
-                core.standby.push(run)
-            }
-            self.count(Counter::PagesOut, moved);
-        }
-        if whole && moved == pages {
-            self.count_huge_move(hole, Counter::ThpSwpout, Counter::ThpSwpoutFallback);
-            core.extents.entry(vpn).huge = true;
-        } else if huge {
-            self.count(Counter::ThpSwpoutFallback, 1);
+            leaving.runs[leaving.count] = (vpn, moved);
+            leaving.count += 1;
+            leaving.pages += moved;
         }
         MovedOut {
             pages: moved,
@@ -117,9 +118,51 @@ impl Manager {
         }
     }
 
+    /// What was taken along stands by. Returns its pages.
+    pub(crate) fn arrive(&self, core: &mut Core, leaving: &Leaving) -> usize {
+        let Leaving { how, pages, .. } = *leaving;
+        let first = leaving.hole;
+        self.arena()
+            .give_holes(first.offset(pages), leaving.order.pages() - pages);
+        if pages > 0 && self.scope.is_process() {
+            self.through_airlock(self.airlock(leaving), first, pages);
+        }
+        let mut at = first;
+        for (vpn, pages) in leaving.runs[..leaving.count].iter().copied() {
+            for index in 0..pages {
+                let place = Place::Standby(at.offset(index));
+                core.extents.set(vpn + index, place);
+            }
+            let run = Run { vpn, at, pages };
+            if how.cold {
+                core.standby.push_cold(run);
+            } else {
+                core.standby.push(run);
+            }
+            at = at.offset(pages);
+        }
+        core.standby.pages += pages;
+        self.count(Counter::PagesOut, pages);
+        if leaving.whole && pages == EXTENT_PAGES && leaving.count == 1 {
+            self.count_huge_move(first, Counter::ThpSwpout, Counter::ThpSwpoutFallback);
+            core.extents.entry(leaving.runs[0].0).huge = true;
+        } else if how.huge {
+            self.count(Counter::ThpSwpoutFallback, 1);
+        }
+        pages
+    }
+
+    fn airlock(&self, leaving: &Leaving) -> usize {
+        if leaving.whole {
+            self.airlocks.huge
+        } else {
+            self.airlocks.small
+        }
+    }
+
     /// From the airlock to the arena. Nobody else can reach a page in the
     /// airlock, so a refusal has no remedy but to give the page back.
-    fn through_airlock(&self, airlock: usize, hole: Pfn, pages: usize, vpn: Vpn) {
+    fn through_airlock(&self, airlock: usize, hole: Pfn, pages: usize) {
         let mut done = 0;
         while done < pages {
             let to = self.address(hole.offset(done));
@@ -140,8 +183,7 @@ impl Manager {
                     zfolio_sys::arena::make_own(airlock + done * PAGE_SIZE, PAGE_SIZE);
                 }
                 Some(errno) => self.fail(format_args!(
-                    "a page on its way out of {:#x} could not be taken over (errno {})",
-                    address_of(vpn + done),
+                    "a page on its way out could not be taken over (errno {})",
                     errno.0
                 )),
             }

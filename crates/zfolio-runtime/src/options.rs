@@ -163,8 +163,8 @@ pub(crate) struct Watermarks {
 
 impl Watermarks {
     pub(crate) fn of(high: usize) -> Self {
-        let gap = (high / 64).clamp(64, 8192);
-        let free_target = (high / 64).clamp(64, 4096);
+        let gap = (high / 128).clamp(64, 4096);
+        let free_target = (high / 128).clamp(64, 2048);
         Self {
             activate: high / 2,
             start: high - 2 * gap,

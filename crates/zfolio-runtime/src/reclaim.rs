@@ -8,11 +8,11 @@
 
 use crate::control::Counter;
 use crate::events::addresses_of;
-use crate::extent::{EXTENT_PAGES, GROUP_PAGES, Vpn, group_of};
+use crate::extent::{EXTENT_PAGES, Vpn, group_of};
 use crate::manager::{Core, Manager, address_of, pages_within};
-use crate::moveout::Going;
+use crate::moveout::{Going, Leaving};
+use crate::pass::{Pass, Pieces};
 use crate::vmas::Vmas;
-use crate::word::Place;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 use zfolio_mm::Order;
@@ -56,6 +56,16 @@ pub(crate) enum Step {
     Later,
 }
 
+/// Why pages were not moved out.
+enum Stop {
+    /// An event is in flight.
+    Later,
+    /// No hole in the arena, or no memory.
+    NoRoom,
+    /// These are shared with a child of a fork, or were.
+    Shared(Range<Vpn>),
+}
+
 impl Manager {
     /// Advances the hand by one extent.
     pub(crate) fn step_hand(&self, reclaim: &mut Reclaim) -> Step {
@@ -89,22 +99,22 @@ impl Manager {
             reclaim.hand = self.next_present(part.end, reclaim.vmas.end());
         }
         let mut moved = 0;
-        for run in &reclaim.runs[..count] {
+        let mut pass = Pass::default();
+        let mut runs =
+            reclaim.runs[..count].chunk_by(|one, other| one.is_huge() == other.is_huge());
+        let all = runs.try_for_each(|runs| {
             let how = Going {
-                huge: run.is_huge(),
+                huge: runs[0].is_huge(),
                 cold: false,
                 may_fault: true,
             };
-            match self.move_run(pages_within(run.start(), run.end()), how) {
-                Ok(pages) => moved += pages,
-                Err(_) => {
-                    reclaim.hand = part.start;
-                    return if moved > 0 {
-                        Step::Moved(moved)
-                    } else {
-                        Step::Later
-                    };
-                }
+            let runs = runs.iter().map(|run| pages_within(run.start(), run.end()));
+            self.move_runs(runs, how, &mut pass, &mut moved)
+        });
+        if all.is_err() {
+            reclaim.hand = part.start;
+            if moved == 0 {
+                return Step::Later;
             }
         }
         Step::Moved(moved)
@@ -137,88 +147,146 @@ impl Manager {
     /// Moves out what is cold of a run of present pages. An error means
     /// "later".
     pub(crate) fn move_run(&self, run: Range<Vpn>, how: Going) -> Result<usize, Errno> {
-        if how.huge && run.len() == EXTENT_PAGES {
-            return self.move_piece(run, how);
-        }
         let mut moved = 0;
-        let mut next = run.start;
-        while next < run.end {
-            let folio = self.options.folio.pages().max(PIECE);
-            let end = (next + folio - next % folio).min(run.end);
-            moved += self.move_piece(next..end, how)?;
-            next = end;
-        }
+        self.move_runs(core::iter::once(run), how, &mut Pass::default(), &mut moved)?;
         Ok(moved)
     }
 
-    /// Moves out the pages of one folio that may go.
-    fn move_piece(&self, piece: Range<Vpn>, how: Going) -> Result<usize, Errno> {
-        let mut core = self.core.lock();
-        if !self.opens(&mut core) {
-            return Err(Errno::AGAIN);
-        }
-        // Under the lock: who asks for it to be left alone waits a moment only.
-        // (Not registered: unmapped since; the list of mappings is old.)
-        let addresses = addresses_of(&piece);
-        let movable = |core: &Core| {
-            core.registered.contains(&addresses)
-                && !core.pins.overlaps(&addresses)
-                && !(self.left_alone)(&addresses)
-        };
-        if !movable(&core) {
-            return Ok(0);
-        }
-        let mut moved = 0;
-        let mut next = piece.start;
-        let mut made_own = false;
-        let whole = how.huge && piece.len() == EXTENT_PAGES;
-        while next < piece.end {
-            if !how.cold && self.spare(&mut core, next) {
-                next = if whole {
-                    piece.end
-                } else {
-                    end_of_group(next).min(piece.end)
-                };
+    /// As [`Self::move_run`], of several runs, adding to `moved`. Small ones leave
+    /// together.
+    fn move_runs(
+        &self,
+        runs: impl Iterator<Item = Range<Vpn>>,
+        how: Going,
+        pass: &mut Pass,
+        moved: &mut usize,
+    ) -> Result<(), Errno> {
+        let most = self.options.folio.pages().max(PIECE);
+        let mut pieces = Pieces::default();
+        for mut run in runs {
+            if how.huge && run.len() == EXTENT_PAGES {
+                pieces.add(run);
+                self.move_pieces(&mut pieces, how, pass, moved)?;
                 continue;
             }
-            let present = |page: &Vpn| core.extents.place(*page) == Place::Present;
-            let len = (next..piece.end).take_while(present).count();
+            while !run.is_empty() {
+                let end = (run.start + most - run.start % most).min(run.end);
+                if !pieces.has_room(end - run.start, most) {
+                    self.move_pieces(&mut pieces, how, pass, moved)?;
+                }
+                pieces.add(run.start..end);
+                run.start = end;
+            }
+        }
+        self.move_pieces(&mut pieces, how, pass, moved)
+    }
+
+    /// Moves out the pages of some folios that may go, and forgets the folios.
+    fn move_pieces(
+        &self,
+        pieces: &mut Pieces,
+        how: Going,
+        pass: &mut Pass,
+        moved: &mut usize,
+    ) -> Result<(), Errno> {
+        let mut own = 0..0;
+        loop {
+            let stop = {
+                let mut core = self.core.lock();
+                if !self.opens(&mut core) {
+                    return Err(Errno::AGAIN);
+                }
+                self.move_pieces_locked(&mut core, pieces, how, pass, moved, &own)
+            };
+            match stop {
+                Ok(()) => break,
+                Err(Stop::Later) => return Err(Errno::AGAIN),
+                Err(Stop::NoRoom) => break,
+                Err(Stop::Shared(pages)) => {
+                    self.make_own(pages.clone());
+                    own = pages;
+                }
+            }
+        }
+        *pieces = Pieces::default();
+        Ok(())
+    }
+
+    /// Under the lock: who asks for pages to be left alone waits a moment only.
+    fn move_pieces_locked(
+        &self,
+        core: &mut Core,
+        pieces: &mut Pieces,
+        how: Going,
+        pass: &mut Pass,
+        moved: &mut usize,
+        own: &Range<Vpn>,
+    ) -> Result<(), Stop> {
+        while let Some(first) = pieces.first() {
+            let pages = pieces.pages();
+            let Some(mut leaving) = self.begin_leaving(first, pages, how) else {
+                return Err(Stop::NoRoom);
+            };
+            let stop = self.fill_leaving(core, &mut leaving, pieces, how, pass, own);
+            *moved += self.arrive(core, &leaving);
+            stop?;
+        }
+        Ok(())
+    }
+
+    /// Takes along what may go of the pieces, from the front, while there is room;
+    /// what was looked at is cut off them.
+    fn fill_leaving(
+        &self,
+        core: &mut Core,
+        leaving: &mut Leaving,
+        pieces: &mut Pieces,
+        how: Going,
+        pass: &mut Pass,
+        own: &Range<Vpn>,
+    ) -> Result<(), Stop> {
+        while leaving.room() > 0
+            && let Some(piece) = pieces.front()
+        {
+            // (Not registered: unmapped since; the list of mappings is old.)
+            let addresses = addresses_of(piece);
+            if !core.registered.contains(&addresses)
+                || core.pins.overlaps(&addresses)
+                || (self.left_alone)(&addresses)
+            {
+                piece.start = piece.end;
+                continue;
+            }
+            let len = pass.cold_pages(core, piece, how);
             if len == 0 {
-                next += 1;
                 continue;
             }
-            let out = self.move_out(&mut core, next, len, how);
-            moved += out.pages;
-            next += out.pages;
+            let next = piece.start;
+            let out = self.take_along(leaving, next, len);
+            piece.start += out.pages;
             match out.stopped {
                 None => {}
-                Some(Errno::AGAIN) if out.pages == 0 => return Err(Errno::AGAIN),
+                Some(Errno::AGAIN) if out.pages == 0 => return Err(Stop::Later),
                 // A hole: the page went away since the page table was read.
-                Some(Errno::AGAIN | Errno::NOENT) => next += usize::from(out.pages == 0),
-                // No hole in the arena, or no memory for page tables: others
-                // may be luckier.
-                Some(Errno::NOMEM) => return Ok(moved),
+                Some(Errno::AGAIN | Errno::NOENT) => piece.start += usize::from(out.pages == 0),
+                // No memory for page tables: others may be luckier.
+                Some(Errno::NOMEM) => return Err(Stop::NoRoom),
                 // Shared with a child of a fork, or was: the kernel keeps a
                 // page from moving until somebody writes to it. (Left for the
                 // hand, if this is not its thread.)
-                Some(Errno::BUSY) if !how.may_fault => return Ok(moved),
-                Some(Errno::BUSY) if out.pages == 0 && !made_own => {
-                    drop(core);
-                    made_own = true;
-                    self.make_own(next..next + len);
-                    core = self.core.lock();
-                    if !core.is_open() || !movable(&core) {
-                        return Ok(moved);
-                    }
+                Some(Errno::BUSY) if !how.may_fault => return Err(Stop::NoRoom),
+                Some(Errno::BUSY) if out.pages == 0 && !own.contains(&next) => {
+                    return Err(Stop::Shared(next..next + len));
                 }
                 Some(_) if out.pages == 0 => {
-                    self.leave_alone(&mut core, next);
-                    next = if whole { piece.end } else { next + 1 };
+                    self.leave_alone(core, next);
+                    let whole = how.huge && piece.len() == EXTENT_PAGES;
+                    piece.start = if whole { piece.end } else { next + 1 };
                 }
                 Some(_) => {}
             }
         }
-        Ok(moved)
+        Ok(())
     }
 
     /// Has the kernel write to those of `pages` that are present, as if the
@@ -241,18 +309,6 @@ impl Manager {
         }
     }
 
-    /// Whether `vpn`'s group is spared this round, which costs it a degree.
-    fn spare(&self, core: &mut Core, vpn: Vpn) -> bool {
-        let Some(extent) = core.extents.get_mut(vpn) else {
-            return false;
-        };
-        let heat = &mut extent.heat[group_of(vpn)];
-        let was = *heat;
-        *heat = was.saturating_sub(1);
-        core.spared |= (1..=HOTTEST).contains(&was);
-        was > 0
-    }
-
     /// Locked, pinned, shared with a child of a fork: not ours to move.
     fn leave_alone(&self, core: &mut Core, vpn: Vpn) {
         core.extents.entry(vpn).heat[group_of(vpn)] = UNMOVABLE_HEAT;
@@ -270,9 +326,4 @@ impl Manager {
             self.register(&mut core, vma);
         }
     }
-}
-
-/// First page after `vpn`'s group.
-const fn end_of_group(vpn: Vpn) -> Vpn {
-    vpn + GROUP_PAGES - vpn % GROUP_PAGES
 }
