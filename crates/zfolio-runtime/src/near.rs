@@ -6,6 +6,11 @@
 //! is two switches. So as long as a single thread of the program faults, ours is
 //! bound to the processor of that one, and does not spin there: it would be in
 //! the way of what it waits for.
+//!
+//! That holds while other processors are busy. Where one is idle, the system wakes
+//! whom we have served over there, since we run here; followed, it would go on to
+//! the next. A thread that strays like that is not followed for a while: to spin
+//! where we are is then the cheapest.
 
 use zfolio_sys::procfs::processor_of;
 use zfolio_sys::thread::Affinity;
@@ -16,6 +21,12 @@ const ALONE: u32 = 64;
 const OTHER: u32 = 8;
 /// Faults between two looks where that thread runs.
 const LOOK: u32 = 256;
+/// The same where it was elsewhere the last time.
+const LOOK_AGAIN: u32 = 32;
+/// Looks in a row at which it was elsewhere, after which it is let go.
+const STRAYS: u32 = 3;
+/// Faults for which it is not followed then.
+const REST: u32 = 8192;
 
 /// Who faulted lately.
 #[derive(Clone, Copy, Default, Debug)]
@@ -47,9 +58,46 @@ impl Faulting {
 pub(crate) struct Seat {
     anywhere: Affinity,
     bound: Option<usize>,
-    /// The thread it was bound for.
+    following: Following,
+}
+
+/// When to look where a thread is, and what to make of it.
+#[derive(Default)]
+struct Following {
     thread: Option<u32>,
-    faults: u32,
+    /// Where it was last seen.
+    at: Option<usize>,
+    /// Faults until the next look.
+    left: u32,
+    strays: u32,
+}
+
+impl Following {
+    /// After a fault, with the only thread that faults: whether to look where it is.
+    fn is_due(&mut self, thread: Option<u32>) -> bool {
+        if thread != self.thread {
+            *self = Self {
+                thread,
+                ..Self::default()
+            };
+            return true;
+        }
+        self.left = self.left.saturating_sub(1);
+        self.left == 0
+    }
+
+    /// Where to be for a thread that is at `at`.
+    fn seen(&mut self, at: Option<usize>) -> Option<usize> {
+        let strayed = self.at.is_some() && at != self.at;
+        self.at = at;
+        self.strays = if strayed { self.strays + 1 } else { 0 };
+        if self.strays == STRAYS {
+            (self.at, self.strays, self.left) = (None, 0, REST);
+            return None;
+        }
+        self.left = if strayed { LOOK_AGAIN } else { LOOK };
+        at
+    }
 }
 
 impl Seat {
@@ -58,8 +106,7 @@ impl Seat {
         Self {
             anywhere: Affinity::current(),
             bound: None,
-            thread: None,
-            faults: 0,
+            following: Following::default(),
         }
     }
 
@@ -72,12 +119,10 @@ impl Seat {
     /// without a lock held.
     pub(crate) fn follow(&mut self, faulting: Faulting) {
         let thread = faulting.alone();
-        self.faults += 1;
-        if thread == self.thread && self.faults < LOOK {
+        if !self.following.is_due(thread) {
             return;
         }
-        (self.thread, self.faults) = (thread, 0);
-        let processor = thread.and_then(processor_of);
+        let processor = self.following.seen(thread.and_then(processor_of));
         if processor == self.bound {
             return;
         }
@@ -103,6 +148,25 @@ mod tests {
         assert_eq!(faulting.alone(), None);
         (0..4 * ALONE).for_each(|_| faulting.note(9));
         assert_eq!(faulting.alone(), Some(9));
+    }
+
+    #[test]
+    fn who_strays_is_let_go_for_a_while() {
+        let mut following = Following::default();
+        let mut looks = |at: &mut dyn FnMut() -> usize, faults: u32| {
+            (0..faults)
+                .filter(|_| following.is_due(Some(7)) && following.seen(Some(at())).is_none())
+                .count()
+        };
+        assert_eq!(looks(&mut || 1, 100 * LOOK), 0, "it stays");
+        let mut place = 1;
+        let mut next = || {
+            place += 1;
+            place
+        };
+        let let_go = looks(&mut next, 10 * REST);
+        assert!((8..=10).contains(&let_go), "{let_go} times in ten");
+        assert_eq!(looks(&mut || 1, 2 * REST), 0, "it has settled");
     }
 
     #[test]
