@@ -150,6 +150,7 @@ pub(crate) fn assemble(parts: Parts) -> Result<&'static Manager, Unstarted> {
         inflight: AtomicU32::new(0),
         fault_wake: AtomicU32::new(0),
         control_wake: AtomicU32::new(0),
+        warm_until: AtomicU64::new(0),
         control_sleeps: AtomicU32::new(0),
         frames_wake: AtomicU32::new(0),
         frame_waiters: AtomicU32::new(0),

@@ -33,6 +33,11 @@ const HAND_STEPS: u32 = 64;
 const PUBLISH_TURNS: u32 = 64;
 /// How old the list of mappings may be while there is pressure, ns.
 const VMAS_NS: u64 = 100_000_000;
+/// How long it stays awake after a thread has strayed, ns: the load that the
+/// scheduler goes by is of some 30 ms.
+const WARM_NS: u64 = 20_000_000;
+/// Turns of a spin between two looks for work.
+const WARM_SPINS: u32 = 100;
 
 /// How long to sleep when `headroom` pages are left to the next watermark.
 #[must_use]
@@ -115,6 +120,9 @@ impl Manager {
             } else {
                 self.region_nap()
             };
+            if nap.is_some_and(|nap| self.stays_warm(rung, nap)) {
+                continue;
+            }
             self.control_sleeps.store(1, Ordering::SeqCst);
             // (Who found no bell to ring, a moment ago.)
             if stuck || self.scope.is_process() || !self.is_pressed(self.usage()) {
@@ -130,6 +138,30 @@ impl Manager {
         // (Regions take frames from the system as long as there is memory.)
         let short = self.scope.is_process() || usage > self.watermarks().stop + self.room();
         short && self.arena().free_frames() < self.watermarks().free_low
+    }
+
+    /// Has the control thread stay awake for a moment: see `near`.
+    pub(crate) fn keep_warm(&self) {
+        let until = now_ns(Clock::Monotonic) + WARM_NS;
+        self.warm_until.store(until, Ordering::Relaxed);
+        if self.control_sleeps.load(Ordering::Relaxed) != 0 {
+            self.wake_control();
+        }
+    }
+
+    /// Stays awake instead of a nap, if that is asked for, until there is something
+    /// to do; whether it did.
+    fn stays_warm(&self, rung: u32, nap: u64) -> bool {
+        let now = now_ns(Clock::Monotonic);
+        let until = self.warm_until.load(Ordering::Relaxed).min(now + nap);
+        let idle = || {
+            self.control_wake.load(Ordering::Relaxed) == rung
+                && self.arena().free_frames() >= self.watermarks().free_low
+        };
+        while now_ns(Clock::Monotonic) < until && idle() {
+            (0..WARM_SPINS).for_each(|_| core::hint::spin_loop());
+        }
+        now < until
     }
 
     /// How long to sleep between looks at regions: whoever takes frames rings.

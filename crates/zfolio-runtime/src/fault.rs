@@ -125,7 +125,9 @@ impl Manager {
                 }
                 let faulting = core.faulting;
                 drop(core);
-                seat.follow(faulting);
+                if seat.follow(faulting) {
+                    self.keep_warm();
+                }
                 return fault;
             }
             if core.reader && !core.deferred.is_empty() {

@@ -213,6 +213,8 @@ pub struct Manager {
     pub(crate) fault_wake: AtomicU32,
     /// Bumped to wake the control thread.
     pub(crate) control_wake: AtomicU32,
+    /// Until when it stays awake all the same, monotonic ns.
+    pub(crate) warm_until: AtomicU64,
     /// 1 while the control thread sleeps, or is about to.
     pub(crate) control_sleeps: AtomicU32,
     /// Bumped when frames were freed and somebody waits for them.

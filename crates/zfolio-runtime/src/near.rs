@@ -7,10 +7,12 @@
 //! bound to the processor of that one, and does not spin there: it would be in
 //! the way of what it waits for.
 //!
-//! That holds while other processors are busy. Where one is idle, the system wakes
-//! whom we have served over there, since we run here; followed, it would go on to
-//! the next. A thread that strays like that is not followed for a while: to spin
-//! where we are is then the cheapest.
+//! That holds while the processors are busy. Where they are idle half of the time,
+//! the system looks for an idle one to wake whom we have served, since we run here;
+//! apart, faults take longer, reclaim has less to do, and they are idle even more.
+//! So once a thread has strayed the control thread stays awake for a moment
+//! (`warm_until`), which is all it takes where there are two processors. A thread that
+//! goes on straying is not followed for a while: to spin is then the cheapest.
 
 use zfolio_sys::procfs::processor_of;
 use zfolio_sys::thread::Affinity;
@@ -115,16 +117,17 @@ impl Seat {
         self.bound.is_some()
     }
 
-    /// After a fault: follows the thread that faults. By the calling thread, and
-    /// without a lock held.
-    pub(crate) fn follow(&mut self, faulting: Faulting) {
+    /// After a fault: follows the thread that faults; whether it had strayed. By the
+    /// calling thread, and without a lock held.
+    pub(crate) fn follow(&mut self, faulting: Faulting) -> bool {
         let thread = faulting.alone();
         if !self.following.is_due(thread) {
-            return;
+            return false;
         }
         let processor = self.following.seen(thread.and_then(processor_of));
+        let strayed = self.following.strays > 0;
         if processor == self.bound {
-            return;
+            return strayed;
         }
         let at = processor.and_then(|processor| self.anywhere.only(processor));
         let bound = at.is_some_and(|at| at.apply());
@@ -132,6 +135,7 @@ impl Seat {
             let _ = self.anywhere.apply();
         }
         self.bound = processor.filter(|_| bound);
+        strayed
     }
 }
 
