@@ -349,6 +349,19 @@ impl Pagemap {
         self.scan(start..end, PAGE_IS_PRESENT, PAGE_IS_HUGE, limit, runs)
     }
 
+    /// As [`Self::present`], of what huge page table entries map alone.
+    ///
+    /// # Errors
+    /// As [`Self::present`].
+    pub fn huge(
+        self,
+        start: usize,
+        end: usize,
+        runs: &mut [PresentRun],
+    ) -> Result<(usize, usize), Errno> {
+        self.scan(start..end, PAGE_IS_HUGE, PAGE_IS_HUGE, usize::MAX, runs)
+    }
+
     /// Address of the first present page in `start..end`. Looks at a gigabyte
     /// of nothing in some 50 us.
     ///
