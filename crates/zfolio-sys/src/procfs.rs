@@ -457,6 +457,31 @@ mod tests {
     }
 
     #[test]
+    fn huge_runs_are_those_of_what_is_present() {
+        const HUGE: usize = 2 << 20;
+        let mut memory = std::vec![0_u8; 5 * HUGE];
+        let start = (memory.as_ptr() as usize).next_multiple_of(HUGE);
+        crate::arena::prefer_huge_pages(start, 4 * HUGE);
+        memory.fill(1);
+        // One of them is small pages from now on.
+        crate::arena::discard(start + HUGE + 4096, 4096).unwrap();
+        let pagemap = Pagemap::open().unwrap();
+        let mut runs = [PresentRun::default(); 64];
+        let bytes = |runs: &[PresentRun]| -> usize {
+            let huge = runs.iter().filter(|run| run.is_huge());
+            huge.map(|run| run.end() - run.start()).sum()
+        };
+        let (count, reached) = pagemap.present(start, start + 4 * HUGE, &mut runs).unwrap();
+        assert_eq!(reached, start + 4 * HUGE);
+        let present = bytes(&runs[..count]);
+        let (count, reached) = pagemap.huge(start, start + 4 * HUGE, &mut runs).unwrap();
+        assert_eq!(reached, start + 4 * HUGE);
+        assert!(runs[..count].iter().all(PresentRun::is_huge));
+        assert_eq!(bytes(&runs[..count]), present);
+        assert!(present <= 3 * HUGE);
+    }
+
+    #[test]
     fn every_mapping_is_seen_through_a_small_buffer() {
         let file = File::open(c"/proc/self/maps").unwrap();
         let collect = |size: usize| {

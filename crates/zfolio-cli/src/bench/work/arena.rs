@@ -17,7 +17,7 @@ use zfolio_sys::arena::{avoid_huge_pages, discard, prefer_huge_pages};
 
 const WORDS: usize = PAGE_SIZE / size_of::<u64>();
 /// Buffers of huge pages; one is mapped anew each round.
-const BUFFERS: u64 = 4;
+const BUFFERS: usize = 4;
 /// Of a hundred small pages, so many are discarded each round.
 const DISCARDED: u32 = 75;
 /// Of a hundred huge pages, so many are written anew each round.
@@ -125,13 +125,13 @@ impl Churn {
         let mut random = Sequence::named(&[self.seed]);
         let pages = self.size / 2 / PAGE_SIZE;
         let mut small = Pages::new(pages, false)?;
-        let huge = pages / BUFFERS as usize;
+        let huge = pages / BUFFERS;
         let huge = huge.next_multiple_of(Order::HUGE.pages());
         let mut buffers = Vec::new();
         for _ in 0..BUFFERS {
             buffers.push(filled(huge, &mut random)?);
         }
-        for round in 0..self.rounds {
+        for (_, anew) in (0..self.rounds).zip((0..BUFFERS).cycle()) {
             for page in 0..pages {
                 if small.written[page] == 0 {
                     small.write(page, random.next() | 1);
@@ -145,7 +145,6 @@ impl Churn {
                     small.discard(page)?;
                 }
             }
-            let anew = (round % BUFFERS) as usize;
             buffers[anew] = filled(huge, &mut random)?;
             for buffer in &mut buffers {
                 rewrite(buffer, &mut random)?;
