@@ -8,7 +8,6 @@
 
 use crate::evacuate::Evacuating;
 use crate::manager::Manager;
-use core::sync::atomic::Ordering;
 use zfolio_sys::thread::{Clock, now_ns};
 use zfolio_zswap::Compaction;
 use zfolio_zswap::compaction_policy::{Cause, Policy, Situation};
@@ -51,14 +50,6 @@ impl Manager {
         self.compact_zspages(state, pressed, time);
         if self.options.folio_compaction {
             self.while_open(|| self.evacuate(&mut state.evacuating, time));
-        }
-    }
-
-    /// Makes a block of holes if a huge page on its way out wants one: between two
-    /// steps of reclaim, so that the next huge page finds it.
-    pub(crate) fn compact_for_huge_pages(&self, state: &mut Compacting) {
-        if self.options.folio_compaction && self.block_wanted.load(Ordering::Relaxed) {
-            self.while_open(|| self.evacuate(&mut state.evacuating, TURN_NS));
         }
     }
 

@@ -1,7 +1,6 @@
 //! The control thread: watches usage, reclaims ahead of need, follows forks,
 //! compacts the pool, publishes statistics.
 
-use crate::compaction::Compacting;
 use crate::control::{Counter, THREADS, state};
 use crate::extent::GROUP_PAGES;
 use crate::manager::{Manager, Worker};
@@ -87,7 +86,7 @@ impl Manager {
                 (regions.before_moving)();
             }
             let relief = if pressed {
-                self.relieve(&mut worker, &mut memory, &mut compacting)
+                self.relieve(&mut worker, &mut memory)
             } else {
                 Relief::Enough
             };
@@ -186,12 +185,7 @@ impl Manager {
     ///
     /// What sequential readers left behind goes first, and if that makes do
     /// the hand does not move: they will leave as much again.
-    fn relieve(
-        &self,
-        worker: &mut Worker,
-        memory: &mut Memory,
-        compacting: &mut Compacting,
-    ) -> Relief {
+    fn relieve(&self, worker: &mut Worker, memory: &mut Memory) -> Relief {
         let mut reclaim = self.reclaim.lock();
         // Under way at all, usage is brought down to `stop`; but reclaim that
         // only wants frames leaves it where it is.
@@ -205,7 +199,6 @@ impl Manager {
             self.control_goes_on();
             let usage = self.usage();
             self.make_huge_frame(usage);
-            self.compact_for_huge_pages(compacting);
             self.look_at_mappings(&mut reclaim, memory);
             self.choose_density(memory);
             if self.zswap.wants_shrinking() {

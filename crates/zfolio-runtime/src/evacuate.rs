@@ -304,19 +304,14 @@ impl Manager {
         }
     }
 
-    /// A huge page on its way out found no block, or took the last.
+    /// A huge page on its way out found no block.
     fn evacuate_for_one(&self, state: &mut Evacuating, time: u64) {
         state.list_standby(self);
         let (compactor, mut view) = state.view(self, time);
         let again = match compactor.begin_direct(&view, Order::HUGE) {
             // Short of time it goes on in the next turn.
             Ok(()) => finish(compactor, &mut view) == Outcome::Contended,
-            Err(NotBegun::NotNeeded) => {
-                // It may be one of frames: a huge page that was stored left it.
-                self.arena().turn_block(self.watermarks().free_low);
-                false
-            }
-            Err(NotBegun::NotSuitable | NotBegun::Deferred) => false,
+            Err(NotBegun::NotNeeded | NotBegun::NotSuitable | NotBegun::Deferred) => false,
         };
         self.block_wanted.store(again, Ordering::Relaxed);
         self.publish_evacuation(compactor);

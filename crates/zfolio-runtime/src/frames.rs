@@ -186,25 +186,6 @@ impl FrameArena {
         }
     }
 
-    /// Free blocks of 2 MiB of holes, to which huge pages can be moved.
-    pub(crate) fn free_blocks(&self) -> usize {
-        self.frames.lock().free_blocks(Kind::Hole, Order::HUGE)
-    }
-
-    /// Makes a free block of 2 MiB of frames one of holes if there is none of these;
-    /// `keep` as for [`Self::give_block`].
-    pub(crate) fn turn_block(&self, keep: usize) {
-        let mut frames = self.frames.lock();
-        if frames.free_blocks(Kind::Hole, Order::HUGE) > 0 {
-            return;
-        }
-        let block = frames.alloc(Kind::Backed, Order::HUGE);
-        drop(frames);
-        if let Some(at) = block {
-            self.give_block(at, Order::HUGE.pages(), keep);
-        }
-    }
-
     /// Free backed frames, pages.
     pub(crate) fn free_frames(&self) -> usize {
         self.frames.lock().free_pages(Kind::Backed)
@@ -473,24 +454,5 @@ mod tests {
         let run = arena.take_frames(20).expect("free frames");
         assert!((0..20).all(|slot| has_frame(&arena, run.offset(slot))));
         assert_eq!(arena.released.load(Ordering::Relaxed), 40);
-    }
-
-    #[test]
-    fn a_block_of_frames_is_turned_only_where_there_is_none_of_holes() {
-        let Some(arena) = arena() else { return };
-        let at = arena.take_holes(Order::HUGE).expect("holes");
-        assert!(arena.populate(at, Order::HUGE.pages()));
-        arena.give_frames(at, Order::HUGE.pages());
-        arena.turn_block(0);
-        assert_eq!(arena.free_frames(), 512, "another block is one of holes");
-        let other = arena.take_holes(Order::HUGE).expect("the other block");
-        assert_eq!(arena.free_blocks(), 0);
-        arena.turn_block(0);
-        assert_eq!((arena.free_frames(), arena.free_blocks()), (0, 1));
-        assert!(!has_frame(&arena, at));
-        assert_eq!(arena.take_holes(Order::HUGE), Some(at));
-        arena.turn_block(0);
-        assert_eq!(arena.free_blocks(), 0, "there is nothing to turn");
-        arena.give_holes(other, Order::HUGE.pages());
     }
 }

@@ -199,7 +199,7 @@ pub struct Manager {
     /// Where pages pass on their way out; see `moveout`.
     pub(crate) airlocks: Airlocks,
     pub(crate) huge_frames: HugeFrames,
-    /// A huge page on its way out took the last block of holes, or found none.
+    /// A huge page on its way out found no block of holes.
     pub(crate) block_wanted: AtomicBool,
     /// Whether any of a range must stay where it is.
     pub(crate) left_alone: fn(&Range<usize>) -> bool,

@@ -74,8 +74,7 @@ impl Manager {
             .rev()
             .filter_map(Order::new)
             .find_map(|order| self.arena().take_holes(order).map(|hole| (hole, order)));
-        // The last one, too: the next huge page is not to go in pieces.
-        if order == Order::HUGE && self.arena().free_blocks() == 0 {
+        if order == Order::HUGE && block.is_none_or(|(_, order)| order < Order::HUGE) {
             self.block_wanted.store(true, Ordering::Relaxed);
         }
         let (hole, order) = block?;

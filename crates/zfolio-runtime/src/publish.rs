@@ -3,7 +3,7 @@
 use crate::control::{Counter, ProcessSlot};
 use crate::manager::Manager;
 use core::sync::atomic::{AtomicU64, Ordering};
-use zfolio_mm::PAGE_SIZE;
+use zfolio_mm::{Kind, Order, PAGE_SIZE};
 use zfolio_sys::procfs::PresentRun;
 use zfolio_sys::thread::{Clock, now_ns};
 use zfolio_zswap::stats::Snapshot;
@@ -62,7 +62,7 @@ impl Manager {
             (core.standby.pages, core.extents.kept())
         };
         let free = self.arena().free_frames();
-        let blocks = self.arena().free_blocks();
+        let blocks = self.arena().frames().free_blocks(Kind::Hole, Order::HUGE);
         let ours = free + standby + usize::try_from(pool.pool_pages).unwrap_or(0);
         if self.scope.is_process() {
             self.update_share(usage, usage.saturating_sub(ours) + kept);
