@@ -2,7 +2,7 @@
 
 use crate::behind::Behind;
 pub(crate) use crate::bench::args::Usemem;
-use crate::bench::args::{BenchChild, BenchPeers, BenchPool, BenchUsemem, BenchWork};
+use crate::bench::args::{BenchArena, BenchChild, BenchPeers, BenchPool, BenchUsemem, BenchWork};
 use crate::exit::{self, Failure, Status, one_line};
 use crate::groups::Group;
 use crate::size::{self, Size};
@@ -46,7 +46,7 @@ pub(crate) enum Command {
     /// Enters a control group and becomes another program
     #[command(hide = true)]
     BenchChild(BenchChild),
-    /// The workloads of `bench peers`; prints JSON lines
+    /// The workloads of `bench peers` and `bench arena`; prints JSON lines
     #[command(hide = true)]
     BenchWork(BenchWork),
 }
@@ -82,6 +82,9 @@ pub(crate) struct Run {
     #[arg(long, value_name = "N", default_value_t = 0,
           value_parser = value_parser!(u32).range(0..=zfolio_runtime::engines::MOST as i64))]
     pub(crate) engines: u32,
+    /// No folio compaction: what `bench arena` compares with
+    #[arg(long, hide = true)]
+    pub(crate) no_folio_compaction: bool,
     /// Write statistics to FILE as JSON when the program has ended
     #[arg(long, value_name = "FILE")]
     pub(crate) stats: Option<PathBuf>,
@@ -140,6 +143,8 @@ pub(crate) enum Experiment {
     Zsmalloc(BenchZsmalloc),
     /// Folio compaction: how many large blocks, at what cost, by variant
     Compaction(BenchCompaction),
+    /// A running program with folio compaction off and on: huge pages, blocks, time
+    Arena(BenchArena),
     /// Memory used for the same pages: our pool beside the kernel's
     Pool(BenchPool),
     /// One workload native, under `zfolio run`, on zram, zswap and a swap file

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `zsmalloc` | what zspage compaction costs, five ways |
 //! | `compaction` | what folio compaction gets, and costs, six ways |
+//! | `arena` | what folio compaction does for a running program |
 //! | `compressors` | codecs, units, batches and engines on real pages |
 //! | `ministat` | mean, spread, Student's t |
 //! | `pool` | memory used for the same pages, ours beside the kernel's |
@@ -19,6 +20,7 @@
 //! Experiments on pools and arenas are deterministic: the same arguments, the same
 //! figures, but for times.
 
+mod arena;
 pub(crate) mod args;
 mod compaction;
 mod compressors;
@@ -48,6 +50,7 @@ pub(crate) fn bench(args: &Bench) -> Result<ExitCode, Failure> {
     match &args.experiment {
         Experiment::Zsmalloc(args) => zsmalloc::zsmalloc(args),
         Experiment::Compaction(args) => compaction::compaction(args),
+        Experiment::Arena(args) => arena::arena(args),
         Experiment::Pool(args) => pool::pool(args),
         Experiment::Peers(args) => peers::peers(args),
         Experiment::Usemem(args) => usemem::usemem(args),

@@ -30,6 +30,8 @@ pub(crate) struct Settings {
     pub(crate) folio: Order,
     /// Threads that compress for reclaim.
     pub(crate) engines: u32,
+    /// Folio compaction runs.
+    pub(crate) folio_compaction: bool,
     /// Nothing on the program's stderr.
     pub(crate) quiet: bool,
     /// `high` is shared by all processes.
@@ -49,6 +51,8 @@ impl Settings {
         config.level.store(level.cast_unsigned(), Relaxed);
         config.folio_order.store(self.folio.get().into(), Relaxed);
         config.engines.store(self.engines, Relaxed);
+        let off = !self.folio_compaction;
+        config.no_folio_compaction.store(off.into(), Relaxed);
         config.quiet.store(self.quiet.into(), Relaxed);
         config.filters.store(filters(), Relaxed);
         if let Ok(stat) = rustix::fs::fstat(std::io::stderr()) {
@@ -116,6 +120,7 @@ impl Finished {
             "folio_bytes": self.settings.folio.bytes(),
             "folio_order": self.settings.folio.get(),
             "engines": self.settings.engines,
+            "folio_compaction": self.settings.folio_compaction,
         });
         for (key, value) in self.settings.behind.json() {
             config[key] = value;
@@ -356,6 +361,7 @@ mod tests {
                 compressor: Compressor(Codec::LZ4),
                 folio: Order::K64,
                 engines: 0,
+                folio_compaction: true,
                 quiet: false,
                 shared: true,
                 behind: Checked::default(),

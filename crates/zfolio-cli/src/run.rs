@@ -153,6 +153,7 @@ fn settings(args: &Run) -> Result<Settings, Failure> {
         compressor: args.compressor,
         folio: args.folio,
         engines: args.engines,
+        folio_compaction: !args.no_folio_compaction,
         quiet: args.quiet,
         shared: !args.per_process,
         behind: args.behind.check(high)?,

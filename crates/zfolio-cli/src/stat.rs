@@ -48,7 +48,11 @@ fn shared(segment: &Segment) -> String {
     format!(", shared: {now} resident, {peak} at most")
 }
 
-fn locate(which: Option<&Path>) -> Result<PathBuf, Failure> {
+/// The path of the segment that is named, or of the newest.
+///
+/// # Errors
+/// When there is none.
+pub(crate) fn locate(which: Option<&Path>) -> Result<PathBuf, Failure> {
     let none = |what: String| {
         Failure::new(
             Status::NotFound,

@@ -48,7 +48,9 @@ impl Manager {
     pub(crate) fn compact(&self, state: &mut Compacting, pressed: bool) {
         let time = if pressed { PRESSED_NS } else { TURN_NS };
         self.compact_zspages(state, pressed, time);
-        self.while_open(|| self.evacuate(&mut state.evacuating, time));
+        if self.options.folio_compaction {
+            self.while_open(|| self.evacuate(&mut state.evacuating, time));
+        }
     }
 
     fn compact_zspages(&self, state: &mut Compacting, pressed: bool, time: u64) {

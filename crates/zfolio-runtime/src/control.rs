@@ -24,7 +24,7 @@ pub const ENV_GROUP: &str = "ZFOLIO_GROUP";
 /// First word of a segment: "zfolio01".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"zfolio01");
 /// Layout version: both sides must agree.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 /// Process slots in a segment. Later processes are managed but share the last.
 pub const SLOTS: usize = 1024;
 /// Most threads of a manager: the watchdog, those that serve faults, the control
@@ -176,6 +176,9 @@ counters! {
     PgmigrateFail = "pgmigrate_fail",
     /// Free blocks of 2 MiB in the arena now.
     FreeHugeBlocks = "free_huge_blocks",
+    /// Of the arena, mapped by huge pages (the kernel's AnonHugePages); looked at
+    /// once a second at most. Bytes.
+    ArenaAnonThp = "arena_anon_thp",
     // Events followed.
     /// Forks followed (libc).
     Forks = "forks",
@@ -275,6 +278,8 @@ pub struct Config {
     pub quiet: AtomicU32,
     /// Threads that compress for reclaim; 0: none.
     pub engines: AtomicU32,
+    /// 1: no folio compaction. For experiments.
+    pub no_folio_compaction: AtomicU32,
     /// Filters of system calls that `zfolio run` itself has.
     pub filters: AtomicU32,
     /// Device and inode of its standard error.

@@ -100,6 +100,7 @@ impl Manager {
             self.tell_if_refused(relief);
             self.compact(&mut compacting, pressed);
             let stuck = pressed && self.is_pressed(self.usage());
+            self.count_huge_pages();
             self.publish(self.usage());
             // While nothing changes, half of what is left up to `high` itself.
             let calm = usage == memory.usage && relief == Relief::Enough;

@@ -147,7 +147,10 @@ impl Manager {
             self.count_huge_move(first, Counter::ThpSwpout, Counter::ThpSwpoutFallback);
             core.extents.entry(leaving.runs[0].0).huge = true;
         } else if how.huge {
-            self.count(Counter::ThpSwpoutFallback, 1);
+            // Once for each, however many pieces it goes in.
+            let runs = leaving.runs[..leaving.count].iter();
+            let begun = runs.filter(|(vpn, _)| vpn.is_multiple_of(EXTENT_PAGES));
+            self.count(Counter::ThpSwpoutFallback, begun.count());
         }
         pages
     }

@@ -21,6 +21,8 @@ pub struct Options {
     pub max: Option<usize>,
     /// What happens there.
     pub on_max: OnMax,
+    /// Folio compaction runs; off for experiments alone.
+    pub folio_compaction: bool,
     /// A file behind the pool.
     pub backing: Option<BackingOptions>,
 }
@@ -56,6 +58,7 @@ impl Options {
             engines: 0,
             max: None,
             on_max: OnMax::Kill,
+            folio_compaction: true,
             backing: None,
         }
     }
@@ -89,6 +92,7 @@ impl Options {
                 on_max::ALLOW => OnMax::Allow,
                 _ => OnMax::Kill,
             },
+            folio_compaction: config.no_folio_compaction.load(Ordering::Relaxed) == 0,
             backing: (size > 0).then(|| BackingOptions {
                 size,
                 pool_percent: config.pool_percent.load(Ordering::Relaxed),

@@ -4,13 +4,54 @@ use crate::control::{Counter, ProcessSlot};
 use crate::manager::Manager;
 use core::sync::atomic::{AtomicU64, Ordering};
 use zfolio_mm::{Kind, Order, PAGE_SIZE};
+use zfolio_sys::procfs::PresentRun;
 use zfolio_sys::thread::{Clock, now_ns};
 use zfolio_zswap::stats::Snapshot;
 
 /// The first second after the start is not part of the steady peak.
 const SETTLING_NS: u64 = 1_000_000_000;
 
+/// Between two counts of the arena's huge pages, ns: and this many times what the
+/// last one took, so that they cost a thousandth of a processor at most.
+const HUGE_COUNT_NS: u64 = 1_000_000_000;
+const HUGE_COUNT_SHARE: u64 = 1000;
+/// Addresses looked at in one call: whoever maps memory waits for no more.
+const HUGE_COUNT_BYTES: usize = 256 << 20;
+
 impl Manager {
+    /// Counts what of the arena is mapped by huge pages, if that is due. The
+    /// control thread's.
+    pub(crate) fn count_huge_pages(&self) {
+        let begin = now_ns(Clock::Monotonic);
+        if begin < self.huge_count_ns.load(Ordering::Relaxed) {
+            return;
+        }
+        let bytes = self.huge_bytes();
+        let end = now_ns(Clock::Monotonic);
+        let wait = HUGE_COUNT_NS.max((end - begin).saturating_mul(HUGE_COUNT_SHARE));
+        self.huge_count_ns.store(end + wait, Ordering::Relaxed);
+        if let Some(bytes) = bytes {
+            self.stats().set(Counter::ArenaAnonThp, bytes as u64);
+        }
+    }
+
+    /// `None` if the page map cannot be read.
+    fn huge_bytes(&self) -> Option<usize> {
+        let arena = self.arena().map().range();
+        let pagemap = self.fds.pagemap();
+        let mut runs = [PresentRun::default(); 64];
+        let (mut at, mut bytes) = (arena.start, 0);
+        while at < arena.end {
+            let end = (at + HUGE_COUNT_BYTES).min(arena.end);
+            let (count, reached) = pagemap.huge(at, end, &mut runs).ok()?;
+            let found = runs[..count].iter();
+            bytes += found.map(|run| run.end() - run.start()).sum::<usize>();
+            // A walk that does not get on would not end.
+            at = (reached > at).then_some(reached)?;
+        }
+        Some(bytes)
+    }
+
     /// Writes gauges and the pool's counters into the control segment.
     pub(crate) fn publish(&self, usage: usize) {
         let stats = self.stats();

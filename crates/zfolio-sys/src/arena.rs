@@ -244,6 +244,13 @@ pub fn prefer_huge_pages(start: usize, len: usize) {
     let _ = unsafe { syscall(nr::MADVISE, [start, len, MADV_HUGEPAGE, 0, 0, 0]) };
 }
 
+/// Has the kernel use none in `start .. start + len`.
+pub fn avoid_huge_pages(start: usize, len: usize) {
+    const MADV_NOHUGEPAGE: usize = 15;
+    // SAFETY: changes no byte. A refusal means that there are none.
+    let _ = unsafe { syscall(nr::MADVISE, [start, len, MADV_NOHUGEPAGE, 0, 0, 0]) };
+}
+
 /// Gives the frames behind `start .. start + len` back to the system. Empty
 /// page tables go with them where the kernel reclaims those.
 ///

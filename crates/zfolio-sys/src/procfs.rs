@@ -349,6 +349,19 @@ impl Pagemap {
         self.scan(start..end, PAGE_IS_PRESENT, PAGE_IS_HUGE, limit, runs)
     }
 
+    /// As [`Self::present`], of what huge page table entries map alone.
+    ///
+    /// # Errors
+    /// As [`Self::present`].
+    pub fn huge(
+        self,
+        start: usize,
+        end: usize,
+        runs: &mut [PresentRun],
+    ) -> Result<(usize, usize), Errno> {
+        self.scan(start..end, PAGE_IS_HUGE, PAGE_IS_HUGE, usize::MAX, runs)
+    }
+
     /// Address of the first present page in `start..end`. Looks at a gigabyte
     /// of nothing in some 50 us.
     ///
@@ -441,6 +454,31 @@ mod tests {
         );
         let bare = Mapping::parse(b"1000-2000 rw-p 00000000 00:00 0 ").unwrap();
         assert_eq!(bare.name, b"");
+    }
+
+    #[test]
+    fn huge_runs_are_those_of_what_is_present() {
+        const HUGE: usize = 2 << 20;
+        let mut memory = std::vec![0_u8; 5 * HUGE];
+        let start = (memory.as_ptr() as usize).next_multiple_of(HUGE);
+        crate::arena::prefer_huge_pages(start, 4 * HUGE);
+        memory.fill(1);
+        // One of them is small pages from now on.
+        crate::arena::discard(start + HUGE + 4096, 4096).unwrap();
+        let pagemap = Pagemap::open().unwrap();
+        let mut runs = [PresentRun::default(); 64];
+        let bytes = |runs: &[PresentRun]| -> usize {
+            let huge = runs.iter().filter(|run| run.is_huge());
+            huge.map(|run| run.end() - run.start()).sum()
+        };
+        let (count, reached) = pagemap.present(start, start + 4 * HUGE, &mut runs).unwrap();
+        assert_eq!(reached, start + 4 * HUGE);
+        let present = bytes(&runs[..count]);
+        let (count, reached) = pagemap.huge(start, start + 4 * HUGE, &mut runs).unwrap();
+        assert_eq!(reached, start + 4 * HUGE);
+        assert!(runs[..count].iter().all(PresentRun::is_huge));
+        assert_eq!(bytes(&runs[..count]), present);
+        assert!(present <= 3 * HUGE);
     }
 
     #[test]

@@ -105,6 +105,32 @@ fn usemem_folio(text: &str) -> Result<Order, String> {
     order.ok_or_else(|| "4K, 64K or 2M".to_owned())
 }
 
+/// `zfolio bench arena`.
+#[derive(Args, Debug)]
+pub(crate) struct BenchArena {
+    /// What the workload needs, half of it in huge pages
+    #[arg(long, value_name = "SIZE", default_value = "128M", value_parser = Size::parse)]
+    pub(crate) size: Size,
+    /// What it is given; default: half of that
+    #[arg(long, value_name = "SIZE", value_parser = Size::parse)]
+    pub(crate) high: Option<Size>,
+    /// Rounds of churn in a run, 1 to 1000
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = value_parser!(u64).range(1..=1000))]
+    pub(crate) rounds: u64,
+    /// Pairs of runs, 1 to 100
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = value_parser!(u64).range(1..=100))]
+    pub(crate) runs: u64,
+    /// Where the random numbers of the first pair begin
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Seconds a run may last
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = value_parser!(u64).range(1..=86_400))]
+    pub(crate) limit: u64,
+    /// Where the results go besides the terminal
+    #[command(flatten)]
+    pub(crate) files: BenchFiles,
+}
+
 /// `zfolio usemem`.
 #[derive(Args, Debug)]
 pub(crate) struct Usemem {
@@ -185,6 +211,21 @@ pub(crate) enum Work {
         /// Accesses of a random phase.
         #[arg(long, default_value_t = 100_000)]
         reads: u64,
+        /// Where the random numbers begin.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
+    /// Small pages discarded where they lie, huge pages in and out
+    Arena {
+        /// Bytes of both.
+        #[arg(long)]
+        size: usize,
+        /// Rounds of the churn.
+        #[arg(long)]
+        rounds: u64,
+        /// Most addresses of the process, bytes.
+        #[arg(long)]
+        addresses: Option<u64>,
         /// Where the random numbers begin.
         #[arg(long, default_value_t = 1)]
         seed: u64,

@@ -527,7 +527,7 @@ fn text(mut pipe: impl Read) -> String {
 
 /// Ends a program and all it has started: what was started by one that has
 /// ended is the group's to end, when the run is undone.
-fn end(pid: u32) {
+pub(super) fn end(pid: u32) {
     for pid in crate::watch::descendants(pid).into_iter().chain([pid]) {
         if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
             let _ = kill_process(pid, Signal::KILL);

@@ -1,4 +1,4 @@
-//! The workloads of `bench peers`, each a program of its own
+//! The workloads of `bench peers` and `bench arena`, each a program of its own
 //! (`zfolio bench-work`): the same binary runs bare, on the kernel's swap and
 //! under `zfolio run`.
 //!
@@ -6,6 +6,7 @@
 //! `{"check"}`, which must be the same wherever they run. Data that is not as it
 //! was written is their end, with status 1.
 
+mod arena;
 mod compile;
 mod memory;
 mod redis;
@@ -37,6 +38,18 @@ pub(crate) fn work(args: &BenchWork) -> Result<ExitCode, Failure> {
             seed: *seed,
         }
         .run(phases),
+        Work::Arena {
+            size,
+            rounds,
+            addresses,
+            seed,
+        } => arena::Churn {
+            size: *size,
+            rounds: *rounds,
+            addresses: *addresses,
+            seed: *seed,
+        }
+        .run(),
         Work::Compile { functions, dir } => compile::run(*functions, dir),
         Work::Redis {
             keys,
