@@ -29,6 +29,15 @@ impl Manager {
             return false;
         }
         let marks = self.watermarks();
+        if !self.scope.is_process() {
+            // What a region takes is counted, not asked of the system: whatever is
+            // free then, there is room below `limit`.
+            let usage = self.usage() + pages;
+            self.wake_control_at(usage);
+            if usage < marks.limit {
+                return true;
+            }
+        }
         let left = self
             .arena()
             .free_frames()
