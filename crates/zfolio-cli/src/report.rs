@@ -1,6 +1,6 @@
 //! What a finished run is told as: lines for people, a JSON object for tools.
 
-use crate::args::Compressor;
+use crate::args::{Compressor, Tier};
 use crate::behind::Checked;
 use crate::exit::one_line;
 use crate::machine;
@@ -30,6 +30,8 @@ pub(crate) struct Settings {
     pub(crate) folio: Order,
     /// Threads that compress for reclaim.
     pub(crate) engines: u32,
+    /// Whether there is a second tier.
+    pub(crate) tier: Tier,
     /// Nothing on the program's stderr.
     pub(crate) quiet: bool,
     /// `high` is shared by all processes.
@@ -49,6 +51,7 @@ impl Settings {
         config.level.store(level.cast_unsigned(), Relaxed);
         config.folio_order.store(self.folio.get().into(), Relaxed);
         config.engines.store(self.engines, Relaxed);
+        config.tier.store((self.tier == Tier::Auto).into(), Relaxed);
         config.quiet.store(self.quiet.into(), Relaxed);
         config.filters.store(filters(), Relaxed);
         if let Ok(stat) = rustix::fs::fstat(std::io::stderr()) {
@@ -116,6 +119,7 @@ impl Finished {
             "folio_bytes": self.settings.folio.bytes(),
             "folio_order": self.settings.folio.get(),
             "engines": self.settings.engines,
+            "tier": self.settings.tier.name(),
         });
         for (key, value) in self.settings.behind.json() {
             config[key] = value;
@@ -356,6 +360,7 @@ mod tests {
                 compressor: Compressor(Codec::LZ4),
                 folio: Order::K64,
                 engines: 0,
+                tier: Tier::Off,
                 quiet: false,
                 shared: true,
                 behind: Checked::default(),

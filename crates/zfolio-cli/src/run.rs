@@ -153,6 +153,7 @@ fn settings(args: &Run) -> Result<Settings, Failure> {
         compressor: args.compressor,
         folio: args.folio,
         engines: args.engines,
+        tier: args.tier,
         quiet: args.quiet,
         shared: !args.per_process,
         behind: args.behind.check(high)?,

@@ -24,7 +24,7 @@ pub const ENV_GROUP: &str = "ZFOLIO_GROUP";
 /// First word of a segment: "zfolio01".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"zfolio01");
 /// Layout version: both sides must agree.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 /// Process slots in a segment. Later processes are managed but share the last.
 pub const SLOTS: usize = 1024;
 /// Most threads of a manager: the watchdog, those that serve faults, the control
@@ -161,6 +161,15 @@ counters! {
     ObjsMoved = "objs_moved",
     /// Pages freed by it.
     PagesCompacted = "pages_compacted",
+    // The second tier; the first as zram's algorithms have it.
+    /// Pages compressed again into less room.
+    RecompressedPages = "recompressed_pages",
+    /// Bytes by which they became shorter.
+    RecompressSaved = "recompress_saved_bytes",
+    /// Pages that would not have become shorter by enough.
+    RecompressPoor = "recompress_poor",
+    /// Nanoseconds of CPU spent on it, part of `manager_cpu_ns`.
+    RecompressCpuNs = "recompress_cpu_ns",
     // Folio compaction, by vmstat's names.
     /// Runs for a huge page on its way out that found no block.
     CompactStall = "compact_stall",
@@ -275,6 +284,8 @@ pub struct Config {
     pub quiet: AtomicU32,
     /// Threads that compress for reclaim; 0: none.
     pub engines: AtomicU32,
+    /// 1: what stays in the pool is compressed again, denser.
+    pub tier: AtomicU32,
     /// Filters of system calls that `zfolio run` itself has.
     pub filters: AtomicU32,
     /// Device and inode of its standard error.
