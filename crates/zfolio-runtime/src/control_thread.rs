@@ -7,6 +7,7 @@ use crate::manager::{Manager, Worker};
 use crate::reclaim::{HOTTEST, Reclaim, Step};
 use crate::start::{Unstarted, say_unmanaged};
 use crate::store::Stored;
+use crate::tier::Situation;
 use crate::turnover::Turnover;
 use core::sync::atomic::Ordering;
 use zfolio_sys::lock::futex_wait;
@@ -95,7 +96,13 @@ impl Manager {
             self.look_at_max(usage, relief == Relief::Exhausted, &mut memory.over_max);
             self.tell_if_refused(relief);
             self.compact(&mut compacting, pressed);
-            self.tend_tier(&mut tier, relief, pressed, rung);
+            let situation = Situation {
+                relief,
+                pressed,
+                returns: memory.turnover.returns(),
+                rung,
+            };
+            self.tend_tier(&mut tier, situation);
             let stuck = pressed && self.is_pressed(self.usage());
             self.publish(self.usage());
             // While nothing changes, half of what is left up to `high` itself.

@@ -4,16 +4,17 @@
 //! The control thread does it where it would sleep otherwise: while memory is not
 //! short, the program hardly faults, and it leaves half a processor idle at least;
 //! and never for more than one part in twenty of a processor's time. Where the pool
-//! itself is what takes the memory, room is worth more than time: then neither
-//! faults nor the processors are asked, and it may take one part in five.
+//! itself is what takes the memory, and little of it comes back, room is worth more
+//! than time: then neither faults nor the processors are asked, and it may take one
+//! part in five, as long as it gains something.
 
 use crate::control::Counter;
 use crate::control_thread::Relief;
 use crate::manager::Manager;
 use core::sync::atomic::Ordering;
 use zfolio_sys::thread::{Clock, now_ns, processors};
-use zfolio_zswap::TierContext;
 use zfolio_zswap::tier::STEP;
+use zfolio_zswap::{Recompressed, TierContext};
 
 /// Time for it in a turn of the control thread, ns.
 const TURN_NS: u64 = 1_000_000;
@@ -24,6 +25,12 @@ const SHARE_OF_POOL: u64 = 5;
 /// Between the end of a round of the hand and the next, ns: what is tried has been in
 /// the pool for as long at least.
 const AGE_NS: u64 = 2_000_000_000;
+/// Pages tried by which it is judged whether it gains something, and the part of them
+/// that must.
+const JUDGED: usize = 256;
+const GAIN: usize = 4;
+/// Rest where time is dear and it gains nothing, ns.
+const REST_NS: u64 = 5_000_000_000;
 /// Shortest time that tells whether the program is calm, ns.
 const WINDOW_NS: u64 = 10_000_000;
 /// Fewer than one fault or page moved out in so many ns is calm.
@@ -39,6 +46,21 @@ pub(crate) struct Tier {
     turn_ns: u64,
     seen: Seen,
     calm: bool,
+    /// Of the last pages tried: how many became denser, and how many did not.
+    gained: usize,
+    poor: usize,
+}
+
+/// What the control thread knows when it asks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Situation {
+    /// How its round of reclaim ended, and whether memory was short.
+    pub(crate) relief: Relief,
+    pub(crate) pressed: bool,
+    /// Much of what is stored comes back.
+    pub(crate) returns: bool,
+    /// The bell when it last looked: it stops when that rings.
+    pub(crate) rung: u32,
 }
 
 /// What was seen of the program, and when.
@@ -64,6 +86,22 @@ impl Tier {
         *self = Self::new(self.context.take());
     }
 
+    fn count(&mut self, done: &Recompressed) {
+        self.gained += done.recompressed;
+        self.poor += done.poor;
+    }
+
+    /// Whether it has gained something lately, as far as that can be told yet.
+    fn gains(&mut self) -> bool {
+        let tried = self.gained + self.poor;
+        if tried < JUDGED {
+            return true;
+        }
+        let gains = self.gained * GAIN >= tried;
+        (self.gained, self.poor) = (0, 0);
+        gains
+    }
+
     fn note(&mut self, now: Seen, processors: u64) {
         if now.at_ns.saturating_sub(self.seen.at_ns) >= WINDOW_NS {
             self.calm = now.is_calm_since(&self.seen, processors);
@@ -86,9 +124,13 @@ impl Seen {
 
 impl Manager {
     /// Recompresses for a while, if there is a tier and this is the time for it.
-    /// `rung`: the bell as it was when the control thread last looked; it stops when
-    /// that rings.
-    pub(crate) fn tend_tier(&self, tier: &mut Tier, relief: Relief, pressed: bool, rung: u32) {
+    pub(crate) fn tend_tier(&self, tier: &mut Tier, now: Situation) {
+        let Situation {
+            relief,
+            pressed,
+            returns,
+            rung,
+        } = now;
         if tier.context.is_none() || self.zswap.pool_pages() == 0 {
             return;
         }
@@ -97,7 +139,7 @@ impl Manager {
         let crowded = if pressed {
             relief == Relief::Exhausted
         } else {
-            self.density.get()
+            self.density.get() && !returns
         };
         let idle = tier.calm && !pressed;
         if now < tier.round_ns.max(tier.turn_ns) || !(idle || crowded) {
@@ -109,7 +151,8 @@ impl Manager {
         self.stats().add(Counter::RecompressCpuNs, spent);
         let share = if crowded { SHARE_OF_POOL } else { SHARE };
         let now = now_ns(Clock::Monotonic);
-        tier.turn_ns = now + spent * (share - 1);
+        let rest = if idle || tier.gains() { 0 } else { REST_NS };
+        tier.turn_ns = now + (spent * (share - 1)).max(rest);
         if ended == Some(true) {
             tier.round_ns = now + AGE_NS;
         }
@@ -121,11 +164,13 @@ impl Manager {
     /// Does steps until `until`, ns, or somebody wants something; whether the hand
     /// has been round.
     fn recompress(&self, tier: &mut Tier, until: u64, rung: u32) -> bool {
-        let Some(context) = &mut tier.context else {
-            return false;
-        };
         loop {
-            if self.zswap.recompress_step(context, STEP).ended {
+            let Some(context) = &mut tier.context else {
+                return false;
+            };
+            let done = self.zswap.recompress_step(context, STEP);
+            tier.count(&done);
+            if done.ended {
                 return true;
             }
             let wanted = self.control_wake.load(Ordering::Relaxed) != rung
@@ -181,6 +226,23 @@ mod tests {
         assert!(seen(120, 500, 1030).is_calm_since(&before, 2));
         assert!(!seen(120, 500, 1031).is_calm_since(&before, 2));
         assert!(!seen(20, 0, 0).is_calm_since(&Seen::default(), 4));
+    }
+
+    #[test]
+    fn it_gains_unless_most_of_what_was_tried_stays_as_it_is() {
+        let mut tier = Tier::default();
+        let done = |recompressed, poor| Recompressed {
+            recompressed,
+            poor,
+            ..Recompressed::default()
+        };
+        tier.count(&done(0, JUDGED - 1));
+        assert!(tier.gains(), "too few to judge by");
+        tier.count(&done(0, 1));
+        assert!(!tier.gains());
+        tier.count(&done(JUDGED / 4, JUDGED / 2));
+        tier.count(&done(0, JUDGED / 4));
+        assert!(tier.gains(), "judged anew");
     }
 
     #[test]
