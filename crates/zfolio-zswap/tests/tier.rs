@@ -13,15 +13,18 @@ use zfolio_sys::secret::KeyPage;
 use zfolio_zswap::tier::STEP;
 use zfolio_zswap::{Limits, LoadFault, MemoryBacking, Recompressed, Slot, TierContext, Zswap};
 
+/// Runs once, if there is one.
+type Once = Arc<Mutex<Option<Hook>>>;
+
 /// `auto`; a hook runs once when the dense form is about to compress.
 struct Hooked {
     inner: Box<dyn Compressor>,
-    hook: Arc<Mutex<Option<Hook>>>,
+    hook: Once,
 }
 
 struct HookedContext {
     inner: Box<dyn Context + Send>,
-    hook: Arc<Mutex<Option<Hook>>>,
+    hook: Once,
 }
 
 impl Compressor for Hooked {
@@ -86,8 +89,8 @@ impl Context for HookedContext {
     }
 }
 
-fn tiered() -> (Arc<Zswap<TestArena>>, TierContext, Arc<Mutex<Option<Hook>>>) {
-    let hook: Arc<Mutex<Option<Hook>>> = Arc::default();
+fn tiered() -> (Arc<Zswap<TestArena>>, TierContext, Once) {
+    let hook = Once::default();
     let compressor = Box::new(Hooked {
         inner: Codec::Auto.compressor(),
         hook: hook.clone(),
