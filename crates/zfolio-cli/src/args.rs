@@ -6,7 +6,7 @@ use crate::bench::args::{BenchArena, BenchChild, BenchPeers, BenchPool, BenchUse
 use crate::exit::{self, Failure, Status, one_line};
 use crate::groups::Group;
 use crate::size::{self, Size};
-use clap::{Args, Parser, Subcommand, value_parser};
+use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use zfolio_mm::Order;
@@ -85,6 +85,11 @@ pub(crate) struct Run {
     /// No folio compaction: what `bench arena` compares with
     #[arg(long, hide = true)]
     pub(crate) no_folio_compaction: bool,
+    /// Whether pages that stay in the pool are compressed again, denser, when the
+    /// program is idle or the pool takes much of the memory (with --compressor
+    /// auto only)
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = Tier::Off)]
+    pub(crate) tier: Tier,
     /// Write statistics to FILE as JSON when the program has ended
     #[arg(long, value_name = "FILE")]
     pub(crate) stats: Option<PathBuf>,
@@ -98,6 +103,25 @@ pub(crate) struct Run {
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
+}
+
+/// Whether there is a second tier.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Tier {
+    /// Pages stay as they were stored
+    Off,
+    /// Where it is worth it, when there is time
+    Auto,
+}
+
+impl Tier {
+    /// The name as the command line takes it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Auto => "auto",
+        }
+    }
 }
 
 /// `zfolio doctor`.

@@ -1,6 +1,6 @@
 //! What a finished run is told as: lines for people, a JSON object for tools.
 
-use crate::args::Compressor;
+use crate::args::{Compressor, Tier};
 use crate::behind::Checked;
 use crate::exit::one_line;
 use crate::machine;
@@ -32,6 +32,8 @@ pub(crate) struct Settings {
     pub(crate) engines: u32,
     /// Folio compaction runs.
     pub(crate) folio_compaction: bool,
+    /// Whether there is a second tier.
+    pub(crate) tier: Tier,
     /// Nothing on the program's stderr.
     pub(crate) quiet: bool,
     /// `high` is shared by all processes.
@@ -53,6 +55,7 @@ impl Settings {
         config.engines.store(self.engines, Relaxed);
         let off = !self.folio_compaction;
         config.no_folio_compaction.store(off.into(), Relaxed);
+        config.tier.store((self.tier == Tier::Auto).into(), Relaxed);
         config.quiet.store(self.quiet.into(), Relaxed);
         config.filters.store(filters(), Relaxed);
         if let Ok(stat) = rustix::fs::fstat(std::io::stderr()) {
@@ -121,6 +124,7 @@ impl Finished {
             "folio_order": self.settings.folio.get(),
             "engines": self.settings.engines,
             "folio_compaction": self.settings.folio_compaction,
+            "tier": self.settings.tier.name(),
         });
         for (key, value) in self.settings.behind.json() {
             config[key] = value;
@@ -362,6 +366,7 @@ mod tests {
                 folio: Order::K64,
                 engines: 0,
                 folio_compaction: true,
+                tier: Tier::Off,
                 quiet: false,
                 shared: true,
                 behind: Checked::default(),

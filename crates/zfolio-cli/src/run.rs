@@ -154,6 +154,7 @@ fn settings(args: &Run) -> Result<Settings, Failure> {
         folio: args.folio,
         engines: args.engines,
         folio_compaction: !args.no_folio_compaction,
+        tier: args.tier,
         quiet: args.quiet,
         shared: !args.per_process,
         behind: args.behind.check(high)?,

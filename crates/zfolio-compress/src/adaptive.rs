@@ -19,6 +19,10 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 /// nearly its ratio on what programs hold.
 const DENSE_LEVEL: i32 = -1;
 
+/// The level for what nobody waits for: a seventh less room than -1, and read back
+/// at two thirds of its speed. Level 3 would take a fifth more time for 2 % less.
+const TIER_LEVEL: i32 = 1;
+
 const LZ4: u8 = 1;
 const ZSTD: u8 = 2;
 
@@ -81,6 +85,16 @@ impl Compressor for Adaptive {
             .fast
             .max_compressed_len(unit)
             .max(self.dense.max_compressed_len(unit))
+    }
+
+    fn dense(&self) -> Option<Box<dyn Compressor>> {
+        let density = Density::default();
+        density.set(true);
+        Some(Box::new(Self {
+            dense: Zstd::new(TIER_LEVEL),
+            density,
+            ..self.clone()
+        }))
     }
 }
 
@@ -152,6 +166,28 @@ mod tests {
             assert!(context.decompress_batch(&mut unit).all_ok());
             assert_eq!(out, plain);
         }
+    }
+
+    #[test]
+    fn each_reads_what_the_denser_one_wrote_and_the_reverse() {
+        let adaptive = Adaptive::new(Density::default());
+        let dense = adaptive.dense().unwrap();
+        let mut contexts = [adaptive.context().unwrap(), dense.context().unwrap()];
+        let mut plain = vec![0; 4096];
+        crate::sample::records(&mut plain, 1, 0);
+        let mut lens = vec![];
+        for from in 0..2 {
+            let mut dst = vec![0; 8192];
+            let mut unit = [CompressUnit::new(&plain, &mut dst)];
+            assert!(contexts[from].compress_batch(&mut unit).all_ok());
+            let len = unit[0].result.unwrap();
+            lens.push(len);
+            let mut out = vec![0; 4096];
+            let mut unit = [DecompressUnit::new(&dst[..len], &mut out)];
+            assert!(contexts[1 - from].decompress_batch(&mut unit).all_ok());
+            assert_eq!(out, plain);
+        }
+        assert!(lens[1] < lens[0], "{lens:?}");
     }
 
     #[test]

@@ -89,6 +89,13 @@ pub trait Compressor: Send + Sync {
     /// Bytes of `dst` with which compressing `unit` bytes never fails with
     /// [`CodecError::DoesNotFit`].
     fn max_compressed_len(&self, unit: usize) -> usize;
+
+    /// What compresses the same units again, when nobody waits, into less room at
+    /// more time: its contexts read what this one's wrote, and the reverse. `None`:
+    /// there is no such thing.
+    fn dense(&self) -> Option<Box<dyn Compressor>> {
+        None
+    }
 }
 
 /// One thread's working memory.

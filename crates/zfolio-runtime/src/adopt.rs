@@ -111,6 +111,7 @@ impl Manager {
         reset_in_fork_child(&self.core);
         reset_in_fork_child(&self.reclaim);
         reset_in_fork_child(&self.compacting);
+        reset_in_fork_child(&self.tier);
         for worker in &self.workers {
             reset_in_fork_child(worker);
         }
@@ -168,6 +169,7 @@ impl Manager {
             self.drop_everything(&mut core);
         }
         self.zswap.stats().restart();
+        self.tier.lock().restart();
         self.membership.forget();
         self.backing_retry_ns.store(0, Ordering::Relaxed);
         with_descriptors(|| self.open_backing());

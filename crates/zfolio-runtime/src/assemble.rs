@@ -18,6 +18,7 @@ use crate::regions::Scope;
 use crate::share::Membership;
 use crate::standby::Standby;
 use crate::start::{Unstarted, step};
+use crate::tier::Tier;
 use crate::vmas::Vmas;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -97,6 +98,9 @@ pub(crate) fn assemble(parts: Parts) -> Result<&'static Manager, Unstarted> {
         }),
     };
     let zswap = Zswap::with_compressor(arena, compressor, Limits::default());
+    // (Without memory for it there is none.)
+    let tier = options.tier.then(|| zswap.tier_context().ok().flatten());
+    let tier = Tier::new(tier.flatten());
     let count = 1 + parts.workers;
     let mut workers = Vec::with_capacity(count);
     for _ in 0..count {
@@ -145,6 +149,7 @@ pub(crate) fn assemble(parts: Parts) -> Result<&'static Manager, Unstarted> {
         huge_frames: HugeFrames::new(nursery),
         block_wanted: AtomicBool::new(false),
         left_alone: parts.left_alone,
+        tier: Mutex::new(tier),
         compacting: Mutex::new(Compacting::new(map.slots())),
         workers,
         inflight: AtomicU32::new(0),

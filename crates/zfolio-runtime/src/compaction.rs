@@ -75,7 +75,7 @@ impl Manager {
     }
 
     /// Does something that is an operation, unless a fork or a remap wants quiet.
-    fn while_open<R>(&self, operation: impl FnOnce() -> R) -> Option<R> {
+    pub(crate) fn while_open<R>(&self, operation: impl FnOnce() -> R) -> Option<R> {
         {
             let mut core = self.core.lock();
             if !self.opens(&mut core) {

@@ -161,6 +161,15 @@ counters! {
     ObjsMoved = "objs_moved",
     /// Pages freed by it.
     PagesCompacted = "pages_compacted",
+    // The second tier; the first as zram's algorithms have it.
+    /// Pages compressed again into less room.
+    RecompressedPages = "recompressed_pages",
+    /// Bytes by which they became shorter.
+    RecompressSaved = "recompress_saved_bytes",
+    /// Pages that would not have become shorter by enough.
+    RecompressPoor = "recompress_poor",
+    /// Nanoseconds of CPU spent on it, part of `manager_cpu_ns`.
+    RecompressCpuNs = "recompress_cpu_ns",
     // Folio compaction, by vmstat's names.
     /// Runs for a huge page on its way out that found no block.
     CompactStall = "compact_stall",
@@ -280,6 +289,8 @@ pub struct Config {
     pub engines: AtomicU32,
     /// 1: no folio compaction. For experiments.
     pub no_folio_compaction: AtomicU32,
+    /// 1: what stays in the pool is compressed again, denser.
+    pub tier: AtomicU32,
     /// Filters of system calls that `zfolio run` itself has.
     pub filters: AtomicU32,
     /// Device and inode of its standard error.

@@ -1,5 +1,5 @@
 //! The control thread: watches usage, reclaims ahead of need, follows forks,
-//! compacts the pool, publishes statistics.
+//! compacts the pool and makes it denser, publishes statistics.
 
 use crate::control::{Counter, THREADS, state};
 use crate::extent::GROUP_PAGES;
@@ -7,6 +7,7 @@ use crate::manager::{Manager, Worker};
 use crate::reclaim::{HOTTEST, Reclaim, Step};
 use crate::start::{Unstarted, say_unmanaged};
 use crate::store::Stored;
+use crate::tier::Situation;
 use crate::turnover::Turnover;
 use core::sync::atomic::Ordering;
 use zfolio_sys::lock::futex_wait;
@@ -77,6 +78,7 @@ impl Manager {
         let mut worker = self.workers[0].lock();
         let mut memory = Memory::default();
         let mut compacting = self.compacting.lock();
+        let mut tier = self.tier.lock();
         loop {
             let rung = self.control_wake.load(Ordering::Acquire);
             self.control_goes_on();
@@ -99,6 +101,13 @@ impl Manager {
             self.look_at_max(usage, relief == Relief::Exhausted, &mut memory.over_max);
             self.tell_if_refused(relief);
             self.compact(&mut compacting, pressed);
+            let situation = Situation {
+                relief,
+                pressed,
+                returns: memory.turnover.returns(),
+                rung,
+            };
+            self.tend_tier(&mut tier, situation);
             let stuck = pressed && self.is_pressed(self.usage());
             self.count_huge_pages();
             self.publish(self.usage());
@@ -278,7 +287,7 @@ impl Manager {
 
     /// Above the limit memory goes back to the system before faults get any:
     /// frames that they take keep usage where it is.
-    fn frames_to_keep(&self, usage: usize) -> usize {
+    pub(crate) fn frames_to_keep(&self, usage: usize) -> usize {
         if usage > self.watermarks().limit + self.room() {
             self.watermarks().free_reserve
         } else {

@@ -136,6 +136,10 @@ impl Compressor for Submitting {
     fn max_compressed_len(&self, unit: usize) -> usize {
         self.inline.max_compressed_len(unit)
     }
+
+    fn dense(&self) -> Option<Box<dyn Compressor>> {
+        self.inline.dense()
+    }
 }
 
 struct SubmittingContext {

@@ -71,6 +71,7 @@ mod share;
 mod standby;
 pub mod start;
 mod store;
+mod tier;
 mod turnover;
 mod vmas;
 mod watchdog;

@@ -19,6 +19,7 @@ use crate::reclaim::Reclaim;
 use crate::regions::Scope;
 use crate::share::Membership;
 use crate::standby::{Run, Standby};
+use crate::tier::Tier;
 use crate::word::Place;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -205,6 +206,8 @@ pub struct Manager {
     pub(crate) left_alone: fn(&Range<usize>) -> bool,
     /// The control thread's; a child's takes its parent's over.
     pub(crate) compacting: Mutex<Compacting>,
+    /// As `compacting`.
+    pub(crate) tier: Mutex<Tier>,
     /// Worker 0 is the control thread's.
     pub(crate) workers: Vec<Mutex<Worker>>,
     /// Operations under way outside the core lock.

@@ -17,6 +17,8 @@ pub struct Options {
     pub folio: Order,
     /// Threads that compress for reclaim.
     pub engines: usize,
+    /// What stays in the pool is compressed again, denser.
+    pub tier: bool,
     /// Most memory of the process, pages; `None`: whatever it takes.
     pub max: Option<usize>,
     /// What happens there.
@@ -56,6 +58,7 @@ impl Options {
             codec,
             folio: Order::K64,
             engines: 0,
+            tier: false,
             max: None,
             on_max: OnMax::Kill,
             folio_compaction: true,
@@ -98,6 +101,7 @@ impl Options {
                 pool_percent: config.pool_percent.load(Ordering::Relaxed),
             }),
             engines: engines.min(crate::engines::MOST),
+            tier: config.tier.load(Ordering::Relaxed) != 0,
         })
     }
 }

@@ -154,6 +154,9 @@ fn publish_pool(stats: &ProcessSlot, pool: &Snapshot) {
         (Counter::BackingReadFail, pool.backing_read_fail),
         (Counter::ObjsMoved, pool.objs_moved),
         (Counter::PagesCompacted, pool.pages_compacted),
+        (Counter::RecompressedPages, pool.recompressed_pages),
+        (Counter::RecompressSaved, pool.recompress_saved_bytes),
+        (Counter::RecompressPoor, pool.recompress_poor),
     ] {
         stats.set(counter, value);
     }

@@ -14,6 +14,11 @@ pub(crate) struct Turnover {
 }
 
 impl Turnover {
+    /// As last judged.
+    pub(crate) const fn returns(&self) -> bool {
+        self.returns
+    }
+
     /// Takes the totals so far, in pages; returns whether in the last whole window
     /// many came back.
     pub(crate) fn judge(&mut self, came: u64, went: u64) -> bool {

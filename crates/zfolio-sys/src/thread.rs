@@ -412,6 +412,8 @@ pub fn processor() -> usize {
 pub enum Clock {
     /// Time since boot.
     Monotonic = 1,
+    /// CPU time of all threads of this process.
+    ProcessCpu = 2,
     /// CPU time of this thread.
     ThreadCpu = 3,
 }

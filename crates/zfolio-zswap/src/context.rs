@@ -25,7 +25,7 @@ pub(crate) const IO: usize = GO * granules(PAGE_LEN) as usize * GRANULE;
 #[allow(clippy::cast_possible_truncation, reason = "a page is 2^12 bytes")]
 const PAGE_LEN: u16 = PAGE_SIZE as u16;
 
-fn room(len: usize) -> Result<Box<[u8]>, CodecError> {
+pub(crate) fn room(len: usize) -> Result<Box<[u8]>, CodecError> {
     let mut buffer = Vec::new();
     buffer
         .try_reserve_exact(len)

@@ -72,7 +72,7 @@ struct Entry {
     low: u32,
     /// Same: the high half of the word. Else the checksum.
     high: u32,
-    /// Bytes of the object, and above them [`DOOMED`] and [`REFERENCED`].
+    /// Bytes of the object less one, and above them the flags.
     bits: u16,
     group: GroupId,
     kind: Kind,
@@ -82,7 +82,11 @@ struct Entry {
 const DOOMED: u16 = 1 << 15;
 /// Passed over once when entries are looked for to be written back.
 const REFERENCED: u16 = 1 << 14;
-const LEN: u16 = REFERENCED - 1;
+/// Compressing it again has been tried.
+const TRIED: u16 = 1 << 13;
+/// The tier's hand has passed it once.
+const IDLE: u16 = 1 << 12;
+const LEN: u16 = IDLE - 1;
 
 const _: () = assert!(size_of::<Entry>() == 12);
 
@@ -106,6 +110,19 @@ pub(crate) struct Entries {
     used: usize,
     /// Slot value of the first free entry, 0 for none.
     free: u32,
+    /// Index of the entry that the tier's hand comes to next.
+    hand: u32,
+}
+
+/// What the tier's hand has come to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Due {
+    /// An object that it passed before and that has not been tried.
+    Object(Slot, Object),
+    /// As many entries as it was to look at.
+    NoneYet,
+    /// The end of the table; the next look begins at the start.
+    Ended,
 }
 
 impl Entries {
@@ -183,6 +200,39 @@ impl Entries {
             entry.bits &= !REFERENCED;
             referenced
         })
+    }
+
+    /// Moves the tier's hand on, over `looks` entries at most, which are counted down.
+    /// What it finds for the first time it only marks.
+    pub(crate) fn next_due(&mut self, looks: &mut usize) -> Due {
+        while *looks > 0 {
+            let Some(slot) = Slot::of_index(self.hand).filter(|_| self.hand < self.made) else {
+                self.hand = 0;
+                return Due::Ended;
+            };
+            self.hand += 1;
+            *looks -= 1;
+            let Some(entry) = self.entry_mut(slot) else {
+                continue;
+            };
+            let object = matches!(entry.kind, Kind::Packed | Kind::Raw);
+            if !object || entry.bits & (DOOMED | TRIED) != 0 {
+                continue;
+            }
+            if entry.bits & IDLE == 0 {
+                entry.bits |= IDLE;
+            } else if let Some(Held::Object(object)) = held(entry) {
+                return Due::Object(slot, object);
+            }
+        }
+        Due::NoneYet
+    }
+
+    /// The tier's hand passes an entry over from now on.
+    pub(crate) fn set_tried(&mut self, slot: Slot) {
+        if let Some(entry) = self.entry_mut(slot) {
+            entry.bits |= TRIED;
+        }
     }
 
     /// Whether a slot is only kept for the pins on its object.
@@ -277,7 +327,7 @@ fn packed(held: Held, group: GroupId) -> Entry {
         }
         Held::Object(of) => {
             let kind = if of.raw { Kind::Raw } else { Kind::Packed };
-            (of.handle.as_u32(), of.checksum, of.len & LEN, kind)
+            (of.handle.as_u32(), of.checksum, len_bits(of.len), kind)
         }
         Held::Backed(of) => {
             let kind = if of.raw {
@@ -285,7 +335,7 @@ fn packed(held: Held, group: GroupId) -> Entry {
             } else {
                 Kind::BackedPacked
             };
-            (of.at.0, of.checksum, of.len & LEN, kind)
+            (of.at.0, of.checksum, len_bits(of.len), kind)
         }
         Held::Lost => (0, 0, 0, Kind::Lost),
     };
@@ -298,8 +348,13 @@ fn packed(held: Held, group: GroupId) -> Entry {
     }
 }
 
+/// Lengths are 1 ..= a page.
+fn len_bits(len: u16) -> u16 {
+    len.saturating_sub(1) & LEN
+}
+
 fn held(entry: &Entry) -> Option<Held> {
-    let len = entry.bits & LEN;
+    let len = (entry.bits & LEN) + 1;
     match entry.kind {
         Kind::Free => None,
         Kind::Same => Some(Held::Same(
@@ -376,6 +431,43 @@ mod tests {
         assert!(entries.reserve());
         assert_eq!(entries.insert(Held::Same(1), GroupId::ROOT), Some(raw));
         assert_eq!(entries.used(), 2);
+    }
+
+    #[test]
+    fn the_hand_marks_at_first_and_finds_then_until_it_was_tried() {
+        let mut entries = Entries::default();
+        let mut object = Object {
+            handle: Handle::from_u32(1).unwrap(),
+            len: 1,
+            checksum: 2,
+            raw: false,
+        };
+        let mut insert = |held| {
+            assert!(entries.reserve());
+            entries.insert(held, GroupId::ROOT).unwrap()
+        };
+        insert(Held::Same(1));
+        let first = insert(Held::Object(object));
+        object.len = 4096;
+        let second = insert(Held::Object(object));
+        assert_eq!(entries.next_due(&mut 2), Due::NoneYet);
+        assert_eq!(entries.next_due(&mut 9), Due::Ended);
+        let mut looks = 2;
+        let due = entries.next_due(&mut looks);
+        assert!(matches!(due, Due::Object(slot, of) if slot == first && of.len == 1));
+        assert_eq!(
+            (looks, entries.next_due(&mut 1)),
+            (0, Due::Object(second, object))
+        );
+        assert_eq!(entries.next_due(&mut 1), Due::Ended);
+        entries.set_tried(first);
+        entries.doom(second);
+        assert_eq!(entries.next_due(&mut 9), Due::Ended);
+        assert_eq!(entries.get(first).map(|_| ()), Some(()));
+        // What is put in anew begins anew.
+        entries.replace(first, Held::Object(object));
+        assert_eq!(entries.next_due(&mut 9), Due::Ended);
+        assert_eq!(entries.next_due(&mut 9), Due::Object(first, object));
     }
 
     #[test]

@@ -267,6 +267,16 @@ impl Groups {
         });
     }
 
+    /// One of its pages takes so much less in the pool; of `incompressible` bytes
+    /// it is not true any more that they do not compress.
+    pub(crate) fn shorten_entry(&mut self, group: GroupId, saved: u64, incompressible: u64) {
+        self.add_up(group, |of| {
+            of.current[Resource::Zswap as usize] -= saved;
+            of.current[Resource::Memory as usize] -= saved;
+            of.zswap_incomp -= incompressible;
+        });
+    }
+
     /// Whether a folio of the group may be stored: `zswap.max`, up to the root.
     pub fn may_zswap(&self, group: GroupId) -> Result<(), OverLimit> {
         self.path(group)

@@ -7,6 +7,7 @@
 //! ```text
 //! store: page -> same-filled? -> compress (batch) -> zsmalloc -> Slot
 //! load:  Slot -> location, pin -> check -> decompress (batch) -> frame
+//! tier: entry -> pin -> check, decompress, compress denser -> Slot names the new object
 //! writeback: list -> pin -> check, seal -> backing -> Slot names the record
 //! ```
 //!
@@ -22,6 +23,7 @@
 //! | [`limits`] | how large the pool may get, with hysteresis |
 //! | [`groups`] | who is charged for what, and may have how much |
 //! | [`writeback`] | from the pool to the backing; the shrinker |
+//! | [`tier`] | cold objects made denser |
 //! | [`backing`] | what is behind the pool: a file, memory, nothing |
 //! | `lru` | in which order entries are written back |
 //! | `clusters` | where in the backing things are |
@@ -79,6 +81,7 @@ mod seal;
 pub mod slot;
 pub mod stats;
 pub mod store;
+pub mod tier;
 pub mod writeback;
 pub mod zswap;
 
@@ -91,6 +94,7 @@ pub use load::{LoadError, LoadFault};
 pub use slot::Slot;
 pub use stats::{Snapshot, Stats};
 pub use store::{StoreError, StoreReport};
+pub use tier::{Recompressed, TierContext};
 pub use writeback::Shrunk;
 pub use zfolio_zsmalloc::{Compaction, Step as CompactionStep, policy as compaction_policy};
 pub use zswap::Zswap;

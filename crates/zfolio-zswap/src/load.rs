@@ -462,13 +462,13 @@ impl Tally {
 
 /// What a load must know of an object's bytes.
 #[derive(Clone, Copy, Debug, Default)]
-struct Expected {
+pub(crate) struct Expected {
     checksum: u32,
     raw: bool,
 }
 
 impl Expected {
-    fn of(object: &Object) -> Self {
+    pub(crate) fn of(object: &Object) -> Self {
         Self {
             checksum: object.checksum,
             raw: object.raw,
@@ -531,7 +531,7 @@ fn unseal(
 
 /// Checks the bytes of objects and makes pages of them; a page that cannot be
 /// made is zeroed and its fault set.
-fn unpack(
+pub(crate) fn unpack(
     codec: &mut dyn Context,
     expected: &[Expected],
     sources: &[&[u8]],

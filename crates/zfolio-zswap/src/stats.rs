@@ -105,6 +105,12 @@ counters! {
     objs_moved,
     /// Pages freed by it.
     pages_compacted,
+    /// Pages compressed again into less room.
+    recompressed_pages,
+    /// Bytes by which their objects became shorter.
+    recompress_saved_bytes,
+    /// Pages that would not have become shorter by enough.
+    recompress_poor,
     /// Gauge: pages of all zspages.
     pool_pages,
     /// Gauge: entries in use.
@@ -153,6 +159,9 @@ impl Stats {
             &self.backing_read_fail,
             &self.objs_moved,
             &self.pages_compacted,
+            &self.recompressed_pages,
+            &self.recompress_saved_bytes,
+            &self.recompress_poor,
         ];
         let orders = [
             &self.order_zswpout,

@@ -402,7 +402,7 @@ impl<A: Arena> Zswap<A> {
     }
 
     /// Room for `len` bytes, dropping the lock while frames are fetched.
-    fn place_object(
+    pub(crate) fn place_object(
         &self,
         pool: &mut MutexGuard<'_, Pool>,
         frames: &mut Reserve,

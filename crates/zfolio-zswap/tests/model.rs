@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use support::{Content, TestArena, gauges, store};
 use zfolio_compress::Codec;
 use zfolio_mm::{Order, PAGE_SIZE};
+use zfolio_zswap::tier::STEP;
 use zfolio_zswap::{Compaction, Limits, Slot, Snapshot, StoreError, Zswap};
 
 #[derive(Clone, Debug)]
@@ -38,6 +39,8 @@ enum Op {
     },
     /// So many steps of compaction; a run goes on where the last op left it.
     Compact { steps: usize },
+    /// So many steps of the tier, with only so many frames for the pool.
+    Recompress { steps: usize, frames: usize },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,6 +85,8 @@ fn op() -> impl Strategy<Value = Op> {
         3 => (index(), index(), 1_usize..80)
             .prop_map(|(folio, from, pages)| Op::Invalidate { folio, from, pages }),
         2 => (1_usize..40).prop_map(|steps| Op::Compact { steps }),
+        2 => (1_usize..100, prop_oneof![3 => Just(usize::MAX), 1 => 0_usize..4])
+            .prop_map(|(steps, frames)| Op::Recompress { steps, frames }),
     ]
 }
 
@@ -92,6 +97,7 @@ struct Model {
     compaction: Option<Compaction>,
     objs_moved: u64,
     pages_compacted: u64,
+    recompressed: [u64; 3],
     /// The event counters as they should be.
     zswpin: u64,
     zswpout: u64,
@@ -173,6 +179,14 @@ impl Model {
         assert_eq!(
             [now.objs_moved, now.pages_compacted],
             [self.objs_moved, self.pages_compacted]
+        );
+        assert_eq!(
+            [
+                now.recompressed_pages,
+                now.recompress_poor,
+                now.recompress_saved_bytes
+            ],
+            self.recompressed
         );
         assert_eq!(now.order_zswpout, self.order_zswpout);
         assert_eq!(now.order_swpout_fallback, self.order_fallback);
@@ -264,6 +278,11 @@ fn apply(zswap: &Zswap<TestArena>, model: &mut Model, op: Op) {
             how,
         } => load(zswap, model, (folio, from, pages), how),
         Op::Compact { steps } => compact(zswap, model, steps),
+        Op::Recompress { steps, frames } => {
+            zswap.arena().budget.store(frames, Relaxed);
+            recompress(zswap, model, steps);
+            zswap.arena().budget.store(usize::MAX, Relaxed);
+        }
         Op::Invalidate { folio, from, pages } => {
             let part = model.pick(folio, from, pages);
             let slots: Vec<_> = part
@@ -274,6 +293,25 @@ fn apply(zswap: &Zswap<TestArena>, model: &mut Model, op: Op) {
             part.iter_mut().for_each(|(_, content)| *content = None);
             assert_eq!(zswap.invalidate(&slots), entries);
         }
+    }
+}
+
+fn recompress(zswap: &Zswap<TestArena>, model: &mut Model, steps: usize) {
+    let Some(mut context) = zswap.tier_context().unwrap() else {
+        return;
+    };
+    for step in 0..steps {
+        let before = zswap.stats().snapshot();
+        let done = zswap.recompress_step(&mut context, 1 + step % STEP);
+        let now = zswap.stats().snapshot();
+        assert_eq!(
+            before.compressed_bytes - now.compressed_bytes,
+            done.bytes_saved as u64
+        );
+        assert_eq!(now.stored_pages, before.stored_pages);
+        model.recompressed[0] += done.recompressed as u64;
+        model.recompressed[1] += done.poor as u64;
+        model.recompressed[2] += done.bytes_saved as u64;
     }
 }
 
@@ -391,6 +429,13 @@ proptest! {
     #[test]
     fn folios_come_back_as_they_went_zstd(ops in prop::collection::vec(op(), 1..12)) {
         run(Codec::ZSTD, ops);
+    }
+
+    #[test]
+    fn folios_come_back_as_they_went_with_a_second_tier(
+        ops in prop::collection::vec(op(), 1..24),
+    ) {
+        run(Codec::Auto, ops);
     }
 
     #[test]

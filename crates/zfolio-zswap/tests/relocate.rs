@@ -1,5 +1,5 @@
-//! Threads store, load and drop pages while one compacts zspages and one carries
-//! them about: every page read must be the page stored, every invariant hold at
+//! Threads store, load and drop pages while one compacts zspages, one carries them
+//! about and one compresses what is in them again: every page read must be the page stored, every invariant hold at
 //! any moment, and nothing be left over.
 //!
 //! Runs for some seconds; `ZFOLIO_STRESS_SECONDS=1800 cargo test --release -p
@@ -234,6 +234,17 @@ fn compact(zswap: &Zswap<Backed>, stop: &AtomicBool) -> usize {
     moved
 }
 
+/// Compresses again, round after round; how many pages became shorter.
+fn recompress(zswap: &Zswap<Backed>, stop: &AtomicBool) -> usize {
+    let context = zswap.tier_context().expect("memory");
+    let mut context = context.expect("a codec that has a denser form");
+    let mut recompressed = 0;
+    while !stop.load(Relaxed) {
+        recompressed += zswap.recompress_step(&mut context, 8).recompressed;
+    }
+    recompressed
+}
+
 /// Empties blocks, over and over; how many pages were carried.
 fn carry(zswap: &Zswap<Backed>, stop: &AtomicBool) -> u64 {
     let mut compactor = Compactor::<Evacuate>::new(SLOTS);
@@ -269,12 +280,12 @@ fn pages_keep_their_bytes_while_their_zspages_are_carried_about() {
     assert_eq!(arena.frames().used_pages(), 0);
     let zswap = Zswap::new(
         arena,
-        Codec::parse("lz4").expect("a codec"),
+        Codec::parse("auto").expect("a codec"),
         Limits::default(),
     );
     let (stop, loads) = (AtomicBool::new(false), AtomicU64::new(0));
     let stop_for_good = Stop(&stop);
-    let (moved, carried) = std::thread::scope(|scope| {
+    let (moved, recompressed, carried) = std::thread::scope(|scope| {
         for seed in 0..THREADS {
             let (zswap, stop, loads) = (&zswap, &stop, &loads);
             scope.spawn(move || {
@@ -283,6 +294,10 @@ fn pages_keep_their_bytes_while_their_zspages_are_carried_about() {
             });
         }
         let compacting = scope.spawn(|| compact(&zswap, &stop));
+        let recompressing = scope.spawn(|| {
+            let _stop = Stop(&stop);
+            recompress(&zswap, &stop)
+        });
         let carrying = scope.spawn(|| {
             let _stop = Stop(&stop);
             carry(&zswap, &stop)
@@ -296,10 +311,11 @@ fn pages_keep_their_bytes_while_their_zspages_are_carried_about() {
         }
         drop(stop_for_good);
         let moved = compacting.join().expect("no panic");
-        (moved, carrying.join().expect("no panic"))
+        let recompressed = recompressing.join().expect("no panic");
+        (moved, recompressed, carrying.join().expect("no panic"))
     });
     println!(
-        "{} pages loaded, {moved} objects moved, {carried} pages carried",
+        "{} pages loaded, {moved} objects moved, {recompressed} made denser, {carried} pages carried",
         loads.load(Relaxed)
     );
     zswap.validate().expect("the invariants");
@@ -309,7 +325,7 @@ fn pages_keep_their_bytes_while_their_zspages_are_carried_about() {
         0,
         "all frames are back"
     );
-    assert!(loads.load(Relaxed) > 0);
+    assert!(loads.load(Relaxed) > 0 && recompressed > 0);
 }
 
 /// Whoever panics lets the others end.

@@ -1,0 +1,74 @@
+//! The second tier: what stays in the pool becomes denser while the program is idle,
+//! and every byte is what it was, in children too.
+
+mod memory;
+mod support;
+
+use memory::Case;
+use support::Output;
+
+fn counters(output: &Output) -> String {
+    output.stats["total"]["counters"].to_string()
+}
+
+#[test]
+fn what_stays_becomes_denser_and_children_have_it_all() {
+    let case = Case {
+        options: &["--tier", "auto"],
+        ..Case::new("idle", &[])
+    };
+    case.run_until(|output| {
+        let pages = output.counter("recompressed_pages");
+        let saved = output.counter("recompress_saved_bytes");
+        let forked = output.counter("forks") >= 3 && output.counter("raw_forks") >= 1;
+        let paid = saved > pages * 256 && output.counter("recompress_cpu_ns") > 0;
+        support::check(pages > 500 && paid && forked, || counters(output))
+    });
+}
+
+#[test]
+fn with_a_backing_and_with_engines() {
+    let dir = support::tempdir();
+    let backing = format!("file:{},size=1G", dir.path().display());
+    let options = ["--tier", "auto", "--backing", &backing, "--engines", "1"];
+    let case = Case {
+        options: &options,
+        ..Case::new("idle", &[])
+    };
+    case.run_until(|output| {
+        let pages = output.counter("recompressed_pages");
+        support::check(pages > 500 && output.counter("pswpout") > 0, || {
+            counters(output)
+        })
+    });
+}
+
+/// Stores, discards, moves and forks at random beside it, with little memory: the
+/// pool takes most of it.
+#[test]
+fn random_operations_beside_it() {
+    let case = Case {
+        high: "24M",
+        options: &["--tier", "auto"],
+        ..Case::new("stress", &["6", "13", "4"])
+    };
+    case.run();
+}
+
+#[test]
+fn off_and_other_codecs_have_no_tier() {
+    for options in [
+        &["--tier", "off"][..],
+        &["--tier", "auto", "--compressor", "lz4"],
+    ] {
+        let case = Case {
+            options,
+            ..Case::new("plain", &["80", "1"])
+        };
+        if let Some(output) = case.run() {
+            for name in ["recompressed_pages", "recompress_poor", "recompress_cpu_ns"] {
+                assert_eq!(output.counter(name), 0, "{name}");
+            }
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! The second tier: what has been in the pool for a while is compressed again,
+//! into less room at more time, when nobody waits.
+//!
+//! On the model of zram's recompression: a hand goes over the table of entries. An
+//! object that it finds for the first time it marks idle, and takes it when it
+//! comes round again; how far apart the rounds are is the caller's business, and
+//! so how old an object is at least. (What is loaded leaves the pool: there is no
+//! other sign of use.) Tried once, an object is passed over for good.
+//!
+//! ```text
+//! hand -> pin -> check, decompress -> compress denser -> entry names the new object
+//!                                       |  saves too little, or somebody looks at it
+//!                                       +-> entry stays as it is
+//! ```
+//!
+//! Nobody waits for any of it: loads pin the old object as ever, and writing back
+//! and dropping go the way they go when an object is being loaded. Only who holds
+//! the last pin replaces it, as when it is written back.
+
+use crate::MIN_BATCH;
+use crate::arena::Arena;
+use crate::context::room;
+use crate::entries::{Due, Held, Object};
+use crate::load::{Expected, unpack};
+use crate::nest::{Span, with_all};
+use crate::reserve::Reserve;
+use crate::slot::Slot;
+use crate::stats::{add, sub};
+use crate::zswap::{Pool, Zswap};
+use alloc::boxed::Box;
+use core::fmt;
+use zfolio_compress::checksum::checksum;
+use zfolio_compress::{CodecError, CompressUnit, Context};
+use zfolio_mm::{PAGE_SIZE, Pfn};
+use zfolio_sys::lock::MutexGuard;
+
+/// Pages of a step, at most.
+pub const STEP: usize = MIN_BATCH;
+/// Entries that the hand passes in a step, at most, under the pool lock: some
+/// microseconds.
+const LOOKS: usize = 1024;
+/// A page has to lose this part of its length, one in so many bytes: for less it is
+/// not worth a slower load.
+const LEAST_SAVED: usize = 16;
+
+/// What one thread recompresses with, made once by [`Zswap::tier_context`].
+pub struct TierContext {
+    codec: Box<dyn Context + Send>,
+    /// A page per unit of a step: decompressed.
+    plain: Box<[u8]>,
+    /// The same: compressed again.
+    packed: Box<[u8]>,
+}
+
+impl fmt::Debug for TierContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TierContext").finish_non_exhaustive()
+    }
+}
+
+/// What a step, or several, came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Recompressed {
+    /// Entries the hand passed.
+    pub scanned: usize,
+    /// Pages compressed again that take less room now.
+    pub recompressed: usize,
+    /// Pages that would not have become shorter by enough.
+    pub poor: usize,
+    /// Bytes by which objects became shorter.
+    pub bytes_saved: usize,
+    /// The hand has been round: the next step begins a new round.
+    pub ended: bool,
+}
+
+/// An entry on its way through a step.
+#[derive(Clone, Copy, Debug)]
+struct Trying {
+    slot: Slot,
+    /// Pinned.
+    object: Object,
+    span: Span,
+    outcome: Outcome,
+}
+
+/// What the codec made of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Outcome {
+    /// Its bytes are not what was stored: who loads it finds out.
+    Bad,
+    /// Nothing shorter by enough.
+    Poor,
+    /// The first `len` bytes of its part of the buffer.
+    Packed { len: u16, checksum: u32 },
+}
+
+type List = [Option<Trying>; STEP];
+
+/// What became of one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Settled {
+    Replaced(usize),
+    Poor,
+    /// It stays as it is, and may be tried again where that makes sense.
+    Kept,
+}
+
+impl<A: Arena> Zswap<A> {
+    /// Working memory for [`Self::recompress_step`]; `None` if the compressor has no
+    /// denser form.
+    ///
+    /// # Errors
+    /// [`CodecError::Workspace`] when the memory cannot be had.
+    pub fn tier_context(&self) -> Result<Option<TierContext>, CodecError> {
+        let Some(dense) = self.compressor.dense() else {
+            return Ok(None);
+        };
+        Ok(Some(TierContext {
+            codec: dense.context()?,
+            plain: room(STEP * PAGE_SIZE)?,
+            packed: room(STEP * PAGE_SIZE)?,
+        }))
+    }
+
+    /// Moves the hand on, and compresses up to `budget` pages ([`STEP`] at most)
+    /// again that it passed the round before.
+    pub fn recompress_step(&self, context: &mut TierContext, budget: usize) -> Recompressed {
+        let mut done = Recompressed::default();
+        let mut list = [None; STEP];
+        self.choose_due(budget.min(STEP), &mut list, &mut done);
+        if list[0].is_some() {
+            self.repack(context, &mut list);
+        }
+        for (trying, packed) in list.iter().flatten().zip(context.packed.chunks(PAGE_SIZE)) {
+            match self.settle_repacked(trying, packed) {
+                Settled::Replaced(saved) => {
+                    done.recompressed += 1;
+                    done.bytes_saved += saved;
+                }
+                Settled::Poor => done.poor += 1,
+                Settled::Kept => {}
+            }
+        }
+        add(&self.stats.recompressed_pages, done.recompressed as u64);
+        add(&self.stats.recompress_saved_bytes, done.bytes_saved as u64);
+        add(&self.stats.recompress_poor, done.poor as u64);
+        done
+    }
+
+    /// Pins what is due.
+    fn choose_due(&self, most: usize, list: &mut List, done: &mut Recompressed) {
+        let mut guard = self.pool.lock();
+        let pool = &mut *guard;
+        let mut looks = LOOKS;
+        let mut count = 0;
+        while count < most {
+            let (slot, object) = match pool.entries.next_due(&mut looks) {
+                Due::Object(slot, object) => (slot, object),
+                end => {
+                    done.ended = end == Due::Ended;
+                    break;
+                }
+            };
+            let at = match pool.zs.try_location(object.handle) {
+                // Its bytes may not be there yet, or it is about to leave.
+                _ if pool.zs.is_pinned(object.handle) => continue,
+                Some(at) if pool.zs.check_owner(object.handle, &self.arena) => at,
+                _ => {
+                    // Overwritten: it stays, and whoever loads it finds out.
+                    pool.entries.set_tried(slot);
+                    continue;
+                }
+            };
+            pool.zs.pin(object.handle);
+            list[count] = Some(Trying {
+                slot,
+                object,
+                span: Span {
+                    at: at.at,
+                    offset: at.offset,
+                    len: usize::from(object.len),
+                },
+                outcome: Outcome::Bad,
+            });
+            count += 1;
+        }
+        done.scanned = LOOKS - looks;
+    }
+
+    /// Checks and decompresses what was chosen, and compresses it again, without
+    /// the lock.
+    fn repack(&self, context: &mut TierContext, list: &mut List) {
+        let TierContext {
+            codec,
+            plain,
+            packed,
+        } = context;
+        let count = list.iter().flatten().count();
+        let mut expected = [Expected::default(); STEP];
+        let mut spans = [Span::page(Pfn(0)); STEP];
+        for ((trying, expected), span) in list.iter().flatten().zip(&mut expected).zip(&mut spans) {
+            *expected = Expected::of(&trying.object);
+            *span = trying.span;
+        }
+        let mut faults = [None; STEP];
+        with_all(&self.arena, &spans[..count], &mut |sources| {
+            let mut rooms = plain.chunks_exact_mut(PAGE_SIZE);
+            let mut pages: [&mut [u8]; STEP] =
+                core::array::from_fn(|_| rooms.next().unwrap_or_default());
+            let (expected, pages) = (&expected[..count], &mut pages[..count]);
+            unpack(&mut **codec, expected, sources, pages, &mut faults);
+        });
+        let mut units: [CompressUnit<'_>; STEP] = core::array::from_fn(|_| CompressUnit::default());
+        let pages = plain
+            .chunks_exact(PAGE_SIZE)
+            .zip(packed.chunks_exact_mut(PAGE_SIZE));
+        for ((unit, (page, room)), trying) in units.iter_mut().zip(pages).zip(list.iter().flatten())
+        {
+            let len = usize::from(trying.object.len);
+            let worth = self.useful.min(len - len.div_ceil(LEAST_SAVED));
+            *unit = CompressUnit::new(page, &mut room[..worth]);
+        }
+        let _ = codec.compress_batch(&mut units[..count]);
+        for ((trying, fault), unit) in list.iter_mut().flatten().zip(faults).zip(&units) {
+            trying.outcome = match (fault, unit.result.map(u16::try_from)) {
+                (Some(_), _) => Outcome::Bad,
+                (None, Ok(Ok(len))) if len > 0 && usize::from(len) <= unit.dst.len() => {
+                    let checksum = checksum(&unit.dst[..usize::from(len)]);
+                    Outcome::Packed { len, checksum }
+                }
+                (None, _) => Outcome::Poor,
+            };
+        }
+    }
+
+    /// Takes the pin back, and has the entry name the new object if that saves room
+    /// and nobody looks at the old one.
+    fn settle_repacked(&self, trying: &Trying, packed: &[u8]) -> Settled {
+        let mut frames = Reserve::new();
+        let mut pool = self.pool.lock();
+        let new = self.place_denser(&mut pool, &mut frames, trying);
+        // Since it was pinned the slot has not been anybody else's, nor has the entry
+        // named anything but this object.
+        let Trying { slot, object, .. } = *trying;
+        pool.zs.unpin(object.handle);
+        let settled = if pool.entries.is_doomed(slot) {
+            self.free_object(&mut pool, slot, &object, &mut frames);
+            Err(Settled::Kept)
+        } else {
+            new.and_then(|new| {
+                let freed = pool.zs.free(object.handle, &self.arena, &mut frames);
+                freed.map_err(|_| Settled::Kept).map(|()| new)
+            })
+        };
+        let settled = match (settled, new) {
+            (Ok(new), _) => {
+                let at = pool.zs.location(new.handle);
+                let len = usize::from(new.len);
+                self.arena.with_mut(at.at, at.offset, len, |room| {
+                    room.copy_from_slice(&packed[..len]);
+                });
+                Settled::Replaced(self.name_instead(&mut pool, slot, &object, new))
+            }
+            (Err(why), new) => {
+                if let Ok(new) = new {
+                    // Just made, nobody else knows it: this cannot fail.
+                    let _ = pool.zs.free(new.handle, &self.arena, &mut frames);
+                }
+                why
+            }
+        };
+        self.note_pool(&pool);
+        drop(pool);
+        self.give_back(frames);
+        settled
+    }
+}
+
+impl<A: Arena> Zswap<A> {
+    /// Room for what was made of an object, if that is shorter by enough and of a
+    /// smaller class. May drop the lock while frames are fetched.
+    fn place_denser(
+        &self,
+        pool: &mut MutexGuard<'_, Pool>,
+        frames: &mut Reserve,
+        trying: &Trying,
+    ) -> Result<Object, Settled> {
+        let classes = pool.zs.classes();
+        let old = classes.lookup(usize::from(trying.object.len));
+        match trying.outcome {
+            Outcome::Packed { len, checksum } if classes.lookup(usize::from(len)) < old => {
+                match self.place_object(pool, frames, len, checksum, false) {
+                    Some(Held::Object(new)) => Ok(new),
+                    _ => Err(Settled::Kept),
+                }
+            }
+            Outcome::Packed { .. } | Outcome::Poor => {
+                pool.entries.set_tried(trying.slot);
+                Err(Settled::Poor)
+            }
+            Outcome::Bad => {
+                pool.entries.set_tried(trying.slot);
+                Err(Settled::Kept)
+            }
+        }
+    }
+
+    /// Has an entry name another object, and the gauges say so; the bytes saved.
+    fn name_instead(&self, pool: &mut Pool, slot: Slot, old: &Object, new: Object) -> usize {
+        let referenced = pool.entries.take_referenced(slot);
+        pool.entries.replace(slot, Held::Object(new));
+        pool.entries.set_tried(slot);
+        if referenced {
+            pool.entries.set_referenced(slot);
+        }
+        let saved = old.len - new.len;
+        let incompressible = if old.raw { PAGE_SIZE as u64 } else { 0 };
+        let group = pool.entries.group(slot);
+        pool.groups
+            .shorten_entry(group, u64::from(saved), incompressible);
+        sub(&self.stats.compressed_bytes, u64::from(saved));
+        sub(&self.stats.stored_incompressible_pages, u64::from(old.raw));
+        usize::from(saved)
+    }
+}
