@@ -130,7 +130,7 @@ impl Manager {
             } else {
                 self.region_nap()
             };
-            if nap.is_some_and(|nap| self.stays_warm(rung, nap)) {
+            if !stuck && nap.is_some_and(|nap| self.stays_warm(rung, nap)) {
                 continue;
             }
             self.control_sleeps.store(1, Ordering::SeqCst);
