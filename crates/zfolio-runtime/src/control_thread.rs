@@ -30,6 +30,11 @@ const ROUNDS: u32 = 3;
 /// Ranges left behind for which the hand moves by one extent: a reader that goes
 /// round must not keep what nobody reads in memory for ever.
 const HAND_STEPS: u32 = 64;
+/// Pages stored between two looks at usage: a read of /proc takes a third of what
+/// it takes to compress a page.
+const USAGE_PAGES: usize = 32;
+/// What a turn counts for at least.
+const PART_OF_USAGE: usize = 4;
 /// Turns of reclaim between two looks at the statistics.
 const PUBLISH_TURNS: u32 = 64;
 /// How old the list of mappings may be while there is pressure, ns.
@@ -236,9 +241,14 @@ impl Manager {
             self.watermarks().start
         } + self.room();
         let mut took_behind = false;
+        let (mut usage, mut stored) = (0, USAGE_PAGES);
         for turn in 1.. {
             self.control_goes_on();
-            let usage = self.usage();
+            if stored >= USAGE_PAGES {
+                usage = self.usage();
+                stored = 0;
+            }
+            self.pay_back();
             self.make_huge_frame(usage);
             self.look_at_mappings(&mut reclaim, memory);
             self.choose_density(memory);
@@ -253,6 +263,7 @@ impl Manager {
             }
             if over > 0 && surplus > 0 {
                 self.arena().release(over.min(surplus));
+                stored = USAGE_PAGES;
                 continue;
             }
             if over == 0 && surplus > 0 {
@@ -278,6 +289,7 @@ impl Manager {
             if let Err(relief) = progress {
                 return relief;
             }
+            stored += worker.frames.len().max(PART_OF_USAGE);
             if turn % PUBLISH_TURNS == 0 {
                 self.publish(usage);
             }
@@ -301,7 +313,7 @@ impl Manager {
             return Err(Relief::Later);
         };
         let mut folios = 0..pages.div_ceil(GROUP_PAGES);
-        if folios.all(|_| self.store_coldest(worker) != Stored::Later) {
+        if folios.all(|_| self.store_coldest(worker, 1) != Stored::Later) {
             Ok(())
         } else {
             Err(Relief::Later)
@@ -339,7 +351,7 @@ impl Manager {
                 Step::Later => return Err(Relief::Later),
             }
         }
-        match self.store_coldest(worker) {
+        match self.store_coldest(worker, self.batch_pages()) {
             Stored::Pages(_) => Ok(()),
             Stored::Nothing if moved_any || self.shrink_pool(worker) => Ok(()),
             Stored::Nothing => Err(Relief::Exhausted),

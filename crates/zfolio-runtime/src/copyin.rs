@@ -7,7 +7,7 @@
 
 use crate::extent::Vpn;
 use crate::fault::Outcome;
-use crate::load::{Plan, kind_of};
+use crate::load::{Plan, kind_of, run_at};
 use crate::manager::{Core, Manager, Worker, address_of};
 use crate::movein::Landed;
 use crate::word::Place;
@@ -17,9 +17,9 @@ use zfolio_sys::lock::MutexGuard;
 use zfolio_zswap::Slot;
 
 /// Pages copied at most; more are moved in one call.
-pub(crate) const COPIED: usize = 2;
+pub(crate) const COPIED: usize = 16;
 /// Frames owed to the system at most.
-const OWED: usize = 32;
+const OWED: usize = 128;
 
 impl Manager {
     /// Whether so many pages are to come by copies: frames of ours can be given
@@ -79,34 +79,43 @@ impl Manager {
     /// Copies loaded pages in. Slots of those in place (or discarded meanwhile)
     /// stay in `worker.slots`, to be freed.
     fn publish_copies(&self, worker: &mut Worker, vpn: Vpn, plan: &Plan) -> Outcome {
-        let mut core = self.core.lock();
+        let mut core = self.core_soon();
         let open = core.is_open();
         let (mut refused, mut copied) = (None, 0);
         let from = worker.page.as_ptr() as usize;
-        for (index, (page, slot)) in worker.pages.iter().zip(&mut worker.slots).enumerate() {
+        let Worker { pages, slots, .. } = &mut *worker;
+        let mut next = 0;
+        while next < pages.len() {
+            let first = pages[next];
             if !open {
                 // As where pages are moved: the words must stay true.
-                self.unload(&mut core, *page, slot);
+                self.unload(&mut core, first, &mut slots[next]);
+                next += 1;
                 continue;
             }
-            if core.extents.place(*page) != Place::Loading(*slot) {
-                self.fds.program().wake(address_of(*page), PAGE_SIZE);
+            let len = run_at(&core, pages, slots, next);
+            if len == 0 {
+                self.fds.program().wake(address_of(first), PAGE_SIZE);
+                next += 1;
                 continue;
             }
-            match self.copy_in(*page, from + index * PAGE_SIZE) {
-                Landed::Refused(errno) => {
-                    self.unload(&mut core, *page, slot);
-                    if *page == vpn {
-                        refused = Some(errno);
+            self.copy_run(first, from + next * PAGE_SIZE, len, |index, landed| {
+                let page = first + index;
+                match landed {
+                    Landed::Refused(errno) => {
+                        self.unload(&mut core, page, &mut slots[next + index]);
+                        if page == vpn {
+                            refused = Some(errno);
+                        }
+                        return;
                     }
-                    continue;
+                    Landed::Copied => copied += 1,
+                    Landed::Moved | Landed::AlreadyThere => {}
                 }
-                Landed::Copied => copied += 1,
-                Landed::Moved | Landed::AlreadyThere => {}
-            }
-            core.extents.set(*page, Place::Present);
+                core.extents.set(page, Place::Present);
+            });
+            next += len;
         }
-        let pages = &worker.pages;
         if copied == pages.len() && pages[copied - 1] - pages[0] == copied - 1 {
             self.zswap.count_load(Order::holding_at_most(copied));
         }
@@ -126,7 +135,7 @@ impl Manager {
     /// Gives the system the frames that it is owed, once they are enough for a
     /// call; below `stop` they are forgiven, or usage would only ever sink.
     /// Within an operation: frames must not change while a fork copies them.
-    fn pay_back(&self) {
+    pub(crate) fn pay_back(&self) {
         let most = OWED.min(self.watermarks().free_low / 2);
         if self.owed.load(Ordering::Relaxed) < most {
             return;

@@ -31,6 +31,8 @@ pub const MOST: usize = MAX_ENGINES;
 /// Pages that are stored together where there are engines: what keeps them busy
 /// for longer than it takes to wake them.
 pub(crate) const BATCH_PAGES: usize = 32;
+/// The same where there are none: what a codec in software gets at once.
+const SOFTWARE_BATCH: usize = 8;
 /// Units between two notes of a thread's CPU time.
 const CPU_NOTE: u32 = 16;
 
@@ -221,7 +223,7 @@ impl Manager {
         if self.engines.is_some() {
             BATCH_PAGES
         } else {
-            0
+            SOFTWARE_BATCH
         }
     }
 }

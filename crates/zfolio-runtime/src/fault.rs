@@ -23,6 +23,10 @@ use zfolio_sys::uffd::RawMessage;
 const MESSAGES: usize = 16;
 /// How long a reader tries again before it sleeps, ns, while faults come fast.
 const SPIN_NS: u64 = 20_000;
+/// As many as reclaim and a thread that faults keep busy: there is none to spin on.
+const FEW_PROCESSORS: usize = 2;
+/// Faults waiting for which two threads serve even there.
+const BACKLOG: usize = 3;
 /// How soon faults put off are tried again, ns.
 const RETRY_NS: u64 = 20_000;
 
@@ -72,8 +76,10 @@ impl Manager {
                         if served.is_multiple_of(CPU_NOTE) {
                             self.note_cpu(index);
                         }
-                        // (Bound, it would keep whom it waits for from running.)
-                        spin_until = if seat.is_bound() { 0 } else { now + SPIN_NS };
+                        // (Bound, it would keep whom it waits for from running, as it
+                        // would where processors are few.)
+                        let spins = !seat.is_bound() && self.processors > FEW_PROCESSORS;
+                        spin_until = if spins { now + SPIN_NS } else { 0 };
                         break;
                     }
                     Outcome::Defer => {
@@ -110,11 +116,11 @@ impl Manager {
     /// The next fault to serve: from those read already, or from the
     /// descriptor, waiting as long as it takes.
     fn next_fault(&self, seat: &mut Seat, spin_until: u64) -> Fault {
-        let mut core = self.core.lock();
+        let mut core = self.core_soon();
         loop {
             if let Some(fault) = core.pending.pop_front() {
                 core.faulting.note(fault.thread);
-                if !core.pending.is_empty() {
+                if core.pending.len() >= self.backlog() {
                     core.crowd = CROWD;
                 }
                 if core.crowd > 0 {
@@ -134,7 +140,7 @@ impl Manager {
                 // Whoever reads may sleep for long: retry without it.
                 drop(core);
                 pause(RETRY_NS);
-                core = self.core.lock();
+                core = self.core_soon();
                 core.retry_deferred();
                 continue;
             }
@@ -151,18 +157,29 @@ impl Manager {
             if core.pending.is_empty() {
                 drop(core);
                 let wait = if retry { Some(RETRY_NS) } else { None };
-                if retry || now_ns(Clock::Monotonic) >= spin_until {
+                if retry || spin_until == 0 || now_ns(Clock::Monotonic) >= spin_until {
                     let _ = self.fds.program().wait(wait);
                 } else {
                     core::hint::spin_loop();
                 }
-                core = self.core.lock();
+                core = self.core_soon();
                 self.pump(&mut core);
             }
             if retry && core.pending.is_empty() {
                 core.retry_deferred();
             }
             core.reader = false;
+        }
+    }
+
+    /// Faults that wait behind one being served for which another thread is woken.
+    /// Where processors are few it would only be in the way, unless it has a
+    /// backing to wait for.
+    fn backlog(&self) -> usize {
+        if self.processors > FEW_PROCESSORS || self.zswap.is_backed() {
+            1
+        } else {
+            BACKLOG
         }
     }
 
@@ -238,7 +255,7 @@ impl Manager {
 
     /// Finds where the page is and brings it.
     pub(crate) fn serve(&self, worker: &mut Worker, fault: Fault) -> Outcome {
-        let mut core = self.core.lock();
+        let mut core = self.core_soon();
         if core.fork_freeze {
             return self.serve_frozen(&mut core, worker, fault);
         }
@@ -307,11 +324,15 @@ impl Manager {
     ) -> Outcome {
         let mut refused = None;
         let mut came = 0;
-        self.land(first, base, pages, |index, landed| {
+        self.land_cheaply(first, base, pages, |index, landed| {
             let slot = base.offset(index);
             match landed {
                 Landed::Moved => self.arena().give_holes(slot, 1),
-                Landed::Copied | Landed::AlreadyThere => self.arena().give_frames(slot, 1),
+                Landed::Copied => {
+                    self.arena().give_frames(slot, 1);
+                    self.owed.fetch_add(1, Ordering::Relaxed);
+                }
+                Landed::AlreadyThere => self.arena().give_frames(slot, 1),
                 Landed::Refused(errno) => {
                     if first + index == vpn {
                         refused = Some(errno);

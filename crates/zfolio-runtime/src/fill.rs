@@ -45,7 +45,7 @@ impl Manager {
     }
 
     fn publish_filled(&self, pages: &Range<Vpn>, at: Pfn) -> Outcome {
-        let mut core = self.core.lock();
+        let mut core = self.core_soon();
         if self.is_gone(&core, pages.start) {
             self.arena().give_frames(at, pages.len());
             return Outcome::Served(FaultKind::Stale);
@@ -188,7 +188,7 @@ impl Manager {
         if let Some(step) = self.step_behind(false) {
             let _ = self.store_moved(worker, step);
         }
-        match self.store_coldest(worker) {
+        match self.store_coldest(worker, 1) {
             Stored::Pages(_) => {}
             Stored::Nothing | Stored::Later => self.await_frames(),
         }

@@ -103,7 +103,7 @@ impl Manager {
     /// Moves loaded pages in. Slots of pages that are in place (or were
     /// discarded meanwhile) stay in `worker.slots`, to be freed.
     fn publish_loaded(&self, worker: &mut Worker, vpn: Vpn, plan: &Plan, at: Pfn) -> Outcome {
-        let mut core = self.core.lock();
+        let mut core = self.core_soon();
         let Worker { pages, slots, .. } = worker;
         let count = pages.len();
         if !core.is_open() {
@@ -125,12 +125,7 @@ impl Manager {
         while next < count {
             // A run of pages nobody discarded meanwhile.
             let first = pages[next];
-            let len = (next..count)
-                .take_while(|index| {
-                    pages[*index] == first + (index - next)
-                        && core.extents.place(pages[*index]) == Place::Loading(slots[*index])
-                })
-                .count();
+            let len = run_at(&core, pages, slots, next);
             if len == 0 {
                 // Whoever waits for it waits for this load.
                 self.fds.program().wake(address_of(first), PAGE_SIZE);
@@ -185,6 +180,7 @@ impl Manager {
             if !plan.sequential {
                 extent.loads[group] = extent.loads[group].saturating_add(1);
                 extent.heat[group] = extent.heat[group].max(1);
+                core.neighbours.arrive(vpn, extent.loads[group]);
             }
         }
     }
@@ -237,6 +233,15 @@ impl Manager {
             sequential: false,
         }
     }
+}
+
+/// How many of `pages` from number `at` on are neighbours, and still being loaded.
+pub(crate) fn run_at(core: &Core, pages: &[Vpn], slots: &[Slot], at: usize) -> usize {
+    let loading = |index: &usize| {
+        pages[*index] == pages[at] + (index - at)
+            && core.extents.place(pages[*index]) == Place::Loading(slots[*index])
+    };
+    (at..pages.len()).take_while(loading).count()
 }
 
 pub(crate) fn kind_of(pages: usize) -> FaultKind {

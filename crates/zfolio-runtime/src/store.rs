@@ -20,9 +20,9 @@ pub(crate) enum Stored {
 }
 
 impl Manager {
-    /// Compresses the coldest folio in standby; where there are engines, as many
-    /// folios as keep them busy, together.
-    pub(crate) fn store_coldest(&self, worker: &mut Worker) -> Stored {
+    /// Compresses the coldest folio in standby, and with it further ones, until there
+    /// are `enough` pages.
+    pub(crate) fn store_coldest(&self, worker: &mut Worker, enough: usize) -> Stored {
         worker.folios.clear();
         worker.frames.clear();
         {
@@ -34,7 +34,7 @@ impl Manager {
                 worker.folios.push(folio);
                 let frames = (0..folio.pages).map(|index| folio.at.offset(index));
                 worker.frames.extend(frames);
-                if worker.frames.len() >= self.batch_pages() {
+                if worker.frames.len() >= enough {
                     break;
                 }
             }

@@ -59,7 +59,7 @@ unsafe impl lock_api::RawMutex for RawFutexMutex {
     #[inline]
     unsafe fn unlock(&self) {
         if self.0.swap(FREE, Ordering::Release) == CONTENDED {
-            futex_wake(&self.0, 1);
+            wake(&self.0, 1, FUTEX_PRIVATE);
         }
     }
 }
@@ -79,17 +79,24 @@ impl RawFutexMutex {
             core::hint::spin_loop();
         }
         while self.0.swap(CONTENDED, Ordering::Acquire) != FREE {
-            futex_wait(&self.0, CONTENDED, None);
+            wait(&self.0, CONTENDED, None, FUTEX_PRIVATE);
         }
     }
 }
 
 const FUTEX_WAIT: usize = 0;
 const FUTEX_WAKE: usize = 1;
+/// Of one address space: the kernel need not ask what page the word is in.
+const FUTEX_PRIVATE: usize = 128;
+const FUTEX_SHARED: usize = 0;
 
 /// Sleeps while `*word == expected`, `timeout_ns` at most. Spurious returns
 /// are normal. Works across processes when the word is in shared memory.
 pub fn futex_wait(word: &AtomicU32, expected: u32, timeout_ns: Option<u64>) {
+    wait(word, expected, timeout_ns, FUTEX_SHARED);
+}
+
+fn wait(word: &AtomicU32, expected: u32, timeout_ns: Option<u64>, scope: usize) {
     let spec = timeout_ns.map(|ns| [ns / 1_000_000_000, ns % 1_000_000_000]);
     let ptr = spec.as_ref().map_or(0, |s| s.as_ptr() as usize);
     // SAFETY: the word and the timespec outlive the call.
@@ -98,7 +105,7 @@ pub fn futex_wait(word: &AtomicU32, expected: u32, timeout_ns: Option<u64>) {
             nr::FUTEX,
             [
                 word.as_ptr() as usize,
-                FUTEX_WAIT,
+                FUTEX_WAIT | scope,
                 expected as usize,
                 ptr,
                 0,
@@ -115,11 +122,22 @@ pub fn pause(ns: u64) {
 
 /// Wakes up to `count` sleepers on `word`.
 pub fn futex_wake(word: &AtomicU32, count: u32) {
+    wake(word, count, FUTEX_SHARED);
+}
+
+fn wake(word: &AtomicU32, count: u32, scope: usize) {
     // SAFETY: the call reads nothing but the address.
     let _ = unsafe {
         syscall(
             nr::FUTEX,
-            [word.as_ptr() as usize, FUTEX_WAKE, count as usize, 0, 0, 0],
+            [
+                word.as_ptr() as usize,
+                FUTEX_WAKE | scope,
+                count as usize,
+                0,
+                0,
+                0,
+            ],
         )
     };
 }
