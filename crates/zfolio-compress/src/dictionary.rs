@@ -241,7 +241,10 @@ impl Dictionaries {
         let places = self.places.iter();
         let bytes = |place: &Mutex<Place>| {
             let place = place.lock();
-            place.held.as_ref().map_or(0, |held| held.dictionary.bytes())
+            place
+                .held
+                .as_ref()
+                .map_or(0, |held| held.dictionary.bytes())
         };
         places.map(bytes).sum()
     }

@@ -274,7 +274,10 @@ impl Dictionary {
 
     /// Bytes of memory that it takes.
     pub(crate) fn bytes(&self) -> usize {
-        self.memory.iter().map(|of| of.len() * size_of::<u64>()).sum()
+        self.memory
+            .iter()
+            .map(|of| of.len() * size_of::<u64>())
+            .sum()
     }
 }
 
