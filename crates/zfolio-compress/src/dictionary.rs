@@ -323,9 +323,12 @@ impl Dictionaries {
         self.with_held(version, |held| held.dictionary.clone())
     }
 
-    fn judge(&self, version: u8, with: usize, without: usize) {
-        self.saved
-            .fetch_add(without.saturating_sub(with) as u64, Relaxed);
+    /// Takes what a unit became with a version and without, and whether it was of use.
+    fn judge(&self, version: u8, [with, without]: [usize; 2], used: bool) {
+        if used {
+            let saved = without.saturating_sub(with) as u64;
+            self.saved.fetch_add(saved, Relaxed);
+        }
         let [trials, with_bytes, without_bytes] = &self.trials;
         let with = with_bytes.fetch_add(with as u64, Relaxed) + with as u64;
         let without = without_bytes.fetch_add(without as u64, Relaxed) + without as u64;
@@ -405,7 +408,7 @@ impl Coder {
         let result = with.compress(&dictionary, src, rest);
         self.trial = self.trial.wrapping_add(1);
         if self.trial.is_multiple_of(TRIAL) {
-            self.try_both(version, &dictionary, src);
+            self.try_both(version, &dictionary, src, result.is_ok());
         }
         if result.is_err() {
             self.dictionaries.let_go(version);
@@ -414,7 +417,7 @@ impl Coder {
     }
 
     /// How long it becomes with and without, whatever was asked for.
-    fn try_both(&mut self, version: u8, dictionary: &ffi::Dictionary, src: &[u8]) {
+    fn try_both(&mut self, version: u8, dictionary: &ffi::Dictionary, src: &[u8], used: bool) {
         let room = ffi::bound(src.len());
         if let Some(more) = room.checked_sub(self.scratch.len()) {
             if self.scratch.try_reserve_exact(more).is_err() {
@@ -429,7 +432,7 @@ impl Coder {
         if let Ok(with) = with.compress(dictionary, src, room)
             && let Ok(without) = self.plain.compress(src, room)
         {
-            self.dictionaries.judge(version, with, without);
+            self.dictionaries.judge(version, [with, without], used);
         }
     }
 

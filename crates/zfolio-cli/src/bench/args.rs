@@ -135,13 +135,13 @@ pub(crate) struct BenchArena {
 #[derive(Args, Debug)]
 pub(crate) struct BenchTier {
     /// What the workload fills
-    #[arg(long, value_name = "SIZE", default_value = "512M", value_parser = Size::parse)]
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = Size::parse)]
     pub(crate) size: Size,
     /// What it is given; default: three fifths of that
     #[arg(long, value_name = "SIZE", value_parser = Size::parse)]
     pub(crate) high: Option<Size>,
     /// Seconds in which it hardly touches it, 1 to 3600
-    #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = value_parser!(u64).range(1..=3600))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = value_parser!(u64).range(1..=3600))]
     pub(crate) idle: u64,
     /// Random reads afterwards
     #[arg(long, value_name = "N", default_value_t = 20_000)]
