@@ -1,14 +1,22 @@
 // More memory than `high`, of which next to nothing is touched for some seconds: what is
 // in the pool is made denser meanwhile. Then children of both kinds of fork have it all,
 // also while it still goes on, and so has the parent.
+//
+// idle [phrases]: with strings that recur from page to page, which a dictionary is for.
 #include "check.h"
 #include <sys/syscall.h>
 
-enum { PAGES = 16384, IDLE_S = 6 };
+enum { STRING = 7 };
+static size_t PAGES = 16384;
+static int IDLE_S = 6, phrases;
 
 // Six bytes of eight are the same in every word: a code for single bytes gains what
 // repetitions do not.
 static uint64_t word(size_t page, size_t i, uint64_t round) {
+    if (phrases && i % (STRING + 1) < STRING) {
+        uint64_t string = mix(page * WORDS + i / (STRING + 1) + (round << 40)) % 40;
+        return mix((string << 50) + i % (STRING + 1));
+    }
     return (mix(page * WORDS + i + round) & 0x3f3f) | 0x4142434445460000;
 }
 
@@ -39,7 +47,12 @@ static pid_t begin_child(char *memory, int raw) {
     return pid;
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    if (argc > 1 && strcmp(argv[1], "phrases") == 0) {
+        phrases = 1;
+        PAGES = 20480;
+        IDLE_S = 12;
+    }
     char *memory = map_new((size_t)PAGES * PAGE);
     fill(memory, 0, PAGES, 0);
     double begin = seconds();

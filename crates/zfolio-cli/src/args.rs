@@ -2,7 +2,9 @@
 
 use crate::behind::Behind;
 pub(crate) use crate::bench::args::Usemem;
-use crate::bench::args::{BenchArena, BenchChild, BenchPeers, BenchPool, BenchUsemem, BenchWork};
+use crate::bench::args::{
+    BenchArena, BenchChild, BenchPeers, BenchPool, BenchTier, BenchUsemem, BenchWork,
+};
 use crate::exit::{self, Failure, Status, one_line};
 use crate::groups::Group;
 use crate::size::{self, Size};
@@ -46,7 +48,7 @@ pub(crate) enum Command {
     /// Enters a control group and becomes another program
     #[command(hide = true)]
     BenchChild(BenchChild),
-    /// The workloads of `bench peers` and `bench arena`; prints JSON lines
+    /// The workloads of `bench peers`, `bench arena` and `bench tier`; prints JSON lines
     #[command(hide = true)]
     BenchWork(BenchWork),
 }
@@ -169,6 +171,8 @@ pub(crate) enum Experiment {
     Compaction(BenchCompaction),
     /// A running program with folio compaction off and on: huge pages, blocks, time
     Arena(BenchArena),
+    /// An idle program with the second tier off and auto: memory, reads, CPU
+    Tier(BenchTier),
     /// Memory used for the same pages: our pool beside the kernel's
     Pool(BenchPool),
     /// One workload native, under `zfolio run`, on zram, zswap and a swap file

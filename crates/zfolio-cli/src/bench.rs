@@ -5,6 +5,7 @@
 //! | `zsmalloc` | what zspage compaction costs, five ways |
 //! | `compaction` | what folio compaction gets, and costs, six ways |
 //! | `arena` | what folio compaction does for a running program |
+//! | `tier` | what the second tier gains and costs for a program that is idle |
 //! | `compressors` | codecs, units, batches and engines on real pages |
 //! | `ministat` | mean, spread, Student's t |
 //! | `pool` | memory used for the same pages, ours beside the kernel's |
@@ -34,6 +35,7 @@ mod progress;
 mod results;
 pub(crate) mod rig;
 mod table;
+mod tier;
 mod usemem;
 pub(crate) mod work;
 mod zsmalloc;
@@ -54,6 +56,7 @@ pub(crate) fn bench(args: &Bench) -> Result<ExitCode, Failure> {
         Experiment::Pool(args) => pool::pool(args),
         Experiment::Peers(args) => peers::peers(args),
         Experiment::Usemem(args) => usemem::usemem(args),
+        Experiment::Tier(args) => tier::tier(args),
         Experiment::Cleanup => keeper::cleanup(),
         Experiment::Compressors(args) => compressors::compressors(args),
     }

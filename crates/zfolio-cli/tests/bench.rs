@@ -10,7 +10,7 @@ use support::{check, finish, real, tempdir, until, zfolio};
 /// Refused at once by every experiment, in one line.
 #[track_caller]
 fn refused(args: &[&str], status: i32, told: &str) {
-    for experiment in ["zsmalloc", "compaction", "arena"] {
+    for experiment in ["zsmalloc", "compaction", "arena", "tier"] {
         let command = [&["bench", experiment], args].concat();
         let output = finish(&mut zfolio().command(&command), "");
         assert_eq!(output.status.code(), Some(status), "{}", output.stderr);

@@ -26,6 +26,25 @@ fn what_stays_becomes_denser_and_children_have_it_all() {
     });
 }
 
+/// A dictionary is made of the program's own pages and pays; children read what was made
+/// with it, and write what needs none.
+#[test]
+fn a_dictionary_is_made_and_children_have_it() {
+    let case = Case {
+        high: "64M",
+        options: &["--tier", "auto"],
+        ..Case::new("idle", &["phrases"])
+    };
+    case.run_until(|output| {
+        let pages = output.counter("dictionary_pages");
+        let made = output.counter("dictionary_installed") > 0 && pages > 500;
+        let forked = output.counter("forks") >= 3 && output.counter("raw_forks") >= 1;
+        let saved = output.counter("dictionary_saved_bytes") > pages * 64;
+        let paid = saved && output.counter("dictionary_cpu_ns") > 0;
+        support::check(made && forked && paid, || counters(output))
+    });
+}
+
 #[test]
 fn with_a_backing_and_with_engines() {
     let dir = support::tempdir();
@@ -66,7 +85,13 @@ fn off_and_other_codecs_have_no_tier() {
             ..Case::new("plain", &["80", "1"])
         };
         if let Some(output) = case.run() {
-            for name in ["recompressed_pages", "recompress_poor", "recompress_cpu_ns"] {
+            for name in [
+                "recompressed_pages",
+                "recompress_poor",
+                "recompress_cpu_ns",
+                "dictionary_trainings",
+                "dictionary_bytes",
+            ] {
                 assert_eq!(output.counter(name), 0, "{name}");
             }
         }

@@ -80,11 +80,19 @@ fn dictionaries(source: &[u8]) {
     let mut content = vec![0; MAX_DICTIONARY];
     let len = trainer.train(&mut content);
     let took = start.elapsed().as_secs_f64() * 1e3;
-    let judges: Vec<_> = trainer.held_out().collect();
     let table = Arc::new(Dictionaries::new(1));
+    let start = Instant::now();
+    let mut candidate = table.candidate(&content[..len]).expect("memory");
+    let built = start.elapsed().as_secs_f64() * 1e3;
+    for page in trainer.held_out() {
+        candidate.judge(page).expect("room enough");
+    }
+    let judged = start.elapsed().as_secs_f64() * 1e3 - built;
     println!(
-        "\ndictionary of {len} bytes, made in {took:.1} ms, installed: {:?}",
-        table.install(&content[..len], &judges)
+        "\ndictionary of {len} bytes, made in {took:.1} ms, built in {built:.1}, judged in \
+         {judged:.1}, installed: {:?}, {} bytes of memory",
+        table.install(candidate),
+        table.bytes()
     );
     let total = |compressor: &dyn Compressor| -> f64 {
         let mut context = compressor.context().expect("memory");

@@ -1,10 +1,12 @@
 //! lz4 while there is room, zstd when there is not: a switch outside decides,
-//! and a byte in front of each unit says which of the two wrote it.
+//! and a byte in front of each unit says which of the two wrote it, and with which
+//! dictionary: those that the denser form makes are read by all.
 //!
 //! lz4 takes half of zstd's time, zstd a fifth to a third less room (see
 //! `docs/compression.md`). Which is worth more depends on how much of the
 //! memory the pool has taken, which only the caller knows.
 
+use crate::dictionary::{Coder, Dictionaries, PLAIN};
 use crate::lz4::Lz4;
 use crate::unit::{compress_each, decompress_each};
 use crate::zstd::Zstd;
@@ -23,8 +25,9 @@ const DENSE_LEVEL: i32 = -1;
 /// at two thirds of its speed. Level 3 would take a fifth more time for 2 % less.
 const TIER_LEVEL: i32 = 1;
 
+/// First byte of what lz4 wrote; the others are [`PLAIN`] and above.
 const LZ4: u8 = 1;
-const ZSTD: u8 = 2;
+const _: () = assert!(LZ4 < PLAIN);
 
 /// Says which codec new units are compressed with.
 #[derive(Clone, Debug, Default)]
@@ -44,22 +47,39 @@ impl Density {
 }
 
 /// The adaptive compressor.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Adaptive {
     fast: Lz4,
-    dense: Zstd,
     density: Density,
+    dictionaries: Arc<Dictionaries>,
+    /// It compresses with dictionaries, at [`TIER_LEVEL`].
+    tier: bool,
 }
 
 impl Adaptive {
-    /// Follows `density`; lz4 at its default, zstd at a fast level.
+    /// Follows `density`; lz4 at its default, zstd at a fast level. With a table of
+    /// dictionaries of its own.
     #[must_use]
     pub fn new(density: Density) -> Self {
+        Self::with_dictionaries(density, Self::dictionaries())
+    }
+
+    /// The same with a table that others have as well: they read what this one's
+    /// denser form makes, and the reverse.
+    #[must_use]
+    pub fn with_dictionaries(density: Density, dictionaries: Arc<Dictionaries>) -> Self {
         Self {
             fast: Lz4::new(1),
-            dense: Zstd::new(DENSE_LEVEL),
             density,
+            dictionaries,
+            tier: false,
         }
+    }
+
+    /// An empty table, as the denser form wants it.
+    #[must_use]
+    pub fn dictionaries() -> Arc<Dictionaries> {
+        Arc::new(Dictionaries::new(TIER_LEVEL))
     }
 }
 
@@ -75,7 +95,11 @@ impl Compressor for Adaptive {
     fn context(&self) -> Result<Box<dyn Context + Send>, CodecError> {
         Ok(Box::new(AdaptiveContext {
             fast: self.fast.context()?,
-            dense: self.dense.context()?,
+            dense: if self.tier {
+                Coder::new(&self.dictionaries)?
+            } else {
+                Coder::without(DENSE_LEVEL, &self.dictionaries)?
+            },
             density: self.density.clone(),
         }))
     }
@@ -84,52 +108,53 @@ impl Compressor for Adaptive {
         1 + self
             .fast
             .max_compressed_len(unit)
-            .max(self.dense.max_compressed_len(unit))
+            .max(Zstd::new(DENSE_LEVEL).max_compressed_len(unit))
     }
 
     fn dense(&self) -> Option<Box<dyn Compressor>> {
         let density = Density::default();
         density.set(true);
         Some(Box::new(Self {
-            dense: Zstd::new(TIER_LEVEL),
+            tier: true,
             density,
             ..self.clone()
         }))
+    }
+
+    fn dictionaries(&self) -> Option<Arc<Dictionaries>> {
+        Some(self.dictionaries.clone())
     }
 }
 
 struct AdaptiveContext {
     fast: Box<dyn Context + Send>,
-    dense: Box<dyn Context + Send>,
+    dense: Coder,
     density: Density,
 }
 
 impl Context for AdaptiveContext {
     fn compress_batch(&mut self, units: &mut [CompressUnit<'_>]) -> BatchOutcome {
-        let (codec, tag) = match self.density.get() {
-            true => (&mut self.dense, ZSTD),
-            false => (&mut self.fast, LZ4),
-        };
+        if self.density.get() {
+            return self.dense.compress_batch(units);
+        }
         compress_each(units, |src, dst| {
             let (first, rest) = dst.split_first_mut().ok_or(CodecError::DoesNotFit)?;
-            *first = tag;
+            *first = LZ4;
             let mut unit = [CompressUnit::new(src, rest)];
-            let _ = codec.compress_batch(&mut unit);
+            let _ = self.fast.compress_batch(&mut unit);
             unit[0].result.map(|len| len + 1)
         })
     }
 
     fn decompress_batch(&mut self, units: &mut [DecompressUnit<'_>]) -> BatchOutcome {
-        decompress_each(units, |src, dst| {
-            let (tag, rest) = src.split_first().ok_or(CodecError::Corrupt)?;
-            let codec = match *tag {
-                LZ4 => &mut self.fast,
-                ZSTD => &mut self.dense,
-                _ => return Err(CodecError::Corrupt),
-            };
-            let mut unit = [DecompressUnit::new(rest, dst)];
-            let _ = codec.decompress_batch(&mut unit);
-            unit[0].result
+        decompress_each(units, |src, dst| match src.split_first() {
+            Some((&LZ4, rest)) => {
+                let mut unit = [DecompressUnit::new(rest, dst)];
+                let _ = self.fast.decompress_batch(&mut unit);
+                unit[0].result
+            }
+            // (Of what is no tag of its own it says that it is corrupt.)
+            _ => self.dense.decompress(src, dst),
         })
     }
 }
@@ -157,7 +182,7 @@ mod tests {
             assert!(context.compress_batch(&mut unit).all_ok());
             let len = unit[0].result.unwrap();
             dst.truncate(len);
-            assert_eq!(dst[0], if seed % 2 == 0 { ZSTD } else { LZ4 });
+            assert_eq!(dst[0], if seed % 2 == 0 { PLAIN } else { LZ4 });
             kept.push((plain, dst));
         }
         for (plain, packed) in kept {

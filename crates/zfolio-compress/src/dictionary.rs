@@ -5,17 +5,24 @@
 //! | this | the table of dictionaries and the compressor that uses it |
 //! | [`train`] | choosing what goes into one, in fixed memory |
 //!
-//! A byte in front of each unit says which dictionary it was made with: 0 none,
-//! else the number of its place in the table. A unit counts for its dictionary
-//! from when it is compressed until whoever keeps it says [`Dictionaries::release`];
-//! a dictionary that is not current goes, and its place may be taken anew, once no
-//! unit counts. Who forgets a release keeps a dictionary for ever, nothing worse.
+//! A byte in front of each unit says how it was made: [`PLAIN`] without, [`PLAIN`] and
+//! a version with the dictionary in that place of the table.
+//!
+//! # Who needs a dictionary
+//!
+//! *Units* are those that somebody keeps; who keeps them says [`Dictionaries::keep`] and
+//! [`Dictionaries::release`]. *Busy* is what is under way: a unit counts from when it is
+//! compressed until it is kept or let go ([`Dictionaries::let_go`]), a load of what may be
+//! released meanwhile from [`Dictionaries::hold`] on. A dictionary that is not current
+//! goes, and its place may be taken anew, once both are nought. Who forgets one of these
+//! keeps a dictionary for ever, nothing worse.
 //!
 //! Whether one pays is measured, not believed: before it is installed, on pages it
 //! was not made from, and then on one unit in [`TRIAL`], which is compressed
 //! both ways; below [`LEAST_GAIN`] percent it is retired.
 
 use crate::ffi::zstd as ffi;
+use crate::probe::looks_random;
 use crate::unit::{compress_each, decompress_each};
 use crate::zstd::LEVELS;
 use crate::{BatchOutcome, CodecError, CompressUnit, Compressor, Context, DecompressUnit};
@@ -29,6 +36,8 @@ pub mod train;
 
 /// Dictionaries at a time: the current one, and those that stored units need.
 pub const VERSIONS: usize = 4;
+/// First byte of a unit made without a dictionary; with version v it is this and v.
+pub const PLAIN: u8 = 2;
 /// One unit in so many is compressed with and without.
 pub const TRIAL: u32 = 64;
 /// Least saving, percent of the compressed bytes.
@@ -37,6 +46,18 @@ pub const LEAST_GAIN: u64 = 3;
 const TRIALS: u64 = 128;
 /// Unit size contexts are fitted to, bytes.
 const UNIT: usize = 4096;
+
+/// The version of the dictionary that a unit was made with, by its first byte; 0: none.
+#[must_use]
+pub fn version_of(unit: &[u8]) -> u8 {
+    let tag = unit.first().copied().unwrap_or(PLAIN);
+    let version = tag.saturating_sub(PLAIN);
+    if usize::from(version) <= VERSIONS {
+        version
+    } else {
+        0
+    }
+}
 
 /// A dictionary's place in the table.
 #[derive(Default)]
@@ -48,6 +69,8 @@ struct Held {
     dictionary: Arc<ffi::Dictionary>,
     /// Units made with it that somebody keeps.
     units: u64,
+    /// Units and loads under way.
+    busy: u64,
 }
 
 /// The table.
@@ -58,6 +81,8 @@ pub struct Dictionaries {
     current: AtomicU32,
     /// Trials of the current one: how many, bytes with it and without.
     trials: [AtomicU64; 3],
+    /// Bytes that it saved, as far as trials tell, since somebody asked.
+    saved: AtomicU64,
     /// Dictionaries retired because they did not pay.
     retired: AtomicU64,
 }
@@ -79,6 +104,37 @@ impl From<CodecError> for Refused {
     }
 }
 
+/// A dictionary that is yet to show that it pays.
+pub struct Candidate {
+    dictionary: Arc<ffi::Dictionary>,
+    plain: ffi::Encoder,
+    with: ffi::DictionaryEncoder,
+    room: Vec<u8>,
+    with_bytes: u64,
+    without_bytes: u64,
+}
+
+impl Candidate {
+    /// Tries `page` (4 KiB), which the dictionary should not have been made from, both
+    /// ways.
+    ///
+    /// # Errors
+    /// As the codec says; the page counts for nothing then.
+    pub fn judge(&mut self, page: &[u8]) -> Result<(), CodecError> {
+        let with = self.with.compress(&self.dictionary, page, &mut self.room)?;
+        let without = self.plain.compress(page, &mut self.room)?;
+        self.with_bytes += with as u64;
+        self.without_bytes += without as u64;
+        Ok(())
+    }
+
+    /// What it has saved of the pages tried, percent of their compressed bytes.
+    #[must_use]
+    pub fn gain(&self) -> u64 {
+        percent_saved(self.with_bytes, self.without_bytes)
+    }
+}
+
 impl Dictionaries {
     /// An empty table, for units compressed at `level`.
     #[must_use]
@@ -88,30 +144,38 @@ impl Dictionaries {
             places: Default::default(),
             current: AtomicU32::new(0),
             trials: Default::default(),
+            saved: AtomicU64::new(0),
             retired: AtomicU64::new(0),
         }
     }
 
-    /// Makes `content` the current dictionary if it pays on `pages`, which should
-    /// not be those it was made from. Returns its version.
+    /// A dictionary of `content`, to be tried.
+    ///
+    /// # Errors
+    /// [`CodecError::Workspace`] when the memory cannot be had.
+    pub fn candidate(&self, content: &[u8]) -> Result<Candidate, CodecError> {
+        let mut room = Vec::new();
+        let len = ffi::bound(UNIT);
+        room.try_reserve_exact(len)
+            .map_err(|_| CodecError::Workspace)?;
+        room.resize(len, 0);
+        Ok(Candidate {
+            dictionary: Arc::new(ffi::Dictionary::new(content, self.level)?),
+            plain: ffi::Encoder::new(self.level, UNIT)?,
+            with: ffi::DictionaryEncoder::new(self.level, UNIT, content.len())?,
+            room,
+            with_bytes: 0,
+            without_bytes: 0,
+        })
+    }
+
+    /// Makes a candidate the current dictionary if it has shown that it pays. Returns
+    /// its version.
     ///
     /// # Errors
     /// See [`Refused`]; the current one stays.
-    pub fn install(&self, content: &[u8], pages: &[&[u8]]) -> Result<u8, Refused> {
-        let dictionary = Arc::new(ffi::Dictionary::new(content, self.level)?);
-        let mut plain = ffi::Encoder::new(self.level, UNIT)?;
-        let mut with = ffi::DictionaryEncoder::new(self.level, UNIT, content.len())?;
-        let mut room = Vec::new();
-        let longest = pages.iter().map(|page| page.len()).max().unwrap_or(0);
-        room.try_reserve_exact(ffi::bound(longest))
-            .map_err(|_| Refused::Workspace)?;
-        room.resize(ffi::bound(longest), 0);
-        let (mut without_bytes, mut with_bytes) = (0, 0);
-        for page in pages {
-            without_bytes += plain.compress(page, &mut room)? as u64;
-            with_bytes += with.compress(&dictionary, page, &mut room)? as u64;
-        }
-        let gain = percent_saved(with_bytes, without_bytes);
+    pub fn install(&self, candidate: Candidate) -> Result<u8, Refused> {
+        let gain = candidate.gain();
         if gain < LEAST_GAIN {
             return Err(Refused::DoesNotPay(gain));
         }
@@ -120,8 +184,9 @@ impl Dictionaries {
             let mut place = place.lock();
             if place.held.is_none() {
                 place.held = Some(Held {
-                    dictionary,
+                    dictionary: candidate.dictionary,
                     units: 0,
+                    busy: 0,
                 });
                 for trial in &self.trials {
                     trial.store(0, Relaxed);
@@ -135,7 +200,9 @@ impl Dictionaries {
 
     /// New units are made without a dictionary from now on.
     pub fn retire_current(&self) {
-        self.current.store(0, Relaxed);
+        if self.current.swap(0, Relaxed) != 0 {
+            self.retired.fetch_add(1, Relaxed);
+        }
     }
 
     /// The current version; 0 for none.
@@ -144,73 +211,124 @@ impl Dictionaries {
         self.current.load(Relaxed)
     }
 
-    /// Dictionaries retired because they did not pay.
+    /// Dictionaries retired so far.
     #[must_use]
     pub fn retired(&self) -> u64 {
         self.retired.load(Relaxed)
     }
 
-    /// Units that count for a version; `None` if there is no such dictionary.
+    /// Bytes that dictionaries saved since this was last asked: what the trials saved,
+    /// times [`TRIAL`].
+    pub fn take_saved(&self) -> u64 {
+        self.saved.swap(0, Relaxed) * u64::from(TRIAL)
+    }
+
+    /// Units kept that were made with a version; `None` if there is no such dictionary.
     #[must_use]
     pub fn units(&self, version: u8) -> Option<u64> {
-        let place = self.place(version)?.lock();
-        place.held.as_ref().map(|held| held.units)
+        self.with_held(version, |held| held.units)
     }
 
-    /// A compressed unit is kept no longer, or was not kept at all.
-    pub fn release(&self, unit: &[u8]) {
-        let version = unit.first().copied().unwrap_or(0);
-        if let Some(place) = self.place(version)
-            && let Some(held) = &mut place.lock().held
-        {
-            held.units = held.units.saturating_sub(1);
-        }
+    /// Whether a dictionary could be installed, once those that nobody needs are gone.
+    #[must_use]
+    pub fn has_place(&self) -> bool {
+        self.places.iter().any(|place| place.lock().held.is_none())
     }
 
-    /// Drops dictionaries that are not current and that no unit needs; returns
+    /// Bytes of memory that the dictionaries take.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let places = self.places.iter();
+        let bytes = |place: &Mutex<Place>| {
+            let place = place.lock();
+            place
+                .held
+                .as_ref()
+                .map_or(0, |held| held.dictionary.bytes())
+        };
+        places.map(bytes).sum()
+    }
+
+    /// A unit that was compressed with a version is kept from now on. (Version 0 is
+    /// none, here and below.)
+    pub fn keep(&self, version: u8) {
+        self.with_held(version, |held| {
+            held.units += 1;
+            held.busy = held.busy.saturating_sub(1);
+        });
+    }
+
+    /// A unit that was kept is kept no longer.
+    pub fn release(&self, version: u8) {
+        self.with_held(version, |held| held.units = held.units.saturating_sub(1));
+    }
+
+    /// Somebody is about to read a unit of a version, which may be released meanwhile.
+    pub fn hold(&self, version: u8) {
+        self.with_held(version, |held| held.busy += 1);
+    }
+
+    /// A unit that was compressed was not kept, or one that was held has been read.
+    pub fn let_go(&self, version: u8) {
+        self.with_held(version, |held| held.busy = held.busy.saturating_sub(1));
+    }
+
+    /// Drops dictionaries that are not current and that nobody needs; returns
     /// how many.
     pub fn collect(&self) -> usize {
         let mut dropped = 0;
         for (version, place) in (1_u32..).zip(&self.places) {
             let mut place = place.lock();
             // A unit begins to count under this lock, so none can between.
-            let idle = place.held.as_ref().is_some_and(|held| held.units == 0);
-            if idle && self.current.load(Relaxed) != version {
-                place.held = None;
+            let idle = |held: &Held| held.units == 0 && held.busy == 0;
+            if self.current.load(Relaxed) != version && place.held.as_ref().is_some_and(idle) {
+                let gone = place.held.take();
+                drop(place);
+                drop(gone);
                 dropped += 1;
             }
         }
         dropped
     }
 
-    /// In the child of a fork: forgets holders of locks that do not exist. Only
-    /// while the process has one thread.
-    pub fn reset_in_fork_child(&self) {
-        for place in &self.places {
+    /// In the child of a fork: forgets holders of locks and what was under way in
+    /// threads that do not exist, and takes the units that are kept here: of version 1,
+    /// 2, and so on. Only while the process has one thread.
+    pub fn reset_in_fork_child(&self, kept: [u64; VERSIONS]) {
+        for (place, units) in self.places.iter().zip(kept) {
             zfolio_sys::lock::reset_in_fork_child(place);
+            if let Some(held) = &mut place.lock().held {
+                held.units = units;
+                held.busy = 0;
+            }
         }
     }
 
-    fn place(&self, version: u8) -> Option<&Mutex<Place>> {
-        self.places.get(usize::from(version).checked_sub(1)?)
+    fn with_held<R>(&self, version: u8, with: impl FnOnce(&mut Held) -> R) -> Option<R> {
+        let place = self.places.get(usize::from(version).checked_sub(1)?)?;
+        place.lock().held.as_mut().map(with)
     }
 
-    /// The current dictionary, with one unit more that counts for it.
+    /// The current dictionary, with one unit more that is under way.
     fn begin(&self) -> Option<(u8, Arc<ffi::Dictionary>)> {
         let version = u8::try_from(self.current()).ok()?;
-        let mut place = self.place(version)?.lock();
         // (Not current any more is no harm; another one in its place neither.)
-        let held = place.held.as_mut()?;
-        held.units += 1;
-        Some((version, held.dictionary.clone()))
+        self.with_held(version, |held| {
+            held.busy += 1;
+            (version, held.dictionary.clone())
+        })
     }
 
     fn find(&self, version: u8) -> Option<Arc<ffi::Dictionary>> {
-        let place = self.place(version)?.lock();
-        place.held.as_ref().map(|held| held.dictionary.clone())
+        self.with_held(version, |held| held.dictionary.clone())
     }
 
-    fn judge(&self, version: u8, with: usize, without: usize) {
+    /// Takes what a unit became with a version and without, and whether it was of use.
+    fn judge(&self, version: u8, [with, without]: [usize; 2], used: bool) {
+        if used {
+            let saved = without.saturating_sub(with) as u64;
+            self.saved.fetch_add(saved, Relaxed);
+        }
         let [trials, with_bytes, without_bytes] = &self.trials;
         let with = with_bytes.fetch_add(with as u64, Relaxed) + with as u64;
         let without = without_bytes.fetch_add(without as u64, Relaxed) + without as u64;
@@ -236,6 +354,101 @@ fn percent_saved(with: u64, without: u64) -> u64 {
     saved.checked_div(without).unwrap_or(0)
 }
 
+/// What one thread compresses with, and decompresses what was made with any dictionary.
+pub(crate) struct Coder {
+    plain: ffi::Encoder,
+    /// `None`: it compresses without.
+    with: Option<ffi::DictionaryEncoder>,
+    decoder: ffi::Decoder,
+    dictionaries: Arc<Dictionaries>,
+    trial: u32,
+    /// Where trials go.
+    scratch: Vec<u8>,
+}
+
+impl Coder {
+    /// Compresses at the table's level with whatever dictionary is current.
+    pub(crate) fn new(dictionaries: &Arc<Dictionaries>) -> Result<Self, CodecError> {
+        let level = dictionaries.level;
+        let with = ffi::DictionaryEncoder::new(level, UNIT, train::MAX_DICTIONARY)?;
+        Ok(Self {
+            with: Some(with),
+            ..Self::without(level, dictionaries)?
+        })
+    }
+
+    /// Compresses at `level` and without dictionaries.
+    pub(crate) fn without(
+        level: i32,
+        dictionaries: &Arc<Dictionaries>,
+    ) -> Result<Self, CodecError> {
+        Ok(Self {
+            plain: ffi::Encoder::new(level, UNIT)?,
+            with: None,
+            decoder: ffi::Decoder::new()?,
+            dictionaries: dictionaries.clone(),
+            trial: 0,
+            scratch: Vec::new(),
+        })
+    }
+
+    /// Writes a byte and a frame; returns their length.
+    pub(crate) fn compress(&mut self, src: &[u8], dst: &mut [u8]) -> Result<usize, CodecError> {
+        // Asked for less than there is, of what has nothing to leave out.
+        if dst.len() < src.len() && looks_random(src) {
+            return Err(CodecError::DoesNotFit);
+        }
+        let (tag, rest) = dst.split_first_mut().ok_or(CodecError::DoesNotFit)?;
+        let with = self.with.as_mut();
+        let Some((with, (version, dictionary))) = with.zip(self.dictionaries.begin()) else {
+            *tag = PLAIN;
+            return self.plain.compress(src, rest).map(|len| len + 1);
+        };
+        *tag = PLAIN + version;
+        let result = with.compress(&dictionary, src, rest);
+        self.trial = self.trial.wrapping_add(1);
+        if self.trial.is_multiple_of(TRIAL) {
+            self.try_both(version, &dictionary, src, result.is_ok());
+        }
+        if result.is_err() {
+            self.dictionaries.let_go(version);
+        }
+        result.map(|len| len + 1)
+    }
+
+    /// How long it becomes with and without, whatever was asked for.
+    fn try_both(&mut self, version: u8, dictionary: &ffi::Dictionary, src: &[u8], used: bool) {
+        let room = ffi::bound(src.len());
+        if let Some(more) = room.checked_sub(self.scratch.len()) {
+            if self.scratch.try_reserve_exact(more).is_err() {
+                return;
+            }
+            self.scratch.resize(room, 0);
+        }
+        let room = &mut self.scratch[..room];
+        let Some(with) = &mut self.with else {
+            return;
+        };
+        if let Ok(with) = with.compress(dictionary, src, room)
+            && let Ok(without) = self.plain.compress(src, room)
+        {
+            self.dictionaries.judge(version, [with, without], used);
+        }
+    }
+
+    /// Reads what [`Self::compress`] of any coder of this table wrote.
+    pub(crate) fn decompress(&mut self, src: &[u8], dst: &mut [u8]) -> Result<usize, CodecError> {
+        let (tag, rest) = src.split_first().ok_or(CodecError::Corrupt)?;
+        let version = tag.checked_sub(PLAIN).ok_or(CodecError::Corrupt)?;
+        if version == 0 {
+            return self.decoder.decompress(rest, dst);
+        }
+        let dictionary = self.dictionaries.find(version);
+        let dictionary = dictionary.ok_or(CodecError::Corrupt)?;
+        self.decoder.decompress_with(&dictionary, rest, dst)
+    }
+}
+
 /// zstd with whatever dictionary is current.
 pub struct ZstdDictionary {
     dictionaries: Arc<Dictionaries>,
@@ -259,15 +472,7 @@ impl Compressor for ZstdDictionary {
     }
 
     fn context(&self) -> Result<Box<dyn Context + Send>, CodecError> {
-        let level = self.dictionaries.level;
-        Ok(Box::new(DictionaryContext {
-            plain: ffi::Encoder::new(level, UNIT)?,
-            with: ffi::DictionaryEncoder::new(level, UNIT, train::MAX_DICTIONARY)?,
-            decoder: ffi::Decoder::new()?,
-            dictionaries: self.dictionaries.clone(),
-            trial: 0,
-            scratch: Vec::new(),
-        }))
+        Ok(Box::new(Coder::new(&self.dictionaries)?))
     }
 
     fn max_compressed_len(&self, unit: usize) -> usize {
@@ -275,65 +480,7 @@ impl Compressor for ZstdDictionary {
     }
 }
 
-struct DictionaryContext {
-    plain: ffi::Encoder,
-    with: ffi::DictionaryEncoder,
-    decoder: ffi::Decoder,
-    dictionaries: Arc<Dictionaries>,
-    trial: u32,
-    /// Where trials go.
-    scratch: Vec<u8>,
-}
-
-impl DictionaryContext {
-    fn compress(&mut self, src: &[u8], dst: &mut [u8]) -> Result<usize, CodecError> {
-        let (tag, rest) = dst.split_first_mut().ok_or(CodecError::DoesNotFit)?;
-        let Some((version, dictionary)) = self.dictionaries.begin() else {
-            *tag = 0;
-            return self.plain.compress(src, rest).map(|len| len + 1);
-        };
-        *tag = version;
-        let result = self.with.compress(&dictionary, src, rest);
-        match result {
-            Ok(len) => {
-                self.trial = self.trial.wrapping_add(1);
-                if self.trial.is_multiple_of(TRIAL) {
-                    self.try_without(version, src, len);
-                }
-                Ok(len + 1)
-            }
-            Err(error) => {
-                self.dictionaries.release(&[version]);
-                Err(error)
-            }
-        }
-    }
-
-    fn try_without(&mut self, version: u8, src: &[u8], with: usize) {
-        let room = ffi::bound(src.len());
-        if let Some(more) = room.checked_sub(self.scratch.len()) {
-            if self.scratch.try_reserve_exact(more).is_err() {
-                return;
-            }
-            self.scratch.resize(room, 0);
-        }
-        if let Ok(without) = self.plain.compress(src, &mut self.scratch[..room]) {
-            self.dictionaries.judge(version, with, without);
-        }
-    }
-
-    fn decompress(&mut self, src: &[u8], dst: &mut [u8]) -> Result<usize, CodecError> {
-        let (version, rest) = src.split_first().ok_or(CodecError::Corrupt)?;
-        if *version == 0 {
-            return self.decoder.decompress(rest, dst);
-        }
-        let dictionary = self.dictionaries.find(*version);
-        let dictionary = dictionary.ok_or(CodecError::Corrupt)?;
-        self.decoder.decompress_with(&dictionary, rest, dst)
-    }
-}
-
-impl Context for DictionaryContext {
+impl Context for Coder {
     fn compress_batch(&mut self, units: &mut [CompressUnit<'_>]) -> BatchOutcome {
         compress_each(units, |src, dst| self.compress(src, dst))
     }

@@ -57,6 +57,8 @@ pub use codec::{Codec, ParseCodecError};
 pub use unit::{BatchOutcome, CodecError, CompressUnit, DecompressUnit};
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
+use dictionary::Dictionaries;
 
 /// Largest unit any codec takes, in bytes: an order-9 folio.
 pub const MAX_UNIT: usize = 2 << 20;
@@ -94,6 +96,12 @@ pub trait Compressor: Send + Sync {
     /// more time: its contexts read what this one's wrote, and the reverse. `None`:
     /// there is no such thing.
     fn dense(&self) -> Option<Box<dyn Compressor>> {
+        None
+    }
+
+    /// The table of the dictionaries with which [`Self::dense`] compresses. Who keeps
+    /// what it made tells the table so.
+    fn dictionaries(&self) -> Option<Arc<Dictionaries>> {
         None
     }
 }

@@ -74,9 +74,13 @@ pub(crate) fn assemble(parts: Parts) -> Result<&'static Manager, Unstarted> {
     let nursery = locks.address(Pfn(0).offset(2 * Order::HUGE.pages()));
     let arena = FrameArena::new(map, parts.source, parts.pagemap);
     let density = Density::default();
+    let dictionaries = Adaptive::dictionaries();
     let codec = || -> Box<dyn Compressor> {
         match options.codec {
-            Codec::Auto => Box::new(Adaptive::new(density.clone())),
+            Codec::Auto => Box::new(Adaptive::with_dictionaries(
+                density.clone(),
+                dictionaries.clone(),
+            )),
             fixed => fixed.compressor(),
         }
     };

@@ -24,7 +24,7 @@ pub const ENV_GROUP: &str = "ZFOLIO_GROUP";
 /// First word of a segment: "zfolio01".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"zfolio01");
 /// Layout version: both sides must agree.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 /// Process slots in a segment. Later processes are managed but share the last.
 pub const SLOTS: usize = 1024;
 /// Most threads of a manager: the watchdog, those that serve faults, the control
@@ -170,6 +170,26 @@ counters! {
     RecompressPoor = "recompress_poor",
     /// Nanoseconds of CPU spent on it, part of `manager_cpu_ns`.
     RecompressCpuNs = "recompress_cpu_ns",
+    /// Dictionaries trained.
+    DictionaryTrainings = "dictionary_trainings",
+    /// Of those, that were installed.
+    DictionaryInstalled = "dictionary_installed",
+    /// Of those, that new pages do without since.
+    DictionaryRetired = "dictionary_retired",
+    /// Pages compressed with one, of `recompressed_pages`.
+    DictionaryPages = "dictionary_pages",
+    /// Bytes they are shorter by than without, as far as samples tell.
+    DictionarySaved = "dictionary_saved_bytes",
+    /// Pages compressed again to be rid of a dictionary that few need.
+    DictionaryDrained = "dictionary_drained_pages",
+    /// Bytes they became longer by.
+    DictionaryDrainedBytes = "dictionary_drained_bytes",
+    /// Pages that need a dictionary now.
+    DictionaryUnits = "dictionary_units",
+    /// Bytes of memory of all dictionaries.
+    DictionaryBytes = "dictionary_bytes",
+    /// Nanoseconds of CPU spent on training and judging, part of `recompress_cpu_ns`.
+    DictionaryCpuNs = "dictionary_cpu_ns",
     // Folio compaction, by vmstat's names.
     /// Runs for a huge page on its way out that found no block.
     CompactStall = "compact_stall",

@@ -17,6 +17,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
+use zfolio_compress::dictionary::Dictionaries;
 use zfolio_compress::engine::attributes::MAX_ENGINES;
 use zfolio_compress::engine::{Attributes, Engines, Group, Parallel, SyncMode};
 use zfolio_compress::{
@@ -141,6 +142,10 @@ impl Compressor for Submitting {
 
     fn dense(&self) -> Option<Box<dyn Compressor>> {
         self.inline.dense()
+    }
+
+    fn dictionaries(&self) -> Option<Arc<Dictionaries>> {
+        self.inline.dictionaries()
     }
 }
 

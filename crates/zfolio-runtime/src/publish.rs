@@ -157,6 +157,18 @@ fn publish_pool(stats: &ProcessSlot, pool: &Snapshot) {
         (Counter::RecompressedPages, pool.recompressed_pages),
         (Counter::RecompressSaved, pool.recompress_saved_bytes),
         (Counter::RecompressPoor, pool.recompress_poor),
+        (Counter::DictionaryTrainings, pool.dictionary_trainings),
+        (Counter::DictionaryInstalled, pool.dictionary_installed),
+        (Counter::DictionaryRetired, pool.dictionary_retired),
+        (Counter::DictionaryPages, pool.dictionary_pages),
+        (Counter::DictionarySaved, pool.dictionary_saved_bytes),
+        (Counter::DictionaryDrained, pool.dictionary_drained_pages),
+        (
+            Counter::DictionaryDrainedBytes,
+            pool.dictionary_drained_bytes,
+        ),
+        (Counter::DictionaryUnits, pool.dictionary_units),
+        (Counter::DictionaryBytes, pool.dictionary_bytes),
     ] {
         stats.set(counter, value);
     }

@@ -7,6 +7,8 @@
 //! itself is what takes the memory, and little of it comes back, room is worth more
 //! than time: then neither faults nor the processors are asked, and it may take one
 //! part in five, as long as it gains something.
+//!
+//! Dictionaries are made in the same time, a step in place of one that recompresses.
 
 use crate::control::Counter;
 use crate::control_thread::Relief;
@@ -168,10 +170,12 @@ impl Manager {
             let Some(context) = &mut tier.context else {
                 return false;
             };
-            let done = self.zswap.recompress_step(context, STEP);
-            tier.count(&done);
-            if done.ended {
-                return true;
+            if !self.step_dictionary(context) {
+                let done = self.zswap.recompress_step(context, STEP);
+                tier.count(&done);
+                if done.ended {
+                    return true;
+                }
             }
             let wanted = self.control_wake.load(Ordering::Relaxed) != rung
                 || self.frame_waiters.load(Ordering::Relaxed) > 0
@@ -180,6 +184,18 @@ impl Manager {
                 return false;
             }
         }
+    }
+
+    /// A step of making a dictionary, if one is being made.
+    fn step_dictionary(&self, context: &mut TierContext) -> bool {
+        if !self.zswap.makes_dictionary(context) {
+            return false;
+        }
+        let began = now_ns(Clock::ThreadCpu);
+        let stepped = self.zswap.dictionary_step(context);
+        let spent = now_ns(Clock::ThreadCpu).saturating_sub(began);
+        self.stats().add(Counter::DictionaryCpuNs, spent);
+        stepped
     }
 
     /// Gives frames beyond those to be kept at hand to the system: what the pool has

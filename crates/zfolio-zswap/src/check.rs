@@ -3,10 +3,12 @@
 use crate::arena::Arena;
 use crate::entries::Held;
 use crate::groups::Groups;
+use crate::learn::version_in;
 use crate::zswap::Zswap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use zfolio_compress::dictionary::{VERSIONS, version_of};
 use zfolio_mm::PAGE_SIZE;
 
 impl<A: Arena> Zswap<A> {
@@ -23,7 +25,11 @@ impl<A: Arena> Zswap<A> {
         let mut handles = Vec::new();
         let mut live: Vec<u32> = Vec::new();
         let mut own = alloc::vec![[0_u64; 4]; pool.groups.len()];
+        let mut versions = [0; VERSIONS];
         for (group, held) in pool.entries.iter() {
+            if let Some(units) = version_in(&held).and_then(|at| versions.get_mut(at)) {
+                *units += 1;
+            }
             let charged = &mut own[group.index()];
             charged[3] += PAGE_SIZE as u64;
             match held {
@@ -53,6 +59,15 @@ impl<A: Arena> Zswap<A> {
                     if at.capacity < usize::from(object.len) {
                         return Err(format!("{object:?} is longer than its slot at {at:?}"));
                     }
+                    // (What is being stored may not have its bytes yet.)
+                    let tagged = self.dictionaries.is_some() && !object.raw;
+                    if tagged && !pool.zs.is_pinned(object.handle) {
+                        let tag = |bytes: &[u8]| version_of(bytes);
+                        let tag = self.arena.with(at.at, at.offset, 1, tag);
+                        if tag != object.version {
+                            return Err(format!("{object:?} is of version {tag}"));
+                        }
+                    }
                 }
             }
         }
@@ -74,6 +89,11 @@ impl<A: Arena> Zswap<A> {
             ),
             ("backing_pages", now.backing_pages, backed),
             (
+                "dictionary_units",
+                now.dictionary_units,
+                versions.iter().sum(),
+            ),
+            (
                 "stored = objects + same-filled",
                 now.stored_pages,
                 objects as u64 + same,
@@ -88,6 +108,7 @@ impl<A: Arena> Zswap<A> {
             ("pool_pages", now.pool_pages, pool.zs.pages_used() as u64),
         ];
         check_groups(&pool.groups, &own)?;
+        self.check_versions(&versions)?;
         pool.lru.validate(|_, _| {})?;
         let mut misplaced = None;
         pool.lru.validate(|group, slot| {
@@ -108,6 +129,22 @@ impl<A: Arena> Zswap<A> {
             }
             None => Ok(()),
         }
+    }
+}
+
+impl<A: Arena> Zswap<A> {
+    /// Each version has as many units as there are entries that name it, and is there.
+    fn check_versions(&self, versions: &[u64; VERSIONS]) -> Result<(), String> {
+        for (version, units) in (1..).zip(versions) {
+            let of = self.dictionaries.as_ref();
+            let counted = of.and_then(|of| of.units(version));
+            if counted.unwrap_or(0) != *units {
+                return Err(format!(
+                    "dictionary {version}: {counted:?} units counted, {units} found"
+                ));
+            }
+        }
+        Ok(())
     }
 }
 

@@ -14,6 +14,7 @@ use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use zfolio_compress::dictionary::VERSIONS;
 use zfolio_zsmalloc::Handle;
 
 /// What an entry holds.
@@ -39,6 +40,8 @@ pub(crate) struct Record {
     pub(crate) checksum: u32,
     /// As of the object.
     pub(crate) raw: bool,
+    /// As of the object.
+    pub(crate) version: u8,
 }
 
 /// Bytes in an object of the pool.
@@ -51,6 +54,8 @@ pub(crate) struct Object {
     pub(crate) checksum: u32,
     /// The page itself, not compressed.
     pub(crate) raw: bool,
+    /// Of the dictionary it was made with; 0: none.
+    pub(crate) version: u8,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,7 +69,39 @@ enum Kind {
     Lost,
 }
 
-/// One entry; `kind` says what the other words mean.
+/// A kind, and the version of a dictionary, in a byte.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Form(u8);
+
+impl Form {
+    const KINDS: [Kind; 7] = [
+        Kind::Free,
+        Kind::Same,
+        Kind::Packed,
+        Kind::Raw,
+        Kind::BackedPacked,
+        Kind::BackedRaw,
+        Kind::Lost,
+    ];
+    const FREE: Self = Self(0);
+
+    fn of(kind: Kind, version: u8) -> Self {
+        Self(kind as u8 | version << 4)
+    }
+
+    fn kind(self) -> Kind {
+        let kind = Self::KINDS.get(usize::from(self.0 & 15));
+        kind.copied().unwrap_or(Kind::Lost)
+    }
+
+    fn version(self) -> u8 {
+        self.0 >> 4
+    }
+}
+
+const _: () = assert!(VERSIONS < 16);
+
+/// One entry; its form says what the other words mean.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     /// Free: the slot value of the next free entry, 0 for none. Same: the low
@@ -75,7 +112,7 @@ struct Entry {
     /// Bytes of the object less one, and above them the flags.
     bits: u16,
     group: GroupId,
-    kind: Kind,
+    form: Form,
 }
 
 /// Invalidated while its object was pinned: goes with the last pin.
@@ -95,7 +132,7 @@ const FREE: Entry = Entry {
     high: 0,
     bits: 0,
     group: GroupId::ROOT,
-    kind: Kind::Free,
+    form: Form::FREE,
 };
 
 /// Entries per chunk: 48 KiB.
@@ -112,6 +149,10 @@ pub(crate) struct Entries {
     free: u32,
     /// Index of the entry that the tier's hand comes to next.
     hand: u32,
+    /// Entries yet to be passed by the hand of which those are tried once more whose
+    /// version is among `renewed`, a bit for each.
+    renewing: u32,
+    renewed: u16,
 }
 
 /// What the tier's hand has come to.
@@ -212,10 +253,15 @@ impl Entries {
             };
             self.hand += 1;
             *looks -= 1;
+            let renewed = if self.renewing > 0 { self.renewed } else { 0 };
+            self.renewing = self.renewing.saturating_sub(1);
             let Some(entry) = self.entry_mut(slot) else {
                 continue;
             };
-            let object = matches!(entry.kind, Kind::Packed | Kind::Raw);
+            if renewed & 1 << entry.form.version() != 0 {
+                entry.bits &= !TRIED;
+            }
+            let object = matches!(entry.form.kind(), Kind::Packed | Kind::Raw);
             if !object || entry.bits & (DOOMED | TRIED) != 0 {
                 continue;
             }
@@ -226,6 +272,14 @@ impl Entries {
             }
         }
         Due::NoneYet
+    }
+
+    /// What was tried is tried once more, if its version is among `versions` (a bit for
+    /// each, the lowest for none): in the course of a round.
+    pub(crate) fn renew(&mut self, versions: u16) {
+        let before = if self.renewing > 0 { self.renewed } else { 0 };
+        self.renewed = before | versions;
+        self.renewing = self.made;
     }
 
     /// The tier's hand passes an entry over from now on.
@@ -244,7 +298,7 @@ impl Entries {
     /// Makes a slot name nothing while its entry stays in use.
     pub(crate) fn doom(&mut self, slot: Slot) {
         if let Some(entry) = self.entry_mut(slot)
-            && entry.kind != Kind::Free
+            && entry.form.kind() != Kind::Free
         {
             entry.bits |= DOOMED;
         }
@@ -253,8 +307,9 @@ impl Entries {
     /// Everything in the backing becomes [`Held::Lost`].
     pub(crate) fn lose_backed(&mut self) {
         let all = self.chunks.iter_mut().flatten();
-        for entry in all.filter(|of| matches!(of.kind, Kind::BackedPacked | Kind::BackedRaw)) {
-            entry.kind = Kind::Lost;
+        let backed = |of: &Entry| matches!(of.form.kind(), Kind::BackedPacked | Kind::BackedRaw);
+        for entry in all.filter(|of| backed(of)) {
+            entry.form = Form::of(Kind::Lost, 0);
         }
     }
 
@@ -289,7 +344,7 @@ impl Entries {
         while next != 0 {
             match self.entry(Slot::from_u32(next)) {
                 Some(Entry {
-                    kind: Kind::Free,
+                    form: Form::FREE,
                     low,
                     ..
                 }) if free < self.made as usize => next = *low,
@@ -318,16 +373,17 @@ impl Entries {
 }
 
 fn packed(held: Held, group: GroupId) -> Entry {
-    let (low, high, bits, kind) = match held {
+    let (low, high, bits, form) = match held {
         Held::Same(word) => {
             let [a, b, c, d, e, f, g, h] = word.to_le_bytes();
             let (low, high) = ([a, b, c, d], [e, f, g, h]);
             let (low, high) = (u32::from_le_bytes(low), u32::from_le_bytes(high));
-            (low, high, 0, Kind::Same)
+            (low, high, 0, Form::of(Kind::Same, 0))
         }
         Held::Object(of) => {
             let kind = if of.raw { Kind::Raw } else { Kind::Packed };
-            (of.handle.as_u32(), of.checksum, len_bits(of.len), kind)
+            let form = Form::of(kind, of.version);
+            (of.handle.as_u32(), of.checksum, len_bits(of.len), form)
         }
         Held::Backed(of) => {
             let kind = if of.raw {
@@ -335,16 +391,17 @@ fn packed(held: Held, group: GroupId) -> Entry {
             } else {
                 Kind::BackedPacked
             };
-            (of.at.0, of.checksum, len_bits(of.len), kind)
+            let form = Form::of(kind, of.version);
+            (of.at.0, of.checksum, len_bits(of.len), form)
         }
-        Held::Lost => (0, 0, 0, Kind::Lost),
+        Held::Lost => (0, 0, 0, Form::of(Kind::Lost, 0)),
     };
     Entry {
         low,
         high,
         bits,
         group,
-        kind,
+        form,
     }
 }
 
@@ -355,7 +412,8 @@ fn len_bits(len: u16) -> u16 {
 
 fn held(entry: &Entry) -> Option<Held> {
     let len = (entry.bits & LEN) + 1;
-    match entry.kind {
+    let (kind, version) = (entry.form.kind(), entry.form.version());
+    match kind {
         Kind::Free => None,
         Kind::Same => Some(Held::Same(
             u64::from(entry.high) << 32 | u64::from(entry.low),
@@ -364,13 +422,15 @@ fn held(entry: &Entry) -> Option<Held> {
             handle: Handle::from_u32(entry.low)?,
             len,
             checksum: entry.high,
-            raw: entry.kind == Kind::Raw,
+            raw: kind == Kind::Raw,
+            version,
         })),
         Kind::BackedPacked | Kind::BackedRaw => Some(Held::Backed(Record {
             at: Position(entry.low),
             len,
             checksum: entry.high,
-            raw: entry.kind == Kind::BackedRaw,
+            raw: kind == Kind::BackedRaw,
+            version,
         })),
         Kind::Lost => Some(Held::Lost),
     }
@@ -392,6 +452,7 @@ mod tests {
             len: 4096,
             checksum: u32::MAX,
             raw: true,
+            version: 4,
         };
         let raw = entries.insert(Held::Object(object), GroupId(7)).unwrap();
         assert_eq!(entries.get(same), Some(Held::Same(word)));
@@ -412,6 +473,7 @@ mod tests {
             len: 4096,
             checksum: 5,
             raw: false,
+            version: 3,
         };
         entries.replace(same, Held::Backed(record));
         assert_eq!(entries.get(same), Some(Held::Backed(record)));
@@ -441,6 +503,7 @@ mod tests {
             len: 1,
             checksum: 2,
             raw: false,
+            version: 0,
         };
         let mut insert = |held| {
             assert!(entries.reserve());
@@ -468,6 +531,47 @@ mod tests {
         entries.replace(first, Held::Object(object));
         assert_eq!(entries.next_due(&mut 9), Due::Ended);
         assert_eq!(entries.next_due(&mut 9), Due::Object(first, object));
+    }
+
+    #[test]
+    fn what_was_tried_is_tried_once_more_by_its_version() {
+        let mut entries = Entries::default();
+        let mut made = Vec::new();
+        for version in [0, 1, 2, 1] {
+            assert!(entries.reserve());
+            let object = Object {
+                handle: Handle::from_u32(1 + u32::from(version)).unwrap(),
+                len: 100,
+                checksum: 2,
+                raw: false,
+                version,
+            };
+            let slot = entries.insert(Held::Object(object), GroupId::ROOT).unwrap();
+            entries.set_tried(slot);
+            made.push(slot);
+        }
+        assert_eq!(entries.next_due(&mut 2), Due::NoneYet);
+        entries.renew(1 << 1);
+        let mut due = Vec::new();
+        // (What is due for the first time is marked then, and due the round after.)
+        for _ in 0..8 {
+            while let Due::Object(slot, _) = entries.next_due(&mut 9) {
+                entries.set_tried(slot);
+                due.push(slot);
+            }
+        }
+        due.sort_unstable_by_key(|slot| slot.as_u32());
+        assert_eq!(due, [made[1], made[3]]);
+        entries.renew(1 << 1);
+        entries.renew(1 << 2);
+        let mut due = 0;
+        for _ in 0..8 {
+            while let Due::Object(slot, _) = entries.next_due(&mut 9) {
+                entries.set_tried(slot);
+                due += 1;
+            }
+        }
+        assert_eq!(due, 3);
     }
 
     #[test]

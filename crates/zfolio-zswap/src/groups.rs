@@ -277,6 +277,14 @@ impl Groups {
         });
     }
 
+    /// One of its pages takes so much more in the pool.
+    pub(crate) fn lengthen_entry(&mut self, group: GroupId, more: u64) {
+        self.add_up(group, |of| {
+            of.current[Resource::Zswap as usize] += more;
+            of.current[Resource::Memory as usize] += more;
+        });
+    }
+
     /// Whether a folio of the group may be stored: `zswap.max`, up to the root.
     pub fn may_zswap(&self, group: GroupId) -> Result<(), OverLimit> {
         self.path(group)

@@ -24,6 +24,7 @@
 //! | [`groups`] | who is charged for what, and may have how much |
 //! | [`writeback`] | from the pool to the backing; the shrinker |
 //! | [`tier`] | cold objects made denser |
+//! | [`learn`] | dictionaries for that: when one is made, and when it goes |
 //! | [`backing`] | what is behind the pool: a file, memory, nothing |
 //! | `lru` | in which order entries are written back |
 //! | `clusters` | where in the backing things are |
@@ -53,7 +54,10 @@
 //! 4. `pool_pages` = pages of all zspages;
 //! 5. `backing_pages` = entries whose record is in the backing, each in a cluster
 //!    that counts it; an entry has an object, a record or a word, never two of them;
-//! 6. what a group is charged = what the entries of it and the groups below it
+//! 6. a dictionary has as many units as entries (in the pool, doomed or in the backing)
+//!    name its version, and is there as long as that or a load is under way; what an
+//!    object says of itself is what its entry says;
+//! 7. what a group is charged = what the entries of it and the groups below it
 //!    have; an entry is in its group's list or in none.
 //!
 //! A folio that failed to be stored leaves every one of these as it was.
@@ -72,6 +76,7 @@ mod compact;
 pub mod context;
 mod entries;
 pub mod groups;
+pub mod learn;
 pub mod limits;
 pub mod load;
 mod lru;
@@ -89,6 +94,7 @@ pub use arena::{Arena, PlainArena};
 pub use backing::{Backing, FileBacking, MemoryBacking, NullBacking};
 pub use context::WorkContext;
 pub use groups::{GroupEvents, GroupFigures, GroupId, GroupLimits};
+pub use learn::Learning;
 pub use limits::Limits;
 pub use load::{LoadError, LoadFault};
 pub use slot::Slot;

@@ -269,6 +269,7 @@ impl<A: Arena> Zswap<A> {
                 Some(Held::Backed(record)) => match &mut pool.behind {
                     Some(behind) => {
                         behind.clusters.pin(record.at);
+                        self.hold_version(record.version);
                         door.get_or_insert_with(|| behind.door.clone());
                         pool.groups.note_swapin(pool.entries.group(*slot));
                         Found {
@@ -409,14 +410,17 @@ impl<A: Arena> Zswap<A> {
         let mut backed = found
             .iter()
             .filter_map(|found| match found.what {
-                What::Backed(record, _) => Some(record.at),
+                What::Backed(record, _) => Some(record),
                 What::Nothing | What::Same(_) | What::Object(..) => None,
             })
             .peekable();
         if backed.peek().is_some()
             && let Some(behind) = &mut self.pool.lock().behind
         {
-            backed.for_each(|at| behind.clusters.unpin(at));
+            backed.for_each(|record| {
+                behind.clusters.unpin(record.at);
+                self.let_go_version(record.version);
+            });
             self.note_backing(behind);
         }
     }

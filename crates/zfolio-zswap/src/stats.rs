@@ -111,6 +111,21 @@ counters! {
     recompress_saved_bytes,
     /// Pages that would not have become shorter by enough.
     recompress_poor,
+    /// Dictionaries trained.
+    dictionary_trainings,
+    /// Of those, that were installed.
+    dictionary_installed,
+    /// Of those, that new pages do without since: they saved too little, or the pool is
+    /// too small for one.
+    dictionary_retired,
+    /// Pages compressed with one, of `recompressed_pages`.
+    dictionary_pages,
+    /// Bytes they are shorter by than without, as far as samples tell.
+    dictionary_saved_bytes,
+    /// Pages compressed again to be rid of a dictionary that few need.
+    dictionary_drained_pages,
+    /// Bytes they became longer by.
+    dictionary_drained_bytes,
     /// Gauge: pages of all zspages.
     pool_pages,
     /// Gauge: entries in use.
@@ -119,6 +134,10 @@ counters! {
     stored_incompressible_pages,
     /// Gauge: of those, pages of one repeated word.
     same_filled_pages,
+    /// Gauge: pages in the pool or the backing that need a dictionary.
+    dictionary_units,
+    /// Gauge: bytes of memory of all dictionaries.
+    dictionary_bytes,
     /// Gauge: pages in the backing.
     backing_pages,
     /// Gauge: bytes of the backing in use, gaps included.
@@ -162,6 +181,13 @@ impl Stats {
             &self.recompressed_pages,
             &self.recompress_saved_bytes,
             &self.recompress_poor,
+            &self.dictionary_trainings,
+            &self.dictionary_installed,
+            &self.dictionary_retired,
+            &self.dictionary_pages,
+            &self.dictionary_saved_bytes,
+            &self.dictionary_drained_pages,
+            &self.dictionary_drained_bytes,
         ];
         let orders = [
             &self.order_zswpout,

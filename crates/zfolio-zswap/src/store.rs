@@ -419,6 +419,7 @@ impl<A: Arena> Zswap<A> {
                         len,
                         checksum,
                         raw,
+                        version: 0,
                     }));
                 }
                 Err(_) if frames.wanted == 0 => return None,

@@ -16,11 +16,14 @@
 //! Nobody waits for any of it: loads pin the old object as ever, and writing back
 //! and dropping go the way they go when an object is being loaded. Only who holds
 //! the last pin replaces it, as when it is written back.
+//!
+//! Once there is a dictionary (`learn`) everything is tried once more.
 
 use crate::MIN_BATCH;
 use crate::arena::Arena;
 use crate::context::room;
 use crate::entries::{Due, Held, Object};
+use crate::learn::{Learner, Learning};
 use crate::load::{Expected, unpack};
 use crate::nest::{Span, with_all};
 use crate::reserve::Reserve;
@@ -50,6 +53,7 @@ pub struct TierContext {
     plain: Box<[u8]>,
     /// The same: compressed again.
     packed: Box<[u8]>,
+    pub(crate) learner: Learner,
 }
 
 impl fmt::Debug for TierContext {
@@ -69,6 +73,10 @@ pub struct Recompressed {
     pub poor: usize,
     /// Bytes by which objects became shorter.
     pub bytes_saved: usize,
+    /// Pages compressed again to be rid of a dictionary.
+    pub drained: usize,
+    /// Bytes by which some of them became longer.
+    pub bytes_lost: usize,
     /// The hand has been round: the next step begins a new round.
     pub ended: bool,
 }
@@ -80,6 +88,8 @@ struct Trying {
     /// Pinned.
     object: Object,
     span: Span,
+    /// Anything else will do: its dictionary is to go.
+    drained: bool,
     outcome: Outcome,
 }
 
@@ -91,7 +101,11 @@ enum Outcome {
     /// Nothing shorter by enough.
     Poor,
     /// The first `len` bytes of its part of the buffer.
-    Packed { len: u16, checksum: u32 },
+    Packed {
+        len: u16,
+        checksum: u32,
+        version: u8,
+    },
 }
 
 type List = [Option<Trying>; STEP];
@@ -99,7 +113,8 @@ type List = [Option<Trying>; STEP];
 /// What became of one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Settled {
-    Replaced(usize),
+    /// The lengths before and after.
+    Replaced(u16, u16),
     Poor,
     /// It stays as it is, and may be tried again where that makes sense.
     Kept,
@@ -112,6 +127,14 @@ impl<A: Arena> Zswap<A> {
     /// # Errors
     /// [`CodecError::Workspace`] when the memory cannot be had.
     pub fn tier_context(&self) -> Result<Option<TierContext>, CodecError> {
+        self.tier_context_that(Learning::default())
+    }
+
+    /// The same, that learns as is said.
+    ///
+    /// # Errors
+    /// As [`Self::tier_context`].
+    pub fn tier_context_that(&self, learns: Learning) -> Result<Option<TierContext>, CodecError> {
         let Some(dense) = self.compressor.dense() else {
             return Ok(None);
         };
@@ -119,6 +142,7 @@ impl<A: Arena> Zswap<A> {
             codec: dense.context()?,
             plain: room(STEP * PAGE_SIZE)?,
             packed: room(STEP * PAGE_SIZE)?,
+            learner: Learner::new(learns, self.dictionaries.as_deref()),
         }))
     }
 
@@ -127,15 +151,21 @@ impl<A: Arena> Zswap<A> {
     pub fn recompress_step(&self, context: &mut TierContext, budget: usize) -> Recompressed {
         let mut done = Recompressed::default();
         let mut list = [None; STEP];
-        self.choose_due(budget.min(STEP), &mut list, &mut done);
+        let draining = context.learner.draining();
+        self.choose_due(budget.min(STEP), draining, &mut list, &mut done);
         if list[0].is_some() {
             self.repack(context, &mut list);
         }
         for (trying, packed) in list.iter().flatten().zip(context.packed.chunks(PAGE_SIZE)) {
             match self.settle_repacked(trying, packed) {
-                Settled::Replaced(saved) => {
-                    done.recompressed += 1;
-                    done.bytes_saved += saved;
+                Settled::Replaced(old, new) => {
+                    done.bytes_saved += usize::from(old.saturating_sub(new));
+                    done.bytes_lost += usize::from(new.saturating_sub(old));
+                    if trying.drained {
+                        done.drained += 1;
+                    } else {
+                        done.recompressed += 1;
+                    }
                 }
                 Settled::Poor => done.poor += 1,
                 Settled::Kept => {}
@@ -144,11 +174,14 @@ impl<A: Arena> Zswap<A> {
         add(&self.stats.recompressed_pages, done.recompressed as u64);
         add(&self.stats.recompress_saved_bytes, done.bytes_saved as u64);
         add(&self.stats.recompress_poor, done.poor as u64);
+        add(&self.stats.dictionary_drained_pages, done.drained as u64);
+        add(&self.stats.dictionary_drained_bytes, done.bytes_lost as u64);
+        self.note_learned(&mut context.learner, done.ended);
         done
     }
 
     /// Pins what is due.
-    fn choose_due(&self, most: usize, list: &mut List, done: &mut Recompressed) {
+    fn choose_due(&self, most: usize, draining: u16, list: &mut List, done: &mut Recompressed) {
         let mut guard = self.pool.lock();
         let pool = &mut *guard;
         let mut looks = LOOKS;
@@ -180,6 +213,7 @@ impl<A: Arena> Zswap<A> {
                     offset: at.offset,
                     len: usize::from(object.len),
                 },
+                drained: draining & 1 << object.version != 0,
                 outcome: Outcome::Bad,
             });
             count += 1;
@@ -194,6 +228,7 @@ impl<A: Arena> Zswap<A> {
             codec,
             plain,
             packed,
+            learner,
         } = context;
         let count = list.iter().flatten().count();
         let mut expected = [Expected::default(); STEP];
@@ -217,19 +252,30 @@ impl<A: Arena> Zswap<A> {
         for ((unit, (page, room)), trying) in units.iter_mut().zip(pages).zip(list.iter().flatten())
         {
             let len = usize::from(trying.object.len);
-            let worth = self.useful.min(len - len.div_ceil(LEAST_SAVED));
+            let worth = match trying.drained {
+                true => self.useful,
+                false => self.useful.min(len - len.div_ceil(LEAST_SAVED)),
+            };
             *unit = CompressUnit::new(page, &mut room[..worth]);
         }
         let _ = codec.compress_batch(&mut units[..count]);
         for ((trying, fault), unit) in list.iter_mut().flatten().zip(faults).zip(&units) {
-            trying.outcome = match (fault, unit.result.map(u16::try_from)) {
-                (Some(_), _) => Outcome::Bad,
-                (None, Ok(Ok(len))) if len > 0 && usize::from(len) <= unit.dst.len() => {
-                    let checksum = checksum(&unit.dst[..usize::from(len)]);
-                    Outcome::Packed { len, checksum }
+            let made = unit.result.ok().and_then(|len| unit.dst.get(..len));
+            let version = made.map_or(0, |made| self.version_of(made));
+            trying.outcome = match (fault, made, unit.result.map(u16::try_from)) {
+                (None, Some(made), Ok(Ok(len))) if len > 0 => Outcome::Packed {
+                    len,
+                    checksum: checksum(made),
+                    version,
+                },
+                (fault, ..) => {
+                    self.let_go_version(version);
+                    fault.map_or(Outcome::Poor, |_| Outcome::Bad)
                 }
-                (None, _) => Outcome::Poor,
             };
+            if fault.is_none() {
+                learner.show(unit.src);
+            }
         }
     }
 
@@ -259,9 +305,13 @@ impl<A: Arena> Zswap<A> {
                 self.arena.with_mut(at.at, at.offset, len, |room| {
                     room.copy_from_slice(&packed[..len]);
                 });
-                Settled::Replaced(self.name_instead(&mut pool, slot, &object, new))
+                self.name_instead(&mut pool, slot, &object, new);
+                Settled::Replaced(object.len, new.len)
             }
             (Err(why), new) => {
+                if let Outcome::Packed { version, .. } = trying.outcome {
+                    self.let_go_version(version);
+                }
                 if let Ok(new) = new {
                     // Just made, nobody else knows it: this cannot fail.
                     let _ = pool.zs.free(new.handle, &self.arena, &mut frames);
@@ -288,9 +338,13 @@ impl<A: Arena> Zswap<A> {
         let classes = pool.zs.classes();
         let old = classes.lookup(usize::from(trying.object.len));
         match trying.outcome {
-            Outcome::Packed { len, checksum } if classes.lookup(usize::from(len)) < old => {
+            Outcome::Packed {
+                len,
+                checksum,
+                version,
+            } if trying.drained || classes.lookup(usize::from(len)) < old => {
                 match self.place_object(pool, frames, len, checksum, false) {
-                    Some(Held::Object(new)) => Ok(new),
+                    Some(Held::Object(new)) => Ok(Object { version, ..new }),
                     _ => Err(Settled::Kept),
                 }
             }
@@ -305,21 +359,24 @@ impl<A: Arena> Zswap<A> {
         }
     }
 
-    /// Has an entry name another object, and the gauges say so; the bytes saved.
-    fn name_instead(&self, pool: &mut Pool, slot: Slot, old: &Object, new: Object) -> usize {
+    /// Has an entry name another object, and the gauges say so.
+    fn name_instead(&self, pool: &mut Pool, slot: Slot, old: &Object, new: Object) {
         let referenced = pool.entries.take_referenced(slot);
         pool.entries.replace(slot, Held::Object(new));
         pool.entries.set_tried(slot);
         if referenced {
             pool.entries.set_referenced(slot);
         }
-        let saved = old.len - new.len;
+        self.keep_version(new.version);
+        self.release_version(old.version);
+        let saved = u64::from(old.len.saturating_sub(new.len));
+        let lost = u64::from(new.len.saturating_sub(old.len));
         let incompressible = if old.raw { PAGE_SIZE as u64 } else { 0 };
         let group = pool.entries.group(slot);
-        pool.groups
-            .shorten_entry(group, u64::from(saved), incompressible);
-        sub(&self.stats.compressed_bytes, u64::from(saved));
+        pool.groups.shorten_entry(group, saved, incompressible);
+        pool.groups.lengthen_entry(group, lost);
+        sub(&self.stats.compressed_bytes, saved);
+        add(&self.stats.compressed_bytes, lost);
         sub(&self.stats.stored_incompressible_pages, u64::from(old.raw));
-        usize::from(saved)
     }
 }

@@ -450,6 +450,7 @@ impl<A: Arena> Zswap<A> {
                 len: object.len,
                 checksum: object.checksum,
                 raw: object.raw,
+                version: object.version,
             }),
         );
         if let Some(Behind { clusters, .. }) = &mut pool.behind {

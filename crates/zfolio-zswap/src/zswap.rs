@@ -17,6 +17,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::fmt;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use zfolio_compress::dictionary::Dictionaries;
 use zfolio_compress::{Codec, CodecError, Compressor};
 use zfolio_mm::{Order, PAGE_SIZE};
 use zfolio_sys::lock::Mutex;
@@ -62,6 +63,8 @@ pub struct Zswap<A: Arena> {
     pub(crate) arena: A,
     pub(crate) pool: Mutex<Pool>,
     pub(crate) compressor: Box<dyn Compressor>,
+    /// With which its denser form compresses.
+    pub(crate) dictionaries: Option<Arc<Dictionaries>>,
     pub(crate) gate: Gate,
     pub(crate) stats: Stats,
     /// Longest compressed page, in bytes, that takes less room than a page
@@ -93,6 +96,7 @@ impl<A: Arena> Zswap<A> {
         Self {
             arena,
             pool: Mutex::new(pool),
+            dictionaries: compressor.dictionaries(),
             compressor,
             gate: Gate::new(limits),
             stats: Stats::new(),
@@ -189,6 +193,11 @@ impl<A: Arena> Zswap<A> {
         self.compressor.name()
     }
 
+    /// The dictionaries of the second tier, if it has any.
+    pub fn dictionaries(&self) -> Option<&Dictionaries> {
+        self.dictionaries.as_deref()
+    }
+
     /// The limits.
     pub fn limits(&self) -> Limits {
         self.gate.get()
@@ -249,6 +258,7 @@ impl<A: Arena> Zswap<A> {
         // (Not dropped: that would be the parent's to do.)
         core::mem::forget(pool.behind.take());
         pool.entries.lose_backed();
+        self.restart_versions(&pool);
         self.backed.store(false, Relaxed);
         self.stats.backing_pages.store(0, Relaxed);
         self.stats.backing_bytes.store(0, Relaxed);
@@ -343,6 +353,7 @@ impl<A: Arena> Zswap<A> {
             Some(Held::Object(object)) => {
                 pool.lru.remove(group, slot);
                 self.leave_pool(pool, group, &object);
+                self.release_version(object.version);
             }
             Some(Held::Backed(record)) => {
                 if let Some(behind) = &mut pool.behind {
@@ -350,6 +361,7 @@ impl<A: Arena> Zswap<A> {
                     self.note_backing(behind);
                 }
                 sub(&self.stats.backing_pages, 1);
+                self.release_version(record.version);
             }
         }
         pool.groups.uncharge(group, Resource::Swap, page);

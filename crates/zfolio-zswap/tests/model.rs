@@ -8,7 +8,7 @@ use support::{Content, TestArena, gauges, store};
 use zfolio_compress::Codec;
 use zfolio_mm::{Order, PAGE_SIZE};
 use zfolio_zswap::tier::STEP;
-use zfolio_zswap::{Compaction, Limits, Slot, Snapshot, StoreError, Zswap};
+use zfolio_zswap::{Compaction, Learning, Limits, Slot, Snapshot, StoreError, TierContext, Zswap};
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -57,6 +57,7 @@ fn content() -> impl Strategy<Value = Content> {
         1 => (1..=u64::MAX).prop_map(Content::Same),
         4 => any::<u64>().prop_map(Content::Records),
         1 => any::<u64>().prop_map(Content::Noise),
+        4 => (0_u64..3, any::<u64>()).prop_map(|(kind, seed)| Content::Phrases(kind, seed)),
         3 => (any::<u64>(), 0..PAGE_SIZE - 16).prop_map(|(seed, from)| Content::Tail(seed, from)),
     ]
 }
@@ -93,11 +94,12 @@ fn op() -> impl Strategy<Value = Op> {
 /// What each slot of each folio stored holds; `None` once invalidated.
 #[derive(Default)]
 struct Model {
+    tier: Option<TierContext>,
     folios: Vec<Vec<(Slot, Option<Content>)>>,
     compaction: Option<Compaction>,
     objs_moved: u64,
     pages_compacted: u64,
-    recompressed: [u64; 3],
+    recompressed: [u64; 5],
     /// The event counters as they should be.
     zswpin: u64,
     zswpout: u64,
@@ -184,7 +186,9 @@ impl Model {
             [
                 now.recompressed_pages,
                 now.recompress_poor,
-                now.recompress_saved_bytes
+                now.recompress_saved_bytes,
+                now.dictionary_drained_pages,
+                now.dictionary_drained_bytes,
             ],
             self.recompressed
         );
@@ -297,21 +301,37 @@ fn apply(zswap: &Zswap<TestArena>, model: &mut Model, op: Op) {
 }
 
 fn recompress(zswap: &Zswap<TestArena>, model: &mut Model, steps: usize) {
-    let Some(mut context) = zswap.tier_context().unwrap() else {
+    if model.tier.is_none() {
+        // A dictionary out of a few pages, gone when most are.
+        let learning = Learning {
+            sample: 8,
+            shown: 12,
+            least_bytes: 32 << 10,
+            few: 6,
+            rest: 1,
+        };
+        model.tier = zswap.tier_context_that(learning).unwrap();
+    }
+    let Some(context) = &mut model.tier else {
         return;
     };
     for step in 0..steps {
+        if step % 3 == 0 && zswap.dictionary_step(context) {
+            continue;
+        }
         let before = zswap.stats().snapshot();
-        let done = zswap.recompress_step(&mut context, 1 + step % STEP);
+        let done = zswap.recompress_step(context, 1 + step % STEP);
         let now = zswap.stats().snapshot();
         assert_eq!(
-            before.compressed_bytes - now.compressed_bytes,
-            done.bytes_saved as u64
+            before.compressed_bytes + done.bytes_lost as u64,
+            now.compressed_bytes + done.bytes_saved as u64
         );
         assert_eq!(now.stored_pages, before.stored_pages);
         model.recompressed[0] += done.recompressed as u64;
         model.recompressed[1] += done.poor as u64;
         model.recompressed[2] += done.bytes_saved as u64;
+        model.recompressed[3] += done.drained as u64;
+        model.recompressed[4] += done.bytes_lost as u64;
     }
 }
 

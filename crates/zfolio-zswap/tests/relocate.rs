@@ -15,7 +15,7 @@ use zfolio_mm::compaction::{
 };
 use zfolio_mm::{Frames, Kind, Memory, Order, PAGE_SIZE, Pfn};
 use zfolio_sys::arena::ArenaMap;
-use zfolio_zswap::{Arena, Limits, Slot, Zswap};
+use zfolio_zswap::{Arena, Learning, Limits, Slot, Zswap};
 
 /// Slots of the arena: what is stored takes a quarter to a half.
 const SLOTS: usize = 8 * 512;
@@ -148,8 +148,17 @@ impl Random {
     }
 }
 
-/// A page that compresses to some part of itself, or to nothing, or not at all.
+/// A page that compresses to some part of itself, or to nothing, or not at all; a
+/// quarter of them are worth a dictionary.
 fn page(seed: u64, bytes: &mut [u8]) {
+    if seed.is_multiple_of(4) {
+        let mut random = Random(seed);
+        for record in bytes.chunks_mut(64) {
+            sample::noise(record, random.below(40));
+            record[0] = seed.to_le_bytes()[2];
+        }
+        return;
+    }
     sample::records(bytes, seed, 0);
     let noise = Random(seed).index(2 * PAGE_SIZE);
     match noise {
@@ -234,13 +243,28 @@ fn compact(zswap: &Zswap<Backed>, stop: &AtomicBool) -> usize {
     moved
 }
 
-/// Compresses again, round after round; how many pages became shorter.
+/// Compresses again, round after round, with dictionaries that come and go; how many
+/// pages became shorter.
 fn recompress(zswap: &Zswap<Backed>, stop: &AtomicBool) -> usize {
-    let context = zswap.tier_context().expect("memory");
+    let learning = Learning {
+        sample: 32,
+        shown: 64,
+        least_bytes: 1,
+        few: u64::MAX,
+        rest: 1,
+    };
+    let context = zswap.tier_context_that(learning).expect("memory");
     let mut context = context.expect("a codec that has a denser form");
-    let mut recompressed = 0;
+    let dictionaries = zswap.dictionaries().expect("it has");
+    let (mut recompressed, mut rounds) = (0, 0);
     while !stop.load(Relaxed) {
-        recompressed += zswap.recompress_step(&mut context, 8).recompressed;
+        while zswap.dictionary_step(&mut context) {}
+        let done = zswap.recompress_step(&mut context, 8);
+        recompressed += done.recompressed;
+        rounds += usize::from(done.ended);
+        if done.ended && rounds.is_multiple_of(16) {
+            dictionaries.retire_current();
+        }
     }
     recompressed
 }
@@ -326,6 +350,17 @@ fn pages_keep_their_bytes_while_their_zspages_are_carried_about() {
         "all frames are back"
     );
     assert!(loads.load(Relaxed) > 0 && recompressed > 0);
+    let now = zswap.snapshot();
+    println!(
+        "{} dictionaries, {} pages made with them, {} drained",
+        now.dictionary_installed, now.dictionary_pages, now.dictionary_drained_pages
+    );
+    assert!(now.dictionary_installed > 0 && now.dictionary_pages > 0);
+    assert_eq!(now.dictionary_units, 0);
+    let dictionaries = zswap.dictionaries().expect("it has");
+    dictionaries.retire_current();
+    dictionaries.collect();
+    assert_eq!(dictionaries.bytes(), 0, "nothing is under way");
 }
 
 /// Whoever panics lets the others end.

@@ -131,6 +131,38 @@ pub(crate) struct BenchArena {
     pub(crate) files: BenchFiles,
 }
 
+/// `zfolio bench tier`.
+#[derive(Args, Debug)]
+pub(crate) struct BenchTier {
+    /// What the workload fills
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = Size::parse)]
+    pub(crate) size: Size,
+    /// What it is given; default: three fifths of that
+    #[arg(long, value_name = "SIZE", value_parser = Size::parse)]
+    pub(crate) high: Option<Size>,
+    /// Seconds in which it hardly touches it, 1 to 3600
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = value_parser!(u64).range(1..=3600))]
+    pub(crate) idle: u64,
+    /// Random reads afterwards
+    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    pub(crate) reads: u64,
+    /// Pairs of runs, 1 to 100
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = value_parser!(u64).range(1..=100))]
+    pub(crate) runs: u64,
+    /// Where the random numbers of the first pair begin
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Take pages from FILE instead of from programs that are started
+    #[arg(long, value_name = "FILE")]
+    pub(crate) corpus: Option<PathBuf>,
+    /// Seconds a run may last besides
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = value_parser!(u64).range(1..=86_400))]
+    pub(crate) limit: u64,
+    /// Where the results go besides the terminal
+    #[command(flatten)]
+    pub(crate) files: BenchFiles,
+}
+
 /// `zfolio usemem`.
 #[derive(Args, Debug)]
 pub(crate) struct Usemem {
@@ -226,6 +258,24 @@ pub(crate) enum Work {
         /// Most addresses of the process, bytes.
         #[arg(long)]
         addresses: Option<u64>,
+        /// Where the random numbers begin.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
+    /// Filled, idle, read at random
+    Idle {
+        /// Bytes filled.
+        #[arg(long)]
+        size: usize,
+        /// Pages to fill it with, over and over; without it: records.
+        #[arg(long)]
+        file: Option<PathBuf>,
+        /// How long it is idle.
+        #[arg(long)]
+        seconds: u64,
+        /// Random reads afterwards.
+        #[arg(long)]
+        reads: u64,
         /// Where the random numbers begin.
         #[arg(long, default_value_t = 1)]
         seed: u64,

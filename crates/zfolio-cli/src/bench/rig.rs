@@ -453,7 +453,7 @@ impl ZramStat {
 }
 
 /// Starts `command` and waits for its end, looking every few milliseconds.
-fn ended(
+pub(super) fn ended(
     command: &mut Command,
     timeout: Duration,
     watched: bool,

@@ -1,4 +1,4 @@
-//! The workloads of `bench peers` and `bench arena`, each a program of its own
+//! The workloads of `bench peers`, `bench arena` and `bench tier`, each a program of its own
 //! (`zfolio bench-work`): the same binary runs bare, on the kernel's swap and
 //! under `zfolio run`.
 //!
@@ -8,6 +8,7 @@
 
 mod arena;
 mod compile;
+mod idle;
 mod memory;
 mod redis;
 
@@ -47,6 +48,20 @@ pub(crate) fn work(args: &BenchWork) -> Result<ExitCode, Failure> {
             size: *size,
             rounds: *rounds,
             addresses: *addresses,
+            seed: *seed,
+        }
+        .run(),
+        Work::Idle {
+            size,
+            file,
+            seconds,
+            reads,
+            seed,
+        } => idle::Idle {
+            size: *size,
+            file: file.clone(),
+            seconds: *seconds,
+            reads: *reads,
             seed: *seed,
         }
         .run(),

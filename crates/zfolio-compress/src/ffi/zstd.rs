@@ -205,7 +205,7 @@ pub(crate) struct Dictionary {
     compress: NonNull<ZSTD_CDict>,
     decompress: NonNull<ZSTD_DDict>,
     /// What the two lie in, and refer to.
-    _memory: [Vec<u64>; 3],
+    memory: [Vec<u64>; 3],
 }
 
 // SAFETY: the library only reads dictionaries once they are made, and they keep
@@ -268,8 +268,16 @@ impl Dictionary {
         Ok(Self {
             compress,
             decompress,
-            _memory: [bytes, compress_memory, decompress_memory],
+            memory: [bytes, compress_memory, decompress_memory],
         })
+    }
+
+    /// Bytes of memory that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.memory
+            .iter()
+            .map(|of| of.len() * size_of::<u64>())
+            .sum()
     }
 }
 

@@ -104,6 +104,8 @@ pub enum Content {
     Noise(u64),
     /// Zeros, then noise from this byte on.
     Tail(u64, usize),
+    /// Strings that recur from page to page, of one kind or another.
+    Phrases(u64, u64),
 }
 
 impl Content {
@@ -115,8 +117,22 @@ impl Content {
             Self::Records(seed) => sample::records(&mut page, seed, 0),
             Self::Noise(seed) => sample::noise(&mut page, seed),
             Self::Tail(seed, from) => sample::noise(&mut page[from..], seed),
+            Self::Phrases(kind, seed) => phrases(&mut page, kind, seed),
         }
         page
+    }
+}
+
+/// Fills a page with strings of a kind: for a dictionary.
+pub fn phrases(page: &mut [u8], kind: u64, seed: u64) {
+    let mut random = sample::Rng::new(seed);
+    for record in page.chunks_mut(56) {
+        let pick = random.word() % 40;
+        let (text, tail) = record.split_at_mut(record.len().min(48));
+        sample::noise(text, kind * 1000 + pick);
+        for (byte, word) in tail.iter_mut().zip(random.word().to_le_bytes()) {
+            *byte = word & 15;
+        }
     }
 }
 
