@@ -24,7 +24,7 @@ pub const ENV_GROUP: &str = "ZFOLIO_GROUP";
 /// First word of a segment: "zfolio01".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"zfolio01");
 /// Layout version: both sides must agree.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 /// Process slots in a segment. Later processes are managed but share the last.
 pub const SLOTS: usize = 1024;
 /// Most threads of a manager: the watchdog, those that serve faults, the control
@@ -201,6 +201,25 @@ counters! {
     Unmaps = "unmaps",
     /// Moves put off because an event was in flight.
     MoveRetries = "move_retries",
+    // Engines, all queues of a process together; units are pages.
+    /// Units handed to an engine.
+    EngineSubmitted = "engine_submitted",
+    /// Of these, done by it in time.
+    EngineCompleted = "engine_completed",
+    /// Of these, taken back before it began.
+    EngineTakenBack = "engine_taken_back",
+    /// Of these, given up while it worked on them.
+    EngineTimeouts = "engine_timeouts",
+    /// Of those given up, finished later for nobody.
+    EngineLate = "engine_late",
+    /// Times that no descriptor was free.
+    EngineBusy = "engine_busy",
+    /// Units that whoever stores did itself.
+    EngineInline = "engine_inline",
+    /// What completed units were. Bytes.
+    EngineInput = "engine_input_bytes",
+    /// What they became. Bytes.
+    EngineOutput = "engine_output_bytes",
 }
 
 macro_rules! faults {
