@@ -3,7 +3,7 @@
 use crate::behind::Behind;
 pub(crate) use crate::bench::args::Usemem;
 use crate::bench::args::{
-    BenchArena, BenchChild, BenchPeers, BenchPool, BenchTier, BenchUsemem, BenchWork,
+    BenchArena, BenchChild, BenchPeers, BenchPool, BenchSaved, BenchTier, BenchUsemem, BenchWork,
 };
 use crate::exit::{self, Failure, Status, one_line};
 use crate::groups::Group;
@@ -179,6 +179,9 @@ pub(crate) enum Experiment {
     Peers(BenchPeers),
     /// usemem by folio size and codec, under `zfolio run` and on the kernel's swap
     Usemem(BenchUsemem),
+    /// Memory saved at a slowdown: the smallest `--high` for it, by codec, for real
+    /// programs
+    Saved(BenchSaved),
     /// Undo what experiments that were killed have left of devices and swap
     Cleanup,
     /// Codecs, unit sizes, batches and engines on the pages of real programs

@@ -12,7 +12,9 @@
 //! | `corpus` | pages of real programs |
 //! | `peers` | a workload native, under `zfolio run`, and on the kernel's swap |
 //! | `usemem` | the runs of the kernel's swap series, ours and the kernel's way |
+//! | `saved` | memory saved at a slowdown, by codec |
 //! | `work` | the workloads' programs |
+//! | `told` | what they tell |
 //! | `rig` | one run of a program in a given memory, ours or the kernel's way |
 //! | `args` | command lines |
 //! | `keeper` | sets up what the kernel's rows need, and undoes it |
@@ -34,8 +36,10 @@ mod pool;
 mod progress;
 mod results;
 pub(crate) mod rig;
+mod saved;
 mod table;
 mod tier;
+mod told;
 mod usemem;
 pub(crate) mod work;
 mod zsmalloc;
@@ -57,6 +61,7 @@ pub(crate) fn bench(args: &Bench) -> Result<ExitCode, Failure> {
         Experiment::Peers(args) => peers::peers(args),
         Experiment::Usemem(args) => usemem::usemem(args),
         Experiment::Tier(args) => tier::tier(args),
+        Experiment::Saved(args) => saved::saved(args),
         Experiment::Cleanup => keeper::cleanup(),
         Experiment::Compressors(args) => compressors::compressors(args),
     }

@@ -247,6 +247,7 @@ mod tests {
             watched: Watched {
                 samples,
                 high_water: rss,
+                root: 0,
             },
             verified,
         }

@@ -100,7 +100,28 @@ fn table(tree: &Tree) -> String {
     for process in &tree.processes {
         text.push_str(&row(process));
     }
+    for process in &tree.processes {
+        text.push_str(&engines(process));
+    }
     text
+}
+
+/// What became of the units of a process's engines; empty without engines.
+fn engines(process: &Process) -> String {
+    let count = |which| process.figures.get(which);
+    if count(Counter::EngineSubmitted) + count(Counter::EngineInline) == 0 {
+        return String::new();
+    }
+    format!(
+        "{:>8} engines: {} submitted, {} completed, {} taken back, {} timed out, {} times busy; {} inline\n",
+        process.pid,
+        count(Counter::EngineSubmitted),
+        count(Counter::EngineCompleted),
+        count(Counter::EngineTakenBack),
+        count(Counter::EngineTimeouts),
+        count(Counter::EngineBusy),
+        count(Counter::EngineInline),
+    )
 }
 
 fn row(process: &Process) -> String {
@@ -144,6 +165,19 @@ mod tests {
             "{}",
             rows[2]
         );
+        let slot = &own.slots[0];
+        for (which, value) in [
+            (Counter::EngineSubmitted, 90),
+            (Counter::EngineTakenBack, 7),
+            (Counter::EngineInline, 3),
+        ] {
+            slot.set(which, value);
+        }
+        let text = table(&Tree::read(&own));
+        let last = text.lines().nth(3).expect("a line of engines");
+        for part in ["90 submitted", "7 taken back", "0 timed out", "3 inline"] {
+            assert!(last.contains(part), "{last}");
+        }
     }
 
     #[test]

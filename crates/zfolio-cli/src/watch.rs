@@ -33,6 +33,8 @@ pub struct Watched {
     /// Largest VmHWM seen of any descendant, bytes: what happened between
     /// samples is in it, but for what came after a process's last sample.
     pub high_water: u64,
+    /// The same of the root alone, if it is watched.
+    pub root: u64,
 }
 
 impl Watched {
@@ -94,6 +96,10 @@ fn watch(root: u32, with_root: bool, stop: &AtomicBool) -> Watched {
         let mut largest: Option<Sample> = None;
         for (pid, (rss, high_water)) in sizes {
             watched.high_water = watched.high_water.max(high_water);
+            if pid == root {
+                // Of what it is now: before, it may have been another program.
+                watched.root = high_water;
+            }
             if largest.is_none_or(|sample| rss > sample.rss) {
                 largest = Some(Sample {
                     at: begin.elapsed(),
@@ -202,6 +208,7 @@ mod tests {
         }
         let _ = shell.wait();
         assert_eq!(grandchildren.len(), 1);
+        assert!(0 < watched.root && watched.root <= watched.high_water);
         let (peak, high_water) = (watched.peak(), watched.high_water);
         assert!(
             0 < peak && peak <= high_water,

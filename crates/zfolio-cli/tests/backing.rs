@@ -6,7 +6,7 @@ mod support;
 
 use memory::{Case, compiled};
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read, Seek};
+use std::io::{BufRead, BufReader, Read, Seek, Write};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -241,4 +241,129 @@ fn at_max_it_waits_until_there_is_room() {
         let peak = output.counter("resident_peak_bytes") >> 20;
         support::check(peak < 100, || format!("{peak} MiB, of 128 that it wanted"))
     });
+}
+
+/// A small ext4 file system on a loop device, gone with the value.
+struct Disk {
+    mounted: tempfile::TempDir,
+    _image: tempfile::TempDir,
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        drop(Mounted(self.mounted.path()));
+    }
+}
+
+impl Disk {
+    /// Says loudly why there is none.
+    fn new() -> Option<Self> {
+        let (mounted, image) = (support::tempdir(), support::tempdir());
+        let file = image.path().join("image");
+        let made = File::create(&file).and_then(|file| file.set_len(64 << 20));
+        made.expect("a sparse file");
+        let ran = |command: &mut Command| match command.output() {
+            Ok(ran) if ran.status.success() => Ok(()),
+            Ok(ran) => Err(String::from_utf8_lossy(&ran.stderr).into_owned()),
+            Err(error) => Err(error.to_string()),
+        };
+        let mut make = Command::new("mkfs.ext4");
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "ext4", "-o", "loop"]);
+        let done = ran(make.args(["-q", "-F"]).arg(&file))
+            .and_then(|()| ran(mount.arg(&file).arg(mounted.path())));
+        if let Err(why) = done {
+            support::skip(&format!("an ext4 file system on a loop device: {why}"));
+            return None;
+        }
+        Some(Self {
+            mounted,
+            _image: image,
+        })
+    }
+}
+
+/// `lostdisk`: a disk that is lost (EIO from every read and write) once `before`
+/// MiB of 80 are filled and the backing on it is open.
+fn on_a_lost_disk(before: &str) -> Option<Output> {
+    let z = support::real()?;
+    let program = compiled("lostdisk")?;
+    let disk = Disk::new()?;
+    let dir = disk.mounted.path();
+    let stats = support::tempdir();
+    let file = stats.path().join("stats.json");
+    let mut command = z.command(["run", "--high", "16M", "--max-pool", "20", "--stats"]);
+    command.arg(&file).args(["--backing", &option(dir), "--"]);
+    command.arg(program).arg(dir).args([before, "80"]);
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut run = Guard(command.spawn().expect("zfolio starts"));
+    let mut line = String::new();
+    let output = run.0.stdout.take().expect("a pipe");
+    BufReader::new(output).read_line(&mut line).expect("a line");
+    assert_eq!(line, "ready\n");
+    let pid = child_of(run.0.id()).expect("the program");
+    let begin = Instant::now();
+    while files_of(pid, dir).is_empty() {
+        assert!(begin.elapsed() < support::LIMIT, "no backing is opened");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let mut word = run.0.stdin.take().expect("a pipe");
+    word.write_all(b"go\n").expect("it reads");
+    let mut status = None;
+    while status.is_none() {
+        assert!(begin.elapsed() < support::LIMIT, "it does not end");
+        std::thread::sleep(Duration::from_millis(5));
+        status = run.0.try_wait().expect("it can be waited for");
+    }
+    let status = status.expect("it ended");
+    let mut stderr = String::new();
+    let mut said = run.0.stderr.take().expect("a pipe");
+    said.read_to_string(&mut stderr).expect("text");
+    let text = fs::read_to_string(&file).expect("--stats was written");
+    Some(Output {
+        status,
+        stdout: line,
+        stderr,
+        stats: serde_json::from_str(&text).expect("JSON"),
+        watched: support::watch::Watched::default(),
+        wall: begin.elapsed(),
+    })
+}
+
+#[test]
+fn writes_that_fail_with_eio_lose_nothing() {
+    let run = || on_a_lost_disk("12");
+    support::until(run, |output| {
+        output.succeeded();
+        assert_eq!(output.counter("backing_read_fail"), 0, "{}", output.stats);
+        assert_eq!(output.counter("decompress_fail"), 0, "{}", output.stats);
+        // If pages were out before it was lost, this was the other case.
+        let (failed, out) = (
+            output.counter("backing_write_fail"),
+            output.counter("pswpout"),
+        );
+        support::check(failed > 0 && out == 0, || {
+            format!("{failed} failed, {out} out")
+        })
+    });
+}
+
+#[test]
+fn a_read_that_fails_with_eio_ends_the_program_with_a_line() {
+    let Some(output) = on_a_lost_disk("80") else {
+        return;
+    };
+    assert_eq!(output.status.code(), Some(70), "{}", output.stderr);
+    assert!(output.counter("pswpout") > 500, "{}", output.stats);
+    assert!(output.counter("backing_read_fail") > 0, "{}", output.stats);
+    let told = output.stderr.lines().filter(|l| l.starts_with("zfolio: "));
+    assert!(told.count() > 0, "{}", output.stderr);
+    assert!(
+        !output.stderr.contains("memory beside"),
+        "{}",
+        output.stderr
+    );
 }

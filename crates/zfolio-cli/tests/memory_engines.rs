@@ -18,6 +18,20 @@ fn with(options: &[&str], program: &str, args: &[&str]) {
         let engines = options.iter().position(|option| *option == "--engines");
         let engines = engines.map_or("0", |at| options[at + 1]);
         assert_eq!(output.stats["config"]["engines"].to_string(), engines);
+        let count = |name: &str| output.counter(&format!("engine_{name}"));
+        let (submitted, inline) = (count("submitted"), count("inline"));
+        if engines == "0" {
+            assert_eq!((submitted, inline), (0, 0));
+            return;
+        }
+        // The codec sees all but pages of one word.
+        assert!(submitted + inline > 1000, "{}", output.stats);
+        let ended = count("completed") + count("taken_back") + count("timeouts");
+        // Published between two instants of work that goes on: not all of one.
+        assert!(ended <= submitted + 64, "{ended} of {submitted}");
+        assert!(count("late") <= count("timeouts"));
+        assert!(count("output_bytes") <= count("input_bytes"));
+        assert!(count("input_bytes") <= 4096 * count("completed"));
     }
 }
 

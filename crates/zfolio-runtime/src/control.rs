@@ -221,6 +221,25 @@ counters! {
     Unmaps = "unmaps",
     /// Moves put off because an event was in flight.
     MoveRetries = "move_retries",
+    // Engines, all queues of a process together; units are pages.
+    /// Units handed to an engine.
+    EngineSubmitted = "engine_submitted",
+    /// Of these, done by it in time.
+    EngineCompleted = "engine_completed",
+    /// Of these, taken back before it began.
+    EngineTakenBack = "engine_taken_back",
+    /// Of these, given up while it worked on them.
+    EngineTimeouts = "engine_timeouts",
+    /// Of those given up, finished later for nobody.
+    EngineLate = "engine_late",
+    /// Times that no descriptor was free.
+    EngineBusy = "engine_busy",
+    /// Units that whoever stores did itself.
+    EngineInline = "engine_inline",
+    /// What completed units were. Bytes.
+    EngineInput = "engine_input_bytes",
+    /// What they became. Bytes.
+    EngineOutput = "engine_output_bytes",
 }
 
 macro_rules! faults {

@@ -11,6 +11,7 @@
 //! empty; the child takes them over as they are, with fresh contexts and threads
 //! of its own. Without threads everything is done inline.
 
+use crate::control::{Counter, ProcessSlot};
 use crate::manager::{Manager, STACK};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -99,6 +100,24 @@ impl EngineThreads {
         let each = self.engines.iter();
         each.map(|engine| engine.cpu_ns.load(Ordering::Relaxed))
             .sum()
+    }
+
+    /// Copies what the queues counted.
+    pub(crate) fn publish(&self, stats: &ProcessSlot) {
+        let (queues, all) = self.group().totals();
+        for (counter, value) in [
+            (Counter::EngineSubmitted, queues.submitted),
+            (Counter::EngineCompleted, queues.completed),
+            (Counter::EngineTakenBack, queues.taken_back),
+            (Counter::EngineTimeouts, queues.timeouts),
+            (Counter::EngineLate, queues.late),
+            (Counter::EngineBusy, queues.busy),
+            (Counter::EngineInline, all.inline.load(Ordering::Relaxed)),
+            (Counter::EngineInput, queues.input_bytes),
+            (Counter::EngineOutput, queues.output_bytes),
+        ] {
+            stats.set(counter, value);
+        }
     }
 
     /// In the child of a fork, before its threads are started.
@@ -288,8 +307,16 @@ mod tests {
             check(&mut *context);
             group.stop_all();
         });
+        let counted = || {
+            let (queues, all) = threads.group().totals();
+            (queues.submitted, all.inline.load(Ordering::Relaxed))
+        };
+        let (submitted, inline) = counted();
+        assert!(submitted > 0 && submitted + inline >= 2 * BATCH_PAGES as u64);
         threads.reset_in_fork_child();
+        assert_eq!(counted(), (0, 0));
         check(&mut *context);
+        assert_eq!(counted(), (0, BATCH_PAGES as u64));
         assert_eq!(threads.group().validate_quiet(), Ok(()));
     }
 }

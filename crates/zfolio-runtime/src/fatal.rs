@@ -1,6 +1,6 @@
 //! Failing closed: one line, and the process ends rather than read a wrong byte.
 
-use crate::control::state;
+use crate::control::{Counter, state};
 use crate::manager::Manager;
 use core::fmt::{Arguments, Write};
 use core::sync::atomic::Ordering;
@@ -51,6 +51,14 @@ impl Manager {
         let mut line = Line::default();
         let _ = line.write_fmt(why);
         self.stats().set_message(line.as_str());
+        // Nobody publishes any more, and these may be what it is about.
+        let pool = self.zswap.stats().snapshot();
+        for (counter, value) in [
+            (Counter::DecompressFail, pool.decompress_fail),
+            (Counter::BackingReadFail, pool.backing_read_fail),
+        ] {
+            self.stats().set(counter, value);
+        }
         let mut out = Line::default();
         let _ = writeln!(
             out,

@@ -104,6 +104,9 @@ impl Manager {
             );
             stats.set(Counter::ManagerCpuNs, cpu);
             publish_pool(stats, &pool);
+            if let Some(engines) = &self.engines {
+                engines.publish(stats);
+            }
             stats.updated_ns.store(now, Ordering::Relaxed);
         });
     }

@@ -1,6 +1,7 @@
 //! The command lines of the experiments that stand beside the kernel.
 
 use crate::args::BenchFiles;
+use crate::exit::{Failure, Status};
 use crate::size::{self, Size};
 use clap::{Args, Subcommand, value_parser};
 use std::ffi::OsString;
@@ -103,6 +104,67 @@ fn usemem_folio(text: &str) -> Result<Order, String> {
     let order = size::parse_folio(text).ok();
     let order = order.filter(|order| [Order::PAGE, Order::K64, Order::HUGE].contains(order));
     order.ok_or_else(|| "4K, 64K or 2M".to_owned())
+}
+
+/// `zfolio bench saved`.
+#[derive(Args, Debug)]
+pub(crate) struct BenchSaved {
+    /// How much slower than without a limit a program may be
+    #[arg(long, value_name = "PERCENT", default_value_t = 5, value_parser = value_parser!(u32).range(1..=1000))]
+    pub(crate) slowdown: u32,
+    /// About what the programs need when nothing limits them; 256M, or 48M with
+    /// --quick
+    #[arg(long, value_name = "SIZE", value_parser = Size::parse)]
+    pub(crate) size: Option<Size>,
+    /// How long they take then, 1 to 600; 6, or 1 with --quick
+    #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u32).range(1..=600))]
+    pub(crate) seconds: Option<u32>,
+    /// Pairs of runs for each `--high` tried, 1 to 99; 3, or 1 with --quick
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=99))]
+    pub(crate) runs: Option<u32>,
+    /// Only these programs, by commas: python, sqlite, node, compile, memory
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) workload: Vec<String>,
+    /// Only these configurations, by commas: lz4, zstd, auto, auto-tier
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) only: Vec<String>,
+    /// Small, once and coarse: whether it works, not how much is saved
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Where the pseudo-random numbers begin
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Seconds a run may last before the experiment gives up on it
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = value_parser!(u64).range(1..=86_400))]
+    pub(crate) limit: u64,
+    /// Where the results go besides the terminal
+    #[command(flatten)]
+    pub(crate) files: BenchFiles,
+}
+
+/// Those of `offered` that were asked for by name, all if none was.
+///
+/// # Errors
+/// A name that none has; `option` is how it was asked for.
+pub(super) fn chosen<'a, T>(
+    option: &str,
+    asked: &[String],
+    offered: &'a [T],
+    name: impl Fn(&T) -> &'static str,
+) -> Result<Vec<&'a T>, Failure> {
+    if asked.is_empty() {
+        return Ok(offered.iter().collect());
+    }
+    let found = asked.iter().map(|asked| {
+        let found = offered.iter().find(|one| name(one) == asked);
+        found.ok_or_else(|| {
+            let names: Vec<&str> = offered.iter().map(&name).collect();
+            let why = format!("none is called {asked}");
+            let mend = format!("choose of {}", names.join(", "));
+            Failure::new(Status::Usage, option, why, mend)
+        })
+    });
+    found.collect()
 }
 
 /// `zfolio bench arena`.
@@ -231,7 +293,7 @@ pub(crate) enum Work {
         /// Bytes of records.
         #[arg(long)]
         size: usize,
-        /// fill, seq, rand, rand-N (by N threads), hot; by commas
+        /// fill, seq, rand, rand-N (by N threads), hot, tail; by commas
         #[arg(long, value_delimiter = ',')]
         phases: Vec<String>,
         /// Threads that fill.

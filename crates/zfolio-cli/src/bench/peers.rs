@@ -10,16 +10,17 @@
 //!
 //! | module | concept |
 //! |---|---|
-//! | `workload` | the workloads: how they are started, what they tell |
+//! | `workload` | the workloads: how they are started |
 //! | `report` | table, JSON, plot |
 
 mod report;
 mod workload;
 
-use super::args::BenchPeers;
+use super::args::{self, BenchPeers};
 use super::progress::Progress;
 use super::results::Results;
 use super::rig::{self, Job, Ran, Rig, Side};
+use super::told::Told;
 use crate::exit::{Failure, Status};
 use crate::machine;
 use crate::size::{MIN_HIGH, short};
@@ -27,7 +28,8 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
-use workload::{Told, WORKLOADS, Workload};
+pub(super) use workload::OBJECTS;
+use workload::{WORKLOADS, Workload};
 
 /// Least share with `--quick`: in little memory, what a program always needs
 /// counts for more.
@@ -136,23 +138,7 @@ impl Plan {
             let why = format!("{} is more than half of this machine's memory", short(size));
             return Err(usage("--size", why, "give it less"));
         }
-        let named = |name: &String| WORKLOADS.iter().find(|workload| workload.name == *name);
-        let workloads = if args.workload.is_empty() {
-            WORKLOADS.iter().collect()
-        } else {
-            let found = args.workload.iter().map(|name| {
-                named(name).ok_or_else(|| {
-                    let names: Vec<&str> = WORKLOADS.iter().map(|w| w.name).collect();
-                    let why = format!("no workload is called {name}");
-                    usage(
-                        "--workload",
-                        why,
-                        &format!("choose of {}", names.join(", ")),
-                    )
-                })
-            });
-            found.collect::<Result<_, _>>()?
-        };
+        let workloads = args::chosen("--workload", &args.workload, &WORKLOADS, |w| w.name)?;
         for name in &args.only {
             if !is_a_side(name) {
                 let why = format!("no row is called {name}");
@@ -209,6 +195,7 @@ impl Plan {
             options: &[],
             settings: &[],
             timeout: self.timeout,
+            watched: false,
         }
     }
 
@@ -317,12 +304,9 @@ impl Row {
             }
         };
         let told = Told::read(&ran.stdout);
-        if told.checks != native.checks {
+        if let Err(why) = told.agrees(native) {
             self.broken = true;
-            self.failed = Some(format!(
-                "its result is {:?}, without a limit it is {:?}",
-                told.checks, native.checks
-            ));
+            self.failed = Some(why);
             return;
         }
         for (phase, value, _) in told.phases {

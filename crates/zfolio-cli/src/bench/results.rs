@@ -3,10 +3,12 @@
 
 use crate::args::BenchFiles;
 use crate::exit::{Failure, Status};
+use crate::machine;
 use crate::outfile::OutFile;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The files, open.
 pub(super) struct Results<'a> {
@@ -67,6 +69,23 @@ impl<'a> Results<'a> {
         }
         Ok(())
     }
+}
+
+/// `own`, with what there is to say of the machine, the moment and the command.
+pub(super) fn with_machine(mut own: Value) -> Value {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let more = [
+        ("unix_time", json!(now.map_or(0, |since| since.as_secs()))),
+        ("kernel", json!(machine::kernel_release())),
+        ("cpus", json!(machine::cpus())),
+        ("mem_total", json!(machine::mem_total())),
+        ("load_average", json!(machine::line_of("/proc/loadavg"))),
+        ("command", json!(std::env::args().collect::<Vec<_>>())),
+    ];
+    for (key, value) in more {
+        own[key] = value;
+    }
+    own
 }
 
 impl<'a> Wanted<'a> {

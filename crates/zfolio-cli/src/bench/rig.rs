@@ -82,6 +82,8 @@ pub(super) struct Job<'a> {
     /// Settings of the kernel's while it runs.
     pub(super) settings: &'a [(PathBuf, String)],
     pub(super) timeout: Duration,
+    /// Look at its memory from outside, limit or not.
+    pub(super) watched: bool,
 }
 
 /// How it went.
@@ -94,8 +96,12 @@ pub(super) struct Ran {
     /// Most memory charged to its group, bytes.
     pub(super) charged: Option<u64>,
     /// Most memory resident in one of its processes, as far as was seen; only of
-    /// a run without a limit.
+    /// a run without a limit, or one that was watched.
     pub(super) resident: u64,
+    /// The same by the kernel's high-water marks: nothing between looks is missed.
+    pub(super) high_water: u64,
+    /// Of the process that was started alone: of our side `zfolio run` itself.
+    pub(super) first: u64,
     /// Most memory of the kernel's pool that is charged to nobody, bytes.
     pub(super) pool: u64,
     /// What the kernel counted, the machine over.
@@ -144,23 +150,40 @@ impl Rig {
     /// # Errors
     /// When not even our side can be measured.
     pub(super) fn new() -> Result<Self, String> {
+        let mut rig = Self::bare()?;
+        if let Err(why) = rig.find_kernel() {
+            rig.left_out.push(format!("kernel rows: {why}"));
+        }
+        rig.with_scratch()
+    }
+
+    /// Our sides alone, which need nothing of the system.
+    ///
+    /// # Errors
+    /// When there is no place for files.
+    pub(super) fn own() -> Result<Self, String> {
+        Self::bare()?.with_scratch()
+    }
+
+    fn bare() -> Result<Self, String> {
         let exe = std::env::current_exe().map_err(|error| error.to_string())?;
-        let mut rig = Self {
+        Ok(Self {
             keeper: None,
             groups: None,
             exe,
             scratch: std::env::temp_dir().join(format!("zfolio-bench-{}", std::process::id())),
             sides: vec![Side::Native, Side::Run, Side::Region],
             left_out: Vec::new(),
-        };
-        if let Err(why) = rig.find_kernel() {
-            rig.left_out.push(format!("kernel rows: {why}"));
+        })
+    }
+
+    /// With a directory of its own, unless the keeper has one for it.
+    fn with_scratch(self) -> Result<Self, String> {
+        if self.keeper.is_none() {
+            fs::create_dir(&self.scratch)
+                .map_err(|error| format!("{}: {error}", self.scratch.display()))?;
         }
-        if rig.keeper.is_none() {
-            fs::create_dir(&rig.scratch)
-                .map_err(|error| format!("{}: {error}", rig.scratch.display()))?;
-        }
-        Ok(rig)
+        Ok(self)
     }
 
     fn find_kernel(&mut self) -> Result<(), String> {
@@ -371,8 +394,8 @@ impl Rig {
         let outside = self.pool_is_outside(side);
         let mut pool = 0;
         let before = counters::snapshot();
-        let native = *side == Side::Native;
-        let mut ran = ended(&mut command, job.timeout, native, || {
+        let watched = job.watched || *side == Side::Native;
+        let mut ran = ended(&mut command, job.timeout, watched, || {
             if outside && matches!(side, Side::Zswap(_)) {
                 pool = pool.max(counters::zswap_pool());
             }
@@ -507,6 +530,8 @@ pub(super) fn ended(
         wall: (at - begin).as_secs_f64(),
         sys: usage() - before,
         resident: watched.peak(),
+        high_water: watched.high_water,
+        first: watched.root,
         ..Ran::default()
     })
 }

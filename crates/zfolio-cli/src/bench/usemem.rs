@@ -328,6 +328,7 @@ impl Plan {
             options,
             settings,
             timeout: self.timeout,
+            watched: false,
         }
     }
 

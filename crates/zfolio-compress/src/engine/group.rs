@@ -257,12 +257,16 @@ impl Group {
     }
 
     /// In the child of a fork that was made while no batch was under way: no
-    /// engine serves, everything is free. Only while the process has one thread;
-    /// contexts stay good.
+    /// engine serves, everything is free, nothing is counted. Only while the
+    /// process has one thread; contexts stay good.
     pub fn reset_in_fork_child(&self) {
         for engine in &self.engines {
             engine.device.reset_in_fork_child();
+            for stats in &engine.stats {
+                stats.restart();
+            }
         }
+        self.totals.inline.store(0, Relaxed);
         for waiter in &self.waiters {
             waiter.reset_in_fork_child();
         }

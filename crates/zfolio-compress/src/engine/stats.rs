@@ -47,6 +47,23 @@ impl QueueStats {
         self.output_bytes.fetch_add(u64::from(output), Relaxed);
     }
 
+    /// From nothing: what was counted was somebody else's.
+    pub(super) fn restart(&self) {
+        for count in [
+            &self.submitted,
+            &self.completed,
+            &self.busy,
+            &self.taken_back,
+            &self.timeouts,
+            &self.late,
+            &self.broken,
+            &self.input_bytes,
+            &self.output_bytes,
+        ] {
+            count.store(0, Relaxed);
+        }
+    }
+
     pub(super) fn totals(&self) -> QueueTotals {
         QueueTotals {
             submitted: self.submitted.load(Relaxed),

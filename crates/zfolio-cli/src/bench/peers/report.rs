@@ -4,11 +4,11 @@ use super::workload::more_is_better;
 use super::{Compared, Plan, Row};
 use crate::bench::ministat::Summary;
 use crate::bench::plot::{self, Series};
+use crate::bench::results;
 use crate::bench::table::Table;
 use crate::machine;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What the others are compared with, where it is there.
 const REFERENCE: &str = "zram-lz4";
@@ -49,22 +49,15 @@ impl Report<'_> {
     }
 
     pub(super) fn json(&self) -> Value {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        json!({
+        results::with_machine(json!({
             "experiment": "peers",
-            "unix_time": now.map_or(0, |since| since.as_secs()),
-            "kernel": machine::kernel_release(),
-            "cpus": machine::cpus(),
-            "mem_total": machine::mem_total(),
-            "load_average": machine::line_of("/proc/loadavg"),
-            "command": std::env::args().collect::<Vec<_>>(),
             "cgroup_version": self.group_version,
             "size": self.plan.size,
             "runs": self.plan.runs,
             "seed": self.plan.seed,
             "left_out": self.left_out,
             "workloads": self.all.iter().map(Compared::json).collect::<Vec<_>>(),
-        })
+        }))
     }
 
     /// A line a side: how fast it is, workload by workload.

@@ -1,12 +1,11 @@
-//! The workloads: how each is started, and what it tells.
+//! The workloads: how each is started.
 
 use crate::bench::rig::{Rig, is_installed};
-use serde_json::Value;
 use std::ffi::OsString;
 use zfolio_mm::PAGE_SIZE;
 
 /// A Python object graph; a program of its own.
-const OBJECTS: &str = include_str!("../work/objects.py");
+pub(in crate::bench) const OBJECTS: &str = include_str!("../work/objects.py");
 
 /// Bytes a customer of the object graph needs.
 const BYTES_PER_OBJECT: u64 = 1300;
@@ -147,40 +146,6 @@ impl Workload {
     }
 }
 
-/// What a run printed.
-#[derive(Clone, PartialEq, Debug)]
-pub(super) struct Told {
-    /// Name, figure, unit.
-    pub(super) phases: Vec<(String, f64, String)>,
-    pub(super) checks: Vec<String>,
-}
-
-impl Told {
-    pub(super) fn read(stdout: &str) -> Self {
-        let lines = stdout.lines();
-        let lines: Vec<Value> = lines.filter_map(|l| serde_json::from_str(l).ok()).collect();
-        let text = |value: &Value| value.as_str().map(str::to_owned);
-        Self {
-            phases: lines
-                .iter()
-                .filter_map(|line| {
-                    let value = line["value"].as_f64()?;
-                    Some((text(&line["phase"])?, value, text(&line["unit"])?))
-                })
-                .collect(),
-            checks: lines.iter().filter_map(|l| text(&l["check"])).collect(),
-        }
-    }
-
-    /// The unit of each phase.
-    pub(super) fn units(&self) -> Vec<(String, String)> {
-        let units = self.phases.iter();
-        units
-            .map(|(phase, _, unit)| (phase.clone(), unit.clone()))
-            .collect()
-    }
-}
-
 /// Whether more of a unit is better.
 pub(super) fn more_is_better(unit: &str) -> bool {
     unit.ends_with("/s")
@@ -189,13 +154,10 @@ pub(super) fn more_is_better(unit: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::told::Told;
 
     #[test]
-    fn lines_are_read_and_others_passed_over() {
-        let text = "hello\n{\"phase\":\"fill\",\"value\":3.5,\"unit\":\"MB/s\"}\n{}\n{\"check\":\"a\"}\n[1";
-        let told = Told::read(text);
-        assert_eq!(told.phases, [("fill".to_owned(), 3.5, "MB/s".to_owned())]);
-        assert_eq!(told.checks, ["a"]);
+    fn units() {
         assert!(more_is_better("MB/s") && more_is_better("/s") && !more_is_better("us"));
     }
 

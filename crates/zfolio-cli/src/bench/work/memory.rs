@@ -2,7 +2,7 @@
 //! hot part; checked in the end, every word. The mapping is the allocator's, or a
 //! region of the library's.
 
-use super::tell;
+use super::{check, tell};
 use crate::bench::Sequence;
 use std::hint::black_box;
 use std::thread;
@@ -14,8 +14,10 @@ const RECORD_LEN: usize = 64;
 type Record = [u8; RECORD_LEN];
 const RECORDS_PER_PAGE: usize = PAGE_SIZE / RECORD_LEN;
 
-/// Of the accesses of `hot`, these go to the hot part, and so much is hot.
-const HOT_ACCESSES: u32 = 90;
+/// Of 100000 accesses of `hot` and of `tail`, these go to the hot part, and so
+/// much is hot.
+const HOT_ACCESSES: u64 = 90_000;
+const TAIL_ACCESSES: u64 = 99_999;
 const HOT_PERCENT: usize = 10;
 
 /// What is asked of the workload.
@@ -100,10 +102,17 @@ impl Load {
                     black_box(touch(memory, &mut random, self.reads, None));
                     tell(phase, per_access(self.reads, begin), "us");
                 }
-                "hot" => {
-                    let hot = Some(records / RECORDS_PER_PAGE * HOT_PERCENT / 100);
-                    black_box(touch(memory, &mut random, self.reads, hot));
+                "hot" | "tail" => {
+                    let part = records / RECORDS_PER_PAGE * HOT_PERCENT / 100;
+                    let accesses = if phase == "hot" {
+                        HOT_ACCESSES
+                    } else {
+                        TAIL_ACCESSES
+                    };
+                    let hot = Some((part, accesses));
+                    let sum = touch(memory, &mut random, self.reads, hot);
                     tell(phase, per_access(self.reads, begin), "us");
+                    check(&sum.to_string());
                 }
                 other => {
                     let threads = other.strip_prefix("rand-").and_then(|n| n.parse().ok());
@@ -158,13 +167,14 @@ impl Load {
     }
 }
 
-/// Reads a byte of `reads` random pages; with `hot`, mostly of the first so many.
-fn touch(memory: &[Record], random: &mut Sequence, reads: u64, hot: Option<usize>) -> u64 {
+/// Reads a byte of `reads` random pages; with `hot`, of the first so many these
+/// times of 100000.
+fn touch(memory: &[Record], random: &mut Sequence, reads: u64, hot: Option<(usize, u64)>) -> u64 {
     let pages = memory.len() / RECORDS_PER_PAGE;
     let mut sum = 0_u64;
     for _ in 0..reads {
         let among = match hot {
-            Some(hot) if random.chance(HOT_ACCESSES) => hot.max(1),
+            Some((hot, accesses)) if random.next() % 100_000 < accesses => hot.max(1),
             _ => pages,
         };
         let word = random.next();
@@ -227,7 +237,10 @@ mod tests {
             let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
             load(2, 1).run(&names)
         };
-        assert_eq!(phases(&["fill", "seq", "rand", "hot", "rand-4"]), Ok(()));
+        assert_eq!(
+            phases(&["fill", "seq", "rand", "hot", "tail", "rand-4"]),
+            Ok(())
+        );
         for wrong in [&[][..], &["hot"], &["fill", "rand-0"], &["fill", "sort"]] {
             assert!(phases(wrong).is_err(), "{wrong:?}");
         }

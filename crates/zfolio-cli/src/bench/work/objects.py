@@ -1,6 +1,7 @@
 """An object graph and a long array, as Python programs have them: built, walked
-in order, and followed at random. Takes the number of objects; prints a JSON line
-a phase."""
+in order, and followed at random. Or, with a number of steps: built, and then a
+tenth of it worked on, one step of 10000 anywhere. Takes the number of objects;
+prints a JSON line a phase."""
 
 import json
 import sys
@@ -31,16 +32,24 @@ series = array("q", (key // 5 for key in range(count * 10))) * 5
 phase("build", begin)
 
 begin = time.time()
-total = sum(customer.address["v"] + len(customer.orders) for customer in customers.values())
-total += sum(series[:: 64])
-phase("walk", begin)
+at, seen, total = 0, 0, 0
+if len(sys.argv) > 2:
+    for step in range(int(sys.argv[2])):
+        at = (at * 31 + step * 104729 + 7) % (count if step % 10000 == 0 else count // 10)
+        customer = customers[at]
+        seen += len(customer.name) + customer.orders[step & 3]
+        customer.address["v"] += 1
+    phase("part", begin)
+else:
+    total = sum(customer.address["v"] + len(customer.orders) for customer in customers.values())
+    total += sum(series[:: 64])
+    phase("walk", begin)
 
-begin = time.time()
-at, seen = 0, 0
-for step in range(count // 4):
-    customer = customers[(at * 31 + step * 104729) % count]
-    at = customer.friend.key
-    seen += len(customer.friend.name)
-phase("follow", begin)
+    begin = time.time()
+    for step in range(count // 4):
+        customer = customers[(at * 31 + step * 104729) % count]
+        at = customer.friend.key
+        seen += len(customer.friend.name)
+    phase("follow", begin)
 
 print(json.dumps({"check": "%r %d %d" % (total, at, seen)}), flush=True)
