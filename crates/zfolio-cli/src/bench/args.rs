@@ -49,7 +49,7 @@ pub(crate) struct BenchPeers {
     /// Rounds, 1 to 100; 5, or 1 with --quick
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=100))]
     pub(crate) runs: Option<u32>,
-    /// Only these workloads, by commas: fill, seq, rand, hot, threads, python,
+    /// Only these workloads, by commas: fill, thp, seq, rand, hot, threads, python,
     /// redis, compile
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) workload: Vec<String>,
@@ -293,7 +293,8 @@ pub(crate) enum Work {
         /// Bytes of records.
         #[arg(long)]
         size: usize,
-        /// fill, seq, rand, rand-N (by N threads), hot, tail; by commas
+        /// fill or thp (with huge pages), seq, rand, rand-N (by N threads), hot, tail;
+        /// by commas
         #[arg(long, value_delimiter = ',')]
         phases: Vec<String>,
         /// Threads that fill.

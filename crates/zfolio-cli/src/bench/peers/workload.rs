@@ -35,12 +35,18 @@ pub(super) struct Workload {
     pub(super) phases: &'static [&'static str],
 }
 
-pub(super) const WORKLOADS: [Workload; 8] = [
+pub(super) const WORKLOADS: [Workload; 9] = [
     Workload {
         name: "fill",
         share: 75,
         kind: Kind::Memory("fill", 1, 1),
         phases: &["fill"],
+    },
+    Workload {
+        name: "thp",
+        share: 75,
+        kind: Kind::Memory("thp", 1, 1),
+        phases: &["thp"],
     },
     Workload {
         name: "seq",

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Instant;
 use zfolio::{Group, Region};
 use zfolio_mm::PAGE_SIZE;
+use zfolio_sys::arena::prefer_huge_pages;
 
 const RECORD_LEN: usize = 64;
 type Record = [u8; RECORD_LEN];
@@ -78,17 +79,24 @@ fn record(seed: u64, at: u64) -> Record {
 }
 
 impl Load {
-    /// Runs the phases, the first of which is `fill`, and then checks all.
+    /// Runs the phases, the first of which is `fill` or `thp`, and then checks all.
     pub(super) fn run(&self, phases: &[String]) -> Result<(), String> {
         let records = (self.size / RECORD_LEN).next_multiple_of(RECORDS_PER_PAGE);
         let mut random = Sequence::named(&[self.seed, records as u64]);
         let mut phases = phases.iter();
-        if phases.next().is_none_or(|first| first != "fill") {
-            return Err("the first phase is not fill".to_owned());
-        }
+        let first = phases.next().map(String::as_str);
+        let thp = match first {
+            Some("fill") => false,
+            Some("thp") => true,
+            _ => return Err("the first phase is not fill or thp".to_owned()),
+        };
         let begin = Instant::now();
-        let memory = self.filled(records)?;
-        tell("fill", per_second(records, begin), "MB/s");
+        let memory = self.filled(records, thp)?;
+        tell(
+            if thp { "thp" } else { "fill" },
+            per_second(records, begin),
+            "MB/s",
+        );
         let memory = memory.records();
         for phase in phases {
             let begin = Instant::now();
@@ -137,7 +145,8 @@ impl Load {
         Ok(())
     }
 
-    fn filled(&self, records: usize) -> Result<Memory, String> {
+    /// `thp`: huge pages are asked for.
+    fn filled(&self, records: usize, thp: bool) -> Result<Memory, String> {
         let mut memory = match self.region {
             Some(high) => {
                 let group = Group::new(high).map_err(|error| error.to_string())?;
@@ -147,6 +156,12 @@ impl Load {
             // Zeros of the kernel's own: not touched before they are written.
             None => Memory::Plain(vec![[0; RECORD_LEN]; records]),
         };
+        if let (true, Memory::Plain(records)) = (thp, &memory) {
+            prefer_huge_pages(
+                (records.as_ptr() as usize).next_multiple_of(PAGE_SIZE),
+                (records.len() * RECORD_LEN).saturating_sub(PAGE_SIZE),
+            );
+        }
         let part = records.div_ceil(self.threads).max(1);
         let parts = memory.records_mut().chunks_mut(part).enumerate();
         let fill = |(which, part_of): (usize, &mut [Record])| {
@@ -224,7 +239,12 @@ mod tests {
     #[test]
     fn threads_write_what_one_writes() {
         let records = 5 * RECORDS_PER_PAGE;
-        let filled = |load: Load| load.filled(records).expect("memory").records().to_vec();
+        let filled = |load: Load| {
+            load.filled(records, false)
+                .expect("memory")
+                .records()
+                .to_vec()
+        };
         let one = filled(load(1, 3));
         assert_eq!(one, filled(load(3, 3)));
         assert_ne!(one, filled(load(1, 4)));
@@ -241,7 +261,8 @@ mod tests {
             phases(&["fill", "seq", "rand", "hot", "tail", "rand-4"]),
             Ok(())
         );
-        for wrong in [&[][..], &["hot"], &["fill", "rand-0"], &["fill", "sort"]] {
+        assert_eq!(phases(&["thp", "seq"]), Ok(()));
+        for wrong in [&[][..], &["hot"], &["fill", "rand-0"], &["fill", "thp"]] {
             assert!(phases(wrong).is_err(), "{wrong:?}");
         }
     }
