@@ -1,6 +1,6 @@
 //! Failing closed: one line, and the process ends rather than read a wrong byte.
 
-use crate::control::state;
+use crate::control::{ProcessSlot, state};
 use crate::manager::Manager;
 use core::fmt::{Arguments, Write};
 use core::sync::atomic::Ordering;
@@ -48,22 +48,27 @@ impl Write for Line {
 impl Manager {
     /// Ends the process with a line that says why.
     pub(crate) fn fail(&self, why: Arguments<'_>) -> ! {
-        let mut line = Line::default();
-        let _ = line.write_fmt(why);
-        self.stats().set_message(line.as_str());
-        let mut out = Line::default();
-        let _ = writeln!(
-            out,
-            "zfolio: process {} ended: {}; please report this",
-            self.pid.load(Ordering::Relaxed),
-            line.as_str()
-        );
-        self.stats()
-            .told
-            .store(say(out.as_str()).into(), Ordering::Release);
-        self.stats().state.store(state::FAILED, Ordering::Release);
-        exit_now(EXIT_FAILED);
+        fail(self.stats(), self.pid.load(Ordering::Relaxed), why)
     }
+}
+
+/// Ends process `pid`, this one, with a line that says why, which is left in
+/// its statistics as well.
+pub(crate) fn fail(stats: &ProcessSlot, pid: u32, why: Arguments<'_>) -> ! {
+    let mut line = Line::default();
+    let _ = line.write_fmt(why);
+    stats.set_message(line.as_str());
+    let mut out = Line::default();
+    let _ = writeln!(
+        out,
+        "zfolio: process {pid} ended: {}; please report this",
+        line.as_str()
+    );
+    stats
+        .told
+        .store(say(out.as_str()).into(), Ordering::Release);
+    stats.state.store(state::FAILED, Ordering::Release);
+    exit_now(EXIT_FAILED);
 }
 
 #[cfg(test)]
