@@ -21,8 +21,9 @@ use zfolio_zswap::Slot;
 const PATIENCE: u32 = 100;
 /// Times that others are closed for a group that the kernel will not open.
 const OPENINGS: u32 = 1000;
-/// Groups closed at a time for that, and how many are looked at.
+/// Runs closed at a time for that.
 const CLOSED_AT_ONCE: usize = 8;
+/// Groups looked at for one while there are mappings left.
 const LOOKS: usize = 512;
 
 /// How a try to serve a fault ended.
@@ -69,8 +70,13 @@ impl Protected {
                 }
                 Tried::Refused => {
                     refusals += 1;
-                    let closed = self.close_lone(&mut self.core.lock());
-                    if closed == 0 || refusals == OPENINGS {
+                    let mut core = self.core.lock();
+                    let any = core.table.open_groups();
+                    let closed = [1, any]
+                        .into_iter()
+                        .any(|longest| self.close_runs(&mut core, longest, usize::MAX) > 0);
+                    drop(core);
+                    if !closed || refusals == OPENINGS {
                         self.fail(format_args!(
                             "the kernel would not open the memory at {address:#x} (are there as \
                              many mappings as vm.max_map_count allows?)"
@@ -134,7 +140,7 @@ impl Protected {
             && super::RUNS.load(Ordering::Relaxed) >= self.most_runs
         {
             // (With nothing to close there are more: it is a quarter only.)
-            self.close_lone(&mut core);
+            self.close_runs(&mut core, 1, LOOKS);
         }
         let pages = place.range.start / PAGE_SIZE..place.range.end / PAGE_SIZE;
         if core.extents.tracked(pages.clone()).next().is_none() {
@@ -225,24 +231,35 @@ impl Protected {
         turn.map(|turn| self.wait(turn)).is_some()
     }
 
-    /// Closes groups that are open all by themselves, which gives two mappings
-    /// back each; returns how many.
-    pub(super) fn close_lone(&self, core: &mut Core) -> usize {
-        let mut lone = [0; CLOSED_AT_ONCE];
-        let mut found = 0;
-        for (at, group) in lone.iter_mut().zip(core.table.lone(LOOKS)) {
-            *at = group;
-            found += 1;
-        }
+    /// Closes runs of at most `longest` open groups, which gives two mappings back
+    /// each; returns how many. Whole runs: a part would cost mappings.
+    pub(super) fn close_runs(&self, core: &mut Core, longest: usize, looks: usize) -> usize {
         let mut closed = 0;
-        for group in &lone[..found] {
-            let Some(place) = core.place_of(*group) else {
-                continue;
+        while closed < CLOSED_AT_ONCE {
+            let Core { table, pins, .. } = core;
+            let unit = table.addresses(1).len();
+            let addresses = |run: &Range<usize>| run.start * unit..run.end * unit;
+            let may = |run: &Range<usize>| !pins.overlaps(&addresses(run));
+            let Some(run) = table.short_run(longest, looks, may) else {
+                return closed;
             };
-            if !core.pins.overlaps(&place.range) && self.close(core, &place).is_ok() {
-                self.stand_by(core, &place, End::Hot);
-                closed += 1;
+            let Some(first) = core.place_of(run.start) else {
+                return closed;
+            };
+            let last = addresses(&run).end.min(first.twin.view().end);
+            if first.twin.close(&(first.range.start..last)).is_err() {
+                return closed;
             }
+            for group in run {
+                // (What comes after may be the next region's.)
+                let place = core.place_of(group);
+                let Some(place) = place.filter(|place| place.range.end <= last) else {
+                    break;
+                };
+                core.table.count_run(place.group, false, &super::RUNS);
+                self.stand_by(core, &place, End::Hot);
+            }
+            closed += 1;
         }
         closed
     }

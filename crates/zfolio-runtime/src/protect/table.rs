@@ -208,14 +208,32 @@ impl Table {
         pop(&mut self.standby, &self.groups, State::Standby)
     }
 
-    /// Some groups that are open while those beside them are not, of the `looks`
-    /// that have been open for longest.
-    pub(super) fn lone(&self, looks: usize) -> impl Iterator<Item = usize> + '_ {
+    /// A run of open groups of at most `longest`, for which `may` says yes; of the
+    /// `looks` groups that have been open for longest.
+    pub(super) fn short_run(
+        &mut self,
+        longest: usize,
+        looks: usize,
+        may: impl Fn(&Range<usize>) -> bool,
+    ) -> Option<Range<usize>> {
+        while let Some(entry) = self.ring.front()
+            && !is_of(&self.groups, *entry, State::Open)
+        {
+            self.ring.pop_front();
+        }
         let entries = self.ring.iter().take(looks);
         entries
             .filter(|entry| is_of(&self.groups, **entry, State::Open))
-            .map(|entry| entry.group)
-            .filter(|group| self.neighbours(*group) == 0)
+            .map(|entry| self.run_of(entry.group, longest + 1))
+            .find(|run| run.len() <= longest && may(run))
+    }
+
+    /// The open groups around one that is open, those that are at most `most` away.
+    fn run_of(&self, group: usize, most: usize) -> Range<usize> {
+        let open = |group: &usize| self.state(*group) == Some(State::Open);
+        let before = (1..=most).map_while(|back| group.checked_sub(back).filter(open));
+        let after = (group + 1..).take(most).take_while(open);
+        group - before.count()..group + 1 + after.count()
     }
 
     /// Makes a group hotter.
@@ -387,6 +405,22 @@ mod tests {
         assert_eq!(table.state(7), None);
         table.set(7, 3, State::Open, End::Hot);
         assert_eq!(table.oldest_open(), Some(9), "7 was there before");
+    }
+
+    #[test]
+    fn short_runs_are_found_whole() {
+        let mut table = Table::new(16);
+        for group in [1, 2, 3, 10, 20, 21] {
+            table.set(group, 16, State::Open, End::Hot);
+        }
+        table.set(1, 16, State::Standby, End::Hot);
+        let mut run = |longest, looks| table.short_run(longest, looks, |_| true);
+        assert_eq!(run(1, 9), Some(10..11));
+        assert_eq!(run(1, 2), None, "2 and 3 are looked at");
+        assert_eq!(run(2, 1), Some(2..4));
+        let mut not = |no| table.short_run(5, 9, |run| !run.contains(&no));
+        assert_eq!(not(2), Some(10..11));
+        assert_eq!(not(10), Some(2..4));
     }
 
     #[test]
