@@ -12,15 +12,17 @@ use crate::word::Place as Word;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 use zfolio_mm::PAGE_SIZE;
-use zfolio_sys::lock::MutexGuard;
+use zfolio_sys::lock::{MutexGuard, pause};
 use zfolio_sys::thread::{Clock, now_ns};
 use zfolio_sys::twin::Twin;
 use zfolio_zswap::Slot;
 
 /// Rounds of making room after which a fault has its group all the same.
 const PATIENCE: u32 = 100;
-/// Times that others are closed for a group that the kernel will not open.
+/// Times that others are closed for a group that the kernel will not open, and the
+/// wait where none can be, ns.
 const OPENINGS: u32 = 1000;
+const OPENING_NS: u64 = 100_000;
 /// Runs closed at a time for that.
 const CLOSED_AT_ONCE: usize = 8;
 /// Groups looked at for one while there are mappings left.
@@ -76,7 +78,11 @@ impl Protected {
                         .into_iter()
                         .any(|longest| self.close_runs(&mut core, longest, usize::MAX) > 0);
                     drop(core);
-                    if !closed || refusals == OPENINGS {
+                    if !closed {
+                        // (Others may unmap something.)
+                        pause(OPENING_NS);
+                    }
+                    if refusals == OPENINGS {
                         self.fail(format_args!(
                             "the kernel would not open the memory at {address:#x} (are there as \
                              many mappings as vm.max_map_count allows?)"

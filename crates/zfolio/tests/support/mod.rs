@@ -1,6 +1,8 @@
 //! What the tests share: pages with known contents, random numbers, groups.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
 
+pub mod alone;
+
 use zfolio::{Group, Serving};
 
 pub const PAGE: usize = 4096;
