@@ -124,6 +124,8 @@ fn groups_are_apart() {
 }
 
 fn two_groups(one: Group, two: Group) {
+    // (An engine may have served another group before.)
+    let before = two.stats().pages_out;
     let mut small = Region::reserve_in(&one, 32 * MIB).unwrap();
     let mut large = Region::reserve_in(&two, 20 * MIB).unwrap();
     std::thread::scope(|scope| {
@@ -131,7 +133,7 @@ fn two_groups(one: Group, two: Group) {
         scope.spawn(|| exercise(&mut large, 4, 2000));
     });
     assert!(one.stats().pages_out > 0);
-    assert_eq!(two.stats().pages_out, 0, "it fits");
+    assert_eq!(two.stats().pages_out, before, "it fits");
     assert_eq!(small.group().high(), 8 * MIB);
 }
 

@@ -197,7 +197,10 @@ impl Protected {
     /// Brings the pages that have a slot into our view. The others are zeros and
     /// have no memory.
     fn load(&self, worker: &mut Worker, twin: &Twin, pages: &Range<Vpn>, slots: &[Slot]) {
-        let mut loaded = 0;
+        let stored = slots.iter().filter(|slot| **slot != Slot::ZERO).count();
+        if stored == slots.len() {
+            twin.make(&(pages.start * PAGE_SIZE..pages.end * PAGE_SIZE));
+        }
         for (page, slot) in pages.clone().zip(slots) {
             if *slot == Slot::ZERO {
                 continue;
@@ -211,9 +214,8 @@ impl Protected {
                     bytes.start
                 ));
             }
-            loaded += 1;
         }
-        self.count(Counter::PagesIn, loaded);
+        self.count(Counter::PagesIn, stored);
     }
 
     /// At the limit: makes room in this thread; false if there is none to be
