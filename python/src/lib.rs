@@ -42,9 +42,10 @@ fn make(high: usize, serving: Option<&str>) -> Result<Group, PyErr> {
         }),
         Some("threads") => threads(),
         Some("in-thread") => in_thread(),
+        Some("protected") => builder.serving(Serving::Protected).build(),
         Some(_) => {
             return Err(PyValueError::new_err(
-                "serving is \"threads\" or \"in-thread\"",
+                "serving is \"threads\", \"in-thread\" or \"protected\"",
             ));
         }
     }
@@ -135,6 +136,7 @@ fn serving_name(group: &Group) -> &'static str {
         None => "zfolio run",
         Some(Serving::Threads) => "threads",
         Some(Serving::InThread) => "in-thread",
+        Some(Serving::Protected) => "protected",
     }
 }
 
@@ -170,7 +172,10 @@ impl Block {
     /// Whether system calls may be given its memory without a pin.
     #[getter]
     fn open_to_system(&self) -> bool {
-        self.region.group().serving() != Some(Serving::InThread)
+        matches!(
+            self.region.group().serving(),
+            None | Some(Serving::Threads)
+        )
     }
 
     fn cold(&self, py: Python<'_>, offset: usize, len: usize) -> PyResult<()> {

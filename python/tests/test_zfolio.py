@@ -141,7 +141,7 @@ def test_unpinned_memory_and_the_system():
     a = filled(4)
     zfolio.cold(a)
     with open(os.devnull, "wb") as null, open("/dev/zero", "rb", buffering=0) as zero:
-        if zfolio.stats()["serving"] == "in-thread":
+        if zfolio.stats()["serving"] in ("in-thread", "protected"):
             with pytest.raises(OSError) as error:
                 zero.readinto(a)
             assert error.value.errno == errno.EFAULT  # as documented
@@ -198,6 +198,25 @@ def test_limits():
         with pytest.raises(ValueError):
             zfolio.limit(bad)
     del a
+
+
+def test_serving_is_as_asked_for():
+    asked = os.environ.get("ZFOLIO_SERVING")
+    if asked:
+        assert zfolio.stats()["serving"] == asked
+    done = run(
+        """
+import zfolio
+zfolio.limit("12M", serving="protected")
+a = zfolio.empty(32 << 20, "u1")
+a[:] = 5
+assert zfolio.stats()["serving"] == "protected"
+assert zfolio.stats()["stored_pages"] > 0 and (a == 5).all()
+"""
+    )
+    assert done.returncode == 0, done
+    with pytest.raises(ValueError):
+        zfolio.limit(LIMIT, serving="by hand")
 
 
 def test_usage_is_given_back():

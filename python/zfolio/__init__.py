@@ -6,7 +6,8 @@
 
 Where the process may (root, CAP_SYS_PTRACE, or access to /dev/userfaultfd),
 missing pages are served by threads, and nothing about these arrays is unusual.
-Elsewhere they are served in the thread that touches them. A system call that
+Elsewhere they are served in the thread that touches them, without userfaultfd
+where that is refused (slower). A system call that
 is given the memory itself then needs it pinned: `tofile` and what is built on
 it (`numpy.save`) see to that; for others (os.write, socket.send, readinto)
 there is `pinned`.
@@ -43,7 +44,8 @@ def limit(size, serving=None):
 
     Half of the machine's if it is never set. It can be changed at any time; with
     arrays in use not to many times what it was first.
-    `serving`: "threads" or "in-thread" instead of what suits the process.
+    `serving`: "threads", "in-thread" or "protected" (in the thread that touches,
+    without userfaultfd) instead of what suits the process.
     """
     size = _bytes(size)
     if size < 0:

@@ -5,6 +5,7 @@
 //
 // "unmanaged" is "before", with memory that nobody moves.
 #include "check.h"
+#include "refuse.h"
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -129,22 +130,7 @@ static void new_process_namespace(void) { SETUP(unshare(CLONE_NEWPID) == 0); }
 // What /proc has of this process belongs to root from here on.
 static void undumpable(void) { SETUP(prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == 0); }
 
-// System calls that answer EPERM, in all threads: userfaultfd, and ioctls on
-// /dev/userfaultfd.
-static void forbid_userfaultfd(void) {
-    struct sock_filter code[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 323, 3, 0),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_ioctl, 0, 3),
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[1])),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0xaa00, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    struct sock_fprog filter = {sizeof code / sizeof *code, code};
-    SETUP(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
-    SETUP(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &filter) == 0);
-}
+static void forbid_userfaultfd(void) { SETUP(refuse_userfaultfd() == 0); }
 
 // Every call that only a manager makes kills, in this thread and its children.
 static void sandbox(void) {

@@ -16,7 +16,8 @@
  *   /dev/userfaultfd).
  * - The child of a fork does not have its parent's regions: touching one ends
  *   it with a line that says so.
- * - SIGBUS must not be blocked in a thread that touches a region.
+ * - SIGBUS, and SIGSEGV where that serves (ZFOLIO_PROTECTED), must not be blocked
+ *   in a thread that touches a region.
  * - Inside `zfolio run` a region is plain memory, which the run manages.
  */
 #ifndef ZFOLIO_H
@@ -53,6 +54,10 @@ extern "C" {
 /* How faults of a group's regions are served. */
 #define ZFOLIO_IN_THREAD 0 /* in the thread that touches; no privilege */
 #define ZFOLIO_THREADS 1   /* by threads; system calls need no pin */
+#define ZFOLIO_PROTECTED 2 /* as ZFOLIO_IN_THREAD, without userfaultfd: by
+			    * SIGSEGV, slower. ZFOLIO_IN_THREAD is this where
+			    * userfaultfd is refused, or with
+			    * ZFOLIO_REGIONS=protect in the environment. */
 
 typedef struct zfolio_group zfolio_group;
 typedef struct zfolio_region zfolio_region;
@@ -121,7 +126,8 @@ int zfolio_cold(zfolio_region *region, size_t offset, size_t len);
 int zfolio_willneed(zfolio_region *region, size_t offset, size_t len);
 int zfolio_discard(zfolio_region *region, size_t offset, size_t len);
 
-/* For programs whose handler of SIGBUS must come first: 1 if `address`
+/* For programs whose handler of SIGBUS, or of SIGSEGV where regions are
+ * protected, must come first: 1 if `address`
  * (si_addr) was a region's and the access can be repeated (return from the handler), 0 if the
  * signal is about something else. The handler must block all signals. */
 int zfolio_handle_fault(void *address);

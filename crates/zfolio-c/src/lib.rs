@@ -158,6 +158,7 @@ pub unsafe extern "C" fn zfolio_group_new(
     let serving = match serving {
         0 => Serving::InThread,
         1 => Serving::Threads,
+        2 => Serving::Protected,
         _ => return BAD_ARGUMENT,
     };
     // SAFETY: the caller's promise.

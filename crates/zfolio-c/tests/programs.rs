@@ -67,10 +67,19 @@ fn run(name: &str) {
     let c: (&str, &[&str]) = ("gcc", &["-std=c11", "-x", "c"]);
     let cxx: (&str, &[&str]) = ("g++", &["-std=c++17", "-x", "c++"]);
     for (compiler, options) in [c, cxx] {
-        if let Some(program) = compiled(name, compiler, options) {
-            let Output { status, stderr, .. } = Command::new(&program).output().unwrap();
+        let Some(program) = compiled(name, compiler, options) else {
+            continue;
+        };
+        // As regions are served here, and as where userfaultfd is refused.
+        for regions in ["", "protect"] {
+            let mut command = Command::new(&program);
+            let ran = command.env("ZFOLIO_REGIONS", regions).output();
+            let Output { status, stderr, .. } = ran.unwrap();
             let told = String::from_utf8_lossy(&stderr);
-            assert!(status.success(), "{name} ({compiler}): {status}\n{told}");
+            assert!(
+                status.success(),
+                "{name} ({compiler}, {regions}): {status}\n{told}"
+            );
         }
     }
 }

@@ -9,6 +9,8 @@ use std::fs::OpenOptions;
 use std::path::Path;
 use std::process::ExitCode;
 use zfolio_runtime::control::Segment;
+use zfolio_runtime::protect::probe;
+use zfolio_runtime::regions::Unavailable;
 use zfolio_sys::syscall::Errno;
 
 /// Kernel that brought UFFDIO_MOVE.
@@ -20,6 +22,10 @@ const CAP_SYS_PTRACE: u32 = 19;
 /// How the privilege can be had.
 const GRANT: &str = "run as root; in a container: docker run --cap-add SYS_PTRACE \
     --security-opt seccomp=unconfined";
+
+/// How what regions need can be had: less, since no kernel-mode faults.
+const GRANT_REGIONS: &str = "docker run --security-opt seccomp=unconfined, or a profile that \
+    allows userfaultfd";
 
 /// How bad a finding is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -95,29 +101,99 @@ impl std::fmt::Display for Check {
 
 /// Looks, prints, and says by the status whether programs can be managed.
 pub(crate) fn doctor(json: bool) -> ExitCode {
-    let checks = examine();
+    let regions = Regions::find();
+    let checks = examine(&regions);
     let usable = checks.iter().all(|check| check.level != Level::Fail);
     if json {
         let checks: Vec<Value> = checks.iter().map(Check::json).collect();
-        println!("{:#}", json!({ "usable": usable, "checks": checks }));
+        let regions = regions.json();
+        println!(
+            "{:#}",
+            json!({ "usable": usable, "regions": regions, "checks": checks })
+        );
     } else {
         for check in &checks {
             println!("{check}");
         }
         println!(
-            "{}",
-            if usable {
-                "This machine can run managed programs."
-            } else {
-                "This machine cannot run managed programs."
-            }
+            "This machine {} run managed programs (`zfolio run`).",
+            if usable { "can" } else { "cannot" }
         );
+        println!("{}", regions.sentence());
     }
     ExitCode::from(if usable { 0 } else { Status::Doctor.code() })
 }
 
-fn examine() -> Vec<Check> {
-    let mut checks = vec![kernel(), userfaultfd()];
+/// How regions, memory that a program asks for, are served here.
+enum Regions {
+    /// By userfaultfd.
+    Moving,
+    /// By page protection, since the other was refused.
+    Protected(Errno),
+    /// Not at all.
+    Refused(Unavailable),
+}
+
+impl Regions {
+    fn find() -> Self {
+        match uffd_probe::open_for_regions() {
+            Ok(()) => Self::Moving,
+            Err(errno) => probe().map_or_else(Self::Refused, |()| Self::Protected(errno)),
+        }
+    }
+
+    const fn way(&self) -> &'static str {
+        match self {
+            Self::Moving => "userfaultfd",
+            Self::Protected(_) => "protection",
+            Self::Refused(_) => "none",
+        }
+    }
+
+    fn why(&self) -> String {
+        match self {
+            Self::Moving => "userfaultfd can be had for them".to_owned(),
+            Self::Protected(errno) => {
+                format!("userfaultfd is refused: {}", uffd_probe::words(*errno))
+            }
+            Self::Refused(why) => format!("{}: {}", why.what, uffd_probe::words(why.errno)),
+        }
+    }
+
+    fn json(&self) -> Value {
+        json!({ "way": self.way(), "why": self.why() })
+    }
+
+    fn sentence(&self) -> String {
+        match self {
+            Self::Moving => "Regions work, by userfaultfd.".to_owned(),
+            Self::Protected(_) => format!(
+                "Regions work, by PROT_NONE and SIGSEGV, which is slower ({}).",
+                self.why()
+            ),
+            Self::Refused(_) => format!("Regions do not work ({}).", self.why()),
+        }
+    }
+
+    fn check(&self) -> Check {
+        let level = match self {
+            Self::Moving => Level::Ok,
+            // (Regions are not what a machine is judged by here.)
+            Self::Protected(_) | Self::Refused(_) => Level::Warn,
+        };
+        let found = match self {
+            Self::Moving => "by userfaultfd".to_owned(),
+            Self::Protected(_) => {
+                format!("by PROT_NONE and SIGSEGV, slower ({})", self.why())
+            }
+            Self::Refused(_) => format!("cannot be had ({})", self.why()),
+        };
+        Check::new("regions", level, found, GRANT_REGIONS)
+    }
+}
+
+fn examine(regions: &Regions) -> Vec<Check> {
+    let mut checks = vec![kernel(), userfaultfd(), regions.check()];
     checks.extend(features());
     checks.extend([move_page(), pagemap_scan(), library(), segment_directory()]);
     checks.extend([device(), sysctl(), capability(), seccomp(), container()]);
@@ -414,8 +490,36 @@ mod tests {
     }
 
     #[test]
+    fn how_regions_work_is_said_with_the_reason() {
+        let refused = Regions::Refused(Unavailable {
+            what: "mapping memory twice",
+            errno: Errno::NOMEM,
+        });
+        for (regions, level, words) in [
+            (Regions::Moving, Level::Ok, "by userfaultfd"),
+            (
+                Regions::Protected(Errno::PERM),
+                Level::Warn,
+                "not permitted",
+            ),
+            (
+                refused,
+                Level::Warn,
+                "mapping memory twice: Cannot allocate",
+            ),
+        ] {
+            assert!(regions.sentence().contains(words), "{}", regions.sentence());
+            let check = regions.check();
+            assert!(
+                check.level == level && check.found.contains(words),
+                "{check}"
+            );
+        }
+    }
+
+    #[test]
     fn every_check_that_is_not_ok_has_a_mend() {
-        for check in examine() {
+        for check in examine(&Regions::find()) {
             assert!(
                 check.level == Level::Ok || !check.mend.is_empty(),
                 "{check}"

@@ -43,6 +43,15 @@ pub(crate) fn open(features: u64) -> Result<(), Errno> {
     Uffd::open(features).map(Uffd::close)
 }
 
+/// Opens and closes what regions need: it sees faults of user code alone, for which
+/// there need be no privilege.
+///
+/// # Errors
+/// As the kernel says.
+pub(crate) fn open_for_regions() -> Result<(), Errno> {
+    Uffd::open_for_user_faults(ARENA).map(Uffd::close)
+}
+
 /// The quick check before a run: the two kinds of descriptor can be had.
 ///
 /// # Errors

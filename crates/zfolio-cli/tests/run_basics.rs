@@ -417,6 +417,35 @@ fn the_doctor_speaks_json() {
 }
 
 #[test]
+fn where_userfaultfd_is_refused_the_doctor_says_that_regions_are_slower() {
+    let dir = tempdir();
+    let include = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/../../tests/programs");
+    let source = include_str!("../../../tests/programs/refuse.c");
+    let Some(refuse) = compile(dir.path(), "refuse", source, &[include]) else {
+        return;
+    };
+    let doctor = |args: &[&str]| {
+        let mut command = std::process::Command::new(&refuse);
+        let output = finish(command.arg(zfolio().exe()).args(args), "");
+        assert_eq!(output.status.code(), Some(78), "{}", output.stderr);
+        output.stdout
+    };
+    let told = doctor(&["doctor"]);
+    for words in [
+        "\nFAIL  userfaultfd ",
+        "\nwarn  regions ",
+        "\nThis machine cannot run managed programs (`zfolio run`).\n",
+        "\nRegions work, by PROT_NONE and SIGSEGV, which is slower (userfaultfd is refused: \
+         Operation not permitted",
+    ] {
+        assert!(told.contains(words), "{words:?} is not in {told}");
+    }
+    let json: Value = serde_json::from_str(&doctor(&["doctor", "--json"])).expect("JSON");
+    assert_eq!(json["regions"]["way"], "protection");
+    assert_eq!(json["usable"], false);
+}
+
+#[test]
 fn help_tells_the_exit_statuses() {
     let output = finish(&mut zfolio().command(["run", "--help"]), "");
     assert!(

@@ -9,19 +9,24 @@
 use crate::evacuate::Evacuating;
 use crate::manager::Manager;
 use zfolio_sys::thread::{Clock, now_ns};
-use zfolio_zswap::Compaction;
 use zfolio_zswap::compaction_policy::{Cause, Policy, Situation};
+use zfolio_zswap::{Arena, Compaction, Zswap};
 
 /// Time for compaction in a turn of the control thread, ns.
-const TURN_NS: u64 = 1_000_000;
+pub(crate) const TURN_NS: u64 = 1_000_000;
 /// The same while reclaim has more to do than it could.
-const PRESSED_NS: u64 = 250_000;
+pub(crate) const PRESSED_NS: u64 = 250_000;
 
 /// What the control thread remembers of compaction.
 pub(crate) struct Compacting {
+    zspages: Zspages,
+    evacuating: Evacuating,
+}
+
+/// Compaction of a pool's zspages.
+pub(crate) struct Zspages {
     policy: Policy,
     run: Option<Run>,
-    evacuating: Evacuating,
 }
 
 /// A compaction under way, and what came of it so far.
@@ -35,8 +40,7 @@ struct Run {
 impl Compacting {
     pub(crate) fn new(slots: usize) -> Self {
         Self {
-            policy: Policy::new(now_ms()),
-            run: None,
+            zspages: Zspages::new(),
             evacuating: Evacuating::new(slots),
         }
     }
@@ -47,30 +51,12 @@ impl Manager {
     /// short, and what reclaim could do at once is done.
     pub(crate) fn compact(&self, state: &mut Compacting, pressed: bool) {
         let time = if pressed { PRESSED_NS } else { TURN_NS };
-        self.compact_zspages(state, pressed, time);
+        if state.zspages.is_due(&self.zswap, pressed) {
+            let stop = || self.is_called_away();
+            self.while_open(|| state.zspages.compact(&self.zswap, time, stop));
+        }
         if self.options.folio_compaction {
             self.while_open(|| self.evacuate(&mut state.evacuating, time));
-        }
-    }
-
-    fn compact_zspages(&self, state: &mut Compacting, pressed: bool, time: u64) {
-        if state.run.is_none() && state.policy.may_be_due(now_ms(), pressed) {
-            let situation = Situation {
-                freeable_pages: self.zswap.freeable_pages(),
-                pool_pages: self.zswap.pool_pages(),
-                pressure: pressed,
-                request: false,
-            };
-            state.run = state
-                .policy
-                .due(now_ms(), situation)
-                .and_then(|cause| Run::begin(self, cause));
-        }
-        let Some(run) = &mut state.run else { return };
-        if self.while_open(|| self.compact_for(run, time)) == Some(true) {
-            let (cause, moved, freed) = (run.cause, run.objs_moved, run.pages_freed);
-            state.policy.ran(now_ms(), cause, moved, freed);
-            state.run = None;
         }
     }
 
@@ -87,29 +73,58 @@ impl Manager {
         self.end();
         Some(result)
     }
+}
 
-    /// Does steps until `time` ns have gone by or somebody wants quiet; whether
-    /// the run has ended.
-    fn compact_for(&self, run: &mut Run, time: u64) -> bool {
-        let until = now_ns(Clock::Monotonic) + time;
-        let mut ended = false;
-        while !ended && now_ns(Clock::Monotonic) < until && !self.is_called_away() {
-            match self.zswap.compaction_step(&run.compaction) {
-                Some(step) => {
-                    run.objs_moved += step.objs_moved as u64;
-                    run.pages_freed += step.pages_freed as u64;
-                }
-                None => ended = true,
-            }
+impl Zspages {
+    pub(crate) fn new() -> Self {
+        Self {
+            policy: Policy::new(now_ms()),
+            run: None,
         }
-        ended
+    }
+
+    /// Whether there is something to do: begins a run if one is due.
+    /// `pressed`: memory is short, and what reclaim could do at once is done.
+    pub(crate) fn is_due<A: Arena>(&mut self, zswap: &Zswap<A>, pressed: bool) -> bool {
+        if self.run.is_none() && self.policy.may_be_due(now_ms(), pressed) {
+            let situation = Situation {
+                freeable_pages: zswap.freeable_pages(),
+                pool_pages: zswap.pool_pages(),
+                pressure: pressed,
+                request: false,
+            };
+            let cause = self.policy.due(now_ms(), situation);
+            self.run = cause.and_then(|cause| Run::begin(zswap, cause));
+        }
+        self.run.is_some()
+    }
+
+    /// Does steps until `time` ns have gone by or `stop` says so.
+    pub(crate) fn compact<A: Arena>(
+        &mut self,
+        zswap: &Zswap<A>,
+        time: u64,
+        stop: impl Fn() -> bool,
+    ) {
+        let Some(run) = &mut self.run else { return };
+        let until = now_ns(Clock::Monotonic) + time;
+        while now_ns(Clock::Monotonic) < until && !stop() {
+            let Some(step) = zswap.compaction_step(&run.compaction) else {
+                let (cause, moved, freed) = (run.cause, run.objs_moved, run.pages_freed);
+                self.policy.ran(now_ms(), cause, moved, freed);
+                self.run = None;
+                return;
+            };
+            run.objs_moved += step.objs_moved as u64;
+            run.pages_freed += step.pages_freed as u64;
+        }
     }
 }
 
 impl Run {
-    fn begin(manager: &Manager, cause: Cause) -> Option<Self> {
+    fn begin<A: Arena>(zswap: &Zswap<A>, cause: Cause) -> Option<Self> {
         Some(Self {
-            compaction: manager.zswap.begin_compaction()?,
+            compaction: zswap.begin_compaction()?,
             cause,
             objs_moved: 0,
             pages_freed: 0,

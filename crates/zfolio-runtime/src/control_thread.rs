@@ -359,20 +359,11 @@ impl Manager {
         }
     }
 
-    /// Room or time: decided by how much of `high` the pool has taken. Where much
-    /// of it comes back, room has to be scarcer before it is bought with time.
+    /// See [`Turnover::choose_density`].
     fn choose_density(&self, memory: &mut Memory) {
-        let count = |counter| self.stats().counter(counter).load(Ordering::Relaxed);
-        let stood_by = count(Counter::StandbyRefault);
-        let came = count(Counter::PagesIn).saturating_sub(stood_by);
-        let went = count(Counter::PagesOut).saturating_sub(stood_by);
-        let [on, off] = self.watermarks().dense(memory.turnover.judge(came, went));
         let pool = self.zswap.pool_pages();
-        if pool > on {
-            self.density.set(true);
-        } else if pool < off {
-            self.density.set(false);
-        }
+        let turnover = &mut memory.turnover;
+        turnover.choose_density(self.stats(), &self.watermarks(), pool, &self.density);
     }
 
     /// A fork asks for quiet.

@@ -1,10 +1,11 @@
 //! Failing closed: one line, and the process ends rather than read a wrong byte.
 
-use crate::control::{Counter, state};
+use crate::control::{Counter, ProcessSlot, state};
 use crate::manager::Manager;
 use core::fmt::{Arguments, Write};
 use core::sync::atomic::Ordering;
 use zfolio_sys::process::{exit_now, say};
+use zfolio_zswap::Stats;
 
 /// Exit status of a process that was ended by its manager.
 pub const EXIT_FAILED: i32 = 70;
@@ -48,30 +49,36 @@ impl Write for Line {
 impl Manager {
     /// Ends the process with a line that says why.
     pub(crate) fn fail(&self, why: Arguments<'_>) -> ! {
-        let mut line = Line::default();
-        let _ = line.write_fmt(why);
-        self.stats().set_message(line.as_str());
-        // Nobody publishes any more, and these may be what it is about.
-        let pool = self.zswap.stats().snapshot();
-        for (counter, value) in [
-            (Counter::DecompressFail, pool.decompress_fail),
-            (Counter::BackingReadFail, pool.backing_read_fail),
-        ] {
-            self.stats().set(counter, value);
-        }
-        let mut out = Line::default();
-        let _ = writeln!(
-            out,
-            "zfolio: process {} ended: {}; please report this",
-            self.pid.load(Ordering::Relaxed),
-            line.as_str()
-        );
-        self.stats()
-            .told
-            .store(say(out.as_str()).into(), Ordering::Release);
-        self.stats().state.store(state::FAILED, Ordering::Release);
-        exit_now(EXIT_FAILED);
+        let pid = self.pid.load(Ordering::Relaxed);
+        fail(self.stats(), self.zswap.stats(), pid, why)
     }
+}
+
+/// Ends process `pid`, this one, with a line that says why, which is left in
+/// its statistics as well.
+pub(crate) fn fail(stats: &ProcessSlot, pool: &Stats, pid: u32, why: Arguments<'_>) -> ! {
+    let mut line = Line::default();
+    let _ = line.write_fmt(why);
+    stats.set_message(line.as_str());
+    // Nobody publishes any more, and these may be what it is about.
+    let pool = pool.snapshot();
+    for (counter, value) in [
+        (Counter::DecompressFail, pool.decompress_fail),
+        (Counter::BackingReadFail, pool.backing_read_fail),
+    ] {
+        stats.set(counter, value);
+    }
+    let mut out = Line::default();
+    let _ = writeln!(
+        out,
+        "zfolio: process {pid} ended: {}; please report this",
+        line.as_str()
+    );
+    stats
+        .told
+        .store(say(out.as_str()).into(), Ordering::Release);
+    stats.state.store(state::FAILED, Ordering::Release);
+    exit_now(EXIT_FAILED);
 }
 
 #[cfg(test)]

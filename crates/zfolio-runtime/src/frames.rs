@@ -313,22 +313,29 @@ impl FrameArena {
     /// Gives up to `pages` free frames back to the system, large blocks
     /// first; returns how many.
     pub(crate) fn release(&self, pages: usize) -> usize {
-        let mut released = 0;
-        while released < pages {
-            let order = Order::holding_at_most(pages - released);
-            let Some((block, order)) = self.frames.lock().take_free(Kind::Backed, order) else {
-                break;
-            };
-            if discard(self.map.address(block), order.bytes()).is_err() {
-                self.give_frames(block, order.pages());
-                break;
-            }
-            self.give_holes(block, order.pages());
-            released += order.pages();
-        }
+        let released = release_free(self.map, &self.frames, pages);
         self.released.fetch_add(released as u64, Ordering::Relaxed);
         released
     }
+}
+
+/// Gives up to `pages` free frames of an arena back to the system, large blocks
+/// first; returns how many.
+pub(crate) fn release_free(map: ArenaMap, frames: &Mutex<Frames>, pages: usize) -> usize {
+    let mut released = 0;
+    while released < pages {
+        let order = Order::holding_at_most(pages - released);
+        let Some((block, order)) = frames.lock().take_free(Kind::Backed, order) else {
+            break;
+        };
+        if discard(map.address(block), order.bytes()).is_err() {
+            frames.lock().free_range(Kind::Backed, block, order.pages());
+            break;
+        }
+        frames.lock().free_range(Kind::Hole, block, order.pages());
+        released += order.pages();
+    }
+    released
 }
 
 impl Memory for FrameArena {

@@ -1,7 +1,7 @@
 //! Faults served in the thread that touches.
 //!
 //! The page is missing, the kernel sends SIGBUS instead of a message, and the
-//! handler of the face calls [`Manager::serve_here`]. So all of this runs in a
+//! handler of the face calls [`Manager::serve_in_thread`]. So all of this runs in a
 //! signal handler, in a thread of the program:
 //!
 //! - it runs on a stack of a worker's: the thread's own may be nearly used up;
@@ -13,40 +13,23 @@ use crate::control::Counter;
 use crate::fault::Outcome;
 use crate::manager::{Fault, Manager, Worker};
 use zfolio_mm::PAGE_SHIFT;
-use zfolio_sys::lock::MutexGuard;
+use zfolio_sys::lock::{Mutex, MutexGuard};
 use zfolio_sys::thread::yield_now;
 
 /// Tries of a fault for which the kernel says "again" before it is a failure.
 const TRIES: u32 = 1 << 20;
 
 impl Manager {
-    /// Serves the page at `address`; false if it is none of this manager's.
-    ///
-    /// For the signal handler: all signals are blocked.
-    pub fn serve_here(&self, address: usize) -> bool {
+    /// See [`RegionEngine::serve_here`](crate::regionengine::RegionEngine::serve_here).
+    pub(crate) fn serve_in_thread(&self, address: usize) -> bool {
         let Some(regions) = self.regions() else {
             return false;
         };
-        let (mut worker, index) = self.claim_worker();
+        let (mut worker, index) = claim_worker(&self.workers);
         let Some(stack) = regions.stacks.get(index - 1) else {
             return false;
         };
         stack.call(|| self.serve_address(&mut worker, address))
-    }
-
-    /// A worker that nobody uses, and its number.
-    fn claim_worker(&self) -> (MutexGuard<'_, Worker>, usize) {
-        let count = self.workers.len() - 1;
-        // (Where its stack is tells threads apart well enough, and asks nobody.)
-        let first = (&raw const count) as usize >> 16;
-        for turn in 0..count {
-            let index = 1 + (first + turn) % count;
-            if let Some(worker) = self.workers[index].try_lock() {
-                return (worker, index);
-            }
-        }
-        let index = 1 + first % count;
-        (self.workers[index].lock(), index)
     }
 
     fn serve_address(&self, worker: &mut Worker, address: usize) -> bool {
@@ -81,4 +64,19 @@ impl Manager {
             "the page at {address:#x} of a region could not be brought"
         ));
     }
+}
+
+/// A worker that nobody uses, and its number. The first is the control thread's.
+pub(crate) fn claim_worker<W>(workers: &[Mutex<W>]) -> (MutexGuard<'_, W>, usize) {
+    let count = workers.len() - 1;
+    // (Where its stack is tells threads apart well enough, and asks nobody.)
+    let first = (&raw const count) as usize >> 16;
+    for turn in 0..count {
+        let index = 1 + (first + turn) % count;
+        if let Some(worker) = workers[index].try_lock() {
+            return (worker, index);
+        }
+    }
+    let index = 1 + first % count;
+    (workers[index].lock(), index)
 }

@@ -10,6 +10,7 @@
 //!           control_thread -> writeback -> (zswap) -> the backing
 //!                          -> evacuate -> (mm, zswap)
 //! regions:  the same two paths with another scope (`regions`, `inthread`)
+//!           or, without userfaultfd, an engine of their own (`protect`)
 //! ```
 //!
 //! # Locks, in the order they are taken
@@ -61,10 +62,12 @@ mod parked;
 mod pass;
 mod past;
 mod pins;
+pub mod protect;
 mod publish;
 mod ranges;
 mod readahead;
 mod reclaim;
+pub mod regionengine;
 pub mod regions;
 pub mod rungroups;
 mod share;

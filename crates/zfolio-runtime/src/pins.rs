@@ -1,8 +1,10 @@
 //! Ranges that must stay where they are while somebody holds them: for system
 //! calls and foreign code, which cannot have a fault served.
 
+use crate::regions::PinError;
 use alloc::vec::Vec;
 use core::ops::Range;
+use zfolio_mm::PAGE_SIZE;
 
 /// Pinned ranges of addresses; one may be pinned several times.
 #[derive(Default)]
@@ -13,10 +15,17 @@ pub(crate) struct Pins {
 }
 
 impl Pins {
-    /// Adds one.
-    pub(crate) fn add(&mut self, range: Range<usize>) {
+    /// Adds one, of memory whose `high` is so many pages.
+    ///
+    /// # Errors
+    /// With it, pins would be more than half of that.
+    pub(crate) fn hold(&mut self, range: Range<usize>, high: usize) -> Result<(), PinError> {
+        if self.bytes + range.len() > high * PAGE_SIZE / 2 {
+            return Err(PinError::TooMuch);
+        }
         self.bytes += range.len();
         self.held.push(range);
+        Ok(())
     }
 
     /// Removes one that was added; false if there is none like it.
@@ -35,11 +44,6 @@ impl Pins {
             .iter()
             .any(|held| held.start < range.end && range.start < held.end)
     }
-
-    /// Bytes pinned.
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
-    }
 }
 
 #[cfg(test)]
@@ -49,13 +53,14 @@ mod tests {
     #[test]
     fn a_range_pinned_twice_is_free_after_the_second_time() {
         let mut pins = Pins::default();
-        pins.add(10..20);
-        pins.add(10..20);
-        pins.add(40..50);
+        pins.hold(10..20, 1).unwrap();
+        pins.hold(10..20, 1).unwrap();
+        pins.hold(40..50, 1).unwrap();
+        assert_eq!(pins.hold(50..2090, 1), Err(PinError::TooMuch));
         assert!(pins.overlaps(&(19..25)) && !pins.overlaps(&(20..40)));
         assert!(pins.remove(&(10..20)));
         assert!(pins.overlaps(&(0..11)));
-        assert_eq!(pins.bytes(), 20);
+        assert_eq!(pins.bytes, 20);
         assert!(pins.remove(&(10..20)));
         assert!(!pins.overlaps(&(0..30)));
         assert!(!pins.remove(&(10..20)));

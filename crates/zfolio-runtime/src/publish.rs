@@ -128,7 +128,7 @@ impl Manager {
     }
 }
 
-fn publish_pool(stats: &ProcessSlot, pool: &Snapshot) {
+pub(crate) fn publish_pool(stats: &ProcessSlot, pool: &Snapshot) {
     for (counter, value) in [
         (Counter::StoredPages, pool.stored_pages),
         (

@@ -14,10 +14,12 @@ use crate::extent::{EXTENT_PAGES, Vpn};
 use crate::manager::{Core, MAX_FAULT_THREADS, MIN_FAULT_THREADS, Manager, STACK, pages_within};
 use crate::moveout::Going;
 use crate::options::Options;
+use crate::regionengine::RegionEngine;
 use crate::rungroups::RUN;
 use crate::share::Membership;
 use crate::start::{SOURCE_FEATURES, Unstarted, describe, reserve_arena, step};
 use crate::word::Place;
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -32,7 +34,7 @@ use zfolio_sys::uffd::{FEATURE_MOVE, FEATURE_SIGBUS, Uffd};
 
 /// Fewest and most threads that are served at a time in the thread that
 /// touches; others wait for one of them.
-const IN_THREAD: Range<usize> = 4..32;
+pub(crate) const IN_THREAD: Range<usize> = 4..32;
 
 /// Whose memory a manager moves.
 pub(crate) enum Scope {
@@ -77,6 +79,10 @@ pub enum Serving {
     /// Threads of their own: system calls see nothing unusual. Needs what
     /// `zfolio run` needs.
     Threads,
+    /// The thread that touches, as in [`Self::InThread`], but by page protection
+    /// and SIGSEGV instead of userfaultfd: slower, and works where that is
+    /// refused.
+    Protected,
 }
 
 /// Why there can be no manager for regions.
@@ -117,23 +123,25 @@ impl Manager {
     ///
     /// # Errors
     /// What the system refused.
-    pub fn for_regions(
+    pub(crate) fn for_regions(
         segment: &'static Segment,
         options: Options,
         serving: Serving,
         before_moving: fn(),
     ) -> Result<&'static Self, Unavailable> {
-        let pagemap = step("opening /proc/self/pagemap", Pagemap::open())?;
-        let pagemap = Pagemap::from_file(File::from_fd(lift_descriptor(pagemap.file().fd())));
         let lifted = |uffd: Uffd| {
             let fd = usize::try_from(uffd.fd()).unwrap_or(usize::MAX);
             Uffd::from_fd(i32::try_from(lift_descriptor(fd)).unwrap_or(-1))
         };
-        let opened = match serving {
-            Serving::InThread => Uffd::open_for_user_faults(FEATURE_MOVE | FEATURE_SIGBUS),
-            Serving::Threads => Uffd::open(FEATURE_MOVE),
+        let in_thread = serving == Serving::InThread;
+        let opened = if in_thread {
+            Uffd::open_for_user_faults(FEATURE_MOVE | FEATURE_SIGBUS)
+        } else {
+            Uffd::open(FEATURE_MOVE)
         };
         let program = lifted(step("userfaultfd", opened)?);
+        let pagemap = step("opening /proc/self/pagemap", Pagemap::open())?;
+        let pagemap = Pagemap::from_file(File::from_fd(lift_descriptor(pagemap.file().fd())));
         let source = Uffd::open_for_user_faults(SOURCE_FEATURES);
         let source = lifted(step("userfaultfd", source)?);
         let words = step("mapping shared memory", SharedWords::map())?;
@@ -142,12 +150,13 @@ impl Manager {
             reserve_arena(options.high, usize::MAX),
         )?;
         step("advice on the arena", keep_from_children(&map.range()))?;
-        let workers = match serving {
-            Serving::InThread => (2 * processors()).clamp(IN_THREAD.start, IN_THREAD.end),
-            Serving::Threads => processors().clamp(MIN_FAULT_THREADS, MAX_FAULT_THREADS),
+        let workers = if in_thread {
+            (2 * processors()).clamp(IN_THREAD.start, IN_THREAD.end)
+        } else {
+            processors().clamp(MIN_FAULT_THREADS, MAX_FAULT_THREADS)
         };
         let mut stacks = Vec::new();
-        if serving == Serving::InThread {
+        if in_thread {
             for _ in 0..workers {
                 stacks.push(step("mapping a stack", CallStack::map(STACK))?);
             }
@@ -209,37 +218,6 @@ impl Manager {
             .is_some_and(|regions| regions.serving == Serving::InThread)
     }
 
-    /// Descriptors that must stay open as long as a region is used.
-    #[must_use]
-    pub fn descriptors(&self) -> [usize; 3] {
-        let fd = |uffd: Uffd| usize::try_from(uffd.fd()).unwrap_or(usize::MAX);
-        [
-            fd(self.fds.program()),
-            fd(self.arena().moves().uffd),
-            self.fds.pagemap().file().fd(),
-        ]
-    }
-
-    /// The life of the thread that reclaims.
-    pub fn control_regions(&'static self) -> ! {
-        self.control_thread()
-    }
-
-    /// The life of one of the threads that serve, from 1.
-    pub fn serve_regions(&'static self, index: usize) -> ! {
-        self.fault_thread(index)
-    }
-
-    /// How many threads serve for [`Serving::Threads`].
-    #[must_use]
-    pub fn serving_threads(&self) -> usize {
-        if self.is_in_thread() {
-            0
-        } else {
-            self.workers.len() - 1
-        }
-    }
-
     /// Notes frames of regions that did not come out of the arena.
     pub(crate) fn note_beside(&self, pages: usize) {
         if let Some(regions) = self.regions() {
@@ -256,42 +234,6 @@ impl Manager {
         // (Read one after the other: a sum that is off by what is under way.)
         let sum = came.wrapping_add(beside).wrapping_sub(went).cast_signed();
         usize::try_from(sum).unwrap_or(0)
-    }
-
-    /// Begins to manage a mapping that [`map_region`] made.
-    ///
-    /// [`map_region`]: zfolio_sys::region::map_region
-    ///
-    /// # Errors
-    /// What the kernel says to registering it.
-    pub fn add_region(&self, range: &Range<usize>) -> Result<(), Errno> {
-        self.fds.program().register(range.start, range.len())?;
-        self.core.lock().registered.insert(range.clone());
-        self.regions_changed();
-        Ok(())
-    }
-
-    /// Ends that: nothing of it is kept, and nobody touches it any more. It
-    /// can be unmapped afterwards.
-    pub fn remove_region(&self, range: &Range<usize>) {
-        let pages = pages_within(range.start, range.end);
-        {
-            let mut core = self.core.lock();
-            core.registered.remove(range.clone());
-            self.drop_contents(&mut core, pages.clone(), Place::Present);
-            core.extents.prune(pages);
-        }
-        // Nothing is moved out of it from here on. (A load under way finds its
-        // word changed; who touches what is being dropped is on his own.)
-        let mut present = 0;
-        self.each_present(range, |run| {
-            present += (run.end() - run.start()) / PAGE_SIZE
-        });
-        if let Some(regions) = self.regions() {
-            regions.beside.fetch_sub(present, Ordering::Relaxed);
-        }
-        self.regions_changed();
-        self.frames_freed();
     }
 
     fn regions_changed(&self) {
@@ -316,35 +258,96 @@ impl Manager {
         }
     }
 
-    /// Keeps the pages of `range` from moving out until [`Self::unpin`]; what
-    /// is out already stays out until it is touched.
-    ///
-    /// # Errors
-    /// See [`PinError`].
-    pub fn pin(&self, range: Range<usize>) -> Result<(), PinError> {
+    /// The target, pages: what was asked for, or what regions have since.
+    pub(crate) fn high(&self) -> usize {
+        self.regions().map_or(self.options.high, |regions| {
+            regions.high.load(Ordering::Relaxed)
+        })
+    }
+
+    /// The addresses managed, for the hand.
+    pub(crate) fn region_list(core: &Core, into: &mut Vec<Range<usize>>) {
+        into.clear();
+        into.extend(core.registered.iter());
+    }
+}
+
+impl RegionEngine for Manager {
+    fn serving(&self) -> Serving {
+        if self.is_in_thread() {
+            Serving::InThread
+        } else {
+            Serving::Threads
+        }
+    }
+
+    fn descriptors(&self) -> Vec<usize> {
+        let fd = |uffd: Uffd| usize::try_from(uffd.fd()).unwrap_or(usize::MAX);
+        alloc::vec![
+            fd(self.fds.program()),
+            fd(self.arena().moves().uffd),
+            self.fds.pagemap().file().fd(),
+        ]
+    }
+
+    fn control_regions(&'static self) -> ! {
+        self.control_thread()
+    }
+
+    fn serve_regions(&'static self, index: usize) -> ! {
+        self.fault_thread(index)
+    }
+
+    fn serving_threads(&self) -> usize {
+        if self.is_in_thread() {
+            0
+        } else {
+            self.workers.len() - 1
+        }
+    }
+
+    fn add_region(&self, range: &Range<usize>) -> Result<(), Errno> {
+        self.fds.program().register(range.start, range.len())?;
+        self.core.lock().registered.insert(range.clone());
+        self.regions_changed();
+        Ok(())
+    }
+
+    fn remove_region(&self, range: &Range<usize>) {
+        let pages = pages_within(range.start, range.end);
+        {
+            let mut core = self.core.lock();
+            core.registered.remove(range.clone());
+            self.drop_contents(&mut core, pages.clone(), Place::Present);
+            core.extents.prune(pages);
+        }
+        // Nothing is moved out of it from here on. (A load under way finds its
+        // word changed; who touches what is being dropped is on his own.)
+        let mut present = 0;
+        self.each_present(range, |run| {
+            present += (run.end() - run.start()) / PAGE_SIZE
+        });
+        if let Some(regions) = self.regions() {
+            regions.beside.fetch_sub(present, Ordering::Relaxed);
+        }
+        self.regions_changed();
+        self.frames_freed();
+    }
+
+    fn pin(&self, range: Range<usize>) -> Result<(), PinError> {
         let mut core = self.core.lock();
         if !core.registered.contains(&range) {
             return Err(PinError::NotManaged);
         }
-        if core.pins.bytes() + range.len() > self.high() * PAGE_SIZE / 2 {
-            return Err(PinError::TooMuch);
-        }
-        core.pins.add(range);
-        Ok(())
+        core.pins.hold(range, self.high())
     }
 
-    /// Ends a pin.
-    ///
-    /// # Panics
-    /// When there is no such pin.
-    pub fn unpin(&self, range: &Range<usize>) {
+    fn unpin(&self, range: &Range<usize>) {
         let held = self.core.lock().pins.remove(range);
         assert!(held, "a pin is removed once");
     }
 
-    /// Moves out what is present of the pages wholly in `range`, to be stored
-    /// next.
-    pub fn advise_cold(&self, range: &Range<usize>) {
+    fn advise_cold(&self, range: &Range<usize>) {
         let mut next = range.start.next_multiple_of(PAGE_SIZE);
         while next < range.end {
             let border = (next + 1).next_multiple_of(Order::HUGE.bytes());
@@ -369,9 +372,7 @@ impl Manager {
         self.wake_control();
     }
 
-    /// Drops the contents of the pages wholly in `range`: they read as zeros
-    /// again. Nobody else may touch them meanwhile.
-    pub fn discard(&self, range: &Range<usize>) {
+    fn discard(&self, range: &Range<usize>) {
         let pages = pages_within(range.start, range.end);
         let inner = addresses_of(&pages);
         if inner.is_empty() {
@@ -391,16 +392,7 @@ impl Manager {
         }
     }
 
-    /// Whether every page of `range` is with the program or was never touched.
-    #[must_use]
-    pub fn is_resident(&self, range: &Range<usize>) -> bool {
-        let pages = range.start / PAGE_SIZE..range.end.div_ceil(PAGE_SIZE);
-        self.core.lock().extents.tracked(pages).next().is_none()
-    }
-
-    /// First page of `range` at or after `from` that is out.
-    #[must_use]
-    pub fn next_out(&self, from: Vpn, end: Vpn) -> Option<Vpn> {
+    fn next_out(&self, from: Vpn, end: Vpn) -> Option<Vpn> {
         let core = self.core.lock();
         core.extents
             .tracked(from..end)
@@ -408,22 +400,11 @@ impl Manager {
             .map(|(vpn, _)| vpn)
     }
 
-    /// Bytes in the regions' pages and in the arena.
-    #[must_use]
-    pub fn usage_bytes(&self) -> usize {
+    fn usage_bytes(&self) -> usize {
         self.usage() * PAGE_SIZE
     }
 
-    /// The target, pages: what was asked for, or what regions have since.
-    pub(crate) fn high(&self) -> usize {
-        self.regions().map_or(self.options.high, |regions| {
-            regions.high.load(Ordering::Relaxed)
-        })
-    }
-
-    /// Changes the target of regions; false if the arena, which stays as it
-    /// is, would be too small for it: twice as many addresses are needed.
-    pub fn set_high_bytes(&self, bytes: usize) -> bool {
+    fn set_high_bytes(&self, bytes: usize) -> bool {
         let pages = bytes / PAGE_SIZE;
         let Some(regions) = self.regions() else {
             return false;
@@ -438,26 +419,20 @@ impl Manager {
         fits
     }
 
-    /// The target, bytes.
-    #[must_use]
-    pub fn high_bytes(&self) -> usize {
-        self.high() * PAGE_SIZE
-    }
-
-    /// Brings gauges up to date and returns the value of a counter.
-    #[must_use]
-    pub fn counter(&self, which: Counter) -> u64 {
+    fn counter(&self, which: Counter) -> u64 {
         self.stats().counter(which).load(Ordering::Relaxed)
     }
 
-    /// Writes gauges into the statistics.
-    pub fn refresh_statistics(&self) {
+    fn refresh_statistics(&self) {
         self.publish(self.usage());
     }
 
-    /// The addresses managed, for the hand.
-    pub(crate) fn region_list(core: &Core, into: &mut Vec<Range<usize>>) {
-        into.clear();
-        into.extend(core.registered.iter());
+    fn serve_here(&self, address: usize) -> bool {
+        self.serve_in_thread(address)
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        self.zswap.validate()?;
+        self.arena().frames().validate()
     }
 }

@@ -1,5 +1,10 @@
 //! Whether what is stored comes back: then time is worth more than room.
 
+use crate::control::{Counter, ProcessSlot};
+use crate::options::Watermarks;
+use core::sync::atomic::Ordering;
+use zfolio_compress::adaptive::Density;
+
 /// Pages that came or left between two judgements.
 const WINDOW: u64 = 4096;
 /// Of so many pages stored, one that comes back is many.
@@ -32,6 +37,28 @@ impl Turnover {
             };
         }
         self.returns
+    }
+
+    /// Room or time: decided by how much of `high` a pool of `pool` pages has taken.
+    /// Where much of it comes back, room has to be scarcer before it is bought with
+    /// time.
+    pub(crate) fn choose_density(
+        &mut self,
+        stats: &ProcessSlot,
+        watermarks: &Watermarks,
+        pool: usize,
+        density: &Density,
+    ) {
+        let count = |counter| stats.counter(counter).load(Ordering::Relaxed);
+        let stood_by = count(Counter::StandbyRefault);
+        let came = count(Counter::PagesIn).saturating_sub(stood_by);
+        let went = count(Counter::PagesOut).saturating_sub(stood_by);
+        let [on, off] = watermarks.dense(self.judge(came, went));
+        if pool > on {
+            density.set(true);
+        } else if pool < off {
+            density.set(false);
+        }
     }
 }
 

@@ -30,6 +30,7 @@ const CALLS: &[(&str, usize, Option<usize>)] = &[
     ("open", nr::OPEN, None),
     ("mmap", nr::MMAP, None),
     ("munmap", nr::MUNMAP, None),
+    ("mremap", nr::MREMAP, None),
     ("mprotect", nr::MPROTECT, None),
     ("madvise", nr::MADVISE, None),
     ("clone", nr::CLONE, None),

@@ -18,6 +18,7 @@
 //! | [`process`] | the last line and the end |
 //! | [`swap`] | swap areas, for experiments |
 //! | [`region`] | memory a program asks for, and being a guest in its process |
+//! | [`twin`] | memory mapped twice, one view of it open or closed |
 #![no_std]
 
 pub mod arena;
@@ -36,4 +37,5 @@ pub mod secret;
 pub mod swap;
 pub mod syscall;
 pub mod thread;
+pub mod twin;
 pub mod uffd;

@@ -149,6 +149,16 @@ pub fn largest_resident() -> usize {
     usize::try_from(usage[4]).unwrap_or(0) / 4
 }
 
+/// Most mappings a process may have; `None` where that is not told.
+#[must_use]
+pub fn most_mappings() -> Option<usize> {
+    let file = File::open(c"/proc/sys/vm/max_map_count").ok()?;
+    let mut text = [0; 32];
+    let len = file.read_at(&mut text, 0).unwrap_or(0);
+    file.close();
+    core::str::from_utf8(&text[..len]).ok()?.trim().parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -167,5 +177,6 @@ mod tests {
     fn a_process_without_limits_has_room() {
         assert!(largest_resident() > 100);
         assert!(room(0, 0) > 1 << 30);
+        assert!(most_mappings().is_none_or(|most| most > 100));
     }
 }

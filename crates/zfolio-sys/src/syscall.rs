@@ -61,6 +61,7 @@ pub mod nr {
     pub const PREAD64: usize = 17;
     pub const PWRITE64: usize = 18;
     pub const SCHED_YIELD: usize = 24;
+    pub const MREMAP: usize = 25;
     pub const MADVISE: usize = 28;
     pub const NANOSLEEP: usize = 35;
     pub const GETPID: usize = 39;
@@ -78,6 +79,7 @@ pub mod nr {
     pub const PWRITEV2: usize = 328;
     pub const SETPRIORITY: usize = 141;
     pub const MLOCK: usize = 149;
+    pub const MUNLOCK: usize = 150;
     pub const PRCTL: usize = 157;
     pub const GETTID: usize = 186;
     pub const FUTEX: usize = 202;

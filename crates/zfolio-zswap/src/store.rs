@@ -21,7 +21,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use zfolio_compress::checksum::checksum;
 use zfolio_compress::fill::same_filled;
 use zfolio_compress::{CodecError, CompressUnit};
-use zfolio_mm::{Order, PAGE_SIZE, Pfn};
+use zfolio_mm::{Memory, Order, PAGE_SIZE, Pfn};
 use zfolio_sys::lock::MutexGuard;
 use zfolio_zsmalloc::Location;
 
@@ -95,6 +95,36 @@ struct Placed {
     slot: Slot,
     object: Object,
     at: Location,
+}
+
+/// A page to be stored.
+#[derive(Clone, Copy)]
+enum Page<'a> {
+    /// In the arena.
+    At(Pfn),
+    /// Elsewhere.
+    Bytes(&'a [u8]),
+}
+
+/// Runs `f` on the bytes of a batch's pages.
+fn lend_pages<M: Memory>(memory: &M, pages: &[Page<'_>], f: &mut dyn FnMut(&[&[u8]])) {
+    let mut spans = [Span::page(Pfn(0)); MAX_BATCH];
+    let mut bytes: [&[u8]; MAX_BATCH] = [&[]; MAX_BATCH];
+    let mut elsewhere = 0;
+    for ((page, span), place) in pages.iter().zip(&mut spans).zip(&mut bytes) {
+        match *page {
+            Page::At(at) => span.at = at,
+            Page::Bytes(page) => {
+                *place = page;
+                elsewhere += 1;
+            }
+        }
+    }
+    if elsewhere == pages.len() {
+        f(&bytes[..elsewhere]);
+    } else {
+        with_all(memory, &spans[..pages.len()], f);
+    }
 }
 
 /// What a batch's steps hand on. Pages without an object have `None`.
@@ -178,19 +208,46 @@ impl<A: Arena> Zswap<A> {
         pages: &[Pfn],
         slots: &mut [Slot],
     ) -> Result<StoreReport, StoreError> {
-        assert_eq!(pages.len(), slots.len(), "a slot for each page");
+        let at = |index| Page::At(pages[index]);
+        self.store_all(context, group, pages.len(), &at, slots)
+    }
+
+    /// As [`Self::store_pages`] for pages that are anywhere in memory.
+    ///
+    /// # Errors
+    /// As [`Self::store_folio`].
+    ///
+    /// # Panics
+    /// When `pages` and `slots` differ in length, or a page is none.
+    pub fn store_bytes(
+        &self,
+        context: &mut WorkContext,
+        pages: &[&[u8]],
+        slots: &mut [Slot],
+    ) -> Result<StoreReport, StoreError> {
+        assert!(pages.iter().all(|page| page.len() == PAGE_SIZE), "pages");
+        let at = |index| Page::Bytes(pages[index]);
+        self.store_all(context, GroupId::ROOT, pages.len(), &at, slots)
+    }
+
+    fn store_all<'a>(
+        &self,
+        context: &mut WorkContext,
+        group: GroupId,
+        count: usize,
+        page: &dyn Fn(usize) -> Page<'a>,
+        slots: &mut [Slot],
+    ) -> Result<StoreReport, StoreError> {
+        assert_eq!(count, slots.len(), "a slot for each page");
         slots.fill(Slot::ZERO);
         let mut report = StoreReport::default();
         let stored = self
             .admit_group(context, group)
-            .and_then(|()| self.store_batches(context, group, pages, slots, &mut report));
+            .and_then(|()| self.store_batches(context, group, page, slots, &mut report));
         match stored {
             Ok(()) => {
                 add(&self.stats.swpout_zero, report.zero_pages as u64);
-                add(
-                    &self.stats.zswpout,
-                    (pages.len() - report.zero_pages) as u64,
-                );
+                add(&self.stats.zswpout, (count - report.zero_pages) as u64);
                 Ok(report)
             }
             Err(error) => {
@@ -213,23 +270,24 @@ impl<A: Arena> Zswap<A> {
         }
     }
 
-    fn store_batches(
+    fn store_batches<'a>(
         &self,
         context: &mut WorkContext,
         group: GroupId,
-        pages: &[Pfn],
+        page: &dyn Fn(usize) -> Page<'a>,
         slots: &mut [Slot],
         report: &mut StoreReport,
     ) -> Result<(), StoreError> {
         let batch = context.batch();
         let mut admitted = false;
-        for (pages, slots) in pages.chunks(batch).zip(slots.chunks_mut(batch)) {
-            let mut spans = [Span::page(Pfn(0)); MAX_BATCH];
-            for (span, page) in spans.iter_mut().zip(pages) {
-                span.at = *page;
+        for (turn, slots) in slots.chunks_mut(batch).enumerate() {
+            let mut pages = [Page::Bytes(&[]); MAX_BATCH];
+            for (index, at) in pages[..slots.len()].iter_mut().enumerate() {
+                *at = page(turn * batch + index);
             }
+            let pages = &pages[..slots.len()];
             let mut planned = Ok([Plan::Zero; MAX_BATCH]);
-            with_all(&self.arena, &spans[..pages.len()], &mut |pages| {
+            lend_pages(&self.arena, pages, &mut |pages| {
                 planned = self.plan(context, pages, &mut admitted);
             });
             let plans = &planned?[..pages.len()];
@@ -483,21 +541,21 @@ impl<A: Arena> Zswap<A> {
     }
 
     /// Copies a batch's bytes to where they belong.
-    fn copy_in(&self, context: &WorkContext, pages: &[Pfn], places: &Places) {
+    fn copy_in(&self, context: &WorkContext, pages: &[Page<'_>], places: &Places) {
         let packed = context.buffer.chunks_exact(PAGE_SIZE);
         for ((page, packed), placed) in pages.iter().zip(packed).zip(places) {
             let Some(Placed { object, at, .. }) = placed else {
                 continue;
             };
             let len = usize::from(object.len);
-            self.arena.with_mut(at.at, at.offset, len, |room| {
-                if object.raw {
-                    self.arena
-                        .with(*page, 0, len, |bytes| room.copy_from_slice(bytes));
-                } else {
-                    room.copy_from_slice(&packed[..len]);
-                }
-            });
+            self.arena
+                .with_mut(at.at, at.offset, len, |room| match *page {
+                    _ if !object.raw => room.copy_from_slice(&packed[..len]),
+                    Page::Bytes(bytes) => room.copy_from_slice(bytes),
+                    Page::At(page) => self
+                        .arena
+                        .with(page, 0, len, |bytes| room.copy_from_slice(bytes)),
+                });
         }
     }
 }

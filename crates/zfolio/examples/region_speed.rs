@@ -2,9 +2,14 @@
 //!
 //!     cargo run --release -p zfolio --example region_speed [MIB [HIGH_MIB [THREADS]]]
 //!
+//! `SERVING=in-thread,protected RUNS=5` measures both ways in turn, in one process,
+//! and says how many times as long the second takes. (`threads` is the third; with one
+//! name only that is measured.) `CODEC` is `lz4` if it is not set.
+//!
 //! Every page read is checked. The contents compress to about a third with
 //! lz4. Figures are of the one run; compare medians of interleaved runs.
 
+use std::cell::RefCell;
 use std::time::{Duration, Instant};
 use zfolio::{Codec, Group, Region, Serving};
 
@@ -37,20 +42,58 @@ fn check(page: &[u8], number: usize) {
     assert_eq!(found, number as u64, "wrong bytes in page {number}");
 }
 
+/// A name of `SERVING`.
+fn serving(name: &str) -> Serving {
+    match name {
+        "in-thread" => Serving::InThread,
+        "threads" => Serving::Threads,
+        "protected" => Serving::Protected,
+        other => panic!("SERVING: {other} is none of in-thread, threads, protected"),
+    }
+}
+
 fn main() {
     let mut args = std::env::args().skip(1).map(|arg| arg.parse::<usize>());
     let mut next = |default| args.next().map_or(default, |arg| arg.expect("a number"));
-    let (mib, high, threads) = (next(512), next(256), next(1));
-    let serving = match std::env::var("SERVING").as_deref() {
-        Ok("threads") => Serving::Threads,
-        _ => Serving::InThread,
+    let sizes = [next(512), next(256), next(1)];
+    let names = std::env::var("SERVING").unwrap_or("in-thread".into());
+    let runs: usize = std::env::var("RUNS").map_or(1, |runs| runs.parse().expect("a number"));
+    let ways: Vec<&str> = names.split(',').collect();
+    // By way, then by part: the times of all runs, in turn.
+    let mut times = vec![Vec::new(); ways.len()];
+    for _ in 0..runs {
+        for (way, times) in ways.iter().zip(&mut times) {
+            println!("-- {way}");
+            times.push(measure(serving(way), sizes));
+        }
+    }
+    let [first, rest @ ..] = &times[..] else {
+        return;
     };
+    for (way, other) in ways[1..].iter().zip(rest) {
+        println!("-- {way}: times what {} takes, median of {runs}", ways[0]);
+        for (at, (part, _)) in first[0].iter().enumerate() {
+            let mut ratios: Vec<f64> = first
+                .iter()
+                .zip(other)
+                .map(|(one, two)| two[at].1 / one[at].1)
+                .collect();
+            ratios.sort_by(f64::total_cmp);
+            println!("{part:<12} {:8.2}", ratios[runs / 2]);
+        }
+    }
+}
+
+/// One run; what each part of it took, seconds of wall time.
+fn measure(serving: Serving, [mib, high, threads]: [usize; 3]) -> Vec<(&'static str, f64)> {
     let codec = Codec::parse(&std::env::var("CODEC").unwrap_or("lz4".into())).expect("a codec");
     let group = Group::builder(high << 20).serving(serving).codec(codec);
     let group = group.build().expect("a group");
     let mut region = Region::reserve_in(&group, mib << 20).expect("a region");
     let pages = region.len() / PAGE;
-    let rate = |what: &str, took: Duration| {
+    let times = RefCell::new(Vec::new());
+    let rate = |what: &'static str, took: Duration| {
+        times.borrow_mut().push((what, took.as_secs_f64()));
         let rate = (mib as f64) / took.as_secs_f64();
         let stats = group.stats();
         println!(
@@ -87,7 +130,7 @@ fn main() {
         rate("seq", start.elapsed());
     }
 
-    let reads = |what: &str, count: usize, pick: &(dyn Fn(&mut u64) -> usize + Sync)| {
+    let reads = |what: &'static str, count: usize, pick: &(dyn Fn(&mut u64) -> usize + Sync)| {
         let before = group.stats();
         let start = Instant::now();
         std::thread::scope(|scope| {
@@ -102,7 +145,9 @@ fn main() {
                 });
             }
         });
-        let took = start.elapsed().as_secs_f64() * 1e6 / count as f64;
+        let took = start.elapsed().as_secs_f64();
+        times.borrow_mut().push((what, took));
+        let took = took * 1e6 / count as f64;
         let after = group.stats();
         let misses = (after.faults - before.faults) as f64 / (count * threads) as f64;
         println!("{what:<12} {took:8.2} us an access a thread, {misses:.2} missed");
@@ -120,4 +165,5 @@ fn main() {
             index(state, pages)
         }
     });
+    times.into_inner()
 }

@@ -4,9 +4,10 @@ use crate::error::Error;
 use crate::process;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
-use zfolio_runtime::Manager;
 use zfolio_runtime::control::Counter;
 use zfolio_runtime::options::{Codec, Options};
+use zfolio_runtime::protect::engine_for;
+use zfolio_runtime::regionengine::RegionEngine;
 use zfolio_runtime::regions::Serving;
 use zfolio_sys::region::{SignalsBlocked, own_descriptors_with};
 
@@ -23,16 +24,20 @@ const LEAST: usize = 4 << 20;
 #[derive(Clone)]
 pub struct Group(pub(crate) Arc<Inner>);
 
-/// A group's manager.
+/// What serves a group's regions. Never freed, so that the table can name it by
+/// one word.
+pub(crate) type Engine = &'static &'static dyn RegionEngine;
+
+/// A group's engine.
 pub(crate) struct Inner {
     /// `None` inside `zfolio run`.
-    pub(crate) manager: Option<&'static Manager>,
+    pub(crate) engine: Option<Engine>,
     high: AtomicUsize,
     kind: Kind,
     generation: u32,
 }
 
-/// What makes one group's manager fit for the next.
+/// What makes one group's engine fit for the next.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Kind {
     codec: Codec,
@@ -42,7 +47,7 @@ struct Kind {
 /// Every group the process knows of.
 pub(crate) struct Groups {
     process: Option<Group>,
-    idle: Vec<(Kind, &'static Manager)>,
+    idle: Vec<(Kind, Engine)>,
 }
 
 impl Groups {
@@ -70,7 +75,9 @@ impl GroupBuilder {
         self
     }
 
-    /// Who serves faults; [`Serving::InThread`] if not said.
+    /// Who serves faults; [`Serving::InThread`] if not said, which is
+    /// [`Serving::Protected`] where userfaultfd is refused, or where the
+    /// environment says `ZFOLIO_REGIONS=protect`.
     #[must_use]
     pub fn serving(mut self, serving: Serving) -> Self {
         self.serving = serving;
@@ -85,7 +92,10 @@ impl GroupBuilder {
     pub fn build(self) -> Result<Group, Error> {
         let kind = Kind {
             codec: self.codec,
-            serving: self.serving,
+            serving: match self.serving {
+                Serving::InThread if process::is_protecting() => Serving::Protected,
+                serving => serving,
+            },
         };
         make(kind, self.high)
     }
@@ -146,9 +156,9 @@ impl Group {
         if !is_limit(high) {
             return Err(Error::BadLimit);
         }
-        if let Some(manager) = self.0.manager {
+        if let Some(engine) = self.0.engine {
             let _blocked = SignalsBlocked::new();
-            if self.is_here() && !manager.set_high_bytes(high) {
+            if self.is_here() && !engine.set_high_bytes(high) {
                 return Err(Error::LimitIsSet);
             }
         }
@@ -159,7 +169,7 @@ impl Group {
     /// Who serves its faults; `None` inside `zfolio run`.
     #[must_use]
     pub fn serving(&self) -> Option<Serving> {
-        self.0.manager.map(|_| self.0.kind.serving)
+        self.0.engine.map(|engine| engine.serving())
     }
 
     /// Whether it has a region, or another handle.
@@ -179,18 +189,18 @@ impl Group {
     #[must_use]
     pub fn stats(&self) -> Stats {
         // (Of a parent's group a child cannot know more: its locks may be held.)
-        let Some(manager) = self.0.manager.filter(|_| self.is_here()) else {
+        let Some(engine) = self.0.engine.filter(|_| self.is_here()) else {
             return Stats {
                 high: self.high() as u64,
                 ..Stats::default()
             };
         };
         let _blocked = SignalsBlocked::new();
-        manager.refresh_statistics();
-        let count = |which| manager.counter(which);
+        engine.refresh_statistics();
+        let count = |which| engine.counter(which);
         Stats {
             high: self.high() as u64,
-            used: manager.usage_bytes() as u64,
+            used: engine.usage_bytes() as u64,
             pool: count(Counter::PoolBytes),
             stored_pages: count(Counter::StoredPages),
             compressed_bytes: count(Counter::CompressedBytes),
@@ -199,6 +209,17 @@ impl Group {
             faults: count(Counter::Pgmajfault),
             stall_ns: count(Counter::StallNs),
         }
+    }
+
+    /// Checks the engine's invariants. For tests, while nothing else of the
+    /// group is under way.
+    ///
+    /// # Errors
+    /// Which does not hold.
+    #[doc(hidden)]
+    pub fn validate(&self) -> Result<(), String> {
+        let _blocked = SignalsBlocked::new();
+        self.0.engine.map_or(Ok(()), |engine| engine.validate())
     }
 }
 
@@ -269,9 +290,9 @@ fn make(kind: Kind, high: usize) -> Result<Group, Error> {
         return Err(Error::BadLimit);
     }
     let generation = process::generation();
-    let group = |manager| {
+    let group = |engine| {
         Group(Arc::new(Inner {
-            manager,
+            engine,
             high: AtomicUsize::new(high),
             kind,
             generation,
@@ -282,42 +303,40 @@ fn make(kind: Kind, high: usize) -> Result<Group, Error> {
     }
     {
         let mut groups = process::lock()?;
-        let fits = |(idle, manager): &(Kind, &'static Manager)| {
-            *idle == kind && manager.set_high_bytes(high)
-        };
+        let fits = |(idle, engine): &(Kind, Engine)| *idle == kind && engine.set_high_bytes(high);
         if let Some(index) = groups.idle.iter().position(fits) {
-            let (_, manager) = groups.idle.swap_remove(index);
+            let (_, engine) = groups.idle.swap_remove(index);
             drop(groups);
-            return Ok(group(Some(manager)));
+            return Ok(group(Some(engine)));
         }
     }
     let options = Options::for_regions(high, kind.codec);
-    let manager = Manager::for_regions(
+    let engine = engine_for(
         process::segment()?,
         options,
         kind.serving,
         crate::signals::keep_installed,
     )?;
-    start_threads(manager)?;
-    Ok(group(Some(manager)))
+    start_threads(engine)?;
+    Ok(group(Some(Box::leak(Box::new(engine)))))
 }
 
 /// Threads of the standard library: what they run uses the program's heap.
-fn start_threads(manager: &'static Manager) -> Result<(), Error> {
+fn start_threads(engine: &'static dyn RegionEngine) -> Result<(), Error> {
     // They inherit the mask: the program's signals are not for them.
     let _blocked = SignalsBlocked::new();
-    for index in 0..=manager.serving_threads() {
+    for index in 0..=engine.serving_threads() {
         std::thread::Builder::new()
             .name("zfolio".into())
             .spawn(move || {
-                let mut kept = manager.descriptors();
+                let mut kept = engine.descriptors();
                 if own_descriptors_with(&mut kept).is_err() {
                     // Before Linux 5.9: they stay the program's.
                 }
                 if index == 0 {
-                    manager.control_regions()
+                    engine.control_regions()
                 } else {
-                    manager.serve_regions(index)
+                    engine.serve_regions(index)
                 }
             })
             .map_err(|error| Error::Unavailable {
@@ -338,12 +357,12 @@ fn machine_bytes() -> usize {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let Some(manager) = self.manager else { return };
+        let Some(engine) = self.engine else { return };
         let Ok(mut groups) = process::lock() else {
             return;
         };
         if self.generation == process::generation() {
-            groups.idle.push((self.kind, manager));
+            groups.idle.push((self.kind, engine));
         }
     }
 }

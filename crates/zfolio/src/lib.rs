@@ -23,7 +23,10 @@
 //!   privilege.
 //! - The child of a fork does not have its parent's regions: touching one ends
 //!   it with a line that says so.
-//! - SIGBUS must not be blocked in a thread that touches a region.
+//! - Where userfaultfd is refused regions work all the same, by page protection,
+//!   slower: [`Serving::Protected`].
+//! - SIGBUS, or SIGSEGV in the last case, must not be blocked in a thread that
+//!   touches a region.
 //! - Inside `zfolio run` a region is plain memory, which the run manages like
 //!   all the rest.
 

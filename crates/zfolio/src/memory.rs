@@ -1,19 +1,18 @@
 //! The mapping behind a region, and who manages it.
 
 use crate::error::Error;
-use crate::group::Inner;
+use crate::group::{Engine, Inner};
 use crate::process;
 use crate::table;
 use core::ops::Range;
 use std::sync::Arc;
-use zfolio_runtime::Manager;
 use zfolio_sys::region::{SignalsBlocked, map_plain, map_region, unmap_region};
 
 /// A mapping, unmapped on drop.
 ///
 /// # Invariants
 /// As long as it lives, `range` is mapped readable and writable in the process
-/// that made it. With a manager, the range is in its record and in the table.
+/// that made it. With an engine, the range is in its record and in the table.
 pub(crate) struct Memory {
     range: Range<usize>,
     group: Arc<Inner>,
@@ -26,7 +25,7 @@ impl Memory {
         let pages = len
             .checked_next_multiple_of(4096)
             .ok_or(Error::TooLarge { bytes: len })?;
-        let Some(manager) = group.manager else {
+        let Some(engine) = group.engine else {
             return Ok(Self {
                 range: map_plain(pages).map_err(too_large)?,
                 group: Arc::clone(group),
@@ -36,14 +35,14 @@ impl Memory {
         let locked = process::lock()?;
         crate::signals::install();
         let range = map_region(pages).map_err(too_large)?;
-        let entered = manager
+        let entered = engine
             .add_region(&range)
             .map_err(|errno| Error::refused("registering a region", errno))
             .and_then(|()| {
-                if table::add(&range, manager) {
+                if table::add(&range, engine) {
                     return Ok(());
                 }
-                manager.remove_region(&range);
+                engine.remove_region(&range);
                 Err(Error::TooManyRegions)
             });
         if let Err(error) = entered {
@@ -67,21 +66,21 @@ impl Memory {
         &self.group
     }
 
-    /// Calls `f` with the manager, signals blocked; `None` where there is
+    /// Calls `f` with the engine, signals blocked; `None` where there is
     /// none, or it is another process's.
-    pub(crate) fn with_manager<R>(&self, f: impl FnOnce(&'static Manager) -> R) -> Option<R> {
-        let manager = self.group.manager?;
+    pub(crate) fn with_engine<R>(&self, f: impl FnOnce(Engine) -> R) -> Option<R> {
+        let engine = self.group.engine?;
         if self.generation != process::generation() || !process::is_original() {
             return None;
         }
         let _blocked = SignalsBlocked::new();
-        Some(f(manager))
+        Some(f(engine))
     }
 }
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        let Some(manager) = self.group.manager else {
+        let Some(engine) = self.group.engine else {
             // (Plain memory the child of a fork has as well.)
             // SAFETY: the owner of the region is going away.
             unsafe { unmap_region(&self.range) };
@@ -92,8 +91,8 @@ impl Drop for Memory {
         };
         table::remove(&self.range);
         if self.generation == process::generation() {
-            manager.remove_region(&self.range);
-            // SAFETY: as above; the manager has forgotten it.
+            engine.remove_region(&self.range);
+            // SAFETY: as above; the engine has forgotten it.
             unsafe { unmap_region(&self.range) };
         }
     }

@@ -25,7 +25,7 @@ impl<'a> Pin<'a> {
             bytes.start / PAGE * PAGE..bytes.end.next_multiple_of(PAGE)
         };
         if !pages.is_empty()
-            && let Some(pinned) = memory.with_manager(|manager| manager.pin(pages.clone()))
+            && let Some(pinned) = memory.with_engine(|engine| engine.pin(pages.clone()))
         {
             pinned?;
         }
@@ -46,7 +46,7 @@ impl<'a> Pin<'a> {
 /// Touches what is out of `range`.
 pub(crate) fn bring(memory: &Memory, range: &Range<usize>) {
     let (mut page, end) = (range.start / PAGE, range.end.div_ceil(PAGE));
-    while let Some(Some(out)) = memory.with_manager(|manager| manager.next_out(page, end)) {
+    while let Some(Some(out)) = memory.with_engine(|engine| engine.next_out(page, end)) {
         touch(out * PAGE);
         page = out + 1;
     }
@@ -60,8 +60,7 @@ fn touch(page: usize) {
 impl Drop for Pin<'_> {
     fn drop(&mut self) {
         if !self.pages.is_empty() {
-            self.memory
-                .with_manager(|manager| manager.unpin(&self.pages));
+            self.memory.with_engine(|engine| engine.unpin(&self.pages));
         }
     }
 }

@@ -6,6 +6,7 @@ use crate::{signals, table};
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::sync::OnceLock;
 use zfolio_runtime::control::{ENV_CONTROL, Segment};
+use zfolio_runtime::protect::forget_in_fork_child;
 use zfolio_sys::lock::{Mutex, MutexGuard, RawFutexMutex, RawMutex, reset_in_fork_child};
 use zfolio_sys::region::{Mark, SignalsBlocked, identity_of};
 use zfolio_sys::syscall::Errno;
@@ -36,10 +37,16 @@ fn heap_over_fork(which: usize) {
     }
 }
 
+/// The environment's word on regions, and what it may be: to do without
+/// userfaultfd though it can be had.
+const ENV_REGIONS: &str = "ZFOLIO_REGIONS";
+const PROTECT: &str = "protect";
+
 struct Process {
     mark: Mark,
     segment: &'static Segment,
     managed: bool,
+    protecting: bool,
 }
 
 /// The process's lock, with signals blocked as long as it is held: a handler
@@ -100,6 +107,12 @@ pub(crate) fn is_managed() -> Result<bool, Error> {
     process().map(|process| process.managed)
 }
 
+/// Whether regions are to be protected where they would be served in the thread
+/// that touches.
+pub(crate) fn is_protecting() -> bool {
+    process().is_ok_and(|process| process.protecting)
+}
+
 /// Where managers keep their statistics.
 pub(crate) fn segment() -> Result<&'static Segment, Error> {
     process().map(|process| process.segment)
@@ -114,6 +127,7 @@ fn process() -> Result<&'static Process, Error> {
         mark: Mark::set().map_err(refused("mapping a page"))?,
         segment: map_segment().map_err(refused("mapping memory"))?,
         managed: is_preloaded(),
+        protecting: std::env::var_os(ENV_REGIONS).is_some_and(|word| word == PROTECT),
     };
     Ok(PROCESS.get_or_init(|| {
         if let Ok(stderr) = identity_of(2) {
@@ -167,4 +181,5 @@ extern "C" fn child() {
         process.mark.set_again();
     }
     signals::forget_threads();
+    forget_in_fork_child();
 }

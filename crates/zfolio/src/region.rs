@@ -97,8 +97,7 @@ impl Region {
     /// [`Error::OutOfRange`].
     pub fn advise_cold(&self, range: impl RangeBounds<usize>) -> Result<(), Error> {
         let range = self.inside(range)?;
-        self.memory
-            .with_manager(|manager| manager.advise_cold(&range));
+        self.memory.with_engine(|engine| engine.advise_cold(&range));
         Ok(())
     }
 
@@ -130,8 +129,8 @@ impl Region {
     /// Drops the contents of whole pages in a range of addresses, which must
     /// be inside, and which nobody else uses.
     pub(crate) fn discard_inner(&self, range: Range<usize>) {
-        if self.memory.group().manager.is_some() {
-            self.memory.with_manager(|manager| manager.discard(&range));
+        if self.memory.group().engine.is_some() {
+            self.memory.with_engine(|engine| engine.discard(&range));
             return;
         }
         let inner = range.start.next_multiple_of(4096)..range.end & !4095;

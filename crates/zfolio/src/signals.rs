@@ -1,8 +1,8 @@
 //! The handler of missing pages, among other people's handlers.
 //!
-//! SIGBUS is a missing page of a region; SIGSEGV is looked at only to say what
-//! has happened to the child of a fork that touches its parent's region. What
-//! is not ours goes to the handler that was there before.
+//! SIGBUS is a missing page of a region, or SIGSEGV where regions are protected;
+//! SIGSEGV also says what has happened to the child of a fork that touches its
+//! parent's region. What is not ours goes to the handler that was there before.
 //!
 //! A program may install its own handler later, over ours. Before anything is
 //! moved out, and at every region that is made, the thread that reclaims looks
@@ -18,8 +18,12 @@ use core::ptr;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use libc::{SIG_DFL, SIG_IGN, SIGBUS, SIGSEGV, sigaction, siginfo_t, ucontext_t};
 use zfolio_runtime::fatal::{EXIT_FAILED, Line};
+use zfolio_runtime::regions::Serving;
 use zfolio_sys::process::{exit_now, say};
 use zfolio_sys::thread::{id, pid};
+
+/// What SIGSEGV says of memory that is mapped, and closed.
+const SEGV_ACCERR: c_int = 2;
 
 /// Signals that are ours, and what others want of them.
 static SIGNALS: [Signal; 2] = [Signal::new(SIGBUS), Signal::new(SIGSEGV)];
@@ -126,16 +130,20 @@ pub(crate) fn forget_threads() {
     }
 }
 
-/// Serves a missing page of a region: for programs whose handler of SIGBUS
-/// must come first. True if the access can be repeated; false if the signal is
+/// Serves a missing page of a region: for programs whose handler of SIGBUS, or of
+/// SIGSEGV ([`Serving::Protected`]), must come first. True if the access can be repeated; false if the signal is
 /// about something else.
 ///
 /// `address` is `si_addr`. For signal handlers only, with all signals blocked
 /// (`sa_mask`).
 #[must_use]
 pub fn handle_fault(address: usize) -> bool {
+    serve(address, |_| true)
+}
+
+fn serve(address: usize, is_meant: impl Fn(Serving) -> bool) -> bool {
     if process::is_original() {
-        match table::serve(address) {
+        match table::serve(address, is_meant) {
             Owner::Served => return true,
             Owner::Nobody => return false,
             Owner::Parent => {}
@@ -165,7 +173,7 @@ extern "C" fn handle(number: c_int, info: *mut siginfo_t, context: *mut libc::c_
     // SAFETY: this thread's errno, put back below.
     let errno = unsafe { *libc::__errno_location() };
     // (A positive code: the kernel's, and so about an address.)
-    let ours = code > 0 && is_about_memory(number, address);
+    let ours = code > 0 && is_about_memory(number, code, address);
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
     if !ours {
@@ -174,15 +182,17 @@ extern "C" fn handle(number: c_int, info: *mut siginfo_t, context: *mut libc::c_
 }
 
 /// Whether a fault was a region's, and is served.
-fn is_about_memory(number: c_int, address: usize) -> bool {
+fn is_about_memory(number: c_int, code: c_int, address: usize) -> bool {
     if number == SIGBUS {
-        return handle_fault(address);
+        // (Where regions are protected: the system has no memory, or lost some.)
+        return serve(address, |serving| serving != Serving::Protected);
     }
-    // A region is not mapped in a child; in its own process it is never this.
+    // A region is not mapped in a child; in its own process one that is not
+    // protected never gets this.
     if table::contains(address) && !(process::is_original() && table::is_own(address)) {
         end_child(address);
     }
-    false
+    code == SEGV_ACCERR && serve(address, |serving| serving == Serving::Protected)
 }
 
 /// Does what would have been done without us.

@@ -7,10 +7,12 @@
 //! own lock, and the search goes on if the address is not its. The slot of a
 //! region that somebody touches does not change.
 
+use crate::group::Engine;
 use core::ops::Range;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
-use zfolio_runtime::Manager;
+use zfolio_runtime::regionengine::RegionEngine;
+use zfolio_runtime::regions::Serving;
 
 /// Regions at a time, at most.
 const SLOTS: usize = 8192;
@@ -20,14 +22,14 @@ struct Slot {
     start: AtomicUsize,
     end: AtomicUsize,
     /// Null for a region of the parent, in the child of a fork.
-    manager: AtomicPtr<Manager>,
+    engine: AtomicPtr<&'static dyn RegionEngine>,
 }
 
 static TABLE: [Slot; SLOTS] = [const {
     Slot {
         start: AtomicUsize::new(0),
         end: AtomicUsize::new(0),
-        manager: AtomicPtr::new(ptr::null_mut()),
+        engine: AtomicPtr::new(ptr::null_mut()),
     }
 }; SLOTS];
 /// Slots that were ever used.
@@ -36,7 +38,7 @@ static USED: AtomicUsize = AtomicUsize::new(0);
 /// Whose an address is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Owner {
-    /// No region's, or its manager says it is none of its.
+    /// No region's, or its engine says it is none of its.
     Nobody,
     /// The page is in place now.
     Served,
@@ -45,7 +47,7 @@ pub(crate) enum Owner {
 }
 
 /// Adds a region; false if there is no room. The process's lock is held.
-pub(crate) fn add(range: &Range<usize>, manager: &'static Manager) -> bool {
+pub(crate) fn add(range: &Range<usize>, engine: Engine) -> bool {
     let used = USED.load(Ordering::Relaxed);
     let free = TABLE[..used]
         .iter()
@@ -54,8 +56,8 @@ pub(crate) fn add(range: &Range<usize>, manager: &'static Manager) -> bool {
     let Some(slot) = TABLE.get(index) else {
         return false;
     };
-    let manager = ptr::from_ref(manager).cast_mut();
-    slot.manager.store(manager, Ordering::Relaxed);
+    let engine = ptr::from_ref(engine).cast_mut();
+    slot.engine.store(engine, Ordering::Relaxed);
     slot.end.store(range.end, Ordering::Relaxed);
     slot.start.store(range.start, Ordering::Release);
     USED.store(used.max(index + 1), Ordering::Release);
@@ -75,7 +77,7 @@ pub(crate) fn remove(range: &Range<usize>) {
 /// In the child of a fork: all that there is is the parent's.
 pub(crate) fn leave_to_parent() {
     for slot in used() {
-        slot.manager.store(ptr::null_mut(), Ordering::Release);
+        slot.engine.store(ptr::null_mut(), Ordering::Release);
     }
 }
 
@@ -97,18 +99,21 @@ pub(crate) fn contains(address: usize) -> bool {
 
 /// Whether `address` is in a region of this process.
 pub(crate) fn is_own(address: usize) -> bool {
-    at(address).any(|slot| !slot.manager.load(Ordering::Acquire).is_null())
+    at(address).any(|slot| !slot.engine.load(Ordering::Acquire).is_null())
 }
 
-/// Has the page at `address` served, if it is a region's.
-pub(crate) fn serve(address: usize) -> Owner {
+/// Has the page at `address` served, if it is a region's of an engine for
+/// which such a signal means that a page is not there.
+pub(crate) fn serve(address: usize, is_meant: impl Fn(Serving) -> bool) -> Owner {
     let mut found = Owner::Nobody;
     for slot in at(address) {
-        // SAFETY: null, or a manager, which is never freed.
-        match unsafe { slot.manager.load(Ordering::Acquire).as_ref() } {
+        // SAFETY: null, or an engine, which is never freed.
+        match unsafe { slot.engine.load(Ordering::Acquire).as_ref() } {
             // (A region of our own may lie where one of the parent's was.)
             None => found = Owner::Parent,
-            Some(manager) if manager.serve_here(address) => return Owner::Served,
+            Some(engine) if is_meant(engine.serving()) && engine.serve_here(address) => {
+                return Owner::Served;
+            }
             Some(_) => {}
         }
     }

@@ -9,8 +9,13 @@ use zfolio::{Error, Group, Heap, Region};
 
 #[test]
 fn a_vector_grows_past_the_memory_there_is() {
-    let group = Group::new(8 * MIB).unwrap();
-    let heap = Heap::new_in(&group, 256 * MIB).unwrap();
+    for way in own_ways() {
+        grows(&group(8 * MIB, way));
+    }
+}
+
+fn grows(group: &Group) {
+    let heap = Heap::new_in(group, 256 * MIB).unwrap();
     let mut numbers: Vec<u64, _> = Vec::new_in(heap.clone());
     numbers.extend(0..4_000_000);
     assert!(numbers.iter().enumerate().all(|(at, n)| at as u64 == *n));
@@ -21,8 +26,13 @@ fn a_vector_grows_past_the_memory_there_is() {
 
 #[test]
 fn blocks_are_apart_whatever_is_freed_between() {
-    let group = Group::new(8 * MIB).unwrap();
-    let heap = Heap::new_in(&group, 64 * MIB).unwrap();
+    for way in own_ways() {
+        stays_apart(&group(8 * MIB, way));
+    }
+}
+
+fn stays_apart(group: &Group) {
+    let heap = Heap::new_in(group, 64 * MIB).unwrap();
     let mut random = Random(1);
     let mut live: std::vec::Vec<Vec<u8, Heap>> = std::vec::Vec::new();
     for turn in 0..3000_u32 {
@@ -47,12 +57,17 @@ fn blocks_are_apart_whatever_is_freed_between() {
 
 #[test]
 fn a_full_heap_says_so() {
-    let group = Group::new(8 * MIB).unwrap();
-    let heap = Heap::new_in(&group, 2 * MIB).unwrap();
+    for way in own_ways() {
+        fills(&group(8 * MIB, way));
+    }
+}
+
+fn fills(group: &Group) {
+    let heap = Heap::new_in(group, 2 * MIB).unwrap();
     assert!(heap.allocate(Layout::new::<[u8; 3 << 20]>()).is_err());
     assert!(heap.allocate(Layout::new::<[u8; 1 << 20]>()).is_ok());
     let empty = heap.allocate(Layout::new::<()>()).unwrap();
     assert_eq!(empty.len(), 0);
-    let tiny = Region::reserve_in(&group, 16).unwrap();
+    let tiny = Region::reserve_in(group, 16).unwrap();
     assert_eq!(Heap::over(tiny).err(), Some(Error::TooLarge { bytes: 16 }));
 }

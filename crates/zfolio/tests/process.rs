@@ -5,28 +5,11 @@ mod support;
 
 use core::ffi::{c_int, c_void};
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, Output};
+use std::process::Output;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use support::alone::*;
 use support::*;
-use zfolio::{Error, Group, Region};
-
-/// Runs `body` in a process of its own and returns how that ended.
-fn alone(case: &str, body: impl FnOnce()) -> Option<Output> {
-    if std::env::var_os("ZFOLIO_ALONE").is_some() {
-        body();
-        return None;
-    }
-    let output = Command::new(std::env::current_exe().unwrap())
-        .args([case, "--exact", "--nocapture", "--test-threads=1"])
-        .env("ZFOLIO_ALONE", "1")
-        .output()
-        .unwrap();
-    Some(output)
-}
-
-fn assert_passed(output: &Output) {
-    assert!(output.status.success(), "{output:?}");
-}
+use zfolio::{Error, Group, Region, Serving};
 
 /// A region with most of it out.
 fn cold_region() -> Region {
@@ -82,12 +65,17 @@ fn a_child_that_touches_a_region_ends_with_a_line() {
             region.advise_cold(..).unwrap();
         }
     };
-    if let Some(output) = alone("a_child_that_touches_a_region_ends_with_a_line", body) {
-        assert_passed(&output);
+    let check = |output: &Output| {
+        assert_passed(output);
         let told = String::from_utf8_lossy(&output.stderr);
         let lines = told.matches("regions stay with their process").count();
         assert_eq!(lines, 2, "{told}");
-    }
+    };
+    alone(
+        "a_child_that_touches_a_region_ends_with_a_line",
+        body,
+        check,
+    );
 }
 
 #[test]
@@ -116,9 +104,7 @@ fn a_child_can_have_regions_of_its_own() {
         assert_eq!(status, 3, "a raw fork's child is refused");
         assert!(region.iter().step_by(PAGE).all(|byte| *byte == 9));
     };
-    if let Some(output) = alone("a_child_can_have_regions_of_its_own", body) {
-        assert_passed(&output);
-    }
+    alone("a_child_can_have_regions_of_its_own", body, assert_passed);
 }
 
 /// Ends the child with 3 if it was refused a region, as it must be.
@@ -129,26 +115,47 @@ fn unreachable_region(refused: bool) -> Region {
 
 static CALLS: AtomicU32 = AtomicU32::new(0);
 static BEFORE: AtomicUsize = AtomicUsize::new(0);
+static FILE: AtomicUsize = AtomicUsize::new(0);
 static MAPPED: AtomicUsize = AtomicUsize::new(0);
 
-/// A page past the end of its file: SIGBUS, and not a region's.
-fn bus_error() {
-    // SAFETY: a file that is made longer by the handler; the byte is there then.
+/// The signal by which regions are served here.
+fn signal() -> c_int {
+    match engine() {
+        Engine::Moving => libc::SIGBUS,
+        Engine::Protecting | Engine::Refused => libc::SIGSEGV,
+    }
+}
+
+/// That signal about a page that is no region's: one past the end of its file, or
+/// one that is closed.
+fn break_a_rule() {
+    // SAFETY: a page that the handler mends; the byte is there then.
     unsafe {
         let fd = libc::memfd_create(c"short".as_ptr(), 0);
-        let page = libc::mmap(core::ptr::null_mut(), PAGE, 3, libc::MAP_SHARED, fd, 0);
+        let (len, protection) = match signal() {
+            libc::SIGBUS => (0, libc::PROT_READ | libc::PROT_WRITE),
+            _ => (PAGE, libc::PROT_NONE),
+        };
+        assert_eq!(libc::ftruncate(fd, len.try_into().unwrap()), 0);
+        let shared = libc::MAP_SHARED;
+        let page = libc::mmap(core::ptr::null_mut(), PAGE, protection, shared, fd, 0);
         assert_ne!(page, libc::MAP_FAILED);
-        MAPPED.store(fd.try_into().unwrap(), Ordering::Relaxed);
+        FILE.store(fd.try_into().unwrap(), Ordering::Relaxed);
+        MAPPED.store(page as usize, Ordering::Relaxed);
         assert_eq!(page.cast::<u8>().read_volatile(), 0);
     }
 }
 
-/// The program's handler: mends what `bus_error` breaks.
+/// The program's handler: mends what `break_a_rule` breaks.
 extern "C" fn mends(_: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {
     CALLS.fetch_add(1, Ordering::Relaxed);
-    let fd = MAPPED.load(Ordering::Relaxed);
-    // SAFETY: makes the file longer.
-    unsafe { libc::ftruncate(fd.try_into().unwrap(), PAGE.try_into().unwrap()) };
+    let fd = FILE.load(Ordering::Relaxed);
+    let page = MAPPED.load(Ordering::Relaxed) as *mut c_void;
+    // SAFETY: makes the file longer, and opens the page.
+    unsafe {
+        libc::ftruncate(fd.try_into().unwrap(), PAGE.try_into().unwrap());
+        libc::mprotect(page, PAGE, libc::PROT_READ | libc::PROT_WRITE);
+    }
 }
 
 /// Another one: calls what was there before it.
@@ -161,7 +168,7 @@ extern "C" fn calls_on(number: c_int, info: *mut libc::siginfo_t, context: *mut 
     before(number, info, context);
 }
 
-/// Installs a handler of SIGBUS; returns the one before.
+/// Installs a handler of that signal; returns the one before.
 fn install(handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void)) -> usize {
     // SAFETY: a handler that lives as long as the process.
     unsafe {
@@ -169,10 +176,7 @@ fn install(handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void)) -> 
         let mut old: libc::sigaction = core::mem::zeroed();
         new.sa_sigaction = handler as *const () as usize;
         new.sa_flags = libc::SA_SIGINFO;
-        assert_eq!(
-            libc::sigaction(libc::SIGBUS, &raw const new, &raw mut old),
-            0
-        );
+        assert_eq!(libc::sigaction(signal(), &raw const new, &raw mut old), 0);
         old.sa_sigaction
     }
 }
@@ -189,15 +193,17 @@ fn what_is_not_a_regions_goes_to_the_handler_of_before() {
         let region = cold_region();
         read_all(&region);
         assert_eq!(CALLS.load(Ordering::Relaxed), 0, "regions are ours alone");
-        bus_error();
+        break_a_rule();
         assert_eq!(CALLS.load(Ordering::Relaxed), 1);
-        bus_error();
+        break_a_rule();
         assert_eq!(CALLS.load(Ordering::Relaxed), 2);
         read_all(&region);
     };
-    if let Some(output) = alone("what_is_not_a_regions_goes_to_the_handler_of_before", body) {
-        assert_passed(&output);
-    }
+    alone(
+        "what_is_not_a_regions_goes_to_the_handler_of_before",
+        body,
+        assert_passed,
+    );
 }
 
 #[test]
@@ -209,12 +215,14 @@ fn a_handler_installed_later_comes_behind_ours() {
         read_all(&region);
         read_all(&other);
         assert_eq!(CALLS.load(Ordering::Relaxed), 0);
-        bus_error();
+        break_a_rule();
         assert_eq!(CALLS.load(Ordering::Relaxed), 1);
     };
-    if let Some(output) = alone("a_handler_installed_later_comes_behind_ours", body) {
-        assert_passed(&output);
-    }
+    alone(
+        "a_handler_installed_later_comes_behind_ours",
+        body,
+        assert_passed,
+    );
 }
 
 #[test]
@@ -225,9 +233,11 @@ fn a_later_handler_that_calls_ours_serves_regions() {
         read_all(&region);
         assert!(CALLS.load(Ordering::Relaxed) > 0, "it was in front");
     };
-    if let Some(output) = alone("a_later_handler_that_calls_ours_serves_regions", body) {
-        assert_passed(&output);
-    }
+    alone(
+        "a_later_handler_that_calls_ours_serves_regions",
+        body,
+        assert_passed,
+    );
 }
 
 #[test]
@@ -236,15 +246,19 @@ fn two_handlers_that_call_each_other_end_with_the_signal() {
         let _region = cold_region();
         BEFORE.store(install(calls_on), Ordering::Relaxed);
         let _other = cold_region();
-        bus_error();
+        break_a_rule();
     };
-    if let Some(output) = alone(
+    let check = |output: &Output| {
+        // (Rust's own handler was there first; it restores the default.)
+        let signal = output.status.signal();
+        let ours = [Some(libc::SIGBUS), Some(libc::SIGSEGV)];
+        assert!(ours.contains(&signal), "{output:?}");
+    };
+    alone(
         "two_handlers_that_call_each_other_end_with_the_signal",
         body,
-    ) {
-        // (Rust's own handler of SIGBUS was there first; it restores the default.)
-        assert_eq!(output.status.signal(), Some(libc::SIGBUS), "{output:?}");
-    }
+        check,
+    );
 }
 
 #[test]
@@ -261,7 +275,57 @@ fn a_stack_that_is_nearly_used_up_is_enough() {
         };
         assert!(thread.spawn(reads).unwrap().join().unwrap());
     };
-    if let Some(output) = alone("a_stack_that_is_nearly_used_up_is_enough", body) {
-        assert_passed(&output);
-    }
+    alone(
+        "a_stack_that_is_nearly_used_up_is_enough",
+        body,
+        assert_passed,
+    );
+}
+
+#[test]
+fn a_region_works_by_itself_where_userfaultfd_is_refused() {
+    let body = || {
+        let by = match engine() {
+            Engine::Moving => Serving::InThread,
+            Engine::Protecting | Engine::Refused => Serving::Protected,
+        };
+        zfolio::limit(8 * MIB).unwrap();
+        let mut region = Region::reserve(24 * MIB).unwrap();
+        assert_eq!(region.group().serving(), Some(by));
+        for (page, bytes) in region.chunks_mut(PAGE).enumerate() {
+            write_page(bytes, page as u64 + 1);
+        }
+        for (page, bytes) in region.chunks(PAGE).enumerate() {
+            check_page(bytes, page as u64 + 1, page);
+        }
+        assert!(zfolio::stats().unwrap().stored_pages > 0);
+        let threads = Group::builder(8 * MIB).serving(Serving::Threads).build();
+        if engine() == Engine::Refused {
+            let why = threads.err().expect("there is no other way to serve it");
+            assert!(why.to_string().contains("userfaultfd failed"), "{why}");
+        }
+    };
+    let case = "a_region_works_by_itself_where_userfaultfd_is_refused";
+    alone(case, body, assert_passed);
+}
+
+#[test]
+fn the_limit_of_the_process_can_be_changed() {
+    let body = || {
+        zfolio::limit(48 * MIB).unwrap();
+        let mut region = Region::reserve(8 * MIB).unwrap();
+        region.fill(1);
+        assert_eq!(zfolio::limit(8 << 30), Err(Error::LimitIsSet));
+        zfolio::limit(4 * MIB).unwrap();
+        while zfolio::stats().unwrap().pages_out < (3 * MIB / PAGE) as u64 {
+            std::thread::yield_now();
+        }
+        zfolio::limit(96 * MIB).unwrap();
+        assert!(region.iter().all(|byte| *byte == 1));
+    };
+    alone(
+        "the_limit_of_the_process_can_be_changed",
+        body,
+        assert_passed,
+    );
 }

@@ -7,7 +7,7 @@
 #include <unistd.h>
 #include "test.h"
 
-int main(void)
+static void try_served(int serving)
 {
 	zfolio_group *group = NULL;
 	zfolio_region *region = NULL;
@@ -17,7 +17,7 @@ int main(void)
 	int file = memfd_create("copy", 0);
 
 	CHECK(file >= 0);
-	OK(zfolio_group_new(8 * MIB, ZFOLIO_IN_THREAD, &group));
+	OK(zfolio_group_new(8 * MIB, serving, &group));
 	OK(zfolio_reserve(group, 32 * MIB, &region));
 	bytes = (unsigned char *)zfolio_data(region);
 	for (page = 0; page < pages; page++)
@@ -40,5 +40,12 @@ int main(void)
 		CHECK(is_page(bytes + page * PAGE, page + 3));
 	zfolio_free(region);
 	zfolio_group_free(group);
+	CHECK(close(file) == 0);
+}
+
+int main(void)
+{
+	try_served(ZFOLIO_IN_THREAD);
+	try_served(ZFOLIO_PROTECTED);
 	return 0;
 }

@@ -1,6 +1,8 @@
 //! What the tests share: pages with known contents, random numbers, groups.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
 
+pub mod alone;
+
 use zfolio::{Group, Serving};
 
 pub const PAGE: usize = 4096;
@@ -50,7 +52,7 @@ pub fn check_page(page: &[u8], seed: u64, what: usize) {
 
 /// How regions are served here: every way that this machine allows.
 pub fn ways() -> Vec<Serving> {
-    let ways = [Serving::InThread, Serving::Threads];
+    let ways = [Serving::InThread, Serving::Threads, Serving::Protected];
     let can = |way: &Serving| {
         let made = Group::builder(8 * MIB).serving(*way).build();
         if let Err(why) = &made {
@@ -59,6 +61,11 @@ pub fn ways() -> Vec<Serving> {
         made.is_ok()
     };
     ways.into_iter().filter(can).collect()
+}
+
+/// Those in which the thread that touches serves.
+pub fn own_ways() -> impl Iterator<Item = Serving> {
+    ways().into_iter().filter(|way| *way != Serving::Threads)
 }
 
 /// A group served one way.
