@@ -252,6 +252,7 @@ fn recompress(zswap: &Zswap<Backed>, stop: &AtomicBool) -> usize {
         least_bytes: 1,
         few: u64::MAX,
         rest: 1,
+        units: true,
     };
     let context = zswap.tier_context_that(learning).expect("memory");
     let mut context = context.expect("a codec that has a denser form");
