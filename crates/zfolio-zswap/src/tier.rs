@@ -234,7 +234,7 @@ impl<A: Arena> Zswap<A> {
         let mut count = 0;
         while count < most {
             // What would be a unit is not cut in two by the end of a step.
-            let head = pool.entries.hand() as usize % PAGES == 0;
+            let head = (pool.entries.hand() as usize).is_multiple_of(PAGES);
             if joins && head && count > 0 && count + PAGES > most {
                 break;
             }

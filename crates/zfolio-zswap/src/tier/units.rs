@@ -108,16 +108,20 @@ fn neighbours(list: &List, faults: &[Option<LoadFault>], first: usize) -> bool {
     let Some(Some(head)) = list.get(first) else {
         return false;
     };
-    let aligned = |of: &Trying| of.slot.index().is_some_and(|at| at as usize % PAGES == 0);
-    let next = |(place, (of, fault)): (usize, (&Option<Trying>, &Option<LoadFault>))| {
+    let aligned = |of: &Trying| {
+        of.slot
+            .index()
+            .is_some_and(|at| (at as usize).is_multiple_of(PAGES))
+    };
+    let next = |(place, (of, fault)): (u32, (&Option<Trying>, &Option<LoadFault>))| {
         of.is_some_and(|of| {
-            let beside = of.slot.index() == head.slot.index().map(|at| at + place as u32);
+            let beside = of.slot.index() == head.slot.index().map(|at| at + place);
             let alone = of.member.is_none() && !of.drained;
             beside && alone && of.group == head.group && fault.is_none()
         })
     };
     let four = list.iter().zip(faults).skip(first).take(PAGES);
-    aligned(head) && four.len() == PAGES && four.enumerate().all(next)
+    aligned(head) && four.len() == PAGES && (0..).zip(four).all(next)
 }
 
 impl<A: Arena> Zswap<A> {
@@ -149,8 +153,8 @@ impl<A: Arena> Zswap<A> {
             let mut pages = [&mut *joiner.plain];
             unpack(&mut **codec, &expected, &[src], &mut pages, &mut fault);
         });
-        let pages = joiner.plain.chunks_exact(PAGE_SIZE);
-        let page = pages.skip(usize::from(member.place)).next();
+        let mut pages = joiner.plain.chunks_exact(PAGE_SIZE);
+        let page = pages.nth(member.place.into());
         if let Some(page) = page.filter(|_| fault[0].is_none()) {
             plain[at * PAGE_SIZE..][..PAGE_SIZE].copy_from_slice(page);
         }
