@@ -10,7 +10,8 @@
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
-use zfolio_compress::dense::{self, Dense};
+use zfolio_compress::adaptive::{Adaptive, Density};
+use zfolio_compress::dense;
 use zfolio_compress::dictionary::train::{MAX_DICTIONARY, Trainer};
 use zfolio_compress::dictionary::{Dictionaries, ZstdDictionary};
 use zfolio_compress::{
@@ -56,15 +57,22 @@ fn main() {
             }
         }
     }
-    dictionaries(&source);
-    dense_units(&source);
+    let table = dictionaries(&source);
+    for (table, what) in [
+        (Adaptive::dictionaries(), "zstd 3"),
+        (table, "the dictionary"),
+    ] {
+        let auto = Adaptive::with_dictionaries(Density::default(), table);
+        let units = auto.dense_units().expect("it has");
+        dense_units(&*units, &source, what);
+    }
     checks();
 }
 
 /// Bytes a page with zstd 1 alone, and with a dictionary made from every tenth
 /// page, over the others.
 #[allow(clippy::cast_precision_loss, reason = "figures for people")]
-fn dictionaries(source: &[u8]) {
+fn dictionaries(source: &[u8]) -> Arc<Dictionaries> {
     let mut trainer = Trainer::new(1).expect("memory");
     let (mut shown, mut others) = (Vec::new(), Vec::new());
     for (index, page) in source.chunks_exact(4096).enumerate() {
@@ -105,32 +113,33 @@ fn dictionaries(source: &[u8]) {
         lens.sum::<usize>() as f64 / others.len() as f64
     };
     let alone = total(&*Codec::ZSTD.compressor());
-    let with = total(&ZstdDictionary::new(table));
-    println!("bytes a page: {alone:.0} without, {with:.0} with");
+    let with = total(&ZstdDictionary::new(table.clone()));
+    println!("bytes a page: {alone:.0} without, {with:.0} with\n");
+    table
 }
 
-/// Bytes a page with zstd 3 alone and in units of four pages; loads in us.
+/// Bytes a page in units of four pages, and the time to load one page, us (median).
 #[allow(clippy::cast_precision_loss, reason = "figures for people")]
-fn dense_units(source: &[u8]) {
-    let mut dense = Dense::new().expect("memory");
-    let mut room = vec![0; 32 << 10];
+fn dense_units(compressor: &dyn Compressor, source: &[u8], what: &str) {
+    let mut context = compressor.context().expect("memory");
+    let mut room = vec![0; compressor.max_compressed_len(dense::UNIT)];
+    let mut back = vec![0; dense::UNIT];
     let (mut total, mut pages, mut loads) = (0, 0, Vec::new());
-    for group in source.chunks_exact(dense::PAGES * 4096) {
-        let lent: Vec<_> = group.chunks_exact(4096).collect();
-        let len = dense.pack(&lent, &mut room).expect("room enough");
+    for group in source.chunks_exact(dense::UNIT) {
+        let mut unit = [CompressUnit::new(group, &mut room)];
+        assert!(context.compress_batch(&mut unit).all_ok());
+        let len = unit[0].result.expect("room enough");
         total += len;
-        let mut page = vec![0; 4096];
         let start = Instant::now();
-        dense
-            .unpack_page(&room[..len], pages / 4 % 4, &mut page)
-            .expect("its own");
+        let mut unit = [DecompressUnit::new(&room[..len], &mut back)];
+        assert!(context.decompress_batch(&mut unit).all_ok());
         loads.push(start.elapsed().as_secs_f64() * 1e6);
-        assert!(page == lent[pages / 4 % 4]);
-        pages += lent.len();
+        assert!(back == group);
+        pages += dense::PAGES;
     }
     loads.sort_by(f64::total_cmp);
     println!(
-        "\nunits of four pages, zstd 3: {:.0} bytes a page, {:.1} us to load one (median)",
+        "units of four pages, {what}: {:.0} bytes a page, {:.1} us to load one (median)",
         total as f64 / pages as f64,
         loads[loads.len() / 2]
     );

@@ -6,12 +6,14 @@
 //! `docs/compression.md`). Which is worth more depends on how much of the
 //! memory the pool has taken, which only the caller knows.
 
+use crate::dense::UNIT;
 use crate::dictionary::{Coder, Dictionaries, PLAIN};
 use crate::lz4::Lz4;
 use crate::unit::{compress_each, decompress_each};
 use crate::zstd::Zstd;
 use crate::{
-    BatchOutcome, CodecError, CompressUnit, Compressor, Context, DecompressUnit, codec::Codec,
+    BatchOutcome, CodecError, CompressUnit, Compressor, Context, DecompressUnit, PAGE_UNIT,
+    codec::Codec,
 };
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -52,8 +54,8 @@ pub struct Adaptive {
     fast: Lz4,
     density: Density,
     dictionaries: Arc<Dictionaries>,
-    /// It compresses with dictionaries, at [`TIER_LEVEL`].
-    tier: bool,
+    /// It compresses units of so many bytes with dictionaries, at [`TIER_LEVEL`].
+    tier: Option<usize>,
 }
 
 impl Adaptive {
@@ -72,7 +74,17 @@ impl Adaptive {
             fast: Lz4::new(1),
             density,
             dictionaries,
-            tier: false,
+            tier: None,
+        }
+    }
+
+    fn denser(&self, unit: usize) -> Self {
+        let density = Density::default();
+        density.set(true);
+        Self {
+            tier: Some(unit),
+            density,
+            ..self.clone()
         }
     }
 
@@ -95,10 +107,10 @@ impl Compressor for Adaptive {
     fn context(&self) -> Result<Box<dyn Context + Send>, CodecError> {
         Ok(Box::new(AdaptiveContext {
             fast: self.fast.context()?,
-            dense: if self.tier {
-                Coder::new(&self.dictionaries)?
-            } else {
-                Coder::without(DENSE_LEVEL, &self.dictionaries)?
+            dense: match self.tier {
+                Some(UNIT) => Coder::of_units(&self.dictionaries)?,
+                Some(_) => Coder::new(&self.dictionaries)?,
+                None => Coder::without(DENSE_LEVEL, PAGE_UNIT, &self.dictionaries)?,
             },
             density: self.density.clone(),
         }))
@@ -111,14 +123,16 @@ impl Compressor for Adaptive {
             .max(Zstd::new(DENSE_LEVEL).max_compressed_len(unit))
     }
 
+    fn unit_size(&self) -> usize {
+        self.tier.unwrap_or(PAGE_UNIT)
+    }
+
     fn dense(&self) -> Option<Box<dyn Compressor>> {
-        let density = Density::default();
-        density.set(true);
-        Some(Box::new(Self {
-            tier: true,
-            density,
-            ..self.clone()
-        }))
+        Some(Box::new(self.denser(PAGE_UNIT)))
+    }
+
+    fn dense_units(&self) -> Option<Box<dyn Compressor>> {
+        Some(Box::new(self.denser(UNIT)))
     }
 
     fn dictionaries(&self) -> Option<Arc<Dictionaries>> {
@@ -213,6 +227,27 @@ mod tests {
             assert_eq!(out, plain);
         }
         assert!(lens[1] < lens[0], "{lens:?}");
+    }
+
+    #[test]
+    fn units_of_several_pages_are_read_by_all() {
+        let adaptive = Adaptive::new(Density::default());
+        let units = adaptive.dense_units().unwrap();
+        assert_eq!(units.unit_size(), UNIT);
+        let mut plain = vec![0; UNIT];
+        crate::sample::records(&mut plain, 1, 0);
+        let mut dst = vec![0; 2 * UNIT];
+        let mut unit = [CompressUnit::new(&plain, &mut dst)];
+        let mut contexts = [adaptive.context(), units.context()].map(Result::unwrap);
+        assert!(contexts[1].compress_batch(&mut unit).all_ok());
+        let len = unit[0].result.unwrap();
+        assert!(len < UNIT / 2, "{len}");
+        for context in &mut contexts {
+            let mut out = vec![0; UNIT];
+            let mut unit = [DecompressUnit::new(&dst[..len], &mut out)];
+            assert!(context.decompress_batch(&mut unit).all_ok());
+            assert_eq!(out, plain);
+        }
     }
 
     #[test]

@@ -21,6 +21,7 @@
 //! was not made from, and then on one unit in [`TRIAL`], which is compressed
 //! both ways; below [`LEAST_GAIN`] percent it is retired.
 
+use crate::dense;
 use crate::ffi::zstd as ffi;
 use crate::probe::looks_random;
 use crate::unit::{compress_each, decompress_each};
@@ -361,6 +362,8 @@ pub(crate) struct Coder {
     with: Option<ffi::DictionaryEncoder>,
     decoder: ffi::Decoder,
     dictionaries: Arc<Dictionaries>,
+    /// One unit in [`TRIAL`] is compressed both ways.
+    tries: bool,
     trial: u32,
     /// Where trials go.
     scratch: Vec<u8>,
@@ -373,18 +376,31 @@ impl Coder {
         let with = ffi::DictionaryEncoder::new(level, UNIT, train::MAX_DICTIONARY)?;
         Ok(Self {
             with: Some(with),
-            ..Self::without(level, dictionaries)?
+            tries: true,
+            ..Self::without(level, UNIT, dictionaries)?
         })
     }
 
-    /// Compresses at `level` and without dictionaries.
+    /// The same for units of several pages, by which no dictionary is judged.
+    pub(crate) fn of_units(dictionaries: &Arc<Dictionaries>) -> Result<Self, CodecError> {
+        let level = dictionaries.level;
+        let with = ffi::DictionaryEncoder::new(level, dense::UNIT, train::MAX_DICTIONARY)?;
+        Ok(Self {
+            with: Some(with),
+            ..Self::without(dense::LEVEL, dense::UNIT, dictionaries)?
+        })
+    }
+
+    /// Compresses units of `unit` bytes at `level` and without dictionaries.
     pub(crate) fn without(
         level: i32,
+        unit: usize,
         dictionaries: &Arc<Dictionaries>,
     ) -> Result<Self, CodecError> {
         Ok(Self {
-            plain: ffi::Encoder::new(level, UNIT)?,
+            plain: ffi::Encoder::new(level, unit)?,
             with: None,
+            tries: false,
             decoder: ffi::Decoder::new()?,
             dictionaries: dictionaries.clone(),
             trial: 0,
@@ -407,7 +423,7 @@ impl Coder {
         *tag = PLAIN + version;
         let result = with.compress(&dictionary, src, rest);
         self.trial = self.trial.wrapping_add(1);
-        if self.trial.is_multiple_of(TRIAL) {
+        if self.tries && self.trial.is_multiple_of(TRIAL) {
             self.try_both(version, &dictionary, src, result.is_ok());
         }
         if result.is_err() {

@@ -99,6 +99,12 @@ pub trait Compressor: Send + Sync {
         None
     }
 
+    /// As [`Self::dense`], for units of several pages ([`dense`]): the contexts of the
+    /// others read those as well.
+    fn dense_units(&self) -> Option<Box<dyn Compressor>> {
+        None
+    }
+
     /// The table of the dictionaries with which [`Self::dense`] compresses. Who keeps
     /// what it made tells the table so.
     fn dictionaries(&self) -> Option<Arc<Dictionaries>> {

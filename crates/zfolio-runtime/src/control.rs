@@ -170,6 +170,14 @@ counters! {
     RecompressPoor = "recompress_poor",
     /// Nanoseconds of CPU spent on it, part of `manager_cpu_ns`.
     RecompressCpuNs = "recompress_cpu_ns",
+    /// Units of several pages made.
+    UnitsMade = "units_made",
+    /// Pages taken out of units because few of their pages were left.
+    UnitSplitPages = "unit_split_pages",
+    /// Units there are now.
+    Units = "units",
+    /// Pages in them.
+    UnitPages = "unit_pages",
     /// Dictionaries trained.
     DictionaryTrainings = "dictionary_trainings",
     /// Of those, that were installed.
@@ -184,7 +192,7 @@ counters! {
     DictionaryDrained = "dictionary_drained_pages",
     /// Bytes they became longer by.
     DictionaryDrainedBytes = "dictionary_drained_bytes",
-    /// Pages that need a dictionary now.
+    /// Objects that need a dictionary now.
     DictionaryUnits = "dictionary_units",
     /// Bytes of memory of all dictionaries.
     DictionaryBytes = "dictionary_bytes",

@@ -163,6 +163,10 @@ impl Compressor for Submitting {
         self.inline.dense()
     }
 
+    fn dense_units(&self) -> Option<Box<dyn Compressor>> {
+        self.inline.dense_units()
+    }
+
     fn dictionaries(&self) -> Option<Arc<Dictionaries>> {
         self.inline.dictionaries()
     }

@@ -1,10 +1,11 @@
 //! The invariants of the crate's head, checked.
 
 use crate::arena::Arena;
-use crate::entries::Held;
+use crate::entries::{Held, Object};
 use crate::groups::Groups;
 use crate::learn::version_in;
-use crate::zswap::Zswap;
+use crate::units::Unit;
+use crate::zswap::{Pool, Zswap};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -22,6 +23,7 @@ impl<A: Arena> Zswap<A> {
         pool.entries.validate()?;
         pool.zs.validate(&self.arena)?;
         let (mut same, mut raw, mut bytes, mut backed, mut lost) = (0, 0, 0, 0, 0);
+        let mut members = 0_u64;
         let mut handles = Vec::new();
         let mut live: Vec<u32> = Vec::new();
         let mut own = alloc::vec![[0_u64; 4]; pool.groups.len()];
@@ -33,6 +35,16 @@ impl<A: Arena> Zswap<A> {
             let charged = &mut own[group.index()];
             charged[3] += PAGE_SIZE as u64;
             match held {
+                Held::Member(member) => {
+                    members += 1;
+                    charged[1] += PAGE_SIZE as u64;
+                    let unit = pool.units.get(member.unit);
+                    if unit.is_none_or(|unit| {
+                        unit.live & 1 << member.place == 0 || unit.group != group
+                    }) {
+                        return Err(format!("{member:?} is not of {unit:?}"));
+                    }
+                }
                 Held::Lost => lost += 1,
                 Held::Backed(record) => {
                     backed += 1;
@@ -59,29 +71,48 @@ impl<A: Arena> Zswap<A> {
                     if at.capacity < usize::from(object.len) {
                         return Err(format!("{object:?} is longer than its slot at {at:?}"));
                     }
-                    // (What is being stored may not have its bytes yet.)
-                    let tagged = self.dictionaries.is_some() && !object.raw;
-                    if tagged && !pool.zs.is_pinned(object.handle) {
-                        let tag = |bytes: &[u8]| version_of(bytes);
-                        let tag = self.arena.with(at.at, at.offset, 1, tag);
-                        if tag != object.version {
-                            return Err(format!("{object:?} is of version {tag}"));
-                        }
-                    }
+                    self.check_version(&pool, &object)?;
                 }
             }
         }
-        let objects = handles.len();
+        let mut living = 0;
+        for (id, unit) in pool.units.iter() {
+            let Unit { object, group, .. } = unit;
+            own[group.index()][0] += u64::from(object.len);
+            bytes += u64::from(object.len);
+            handles.push(object.handle);
+            living += u64::from(unit.live.count_ones());
+            if let Some(units) = usize::from(object.version)
+                .checked_sub(1)
+                .and_then(|at| versions.get_mut(at))
+            {
+                *units += 1;
+            }
+            let at = pool.zs.try_location(object.handle);
+            if at.is_none_or(|at| at.capacity < usize::from(object.len)) {
+                return Err(format!("{unit:?} does not fit at {at:?}"));
+            }
+            self.check_version(&pool, &object)?;
+            if unit.live == 0 && !pool.zs.is_pinned(object.handle) {
+                return Err(format!("{unit:?} is nobody's"));
+            }
+            for slot in unit.slots() {
+                let held = pool.entries.get(slot);
+                if !matches!(held, Some(Held::Member(member)) if member.unit == id) {
+                    return Err(format!("{unit:?} has {slot:?}, which holds {held:?}"));
+                }
+            }
+        }
+        let objects = handles.len() as u64;
         handles.sort_unstable();
         handles.dedup();
         let now = self.stats.snapshot();
         let equal = [
-            (
-                "handles, all different",
-                handles.len() as u64,
-                objects as u64,
-            ),
-            ("objects", pool.zs.objects() as u64, objects as u64),
+            ("handles, all different", handles.len() as u64, objects),
+            ("objects", pool.zs.objects() as u64, objects),
+            ("units", now.units, pool.units.used() as u64),
+            ("unit_pages", now.unit_pages, members),
+            ("places in units", living, members),
             (
                 "entries in use",
                 pool.entries.used() as u64,
@@ -96,7 +127,7 @@ impl<A: Arena> Zswap<A> {
             (
                 "stored = objects + same-filled",
                 now.stored_pages,
-                objects as u64 + same,
+                objects - now.units + members + same,
             ),
             ("same_filled_pages", now.same_filled_pages, same),
             (
@@ -133,6 +164,21 @@ impl<A: Arena> Zswap<A> {
 }
 
 impl<A: Arena> Zswap<A> {
+    /// An object says the version that its entry does.
+    fn check_version(&self, pool: &Pool, object: &Object) -> Result<(), String> {
+        // (What is being stored may not have its bytes yet.)
+        if self.dictionaries.is_none() || object.raw || pool.zs.is_pinned(object.handle) {
+            return Ok(());
+        }
+        let at = pool.zs.location(object.handle);
+        let tag = self.arena.with(at.at, at.offset, 1, version_of);
+        if tag == object.version {
+            Ok(())
+        } else {
+            Err(format!("{object:?} is of version {tag}"))
+        }
+    }
+
     /// Each version has as many units as there are entries that name it, and is there.
     fn check_versions(&self, versions: &[u64; VERSIONS]) -> Result<(), String> {
         for (version, units) in (1..).zip(versions) {

@@ -6,6 +6,7 @@ use crate::{MAX_BATCH, MIN_BATCH};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
+use zfolio_compress::dense::UNIT;
 use zfolio_compress::{CodecError, Compressor, Context};
 use zfolio_mm::PAGE_SIZE;
 
@@ -18,6 +19,8 @@ pub struct WorkContext {
     pub(crate) buffer: Box<[u8]>,
     /// What is written to or was read from the backing; empty without one.
     pub(crate) io: Box<[u8]>,
+    /// A unit of several pages, decompressed; empty where there are none.
+    pub(crate) unit: Box<[u8]>,
 }
 
 /// Bytes of [`WorkContext::io`]: all that is written back at a time fits.
@@ -42,6 +45,7 @@ impl WorkContext {
             codec,
             buffer: room(len)?,
             io: room(if backed { IO } else { 0 })?,
+            unit: room(compressor.dense_units().map_or(0, |_| UNIT))?,
         })
     }
 

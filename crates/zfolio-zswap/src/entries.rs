@@ -10,6 +10,7 @@
 use crate::clusters::Position;
 use crate::groups::GroupId;
 use crate::slot::Slot;
+use crate::units::Member;
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
@@ -24,6 +25,8 @@ pub(crate) enum Held {
     Same(u64),
     /// Bytes in an object.
     Object(Object),
+    /// A part of an object that holds several pages.
+    Member(Member),
     /// Those bytes, sealed, in the backing.
     Backed(Record),
     /// In the backing of the process that this one is a child of: not to be had.
@@ -67,6 +70,7 @@ enum Kind {
     BackedPacked,
     BackedRaw,
     Lost,
+    Member,
 }
 
 /// A kind, and the version of a dictionary, in a byte.
@@ -74,7 +78,7 @@ enum Kind {
 struct Form(u8);
 
 impl Form {
-    const KINDS: [Kind; 7] = [
+    const KINDS: [Kind; 8] = [
         Kind::Free,
         Kind::Same,
         Kind::Packed,
@@ -82,6 +86,7 @@ impl Form {
         Kind::BackedPacked,
         Kind::BackedRaw,
         Kind::Lost,
+        Kind::Member,
     ];
     const FREE: Self = Self(0);
 
@@ -105,9 +110,9 @@ const _: () = assert!(VERSIONS < 16);
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     /// Free: the slot value of the next free entry, 0 for none. Same: the low
-    /// half of the word. Backed: the position. Else the handle.
+    /// half of the word. Backed: the position. Member: the unit. Else the handle.
     low: u32,
-    /// Same: the high half of the word. Else the checksum.
+    /// Same: the high half of the word. Member: the place in the unit. Else the checksum.
     high: u32,
     /// Bytes of the object less one, and above them the flags.
     bits: u16,
@@ -160,6 +165,8 @@ pub(crate) struct Entries {
 pub(crate) enum Due {
     /// An object that it passed before and that has not been tried.
     Object(Slot, Object),
+    /// The same of a page in a unit.
+    Member(Slot, Member),
     /// As many entries as it was to look at.
     NoneYet,
     /// The end of the table; the next look begins at the start.
@@ -261,17 +268,33 @@ impl Entries {
             if renewed & 1 << entry.form.version() != 0 {
                 entry.bits &= !TRIED;
             }
-            let object = matches!(entry.form.kind(), Kind::Packed | Kind::Raw);
+            let object = matches!(entry.form.kind(), Kind::Packed | Kind::Raw | Kind::Member);
             if !object || entry.bits & (DOOMED | TRIED) != 0 {
                 continue;
             }
             if entry.bits & IDLE == 0 {
                 entry.bits |= IDLE;
-            } else if let Some(Held::Object(object)) = held(entry) {
-                return Due::Object(slot, object);
+            } else {
+                match held(entry) {
+                    Some(Held::Object(object)) => return Due::Object(slot, object),
+                    Some(Held::Member(member)) => return Due::Member(slot, member),
+                    _ => {}
+                }
             }
         }
         Due::NoneYet
+    }
+
+    /// Index of the entry that the tier's hand comes to next.
+    pub(crate) fn hand(&self) -> u32 {
+        self.hand
+    }
+
+    /// An entry is tried once more.
+    pub(crate) fn take_tried(&mut self, slot: Slot) {
+        if let Some(entry) = self.entry_mut(slot) {
+            entry.bits &= !TRIED;
+        }
     }
 
     /// What was tried is tried once more, if its version is among `versions` (a bit for
@@ -394,6 +417,7 @@ fn packed(held: Held, group: GroupId) -> Entry {
             let form = Form::of(kind, of.version);
             (of.at.0, of.checksum, len_bits(of.len), form)
         }
+        Held::Member(of) => (of.unit, of.place.into(), 0, Form::of(Kind::Member, 0)),
         Held::Lost => (0, 0, 0, Form::of(Kind::Lost, 0)),
     };
     Entry {
@@ -431,6 +455,10 @@ fn held(entry: &Entry) -> Option<Held> {
             checksum: entry.high,
             raw: kind == Kind::BackedRaw,
             version,
+        })),
+        Kind::Member => Some(Held::Member(Member {
+            unit: entry.low,
+            place: u8::try_from(entry.high).ok()?,
         })),
         Kind::Lost => Some(Held::Lost),
     }
@@ -479,6 +507,12 @@ mod tests {
         assert_eq!(entries.get(same), Some(Held::Backed(record)));
         entries.lose_backed();
         assert_eq!(entries.get(same), Some(Held::Lost));
+        let member = Member {
+            unit: u32::MAX,
+            place: 3,
+        };
+        entries.replace(same, Held::Member(member));
+        assert_eq!(entries.get(same), Some(Held::Member(member)));
 
         entries.doom(raw);
         assert_eq!(entries.get(raw), None);

@@ -46,6 +46,8 @@ pub struct Learning {
     pub few: u64,
     /// Rounds of rest after one that did not pay, twice as many after the next.
     pub rest: u32,
+    /// Units of several pages are made as well, while no dictionary is.
+    pub units: bool,
 }
 
 impl Default for Learning {
@@ -57,6 +59,7 @@ impl Default for Learning {
             least_bytes: 16 << 20,
             few: 2048,
             rest: 8,
+            units: true,
         }
     }
 }
@@ -108,6 +111,11 @@ impl Learner {
         }
     }
 
+    /// Whether units are made now: what a dictionary gains shall be theirs as well.
+    pub(crate) fn makes_units(&self) -> bool {
+        self.learning.units && matches!(self.state, State::Resting(_))
+    }
+
     /// Versions to be rid of, a bit for each.
     pub(crate) fn draining(&self) -> u16 {
         self.draining
@@ -118,7 +126,7 @@ impl Learner {
         trainer.is_ready() && (self.ended || trainer.shown() >= self.learning.shown)
     }
 
-    /// It came to nothing.
+    /// It came to nothing: units are made then, of what was tried meanwhile as well.
     fn fail(&mut self) -> State {
         let rounds = self.rest;
         self.rest = (rounds * 2).min(LONGEST_REST);
@@ -205,6 +213,10 @@ impl<A: Arena> Zswap<A> {
                 return false;
             }
         };
+        if matches!(learner.state, State::Resting(_)) && learner.learning.units {
+            // (Those of this round without one.)
+            self.pool.lock().entries.renew(1);
+        }
         true
     }
 
@@ -260,7 +272,6 @@ impl<A: Arena> Zswap<A> {
         if let Some(dictionaries) = self.of_version(version) {
             dictionaries.keep(version);
             add(&self.stats.dictionary_units, 1);
-            add(&self.stats.dictionary_pages, 1);
         }
     }
 
@@ -297,6 +308,12 @@ impl<A: Arena> Zswap<A> {
                 *units += 1;
             }
         }
+        for (_, unit) in pool.units.iter() {
+            let version = usize::from(unit.object.version);
+            if let Some(units) = version.checked_sub(1).and_then(|at| kept.get_mut(at)) {
+                *units += 1;
+            }
+        }
         dictionaries.reset_in_fork_child(kept);
         let units = kept.iter().sum();
         self.stats.dictionary_units.store(units, Relaxed);
@@ -312,7 +329,7 @@ pub(crate) fn version_in(held: &Held) -> Option<usize> {
     let version = match held {
         Held::Object(object) => object.version,
         Held::Backed(record) => record.version,
-        Held::Same(_) | Held::Lost => 0,
+        Held::Same(_) | Held::Member(_) | Held::Lost => 0,
     };
     usize::from(version).checked_sub(1)
 }

@@ -24,6 +24,7 @@
 //! | [`groups`] | who is charged for what, and may have how much |
 //! | [`writeback`] | from the pool to the backing; the shrinker |
 //! | [`tier`] | cold objects made denser |
+//! | `units` | objects that hold several pages |
 //! | [`learn`] | dictionaries for that: when one is made, and when it goes |
 //! | [`backing`] | what is behind the pool: a file, memory, nothing |
 //! | `lru` | in which order entries are written back |
@@ -48,9 +49,10 @@
 //! Checked by [`Zswap::validate`] at any moment between calls:
 //! 1. `stored_pages` = entries that are not in the backing; `same_filled_pages` and
 //!    `stored_incompressible_pages` = those of their kind;
-//! 2. `compressed_bytes` = the sum of the entries' lengths;
-//! 3. zsmalloc objects = `stored_pages - same_filled_pages`, each named by
-//!    exactly one entry, no shorter than the entry says;
+//! 2. `compressed_bytes` = the sum of the entries' and units' lengths;
+//! 3. zsmalloc objects = `stored_pages - same_filled_pages - unit_pages + units`, each
+//!    named by exactly one entry or unit, no shorter than that says; a unit's pages are
+//!    named by the entries beside each other that it says, and by no others;
 //! 4. `pool_pages` = pages of all zspages;
 //! 5. `backing_pages` = entries whose record is in the backing, each in a cluster
 //!    that counts it; an entry has an object, a record or a word, never two of them;
@@ -87,6 +89,7 @@ pub mod slot;
 pub mod stats;
 pub mod store;
 pub mod tier;
+mod units;
 pub mod writeback;
 pub mod zswap;
 

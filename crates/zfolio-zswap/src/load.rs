@@ -11,10 +11,12 @@ use crate::clusters::GRANULE;
 use crate::context::WorkContext;
 use crate::entries::{Held, Object, Record};
 use crate::nest::{Span, with_all, with_all_mut};
+use crate::reserve::Reserve;
 use crate::seal::{Nonce, TAG, open};
 use crate::slot::Slot;
 use crate::stats::add;
-use crate::zswap::{Door, Zswap};
+use crate::units::{Member, Unit};
+use crate::zswap::{Door, Pool, Zswap};
 use core::fmt;
 use zfolio_compress::checksum::checksum;
 use zfolio_compress::fill::fill;
@@ -78,6 +80,8 @@ enum What {
     Same(u64),
     /// A pinned object and where its bytes are.
     Object(Object, Span),
+    /// The same of a unit, and which page of it.
+    Unit(Object, Span, Member),
     /// A record in a pinned cluster, and what it is sealed under.
     Backed(Record, Nonce),
 }
@@ -214,6 +218,14 @@ impl<A: Arena> Zswap<A> {
                 });
                 found[0].fault = fault[0];
             }
+            What::Unit(object, span, member) => {
+                let fault = self.unpack_unit(context, &object, span);
+                match place_of(&context.unit, member) {
+                    Some(page) if fault.is_none() => dst.copy_from_slice(page),
+                    _ => dst.fill(0),
+                }
+                found[0].fault = fault;
+            }
             What::Backed(record, nonce) => {
                 found[0].fault = match door {
                     Some(door) => read_alone(context, &door, slot, &record, nonce, dst),
@@ -266,6 +278,10 @@ impl<A: Arena> Zswap<A> {
                     }
                     _ => Found::bad(LoadFault::Owner),
                 },
+                Some(Held::Member(member)) => match pool.units.get(member.unit) {
+                    Some(unit) => self.find_unit(pool, unit, member),
+                    None => Found::bad(LoadFault::Owner),
+                },
                 Some(Held::Backed(record)) => match &mut pool.behind {
                     Some(behind) => {
                         behind.clusters.pin(record.at);
@@ -285,8 +301,72 @@ impl<A: Arena> Zswap<A> {
         door
     }
 
+    fn find_unit(&self, pool: &mut Pool, unit: Unit, member: Member) -> Found {
+        let object = unit.object;
+        match pool.zs.try_location(object.handle) {
+            Some(at) if pool.zs.check_owner(object.handle, &self.arena) => {
+                pool.zs.pin(object.handle);
+                let span = Span {
+                    at: at.at,
+                    offset: at.offset,
+                    len: usize::from(object.len),
+                };
+                Found {
+                    what: What::Unit(object, span, member),
+                    fault: None,
+                }
+            }
+            _ => Found::bad(LoadFault::Owner),
+        }
+    }
+
+    /// Makes all pages of a unit in the context, without the lock.
+    pub(crate) fn unpack_unit(
+        &self,
+        context: &mut WorkContext,
+        object: &Object,
+        span: Span,
+    ) -> Option<LoadFault> {
+        let mut fault = [None];
+        self.arena.with(span.at, span.offset, span.len, |src| {
+            let WorkContext { codec, unit, .. } = context;
+            let expected = [Expected::of(object)];
+            unpack(
+                &mut **codec,
+                &expected,
+                &[src],
+                &mut [&mut **unit],
+                &mut fault,
+            );
+        });
+        fault[0]
+    }
+
+    /// Brings pages of units into frames; a unit of which several are wanted, one after
+    /// the other, is decompressed once.
+    fn load_units(&self, context: &mut WorkContext, found: &mut [Found], dst: &[Pfn]) {
+        let mut last = None;
+        for (found, at) in found.iter_mut().zip(dst) {
+            let What::Unit(object, span, member) = found.what else {
+                continue;
+            };
+            // (It is pinned by each of them: the same name is the same unit.)
+            if last != Some((member.unit, None)) {
+                last = Some((member.unit, self.unpack_unit(context, &object, span)));
+            }
+            found.fault = last.and_then(|(_, fault)| fault);
+            let page = place_of(&context.unit, member);
+            self.arena
+                .with_mut(*at, 0, PAGE_SIZE, |room| match (page, found.fault) {
+                    (Some(page), None) => room.copy_from_slice(page),
+                    _ => room.fill(0),
+                });
+        }
+    }
+
     /// Brings what was found into frames, without the lock.
     fn load_found(&self, context: &mut WorkContext, found: &mut [Found], dst: &[Pfn]) {
+        self.load_units(context, found, dst);
         let mut expected = [Expected::default(); MAX_BATCH];
         let mut sources = [Span::page(Pfn(0)); MAX_BATCH];
         let mut frames = [Span::page(Pfn(0)); MAX_BATCH];
@@ -305,7 +385,7 @@ impl<A: Arena> Zswap<A> {
                     count += 1;
                     continue;
                 }
-                What::Backed(..) => continue,
+                What::Unit(..) | What::Backed(..) => continue,
             };
             self.arena
                 .with_mut(*at, 0, PAGE_SIZE, |page| fill(page, word));
@@ -401,17 +481,34 @@ impl<A: Arena> Zswap<A> {
             .zip(found)
             .filter_map(|(slot, found)| match found.what {
                 What::Object(object, _) => Some((*slot, object)),
-                What::Nothing | What::Same(_) | What::Backed(..) => None,
+                What::Nothing | What::Same(_) | What::Unit(..) | What::Backed(..) => None,
             })
             .peekable();
         if pinned.peek().is_some() {
             self.unpin(pinned, false);
         }
+        let mut units = found
+            .iter()
+            .filter_map(|found| match found.what {
+                What::Unit(_, _, member) => Some(member.unit),
+                _ => None,
+            })
+            .peekable();
+        if units.peek().is_some() {
+            let mut frames = Reserve::new();
+            let mut pool = self.pool.lock();
+            units.for_each(|unit| {
+                self.unpin_unit(&mut pool, unit, &mut frames);
+            });
+            self.note_pool(&pool);
+            drop(pool);
+            self.give_back(frames);
+        }
         let mut backed = found
             .iter()
             .filter_map(|found| match found.what {
                 What::Backed(record, _) => Some(record),
-                What::Nothing | What::Same(_) | What::Object(..) => None,
+                What::Nothing | What::Same(_) | What::Object(..) | What::Unit(..) => None,
             })
             .peekable();
         if backed.peek().is_some()
@@ -478,6 +575,11 @@ impl Expected {
             raw: object.raw,
         }
     }
+}
+
+/// A page of a unit that was decompressed.
+fn place_of(unit: &[u8], member: Member) -> Option<&[u8]> {
+    unit.chunks_exact(PAGE_SIZE).nth(usize::from(member.place))
 }
 
 /// Bytes of a record.
@@ -567,7 +669,7 @@ pub(crate) fn unpack(
         let _ = codec.decompress_batch(&mut units[..count]);
         for (unit, index) in units[..count].iter().zip(which) {
             faults[index] = match unit.result {
-                Ok(PAGE_SIZE) => continue,
+                Ok(len) if len == unit.dst.len() => continue,
                 Ok(_) => Some(LoadFault::Codec(CodecError::Corrupt)),
                 Err(error) => Some(LoadFault::Codec(error)),
             };

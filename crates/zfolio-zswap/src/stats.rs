@@ -111,6 +111,10 @@ counters! {
     recompress_saved_bytes,
     /// Pages that would not have become shorter by enough.
     recompress_poor,
+    /// Units of several pages made.
+    units_made,
+    /// Pages taken out of units because few of their pages were left.
+    unit_split_pages,
     /// Dictionaries trained.
     dictionary_trainings,
     /// Of those, that were installed.
@@ -134,7 +138,11 @@ counters! {
     stored_incompressible_pages,
     /// Gauge: of those, pages of one repeated word.
     same_filled_pages,
-    /// Gauge: pages in the pool or the backing that need a dictionary.
+    /// Gauge: units of several pages.
+    units,
+    /// Gauge: pages in them.
+    unit_pages,
+    /// Gauge: objects in the pool or the backing that need a dictionary.
     dictionary_units,
     /// Gauge: bytes of memory of all dictionaries.
     dictionary_bytes,
@@ -181,6 +189,8 @@ impl Stats {
             &self.recompressed_pages,
             &self.recompress_saved_bytes,
             &self.recompress_poor,
+            &self.units_made,
+            &self.unit_split_pages,
             &self.dictionary_trainings,
             &self.dictionary_installed,
             &self.dictionary_retired,

@@ -523,7 +523,7 @@ impl<A: Arena> Zswap<A> {
                 // Just made, nobody else knows it: this cannot fail.
                 let _ = pool.zs.free(object.handle, &self.arena, frames);
             }
-            (_, Err(_)) | (Held::Backed(_) | Held::Lost, _) => {}
+            (_, Err(_)) | (Held::Member(_) | Held::Backed(_) | Held::Lost, _) => {}
             (Held::Same(_), Ok(_)) => {
                 add(&self.stats.stored_pages, 1);
                 add(&self.stats.same_filled_pages, 1);

@@ -17,22 +17,29 @@
 //! and dropping go the way they go when an object is being loaded. Only who holds
 //! the last pin replaces it, as when it is written back.
 //!
-//! Once there is a dictionary (`learn`) everything is tried once more.
+//! Once there is a dictionary (`learn`) everything is tried once more. Four neighbours
+//! become one object where that is denser (`units`).
+
+mod units;
 
 use crate::MIN_BATCH;
 use crate::arena::Arena;
 use crate::context::room;
 use crate::entries::{Due, Held, Object};
+use crate::groups::GroupId;
 use crate::learn::{Learner, Learning};
 use crate::load::{Expected, unpack};
 use crate::nest::{Span, with_all};
 use crate::reserve::Reserve;
 use crate::slot::Slot;
 use crate::stats::{add, sub};
+use crate::units::Member;
 use crate::zswap::{Pool, Zswap};
 use alloc::boxed::Box;
 use core::fmt;
+use units::{Joiner, Joins};
 use zfolio_compress::checksum::checksum;
+use zfolio_compress::dense::PAGES;
 use zfolio_compress::{CodecError, CompressUnit, Context};
 use zfolio_mm::{PAGE_SIZE, Pfn};
 use zfolio_sys::lock::MutexGuard;
@@ -53,6 +60,8 @@ pub struct TierContext {
     plain: Box<[u8]>,
     /// The same: compressed again.
     packed: Box<[u8]>,
+    /// `None`: there are no units.
+    joiner: Option<Joiner>,
     pub(crate) learner: Learner,
 }
 
@@ -77,6 +86,12 @@ pub struct Recompressed {
     pub drained: usize,
     /// Bytes by which some of them became longer.
     pub bytes_lost: usize,
+    /// Pages taken out of units of which few pages were left.
+    pub split: usize,
+    /// Bytes that they take now.
+    pub split_lost: usize,
+    /// Bytes of the units that went with the last of them.
+    pub split_saved: usize,
     /// The hand has been round: the next step begins a new round.
     pub ended: bool,
 }
@@ -85,10 +100,13 @@ pub struct Recompressed {
 #[derive(Clone, Copy, Debug)]
 struct Trying {
     slot: Slot,
-    /// Pinned.
+    group: GroupId,
+    /// Pinned; the unit's if it is a page of one.
     object: Object,
+    /// Which.
+    member: Option<Member>,
     span: Span,
-    /// Anything else will do: its dictionary is to go.
+    /// Anything else will do: its dictionary is to go, or its unit.
     drained: bool,
     outcome: Outcome,
 }
@@ -100,6 +118,8 @@ enum Outcome {
     Bad,
     /// Nothing shorter by enough.
     Poor,
+    /// With others, as a unit.
+    InUnit,
     /// The first `len` bytes of its part of the buffer.
     Packed {
         len: u16,
@@ -116,6 +136,8 @@ enum Settled {
     /// The lengths before and after.
     Replaced(u16, u16),
     Poor,
+    /// A page is no part of a unit any more.
+    Split,
     /// It stays as it is, and may be tried again where that makes sense.
     Kept,
 }
@@ -142,6 +164,10 @@ impl<A: Arena> Zswap<A> {
             codec: dense.context()?,
             plain: room(STEP * PAGE_SIZE)?,
             packed: room(STEP * PAGE_SIZE)?,
+            joiner: match self.compressor.dense_units() {
+                Some(units) if learns.units => Some(Joiner::new(&*units)?),
+                Some(_) | None => None,
+            },
             learner: Learner::new(learns, self.dictionaries.as_deref()),
         }))
     }
@@ -152,12 +178,22 @@ impl<A: Arena> Zswap<A> {
         let mut done = Recompressed::default();
         let mut list = [None; STEP];
         let draining = context.learner.draining();
-        self.choose_due(budget.min(STEP), draining, &mut list, &mut done);
+        let joins = self.joins(context);
+        let most = budget.min(STEP);
+        self.choose_due((most, joins), draining, &mut list, &mut done);
         if list[0].is_some() {
-            self.repack(context, &mut list);
+            let joins = self.repack(context, &mut list);
+            self.settle_joins(context, &list, &joins, &mut done);
         }
-        for (trying, packed) in list.iter().flatten().zip(context.packed.chunks(PAGE_SIZE)) {
-            match self.settle_repacked(trying, packed) {
+        let rooms = context.packed.chunks(PAGE_SIZE);
+        for (trying, packed) in list.iter().flatten().zip(rooms) {
+            let settled = match trying.member {
+                _ if trying.outcome == Outcome::InUnit => continue,
+                Some(member) => self.settle_split(trying, member, packed, &mut done),
+                None => self.settle_repacked(trying, packed),
+            };
+            match settled {
+                Settled::Split => done.split += 1,
                 Settled::Replaced(old, new) => {
                     done.bytes_saved += usize::from(old.saturating_sub(new));
                     done.bytes_lost += usize::from(new.saturating_sub(old));
@@ -176,19 +212,41 @@ impl<A: Arena> Zswap<A> {
         add(&self.stats.recompress_poor, done.poor as u64);
         add(&self.stats.dictionary_drained_pages, done.drained as u64);
         add(&self.stats.dictionary_drained_bytes, done.bytes_lost as u64);
+        add(&self.stats.unit_split_pages, done.split as u64);
+        if let Some(joiner) = context.joiner.as_mut().filter(|_| done.ended) {
+            joiner.round_ended();
+        }
         self.note_learned(&mut context.learner, done.ended);
         done
     }
 
     /// Pins what is due.
-    fn choose_due(&self, most: usize, draining: u16, list: &mut List, done: &mut Recompressed) {
+    fn choose_due(
+        &self,
+        (most, joins): (usize, bool),
+        draining: u16,
+        list: &mut List,
+        done: &mut Recompressed,
+    ) {
         let mut guard = self.pool.lock();
         let pool = &mut *guard;
         let mut looks = LOOKS;
         let mut count = 0;
         while count < most {
-            let (slot, object) = match pool.entries.next_due(&mut looks) {
-                Due::Object(slot, object) => (slot, object),
+            // What would be a unit is not cut in two by the end of a step.
+            let head = (pool.entries.hand() as usize).is_multiple_of(PAGES);
+            if joins && head && count > 0 && count + PAGES > most {
+                break;
+            }
+            let (slot, object, member) = match pool.entries.next_due(&mut looks) {
+                Due::Object(slot, object) => (slot, object, None),
+                Due::Member(slot, member) => match pool.units.get(member.unit) {
+                    Some(unit) if unit.is_thin() => (slot, unit.object, Some(member)),
+                    _ => {
+                        pool.entries.set_tried(slot);
+                        continue;
+                    }
+                },
                 end => {
                     done.ended = end == Due::Ended;
                     break;
@@ -207,13 +265,15 @@ impl<A: Arena> Zswap<A> {
             pool.zs.pin(object.handle);
             list[count] = Some(Trying {
                 slot,
+                group: pool.entries.group(slot),
                 object,
+                member,
                 span: Span {
                     at: at.at,
                     offset: at.offset,
                     len: usize::from(object.len),
                 },
-                drained: draining & 1 << object.version != 0,
+                drained: member.is_some() || draining & 1 << object.version != 0,
                 outcome: Outcome::Bad,
             });
             count += 1;
@@ -223,34 +283,59 @@ impl<A: Arena> Zswap<A> {
 
     /// Checks and decompresses what was chosen, and compresses it again, without
     /// the lock.
-    fn repack(&self, context: &mut TierContext, list: &mut List) {
+    fn repack(&self, context: &mut TierContext, list: &mut List) -> Joins {
+        let mut faults = [None; STEP];
+        for (index, trying) in list.iter().enumerate() {
+            if let Some(trying) = trying
+                && let Some(member) = trying.member
+            {
+                faults[index] = self.unpack_member(context, trying, member, index);
+            }
+        }
+        let TierContext { codec, plain, .. } = &mut *context;
+        let mut expected = [Expected::default(); STEP];
+        let mut spans = [Span::page(Pfn(0)); STEP];
+        let mut pages: [&mut [u8]; STEP] = Default::default();
+        // Which of the step's each is.
+        let mut which = [0; STEP];
+        let mut count = 0;
+        let rooms = plain.chunks_exact_mut(PAGE_SIZE);
+        for (index, (trying, room)) in list.iter().flatten().zip(rooms).enumerate() {
+            if trying.member.is_none() {
+                expected[count] = Expected::of(&trying.object);
+                spans[count] = trying.span;
+                pages[count] = room;
+                which[count] = index;
+                count += 1;
+            }
+        }
+        let mut found = [None; STEP];
+        with_all(&self.arena, &spans[..count], &mut |sources| {
+            let (expected, pages) = (&expected[..count], &mut pages[..count]);
+            unpack(&mut **codec, expected, sources, pages, &mut found);
+        });
+        for (fault, index) in found.into_iter().zip(&which[..count]) {
+            faults[*index] = fault;
+        }
+        let joins = self.join(context, list, &faults);
         let TierContext {
             codec,
             plain,
             packed,
             learner,
+            ..
         } = context;
         let count = list.iter().flatten().count();
-        let mut expected = [Expected::default(); STEP];
-        let mut spans = [Span::page(Pfn(0)); STEP];
-        for ((trying, expected), span) in list.iter().flatten().zip(&mut expected).zip(&mut spans) {
-            *expected = Expected::of(&trying.object);
-            *span = trying.span;
-        }
-        let mut faults = [None; STEP];
-        with_all(&self.arena, &spans[..count], &mut |sources| {
-            let mut rooms = plain.chunks_exact_mut(PAGE_SIZE);
-            let mut pages: [&mut [u8]; STEP] =
-                core::array::from_fn(|_| rooms.next().unwrap_or_default());
-            let (expected, pages) = (&expected[..count], &mut pages[..count]);
-            unpack(&mut **codec, expected, sources, pages, &mut faults);
-        });
         let mut units: [CompressUnit<'_>; STEP] = core::array::from_fn(|_| CompressUnit::default());
         let pages = plain
             .chunks_exact(PAGE_SIZE)
             .zip(packed.chunks_exact_mut(PAGE_SIZE));
         for ((unit, (page, room)), trying) in units.iter_mut().zip(pages).zip(list.iter().flatten())
         {
+            if trying.outcome == Outcome::InUnit {
+                learner.show(page);
+                continue;
+            }
             let len = usize::from(trying.object.len);
             let worth = match trying.drained {
                 true => self.useful,
@@ -260,6 +345,9 @@ impl<A: Arena> Zswap<A> {
         }
         let _ = codec.compress_batch(&mut units[..count]);
         for ((trying, fault), unit) in list.iter_mut().flatten().zip(faults).zip(&units) {
+            if trying.outcome == Outcome::InUnit {
+                continue;
+            }
             let made = unit.result.ok().and_then(|len| unit.dst.get(..len));
             let version = made.map_or(0, |made| self.version_of(made));
             trying.outcome = match (fault, made, unit.result.map(u16::try_from)) {
@@ -277,6 +365,7 @@ impl<A: Arena> Zswap<A> {
                 learner.show(unit.src);
             }
         }
+        joins
     }
 
     /// Takes the pin back, and has the entry name the new object if that saves room
@@ -352,7 +441,7 @@ impl<A: Arena> Zswap<A> {
                 pool.entries.set_tried(trying.slot);
                 Err(Settled::Poor)
             }
-            Outcome::Bad => {
+            Outcome::Bad | Outcome::InUnit => {
                 pool.entries.set_tried(trying.slot);
                 Err(Settled::Kept)
             }
@@ -368,6 +457,7 @@ impl<A: Arena> Zswap<A> {
             pool.entries.set_referenced(slot);
         }
         self.keep_version(new.version);
+        add(&self.stats.dictionary_pages, u64::from(new.version != 0));
         self.release_version(old.version);
         let saved = u64::from(old.len.saturating_sub(new.len));
         let lost = u64::from(new.len.saturating_sub(old.len));

@@ -13,6 +13,7 @@ use crate::lru::Lru;
 use crate::reserve::{ROUND, Reserve};
 use crate::slot::Slot;
 use crate::stats::{Snapshot, Stats, add_order, sub};
+use crate::units::{Member, Units};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::fmt;
@@ -29,6 +30,7 @@ use zfolio_zsmalloc::{PoolStats, ZsError, ZsPool};
 pub(crate) struct Pool {
     pub(crate) zs: ZsPool,
     pub(crate) entries: Entries,
+    pub(crate) units: Units,
     pub(crate) groups: Groups,
     /// Empty without a backing.
     pub(crate) lru: Lru,
@@ -87,6 +89,7 @@ impl<A: Arena> Zswap<A> {
         let pool = Pool {
             zs: ZsPool::default(),
             entries: Entries::default(),
+            units: Units::default(),
             groups: Groups::default(),
             lru: Lru::default(),
             behind: None,
@@ -293,6 +296,10 @@ impl<A: Arena> Zswap<A> {
                 Some(Held::Object(object)) => {
                     self.free_object(&mut pool, slot, &object, &mut frames);
                 }
+                Some(Held::Member(member)) => {
+                    self.remove_entry(&mut pool, slot);
+                    self.leave_unit(&mut pool, member, &mut frames);
+                }
             }
             dropped += 1;
         }
@@ -350,6 +357,11 @@ impl<A: Arena> Zswap<A> {
                 sub(&self.stats.stored_pages, 1);
                 pool.groups.uncharge_entry(group, 0, false, page);
             }
+            Some(Held::Member(_)) => {
+                sub(&self.stats.unit_pages, 1);
+                sub(&self.stats.stored_pages, 1);
+                pool.groups.uncharge_entry(group, 0, false, page);
+            }
             Some(Held::Object(object)) => {
                 pool.lru.remove(group, slot);
                 self.leave_pool(pool, group, &object);
@@ -365,6 +377,50 @@ impl<A: Arena> Zswap<A> {
             }
         }
         pool.groups.uncharge(group, Resource::Swap, page);
+    }
+
+    /// Takes a page out of its unit, which goes with the last.
+    /// Returns the bytes that frees.
+    pub(crate) fn leave_unit(
+        &self,
+        pool: &mut Pool,
+        member: Member,
+        frames: &mut Reserve,
+    ) -> usize {
+        match pool.units.leave(member) {
+            Some(left) if left.live == 0 => self.bury_unit(pool, member.unit, frames),
+            Some(left) if left.is_thin() => {
+                left.slots().for_each(|slot| pool.entries.take_tried(slot));
+                0
+            }
+            Some(_) | None => 0,
+        }
+    }
+
+    /// Takes a pin of a unit back; returns the bytes that frees.
+    pub(crate) fn unpin_unit(&self, pool: &mut Pool, id: u32, frames: &mut Reserve) -> usize {
+        pool.units.get(id).map_or(0, |unit| {
+            pool.zs.unpin(unit.object.handle);
+            self.bury_unit(pool, id, frames)
+        })
+    }
+
+    /// Frees a unit that has no page, unless somebody looks at it.
+    fn bury_unit(&self, pool: &mut Pool, id: u32, frames: &mut Reserve) -> usize {
+        let Some(unit) = pool.units.get(id).filter(|unit| unit.live == 0) else {
+            return 0;
+        };
+        let freed = pool.zs.free(unit.object.handle, &self.arena, frames);
+        if matches!(freed, Err(ZsError::Pinned)) {
+            return 0;
+        }
+        pool.units.remove(id);
+        let len = u64::from(unit.object.len);
+        pool.groups.shorten_entry(unit.group, len, 0);
+        sub(&self.stats.compressed_bytes, len);
+        sub(&self.stats.units, 1);
+        self.release_version(unit.object.version);
+        unit.object.len.into()
     }
 
     /// Takes an object that is in the pool no more out of the gauges and its

@@ -19,6 +19,7 @@ const LEARNING: Learning = Learning {
     least_bytes: 64 << 10,
     few: 20,
     rest: 1,
+    units: false,
 };
 
 fn tiered(learning: Learning) -> (Arc<Zswap<TestArena>>, TierContext) {

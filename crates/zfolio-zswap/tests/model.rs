@@ -309,6 +309,7 @@ fn recompress(zswap: &Zswap<TestArena>, model: &mut Model, steps: usize) {
             least_bytes: 32 << 10,
             few: 6,
             rest: 1,
+            units: true,
         };
         model.tier = zswap.tier_context_that(learning).unwrap();
     }

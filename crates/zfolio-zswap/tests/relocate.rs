@@ -21,6 +21,8 @@ use zfolio_zswap::{Arena, Learning, Limits, Slot, Zswap};
 const SLOTS: usize = 8 * 512;
 /// Threads that store and load.
 const THREADS: u64 = 2;
+/// How much longer it takes at most until everything has happened.
+const LONGEST: Duration = Duration::from_secs(120);
 /// Folios each of them keeps at most.
 const KEPT: usize = 100;
 
@@ -252,6 +254,7 @@ fn recompress(zswap: &Zswap<Backed>, stop: &AtomicBool) -> usize {
         least_bytes: 1,
         few: u64::MAX,
         rest: 1,
+        units: true,
     };
     let context = zswap.tier_context_that(learning).expect("memory");
     let mut context = context.expect("a codec that has a denser form");
@@ -328,7 +331,12 @@ fn pages_keep_their_bytes_while_their_zspages_are_carried_about() {
         });
         let end = Instant::now() + Duration::from_secs(seconds);
         // At least as long as it takes for something to have happened.
-        while !stop.load(Relaxed) && (Instant::now() < end || loads.load(Relaxed) < 1000) {
+        let happened = || {
+            let now = zswap.snapshot();
+            let made = now.dictionary_pages > 0 && now.unit_split_pages > 0;
+            made && loads.load(Relaxed) >= 1000 || Instant::now() > end + LONGEST
+        };
+        while !stop.load(Relaxed) && (Instant::now() < end || !happened()) {
             std::thread::sleep(Duration::from_millis(50));
             zswap.validate().expect("the invariants");
             zswap.arena().frames().validate().expect("the frames'");
@@ -355,7 +363,12 @@ fn pages_keep_their_bytes_while_their_zspages_are_carried_about() {
         "{} dictionaries, {} pages made with them, {} drained",
         now.dictionary_installed, now.dictionary_pages, now.dictionary_drained_pages
     );
+    println!(
+        "{} units, {} pages taken out",
+        now.units_made, now.unit_split_pages
+    );
     assert!(now.dictionary_installed > 0 && now.dictionary_pages > 0);
+    assert!(now.units_made > 0 && now.unit_split_pages > 0);
     assert_eq!(now.dictionary_units, 0);
     let dictionaries = zswap.dictionaries().expect("it has");
     dictionaries.retire_current();
