@@ -62,7 +62,7 @@ pub(crate) struct Run {
     /// control group's limit, whichever is less)
     #[arg(long, value_name = "SIZE", value_parser = Size::parse)]
     pub(crate) high: Option<Size>,
-    /// --high is for each process on its own, not shared among them
+    /// --high, --max and size= are for each process on its own, not shared
     #[arg(long)]
     pub(crate) per_process: bool,
     /// How pages are compressed: auto (lz4, and zstd when the pool has taken

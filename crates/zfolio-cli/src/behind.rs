@@ -20,8 +20,8 @@ const MIN_BACKING: u64 = 4 << 20;
 pub(crate) struct Behind {
     /// Write pages that stay long in the pool to a file: compressed, encrypted
     /// with a key that only the process has, and gone with it. DIR is where;
-    /// every managed process has a file of its own there, of at most SIZE
-    /// (default: half of what is free)
+    /// every managed process has a file of its own there, all together of at
+    /// most SIZE (default: half of what is free; --per-process: each)
     #[arg(long, value_name = "file:DIR[,size=SIZE]", value_parser = Backing::parse)]
     pub(crate) backing: Option<Backing>,
     /// With --backing: most that the pool may take of --high before it is
@@ -29,8 +29,8 @@ pub(crate) struct Behind {
     #[arg(long, value_name = "PERCENT", default_value_t = 40, requires = "backing",
           value_parser = value_parser!(u32).range(1..=90))]
     pub(crate) max_pool: u32,
-    /// Memory a process must not exceed for long, when moving out does not
-    /// help any more; --high at least
+    /// Memory that all together (--per-process: each) must not exceed for long,
+    /// when moving out does not help any more; --high at least
     #[arg(long, value_name = "SIZE", value_parser = Size::parse)]
     pub(crate) max: Option<Size>,
     /// What happens at --max

@@ -267,6 +267,8 @@ pub(crate) struct Tree {
     pub(crate) total: Figures,
     /// Where `high` is shared: what all had resident at once, at most. Bytes.
     pub(crate) resident_peak: u64,
+    /// Most that their backings took together, bytes.
+    pub(crate) backing_peak: u64,
     /// The run's named groups.
     pub(crate) groups: Vec<GroupState>,
 }
@@ -288,6 +290,7 @@ impl Tree {
             processes,
             total,
             resident_peak: segment.groups[0].resident_peak.load(Relaxed),
+            backing_peak: segment.backing_peak.load(Relaxed),
             groups: GroupState::all(segment),
         }
     }
@@ -306,6 +309,8 @@ impl Tree {
         map.insert("processes_managed".into(), self.managed().count().into());
         let peak = self.resident_peak;
         map.insert("shared_resident_peak_bytes".into(), peak.into());
+        let backing = self.backing_peak;
+        map.insert("shared_backing_peak_bytes".into(), backing.into());
         let groups = self.groups.iter().map(GroupState::json);
         map.insert("groups".into(), groups.collect());
         map.insert("total".into(), Value::Object(self.total.json()));

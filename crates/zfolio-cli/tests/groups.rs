@@ -127,3 +127,82 @@ fn what_may_not_go_out_stays() {
         support::check(peak > 26, || format!("{peak} MiB: of 48, 16 may be out"))
     });
 }
+
+#[test]
+fn the_size_of_a_backing_is_shared() {
+    let Some(z) = support::real() else { return };
+    let Some(program) = compiled("plain") else {
+        return;
+    };
+    let script = format!(
+        "{0} 96 300 & {0} 96 300 & for job in $(jobs -p); do wait $job || exit 1; done",
+        program.display()
+    );
+    let behind = |more: &[&str]| {
+        let dir = support::tempdir();
+        let backing = format!("file:{},size=4M", dir.path().display());
+        let options = ["--high", "32M", "--max-pool", "10", "--backing", &backing];
+        let options = [&options[..], more].concat();
+        let output = z.run_with(&options, &["bash", "-c", &script], "");
+        output.succeeded();
+        assert_eq!(output.counter("backing_write_fail"), 0, "{}", output.stats);
+        output
+    };
+    support::until(
+        || Some(behind(&[])),
+        |output| {
+            let peak = &output.stats["shared_backing_peak_bytes"];
+            let kib = peak.as_u64().expect("a number") >> 10;
+            // Some clusters more in the moment before one knows of the other.
+            let both = (2048..5633).contains(&kib) && output.counter("backing_full") > 0;
+            support::check(both, || format!("{kib} KiB behind both of 4096"))
+        },
+    );
+    let apart = behind(&["--per-process"]);
+    assert_eq!(apart.stats["shared_backing_peak_bytes"], 0);
+    assert!(apart.counter("pswpout") > 500, "{}", apart.stats);
+}
+
+#[test]
+fn at_a_shared_max_one_of_two_is_ended() {
+    let Some(z) = support::real() else { return };
+    let Some(program) = compiled("atmax") else {
+        return;
+    };
+    // Each alone is within it. Together they are not: one is ended, and then
+    // there is room for the other.
+    let script = format!(
+        "{0} 32 32 & one=$!; {0} 32 32 & other=$!; wait $one; echo $?; wait $other; echo $?",
+        program.display()
+    );
+    let options = ["--high", "48M", "--max", "96M", "--on-max", "kill"];
+    let run = || Some(z.run_with(&options, &["bash", "-c", &script], ""));
+    support::until(run, |output| {
+        let mut ends: Vec<&str> = output.stdout.lines().collect();
+        ends.sort_unstable();
+        support::check(ends == ["0", "70"], || {
+            format!("{ends:?} {}", output.stderr)
+        })?;
+        assert!(
+            output.stderr.contains("reached --max (96 MiB"),
+            "{}",
+            output.stderr
+        );
+        Ok(())
+    });
+}
+
+#[test]
+fn at_a_max_for_each_both_go_on() {
+    let Some(z) = support::real() else { return };
+    let Some(program) = compiled("atmax") else {
+        return;
+    };
+    let script = format!(
+        "{0} 32 32 & one=$!; {0} 32 32 || exit 1; wait $one",
+        program.display()
+    );
+    let options = ["--high", "48M", "--max", "96M", "--per-process"];
+    z.run_with(&options, &["bash", "-c", &script], "")
+        .succeeded();
+}

@@ -122,6 +122,7 @@ impl Manager {
         self.inflight.store(0, Ordering::Relaxed);
         self.frame_waiters.store(0, Ordering::Relaxed);
         self.max_waiters.store(0, Ordering::Relaxed);
+        self.max_since_ns.store(0, Ordering::Relaxed);
         self.io_under_way.store(0, Ordering::Relaxed);
         for since in &self.serving_since {
             since.store(0, Ordering::Relaxed);

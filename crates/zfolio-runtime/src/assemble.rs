@@ -122,6 +122,8 @@ pub(crate) fn assemble(parts: Parts) -> Result<&'static Manager, Unstarted> {
         options,
         membership: parts.membership,
         allowance: AtomicUsize::new(options.high),
+        max_part: AtomicUsize::new(usize::MAX),
+        max_since_ns: AtomicU64::new(0),
         zswap,
         engines,
         density,

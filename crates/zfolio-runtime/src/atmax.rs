@@ -5,43 +5,81 @@
 //! beyond it; at `max` it does not, or the process ends, or it is counted only.
 //! (First touches of memory that is not registered yet ask nobody: the control
 //! thread looks at usage as well.)
+//!
+//! It is the run's, as `high` is: a process may have what the others leave of it,
+//! and an equal part always (`share.rs`). What another had that has ended counts for
+//! two seconds more, so nobody is ended for the others before it has lasted
+//! longer; and then only one at a time, since that may be enough.
 
 use crate::control::Counter;
 use crate::manager::Manager;
 use crate::options::OnMax;
 use core::sync::atomic::Ordering;
 use zfolio_mm::PAGE_SHIFT;
+use zfolio_sys::thread::{Clock, now_ns};
 
 /// Looks in a row at which the control thread finds usage above `max`, nothing
 /// having helped, before the process is ended.
 const LOOKS: u32 = 100;
+/// For so long `max` must be exceeded because of what others have, before that ends
+/// the process, ns: longer than one that has ended counts.
+const PATIENCE_NS: u64 = 3_000_000_000;
+/// Between two processes that are ended for that, ns.
+const APART_NS: u64 = 1_000_000_000;
 
 impl Manager {
+    /// What this process may have, pages: all of `max` or its part.
+    fn max(&self) -> Option<usize> {
+        let part = self.max_part.load(Ordering::Relaxed);
+        self.options.max.map(|max| max.min(part))
+    }
+
     /// Whether `usage` pages are more than there may be.
     pub(crate) fn exceeds_max(&self, usage: usize) -> bool {
-        self.options.on_max != OnMax::Allow && self.options.max.is_some_and(|max| usage > max)
+        self.options.on_max != OnMax::Allow && self.max().is_some_and(|max| usage > max)
+    }
+
+    /// Whether a process that would have `usage` pages is to be ended: at once
+    /// where that is too much for it alone.
+    fn is_to_end(&self, usage: usize) -> bool {
+        if self.options.max.is_some_and(|max| usage > max) {
+            return true;
+        }
+        let now = now_ns(Clock::Monotonic);
+        let since = self.max_since_ns.load(Ordering::Relaxed);
+        if since == 0 {
+            self.max_since_ns.store(now, Ordering::Relaxed);
+        }
+        if since == 0 || now.saturating_sub(since) < PATIENCE_NS {
+            return false;
+        }
+        let ended = &self.segment.max_ended_ns;
+        let last = ended.load(Ordering::Relaxed);
+        now.saturating_sub(last) >= APART_NS
+            && ended
+                .compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
     }
 
     /// A fault that lost its patience wants `pages` beyond `high`: whether it
     /// gets them. Ends the process if that is what was asked for.
     pub(crate) fn may_go_beyond(&self, pages: usize) -> bool {
-        let Some(max) = self.options.max else {
-            return true;
-        };
-        if self.usage() + pages <= max {
+        let usage = self.usage() + pages;
+        if self.max().is_none_or(|max| usage <= max) {
+            self.max_since_ns.store(0, Ordering::Relaxed);
             return true;
         }
         self.count(Counter::MaxEvents, 1);
         match self.options.on_max {
             OnMax::Allow => true,
-            OnMax::Wait => false,
-            OnMax::Kill => self.end_at_max(max),
+            OnMax::Kill if self.is_to_end(usage) => self.end_at_max(),
+            OnMax::Wait | OnMax::Kill => false,
         }
     }
 
     /// How far the watermarks may be raised.
     pub(crate) fn room_within_max(&self, room: usize) -> usize {
-        match (self.options.max, self.options.on_max) {
+        match (self.max(), self.options.on_max) {
             (Some(max), OnMax::Kill | OnMax::Wait) => {
                 room.min(max.saturating_sub(self.watermarks().limit))
             }
@@ -52,16 +90,20 @@ impl Manager {
     /// The control thread's look at `usage`; `over` counts those above `max`.
     /// `helpless`: nothing more can be moved out or written back.
     pub(crate) fn look_at_max(&self, usage: usize, helpless: bool, over: &mut u32) {
-        let Some(max) = self.options.max.filter(|max| usage > *max) else {
+        if self.max().is_none_or(|max| usage <= max) {
             *over = 0;
+            // (A fault may want more than there is: its own look says so again.)
+            if self.max().is_some_and(|max| usage < max) && !helpless {
+                self.max_since_ns.store(0, Ordering::Relaxed);
+            }
             return;
-        };
+        }
         *over += u32::from(helpless);
         if *over >= LOOKS {
             *over = 0;
             self.count(Counter::MaxEvents, 1);
-            if self.options.on_max == OnMax::Kill {
-                self.end_at_max(max);
+            if self.options.on_max == OnMax::Kill && self.is_to_end(usage) {
+                self.end_at_max();
             }
         }
     }
@@ -82,10 +124,14 @@ impl Manager {
         }
     }
 
-    fn end_at_max(&self, max: usize) -> ! {
+    fn end_at_max(&self) -> ! {
+        self.membership.leave(self.segment);
+        let mib = |pages: usize| pages >> (20 - PAGE_SHIFT);
         self.fail(format_args!(
-            "its memory reached --max ({} MiB) and no more of it can be moved out",
-            max >> (20 - PAGE_SHIFT)
+            "its memory reached --max ({} MiB, of which it may have {}) and no more of it can \
+             be moved out",
+            mib(self.options.max.unwrap_or(0)),
+            mib(self.max().unwrap_or(0)),
         ))
     }
 }

@@ -344,13 +344,14 @@ pub struct Config {
     pub standard_error: [AtomicU64; 2],
     /// 1: `high` is the whole tree's.
     pub shared: AtomicU32,
-    /// `max` in bytes; 0: none.
+    /// `max` in bytes, of the tree or of each process as `high` is; 0: none.
     pub max: AtomicU64,
     /// One of [`on_max`].
     pub on_max: AtomicU32,
     /// With a backing: the pool's maximum, percent of `high`.
     pub pool_percent: AtomicU32,
-    /// Most bytes of each process's backing; 0: no backing.
+    /// Most bytes of the backings: of all together, or of each process's; 0: no
+    /// backing.
     pub backing_size: AtomicU64,
     /// The directory it lies in: a path of less than [`PATH`] bytes, NUL-padded,
     /// eight bytes a word.
@@ -551,6 +552,8 @@ pub struct Member {
     pub zswap_bytes: AtomicU64,
     /// Pages it has out, in bytes.
     pub swap_bytes: AtomicU64,
+    /// What its backing takes.
+    pub backing_bytes: AtomicU64,
     /// Index of its group.
     pub group: AtomicU32,
 }
@@ -602,6 +605,10 @@ pub struct Segment {
     pub config: Config,
     /// The run, and its named parts.
     pub groups: [RunGroup; GROUPS],
+    /// Most that all backings took together, as added up; bytes.
+    pub backing_peak: AtomicU64,
+    /// When a process was last ended because of what all have together, ns.
+    pub max_ended_ns: AtomicU64,
     /// Members after which all are free.
     pub members_used: AtomicU32,
     /// Who shares `high`.

@@ -191,6 +191,9 @@ pub struct Manager {
     pub(crate) membership: Membership,
     /// Pages this process may have of `high`: all, or its share.
     pub(crate) allowance: AtomicUsize,
+    /// Of `max` likewise, and since when it is exceeded (0: it is not), ns.
+    pub(crate) max_part: AtomicUsize,
+    pub(crate) max_since_ns: AtomicU64,
     pub(crate) zswap: Zswap<FrameArena>,
     /// Threads that compress for reclaim, if there are any.
     pub(crate) engines: Option<EngineThreads>,

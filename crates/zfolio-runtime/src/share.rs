@@ -47,6 +47,7 @@ pub(crate) struct Having {
     pub(crate) needs: usize,
     pub(crate) zswap_bytes: u64,
     pub(crate) swap_bytes: u64,
+    pub(crate) backing_bytes: u64,
 }
 
 /// What it may have.
@@ -56,6 +57,10 @@ pub(crate) struct Allowed {
     pub(crate) high: usize,
     /// Its part of the limits of the pool and of what is out.
     pub(crate) limits: GroupLimits,
+    /// Its part of what backings may take, bytes.
+    pub(crate) backing: u64,
+    /// Its part of `max`, pages.
+    pub(crate) max: usize,
 }
 
 impl Membership {
@@ -71,12 +76,41 @@ impl Membership {
         self.place.store(NONE, Ordering::Relaxed);
     }
 
+    /// Nothing of what this process has counts any more: it ends.
+    pub(crate) fn leave(&self, segment: &Segment) {
+        let at = self.place.load(Ordering::Relaxed) as usize;
+        if let Some(mine) = segment.members.get(at) {
+            mine.updated_ns.store(0, Ordering::Release);
+        }
+    }
+
+    /// Says that this process's backing takes `out` bytes, and returns its part of
+    /// what all may take; `None` for one on its own.
+    pub(crate) fn backing(&self, segment: &Segment, out: u64) -> Option<u64> {
+        let at = self.place.load(Ordering::Relaxed) as usize;
+        let mine = segment.members.get(at)?;
+        let now = now_ns(Clock::Monotonic);
+        mine.backing_bytes.store(out, Ordering::Relaxed);
+        // Writing back may take long, and nothing is published meanwhile.
+        mine.updated_ns.store(now, Ordering::Release);
+        let all = living(segment, now).map(|member| member.backing_bytes.load(Ordering::Relaxed));
+        let all = all.fold(0, u64::saturating_add);
+        segment.backing_peak.fetch_max(all, Ordering::Relaxed);
+        let size = segment.config.backing_size.load(Ordering::Relaxed);
+        Some(size.saturating_sub(all.saturating_sub(out)))
+    }
+
     /// Writes what this process has and needs, and returns what it may have.
     /// Where no place is free it is on its own: all of `high`.
     pub(crate) fn update(&self, segment: &Segment, of: Having, high: usize) -> Allowed {
         let all = Allowed {
             high,
             limits: GroupLimits::default(),
+            backing: segment.config.backing_size.load(Ordering::Relaxed),
+            max: match segment.config.max.load(Ordering::Relaxed) {
+                0 => usize::MAX,
+                bytes => pages(bytes),
+            },
         };
         if segment.config.shared.load(Ordering::Relaxed) == 0 {
             return all;
@@ -105,6 +139,8 @@ impl Membership {
         mine.needed_bytes.store(bytes(of.needs), Ordering::Relaxed);
         mine.zswap_bytes.store(of.zswap_bytes, Ordering::Relaxed);
         mine.swap_bytes.store(of.swap_bytes, Ordering::Relaxed);
+        mine.backing_bytes
+            .store(of.backing_bytes, Ordering::Relaxed);
         mine.updated_ns.store(now, Ordering::Release);
         let mut allowed = all;
         for (index, group) in path(segment, self.group) {
@@ -153,7 +189,6 @@ impl Allowed {
         let total = view.sum(|member| &member.resident_bytes);
         group.resident_bytes.store(total, Ordering::Relaxed);
         group.resident_peak.fetch_max(total, Ordering::Relaxed);
-        let pages = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX) / PAGE_SIZE;
         let high = match group.high.load(Ordering::Relaxed) {
             0 if view.group == RUN => run,
             0 => usize::MAX,
@@ -165,10 +200,19 @@ impl Allowed {
             self.high = self.high.min(share);
         }
         // What the others have is taken; the rest may be mine.
+        let left = |max: u64, total: u64, mine: u64| max.saturating_sub(total.saturating_sub(mine));
         let rest = |limit: &AtomicU64, total: u64, mine: u64| {
             let max = limit.load(Ordering::Relaxed).checked_sub(1)?;
-            Some(max.saturating_sub(total.saturating_sub(mine)))
+            Some(left(max, total, mine))
         };
+        if view.group == RUN {
+            let out = view.sum(|member| &member.backing_bytes);
+            self.backing = left(self.backing, out, of.backing_bytes);
+            let resident = |member: &Member| pages(member.resident_bytes.load(Ordering::Relaxed));
+            if self.max < usize::MAX {
+                self.max = part_of_max(self.max, of.resident, || view.members().map(resident));
+            }
+        }
         let zswap = view.sum(|member| &member.zswap_bytes);
         let swap = view.sum(|member| &member.swap_bytes);
         let limits = &mut self.limits;
@@ -179,6 +223,10 @@ impl Allowed {
         limits.swap_max = least(limits.swap_max, rest(&group.swap_max, swap, of.swap_bytes));
         limits.writeback &= group.no_writeback.load(Ordering::Relaxed) == 0;
     }
+}
+
+fn pages(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX) / PAGE_SIZE
 }
 
 fn least(one: Option<u64>, other: Option<u64>) -> Option<u64> {
@@ -216,6 +264,27 @@ fn living(segment: &Segment, now: u64) -> impl Iterator<Item = &Member> {
 /// The share of one who needs `mine`, of `high` among all (that one included)
 /// who need what `all` says.
 fn share<I: Iterator<Item = usize>>(high: usize, mine: usize, all: impl Fn() -> I) -> usize {
+    match level(high, &all) {
+        // All have what they need, and the rest is everybody's.
+        Ok(left) => mine + left / all().count().max(1),
+        Err(level) => mine.min(level),
+    }
+}
+
+/// What one who has `mine` may come to have of `max`, where all have what `all`
+/// says: all that the others do not have, and always a fair part.
+fn part_of_max<I: Iterator<Item = usize>>(max: usize, mine: usize, all: impl Fn() -> I) -> usize {
+    let others = all().fold(0, usize::saturating_add).saturating_sub(mine);
+    let rest = max.saturating_sub(others);
+    let equal = max / all().count().max(1);
+    rest.max(level(max, &all).err().unwrap_or(equal))
+}
+
+/// What is left of `high` when all have what they need.
+///
+/// # Errors
+/// It is not enough: what each gets at most.
+fn level<I: Iterator<Item = usize>>(high: usize, all: &impl Fn() -> I) -> Result<usize, usize> {
     let count = all().count().max(1);
     let mut level = high / count;
     for _ in 0..ROUNDS {
@@ -229,15 +298,14 @@ fn share<I: Iterator<Item = usize>>(high: usize, mine: usize, all: impl Fn() -> 
         }
         let left = high.saturating_sub(small);
         if large == 0 {
-            // All have what they need, and the rest is everybody's.
-            return mine + left / count;
+            return Ok(left);
         }
         if left / large <= level {
             break;
         }
         level = left / large;
     }
-    mine.min(level)
+    Err(level)
 }
 
 impl Manager {
@@ -255,12 +323,17 @@ impl Manager {
             needs: grown(needs),
             zswap_bytes: figures.zswap,
             swap_bytes: figures.swap,
+            backing_bytes: self.zswap.stats().snapshot().backing_bytes,
         };
         let allowed = self.membership.update(self.segment, of, self.high());
         self.allowance.store(allowed.high, Ordering::Relaxed);
         if self.zswap.group_limits(GroupId::ROOT) != allowed.limits {
             self.zswap.set_group_limits(GroupId::ROOT, allowed.limits);
         }
+        if self.zswap.is_backed() {
+            self.zswap.limit_backing(allowed.backing);
+        }
+        self.max_part.store(allowed.max, Ordering::Relaxed);
     }
 }
 
@@ -290,7 +363,32 @@ mod tests {
         assert_eq!(shares(100, &[10, 30]), [40, 60]);
     }
 
+    fn parts(max: usize, have: &[usize]) -> Vec<usize> {
+        let one = |mine: &usize| part_of_max(max, *mine, || have.iter().copied());
+        have.iter().map(one).collect()
+    }
+
+    #[test]
+    fn of_max_each_may_have_what_the_others_leave() {
+        assert_eq!(parts(100, &[70]), [100]);
+        assert_eq!(parts(100, &[10, 60]), [50, 90]);
+        // Together too much: whoever has less than an equal part stays.
+        assert_eq!(parts(100, &[10, 95]), [90, 90]);
+        assert_eq!(parts(100, &[60, 70]), [50, 50]);
+    }
+
     proptest! {
+        #[test]
+        fn max_is_exceeded_by_one_if_it_is_by_all(max in 1000_usize..1_000_000, have in prop::collection::vec(0_usize..400_000, 1..40)) {
+            let parts = parts(max, &have);
+            let over = parts.iter().zip(&have).any(|(part, have)| have > part);
+            let all: usize = have.iter().sum();
+            prop_assert!(!over || all > max, "nobody is over while there is room");
+            prop_assert!(over || all <= max + have.len(), "somebody is when there is none");
+            let equal = max / have.len();
+            prop_assert!(parts.iter().all(|part| *part >= equal));
+        }
+
         #[test]
         fn shares_are_fair(high in 1000_usize..1_000_000, needs in prop::collection::vec(0_usize..400_000, 1..40)) {
             let shares = shares(high, &needs);

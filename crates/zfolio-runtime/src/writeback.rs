@@ -76,6 +76,7 @@ impl Manager {
             last = self.zswap.shrink(&mut worker.context, || {
                 self.control_goes_on();
                 self.note_io();
+                self.share_backing();
                 self.is_called_away()
             });
         });
@@ -96,6 +97,7 @@ impl Manager {
         }
         let mut written = 0;
         self.as_operation(|| {
+            self.share_backing();
             let count = self.zswap.shrinker_count(GroupId::ROOT).min(TURN);
             let context = &mut worker.context;
             written = self
@@ -112,6 +114,16 @@ impl Manager {
         });
         self.frames_freed();
         written > 0
+    }
+
+    /// Takes this process's part of what backings may hold, as it is now: a file is
+    /// filled in less time than lies between two publications.
+    fn share_backing(&self) {
+        let out = self.zswap.stats().snapshot().backing_bytes;
+        let part = self.membership.backing(self.segment, out);
+        if let Some(part) = part {
+            self.zswap.limit_backing(part);
+        }
     }
 
     /// Runs what changes the pool; false if nothing may begin now.

@@ -85,20 +85,29 @@ pub(crate) struct Clusters {
     dead: usize,
 }
 
+/// Clusters in so many bytes.
+fn most(capacity: u64) -> usize {
+    // A position is a 32-bit number.
+    let most = (capacity / CLUSTER as u64).min(u64::from(u32::MAX / GRANULES));
+    usize::try_from(most).unwrap_or(usize::MAX)
+}
+
 impl Clusters {
     /// None yet, of a backing of `capacity` bytes.
     pub(crate) fn new(capacity: u64) -> Self {
-        let most = capacity / CLUSTER as u64;
-        // A position is a 32-bit number.
-        let most = most.min(u64::from(u32::MAX / GRANULES));
         Self {
             all: Vec::new(),
-            most: usize::try_from(most).unwrap_or(usize::MAX),
+            most: most(capacity),
             open: None,
             next_number: 1,
             free: 0,
             dead: 0,
         }
+    }
+
+    /// There may be so many bytes from now on; what is there stays.
+    pub(crate) fn limit(&mut self, capacity: u64) {
+        self.most = most(capacity);
     }
 
     /// Room for a record of so many granules, behind the last, pinned; `None`
@@ -193,7 +202,7 @@ impl Clusters {
     /// Whether another record can be had, in a cluster not begun yet if need be.
     #[cfg(test)]
     pub(crate) fn is_full(&self) -> bool {
-        self.open.is_none() && self.free == 0 && self.dead == 0 && self.all.len() >= self.most
+        self.open.is_none() && self.dead == 0 && self.all.len() - self.free >= self.most
     }
 
     /// Checks the invariants; `live[i]` is what the entries say of cluster i.
@@ -227,10 +236,13 @@ impl Clusters {
     }
 
     fn begin(&mut self) -> Option<usize> {
+        if self.all.len() - self.free >= self.most {
+            return None;
+        }
         let index = if self.free > 0 {
             self.free -= 1;
             self.all.iter().position(|of| of.state == State::Free)?
-        } else if self.all.len() < self.most {
+        } else {
             self.all.try_reserve(1).ok()?;
             self.all.push(Cluster {
                 number: 0,
@@ -240,8 +252,6 @@ impl Clusters {
                 pins: 0,
             });
             self.all.len() - 1
-        } else {
-            return None;
         };
         self.all[index] = Cluster {
             number: self.next_number,
@@ -310,6 +320,37 @@ mod tests {
             clusters.validate(live).unwrap();
         }
         assert!(refused > 10);
+    }
+
+    #[test]
+    fn less_room_is_kept_to_and_more_is_used_again() {
+        let mut clusters = Clusters::new(4 * CLUSTER as u64);
+        let fill = |clusters: &mut Clusters| {
+            let mut kept = std::vec::Vec::new();
+            while let Some(at) = clusters.place(GRANULES) {
+                clusters.keep(at);
+                clusters.unpin(at);
+                kept.push(at);
+            }
+            kept
+        };
+        let kept = fill(&mut clusters);
+        assert_eq!(kept.len(), 4);
+        clusters.limit(2 * CLUSTER as u64);
+        for at in &kept[..3] {
+            clusters.drop(*at);
+        }
+        clusters.give_up(kept[3]);
+        while let Some(dead) = clusters.take_dead() {
+            clusters.free(dead);
+        }
+        // Three are free, and one of them may be used.
+        assert_eq!(fill(&mut clusters).len(), 1);
+        assert_eq!(clusters.used_bytes(), 2 * CLUSTER as u64);
+        clusters.limit(3 * CLUSTER as u64);
+        assert_eq!(fill(&mut clusters).len(), 1);
+        clusters.limit(0);
+        assert_eq!(clusters.place(1), None);
     }
 
     #[test]

@@ -125,6 +125,15 @@ impl<A: Arena> Zswap<A> {
         self.backed.store(true, Relaxed);
     }
 
+    /// How much of the backing may be used from now on, bytes: of what it can hold
+    /// at most. What is there already stays.
+    pub fn limit_backing(&self, bytes: u64) {
+        if let Some(behind) = &mut self.pool.lock().behind {
+            let capacity = behind.door.backing.capacity();
+            behind.clusters.limit(bytes.min(capacity));
+        }
+    }
+
     /// Whether there is a backing.
     pub fn is_backed(&self) -> bool {
         self.backed.load(Relaxed)
