@@ -104,7 +104,8 @@ const WORTH: u32 = 8;
 const ENOUGH: u32 = 2 + WORTH;
 /// Pages of a group that the first two faults have not brought: as many as are taken
 /// to be wanted where [`ENOUGH`] were.
-const OTHERS: u32 = GROUP_PAGES as u32 - 2;
+const OTHERS: u32 = 14;
+const _: () = assert!(OTHERS as usize == GROUP_PAGES - 2);
 
 /// Whether a second fault in a group is a sign that the rest will be wanted.
 ///
