@@ -172,10 +172,7 @@ impl Block {
     /// Whether system calls may be given its memory without a pin.
     #[getter]
     fn open_to_system(&self) -> bool {
-        matches!(
-            self.region.group().serving(),
-            None | Some(Serving::Threads)
-        )
+        matches!(self.region.group().serving(), None | Some(Serving::Threads))
     }
 
     fn cold(&self, py: Python<'_>, offset: usize, len: usize) -> PyResult<()> {

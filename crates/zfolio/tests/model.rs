@@ -10,7 +10,7 @@ use zfolio::{Group, Region, Serving};
 
 const THREADS: usize = 3;
 const TURNS: usize = 900;
-const ROUNDS: u64 = 4;
+const ROUNDS: usize = 4;
 /// Not a whole number of groups.
 const PAGES: usize = 24 * MIB / PAGE + 5;
 
@@ -136,14 +136,14 @@ fn against_model(group: &Group, high: &[usize]) {
     let mut seeds = [const { Vec::new() }; THREADS];
     seeds.iter_mut().for_each(|seeds| seeds.resize(PAGES, 0));
     for round in 0..ROUNDS {
-        group.set_high(high[round as usize % high.len()]).unwrap();
+        group.set_high(high[round % high.len()]).unwrap();
         std::thread::scope(|scope| {
             for (thread, seeds) in seeds.iter_mut().enumerate() {
                 let mut part = Part {
                     region: &region,
                     thread,
                     seeds,
-                    random: Random(round * 100 + thread as u64),
+                    random: Random((round * 100 + thread) as u64),
                 };
                 scope.spawn(move || (0..TURNS).for_each(|_| part.turn()));
             }

@@ -168,7 +168,7 @@ impl Protected {
         }
         let slots = &slots[..count];
         drop(core);
-        self.load(worker, &place.twin, &pages, slots);
+        let whole = self.load(worker, &place.twin, &pages, slots);
         let mut core = self.core.lock();
         for page in pages {
             core.extents.set(page, Word::Present);
@@ -184,7 +184,8 @@ impl Protected {
         drop(core);
         self.zswap.invalidate(slots);
         match opened {
-            Ok(()) => Tried::Served(Some(place)),
+            // (What was nowhere would have memory then.)
+            Ok(()) => Tried::Served(whole.then_some(place)),
             Err(_) => Tried::Refused,
         }
     }
@@ -194,11 +195,12 @@ impl Protected {
         core.table.set(place.group, place.pages(), State::Open, end);
     }
 
-    /// Brings the pages that have a slot into our view. The others are zeros and
-    /// have no memory.
-    fn load(&self, worker: &mut Worker, twin: &Twin, pages: &Range<Vpn>, slots: &[Slot]) {
+    /// Brings the pages that have a slot into our view; whether all have. The
+    /// others are zeros and have no memory.
+    fn load(&self, worker: &mut Worker, twin: &Twin, pages: &Range<Vpn>, slots: &[Slot]) -> bool {
         let stored = slots.iter().filter(|slot| **slot != Slot::ZERO).count();
-        if stored == slots.len() {
+        let whole = stored == slots.len();
+        if whole {
             twin.make(&(pages.start * PAGE_SIZE..pages.end * PAGE_SIZE));
         }
         for (page, slot) in pages.clone().zip(slots) {
@@ -216,6 +218,7 @@ impl Protected {
             }
         }
         self.count(Counter::PagesIn, stored);
+        whole
     }
 
     /// At the limit: makes room in this thread; false if there is none to be
