@@ -95,3 +95,37 @@ fn an_arena_is_compacted_where_that_is_on_and_there_alone() {
         })
     });
 }
+
+/// Small: both ways ran, every page was right, and one of them has a tier.
+#[test]
+fn an_idle_program_has_a_tier_where_that_is_on_and_there_alone() {
+    let Some(z) = real() else { return };
+    let dir = tempdir();
+    let [json, pages] = ["out.json", "pages"].map(|name| dir.path().join(name));
+    let words: Vec<u8> = (0..1_u32 << 18)
+        .flat_map(|at| (at.wrapping_mul(2_654_435_761) >> 12).to_le_bytes())
+        .collect();
+    std::fs::write(&pages, words).expect("a file");
+    let mut command = z.command([
+        "bench", "tier", "--size", "64M", "--high", "32M", "--idle", "3", "--reads", "500",
+        "--runs", "1",
+    ]);
+    command.arg("--json").arg(&json).arg("--corpus").arg(&pages);
+    let output = finish(&mut command, "");
+    output.succeeded();
+    let json = std::fs::read_to_string(json).expect("figures");
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    for content in 0..2 {
+        for (which, tier) in [("off", "off"), ("auto", "auto")] {
+            let run = &json["contents"][content][which][0];
+            assert_eq!(run["stats"]["config"]["tier"], tier);
+            assert_eq!(run["stats"]["processes"][0]["state"], "managing");
+            let read = run["figures"]["random reads afterwards (us)"].as_f64();
+            assert!(read > Some(0.0));
+            let looks = run["resident"].as_array().expect("looks");
+            assert!(looks.len() > 3, "{looks:?}");
+        }
+        let off = &json["contents"][content]["off"][0]["figures"]["recompressed_pages"];
+        assert_eq!(*off, 0.0);
+    }
+}

@@ -186,7 +186,8 @@ counters! {
     DictionaryRetired = "dictionary_retired",
     /// Pages compressed with one, of `recompressed_pages`.
     DictionaryPages = "dictionary_pages",
-    /// Bytes they are shorter by than without, as far as samples tell.
+    /// Bytes by which those of them that are compressed alone are shorter than without, as
+    /// far as samples tell.
     DictionarySaved = "dictionary_saved_bytes",
     /// Pages compressed again to be rid of a dictionary that few need.
     DictionaryDrained = "dictionary_drained_pages",

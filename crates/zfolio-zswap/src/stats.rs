@@ -124,7 +124,8 @@ counters! {
     dictionary_retired,
     /// Pages compressed with one, of `recompressed_pages`.
     dictionary_pages,
-    /// Bytes they are shorter by than without, as far as samples tell.
+    /// Bytes by which those of them that are compressed alone are shorter than without, as
+    /// far as samples tell.
     dictionary_saved_bytes,
     /// Pages compressed again to be rid of a dictionary that few need.
     dictionary_drained_pages,

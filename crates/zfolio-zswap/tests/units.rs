@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use support::{Content, Hook, TestArena, content_of, gauges, store, store_of};
 use zfolio_compress::{
@@ -332,6 +333,41 @@ fn what_is_read_while_a_unit_is_made_stays_as_it_is_for_now() {
     tiered.assert_contents(&slots, &contents);
     assert_eq!(tiered.zswap.invalidate(&slots), 4);
     tiered.round();
+    tiered.assert_empty();
+}
+
+#[test]
+fn a_load_that_begins_while_a_unit_is_made_has_what_it_looks_at() {
+    let mut tiered = tiered();
+    let contents = phrases(0..4);
+    let slots = store_all(&tiered.zswap, &contents);
+    tiered.round();
+    let (began, begins) = channel();
+    let (end, ends) = channel::<()>();
+    set(&tiered.hooks.load, move || {
+        began.send(()).unwrap();
+        // Until the tier is done.
+        ends.recv().unwrap();
+    });
+    let (zswap, slot) = (tiered.zswap.clone(), slots[1]);
+    let loading = Arc::new(Mutex::new(None));
+    let thread = loading.clone();
+    set(&tiered.hooks.unit, move || {
+        let zswap = zswap.clone();
+        let load = std::thread::spawn(move || content_of(&zswap, slot).unwrap());
+        *thread.lock().unwrap() = Some(load);
+        begins.recv().unwrap();
+    });
+    tiered.round();
+    assert_eq!(tiered.zswap.snapshot().units, 0);
+    end.send(()).unwrap();
+    let loaded = loading.lock().unwrap().take().unwrap().join().unwrap();
+    assert!(loaded == contents[1].bytes());
+    tiered.zswap.validate().unwrap();
+    tiered.round();
+    assert_eq!(tiered.zswap.snapshot().units, 1, "now nobody does");
+    tiered.assert_contents(&slots, &contents);
+    assert_eq!(tiered.zswap.invalidate(&slots), 4);
     tiered.assert_empty();
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Neighbours are pages whose entries lie beside each other in the table, from one whose
 //! index is a multiple of four: pages of a folio get theirs one after the other as long as
-//! the table grows. All four must be due in the same step, of the same group, and looked
-//! at by nobody. A unit is made if it takes less room than they do, in bytes by a sixteenth
+//! the table grows. All four must be due in the same step, of the same group, compressed,
+//! and looked at by nobody. A unit is made if it takes less room than they do, in bytes by a sixteenth
 //! and in slots of the pool at all; and as long as one in [`TRIAL`] shows that it takes less
 //! than its pages compressed alone would.
 //!
@@ -116,7 +116,7 @@ fn neighbours(list: &List, faults: &[Option<LoadFault>], first: usize) -> bool {
     let next = |(place, (of, fault)): (u32, (&Option<Trying>, &Option<LoadFault>))| {
         of.is_some_and(|of| {
             let beside = of.slot.index() == head.slot.index().map(|at| at + place);
-            let alone = of.member.is_none() && !of.drained;
+            let alone = of.member.is_none() && !of.drained && !of.object.raw;
             beside && alone && of.group == head.group && fault.is_none()
         })
     };
@@ -360,15 +360,12 @@ impl<A: Arena> Zswap<A> {
         unit: &Object,
     ) -> usize {
         let group = four.clone().next().map(|of| of.group);
-        let before: u64 = four.clone().map(|of| u64::from(of.object.len)).sum();
-        let raw = four.filter(|of| of.object.raw).count() as u64;
+        let before: u64 = four.map(|of| u64::from(of.object.len)).sum();
         let saved = before.saturating_sub(unit.len.into());
         if let Some(group) = group {
-            let incompressible = raw * PAGE_SIZE as u64;
-            pool.groups.shorten_entry(group, saved, incompressible);
+            pool.groups.shorten_entry(group, saved, 0);
         }
         sub(&self.stats.compressed_bytes, saved);
-        sub(&self.stats.stored_incompressible_pages, raw);
         add(&self.stats.units, 1);
         add(&self.stats.unit_pages, PAGES as u64);
         usize::try_from(saved).unwrap_or(usize::MAX)

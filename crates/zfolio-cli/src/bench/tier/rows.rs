@@ -106,10 +106,7 @@ pub(super) const ROWS: [Row; 16] = [
     Row::new("dictionary_saved_bytes (MiB)", 1, |ran| {
         Some(counter(ran, "dictionary_saved_bytes")? / MIB)
     }),
-    Row::new("bytes a dictionary saved of a page", 0, |ran| {
-        let pages = counter(ran, "dictionary_pages")?;
-        ratio(counter(ran, "dictionary_saved_bytes")?, pages)
-    }),
+    Row::new("units_made", 0, |ran| counter(ran, "units_made")),
     Row::new("dictionary_cpu_ns (ms)", 1, |ran| {
         Some(counter(ran, "dictionary_cpu_ns")? / 1e6)
     }),
