@@ -180,7 +180,6 @@ impl Manager {
             if !plan.sequential {
                 extent.loads[group] = extent.loads[group].saturating_add(1);
                 extent.heat[group] = extent.heat[group].max(1);
-                core.neighbours.arrive(vpn, extent.loads[group]);
             }
         }
     }

@@ -100,20 +100,12 @@ const INERTIA: u32 = 16;
 /// brings for nothing is another's that goes out: compressed again, kept in the
 /// meantime.
 const WORTH: u32 = 8;
-/// Loads of a group that show it.
-const ENOUGH: u32 = 2 + WORTH;
-/// Pages of a group that the first two faults have not brought: as many as are taken
-/// to be wanted where [`ENOUGH`] were.
-const OTHERS: u32 = 14;
-const _: () = assert!(OTHERS as usize == GROUP_PAGES - 2);
 
 /// Whether a second fault in a group is a sign that the rest will be wanted.
 ///
 /// Nobody can see which of the pages brought were touched. So in some groups,
 /// the *probes*, faults bring one page each: how many there were by the time
-/// the group goes out again says what bringing the rest would have saved. (Where
-/// there were enough to be worth it that is known at once: a program that begins
-/// with another part of its memory need not have been through all of it.) As
+/// the group goes out again says what bringing the rest would have saved. As
 /// long as it is not known to be worth it, at the start too, all groups are probes.
 pub(crate) struct Neighbours {
     /// Faults in a probe after the second, times [`INERTIA`], on average.
@@ -138,23 +130,10 @@ impl Neighbours {
         self.wanted >= WORTH * INERTIA
     }
 
-    /// `vpn`'s group has had a load from the pool, the how manieth since it went out.
-    pub(crate) fn arrive(&mut self, vpn: Vpn, loads: u8) {
-        if u32::from(loads) == ENOUGH {
-            self.note(vpn, OTHERS);
-        }
-    }
-
     /// `vpn`'s group is going out, after so many loads from the pool.
     pub(crate) fn leave(&mut self, vpn: Vpn, loads: u8) {
-        if (2..ENOUGH).contains(&u32::from(loads)) {
-            self.note(vpn, u32::from(loads) - 2);
-        }
-    }
-
-    fn note(&mut self, vpn: Vpn, wanted: u32) {
-        if is_probe(vpn) || !self.are_worth_it() {
-            self.wanted += wanted;
+        if loads >= 2 && (is_probe(vpn) || !self.are_worth_it()) {
+            self.wanted += u32::from(loads) - 2;
             self.wanted -= self.wanted / INERTIA;
         }
     }
@@ -208,11 +187,10 @@ mod tests {
         }
     }
 
-    /// Loads every group of many, each with so many faults; they go out again.
+    /// Loads every group of many, each with so many faults.
     fn after(neighbours: &mut Neighbours, loads: u8) -> usize {
         let groups = 0..1000 * GROUP_PAGES;
         for vpn in groups.clone().step_by(GROUP_PAGES) {
-            (1..=loads).for_each(|load| neighbours.arrive(vpn, load));
             neighbours.leave(vpn, loads);
         }
         groups
@@ -231,19 +209,6 @@ mod tests {
         assert_eq!(after(&mut neighbours, 1), all, "one load says nothing");
         assert_eq!(after(&mut neighbours, 3), 0);
         assert_eq!(after(&mut neighbours, 255), all);
-    }
-
-    #[test]
-    fn that_neighbours_are_wanted_is_known_before_they_go_out() {
-        let mut neighbours = Neighbours::default();
-        let vpn = (0..).step_by(GROUP_PAGES).find(|vpn| !is_probe(*vpn));
-        let vpn = vpn.expect("some are not");
-        for _ in 0..INERTIA {
-            (1..10).for_each(|load| neighbours.arrive(vpn, load));
-            assert!(!neighbours.come_along(vpn), "nine may be chance");
-        }
-        (0..INERTIA).for_each(|_| neighbours.arrive(vpn, 10));
-        assert!(neighbours.come_along(vpn));
     }
 
     #[test]
