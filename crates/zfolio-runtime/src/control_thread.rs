@@ -248,7 +248,6 @@ impl Manager {
                 usage = self.usage();
                 stored = 0;
             }
-            self.pay_back();
             self.make_huge_frame(usage);
             self.look_at_mappings(&mut reclaim, memory);
             self.choose_density(memory);
@@ -272,6 +271,7 @@ impl Manager {
             if self.is_called_away() {
                 return Relief::Later;
             }
+            self.pay_back();
             if self.behind_steps.load(Ordering::Relaxed) >= HAND_STEPS {
                 self.behind_steps.store(0, Ordering::Relaxed);
                 self.step_hand(&mut reclaim);

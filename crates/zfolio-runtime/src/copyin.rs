@@ -7,7 +7,7 @@
 
 use crate::extent::Vpn;
 use crate::fault::Outcome;
-use crate::load::{Plan, kind_of, run_at};
+use crate::load::{Plan, kind_of};
 use crate::manager::{Core, Manager, Worker, address_of};
 use crate::movein::Landed;
 use crate::word::Place;
@@ -17,7 +17,7 @@ use zfolio_sys::lock::MutexGuard;
 use zfolio_zswap::Slot;
 
 /// Pages copied at most; more are moved in one call.
-pub(crate) const COPIED: usize = 16;
+pub(crate) const COPIED: usize = 2;
 /// Frames owed to the system at most.
 const OWED: usize = 128;
 
@@ -83,39 +83,30 @@ impl Manager {
         let open = core.is_open();
         let (mut refused, mut copied) = (None, 0);
         let from = worker.page.as_ptr() as usize;
-        let Worker { pages, slots, .. } = &mut *worker;
-        let mut next = 0;
-        while next < pages.len() {
-            let first = pages[next];
+        for (index, (page, slot)) in worker.pages.iter().zip(&mut worker.slots).enumerate() {
             if !open {
                 // As where pages are moved: the words must stay true.
-                self.unload(&mut core, first, &mut slots[next]);
-                next += 1;
+                self.unload(&mut core, *page, slot);
                 continue;
             }
-            let len = run_at(&core, pages, slots, next);
-            if len == 0 {
-                self.fds.program().wake(address_of(first), PAGE_SIZE);
-                next += 1;
+            if core.extents.place(*page) != Place::Loading(*slot) {
+                self.fds.program().wake(address_of(*page), PAGE_SIZE);
                 continue;
             }
-            self.copy_run(first, from + next * PAGE_SIZE, len, |index, landed| {
-                let page = first + index;
-                match landed {
-                    Landed::Refused(errno) => {
-                        self.unload(&mut core, page, &mut slots[next + index]);
-                        if page == vpn {
-                            refused = Some(errno);
-                        }
-                        return;
+            match self.copy_in(*page, from + index * PAGE_SIZE) {
+                Landed::Refused(errno) => {
+                    self.unload(&mut core, *page, slot);
+                    if *page == vpn {
+                        refused = Some(errno);
                     }
-                    Landed::Copied => copied += 1,
-                    Landed::Moved | Landed::AlreadyThere => {}
+                    continue;
                 }
-                core.extents.set(page, Place::Present);
-            });
-            next += len;
+                Landed::Copied => copied += 1,
+                Landed::Moved | Landed::AlreadyThere => {}
+            }
+            core.extents.set(*page, Place::Present);
         }
+        let pages = &worker.pages;
         if copied == pages.len() && pages[copied - 1] - pages[0] == copied - 1 {
             self.zswap.count_load(Order::holding_at_most(copied));
         }

@@ -125,7 +125,12 @@ impl Manager {
         while next < count {
             // A run of pages nobody discarded meanwhile.
             let first = pages[next];
-            let len = run_at(&core, pages, slots, next);
+            let len = (next..count)
+                .take_while(|index| {
+                    pages[*index] == first + (index - next)
+                        && core.extents.place(pages[*index]) == Place::Loading(slots[*index])
+                })
+                .count();
             if len == 0 {
                 // Whoever waits for it waits for this load.
                 self.fds.program().wake(address_of(first), PAGE_SIZE);
@@ -232,15 +237,6 @@ impl Manager {
             sequential: false,
         }
     }
-}
-
-/// How many of `pages` from number `at` on are neighbours, and still being loaded.
-pub(crate) fn run_at(core: &Core, pages: &[Vpn], slots: &[Slot], at: usize) -> usize {
-    let loading = |index: &usize| {
-        pages[*index] == pages[at] + (index - at)
-            && core.extents.place(pages[*index]) == Place::Loading(slots[*index])
-    };
-    (at..pages.len()).take_while(loading).count()
 }
 
 pub(crate) fn kind_of(pages: usize) -> FaultKind {

@@ -79,52 +79,11 @@ impl Manager {
         mut each: impl FnMut(usize, Landed),
     ) {
         if pages > COPIED {
-            self.land(vpn, at, pages, each);
-        } else {
-            self.copy_run(vpn, self.address(at), pages, &mut each);
+            return self.land(vpn, at, pages, each);
         }
-    }
-
-    /// As [`Self::land`], by copies of the pages at `from`.
-    pub(crate) fn copy_run(
-        &self,
-        vpn: Vpn,
-        from: usize,
-        pages: usize,
-        mut each: impl FnMut(usize, Landed),
-    ) {
-        let program = self.fds.program();
-        let mut next = 0;
-        // After ENOENT for a run (it crosses mappings): page by page.
-        let mut singly = false;
-        while next < pages {
-            let want = if singly { 1 } else { pages - next };
-            let (to, from) = (address_of(vpn + next), from + next * PAGE_SIZE);
-            let progress = program.copy_pages(to, from, want * PAGE_SIZE);
-            let copied = progress.done >> PAGE_SHIFT;
-            self.note_beside(copied);
-            (next..next + copied).for_each(|index| each(index, Landed::Copied));
-            next += copied;
-            let Some(errno) = progress.stopped else {
-                continue;
-            };
-            if copied > 0 {
-                continue; // the reason comes again for the page it is about
-            }
-            let landed = match errno {
-                Errno::AGAIN => {
-                    (next..pages).for_each(|index| each(index, Landed::Refused(errno)));
-                    return;
-                }
-                Errno::EXIST => self.there_already(vpn + next),
-                Errno::NOENT if want > 1 => {
-                    singly = true;
-                    continue;
-                }
-                other => Landed::Refused(other),
-            };
-            each(next, landed);
-            next += 1;
+        for index in 0..pages {
+            let from = self.address(at.offset(index));
+            each(index, self.copy_in(vpn + index, from));
         }
     }
 
@@ -146,8 +105,15 @@ impl Manager {
 
     /// Copies one page in where it cannot be moved.
     pub(crate) fn copy_in(&self, vpn: Vpn, from: usize) -> Landed {
-        let mut result = Landed::Refused(Errno::AGAIN);
-        self.copy_run(vpn, from, 1, |_, landed| result = landed);
-        result
+        let program = self.fds.program();
+        let progress = program.copy_pages(address_of(vpn), from, PAGE_SIZE);
+        match progress.stopped {
+            None => {
+                self.note_beside(1);
+                Landed::Copied
+            }
+            Some(Errno::EXIST) => self.there_already(vpn),
+            Some(errno) => Landed::Refused(errno),
+        }
     }
 }
