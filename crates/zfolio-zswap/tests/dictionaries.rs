@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use support::{Content, Hook, TestArena, content_of, store};
 use zfolio_compress::Codec;
@@ -112,6 +113,31 @@ fn one_is_made_and_everything_becomes_denser_by_it_and_it_goes_with_them() {
     assert_eq!(zswap.invalidate(&slots), 10);
     zswap.validate().unwrap();
     assert_eq!(zswap.arena().used_pages(), 0);
+}
+
+#[test]
+fn what_was_compressed_in_vain_does_not_keep_it() {
+    let (zswap, mut context) = tiered(LEARNING);
+    let mut slots = store_all(&zswap, &phrases(1, 0..200));
+    rounds(&zswap, &mut context, 5);
+    assert_eq!(zswap.snapshot().dictionary_units, 200);
+    let more = phrases(1, 200..300);
+    let others = store_all(&zswap, &more);
+    round(&zswap, &mut context);
+    // Some find room where others were, then there is no frame for any.
+    zswap.arena().budget.store(0, Relaxed);
+    rounds(&zswap, &mut context, 3);
+    assert!(
+        zswap.snapshot().dictionary_units < 300,
+        "the case is about that"
+    );
+    zswap.arena().budget.store(usize::MAX, Relaxed);
+    assert_contents(&zswap, &others, &more);
+    slots.extend(others);
+    assert_eq!(zswap.invalidate(&slots), 300);
+    rounds(&zswap, &mut context, 2);
+    let now = zswap.snapshot();
+    assert_eq!((now.dictionary_units, now.dictionary_bytes), (0, 0));
 }
 
 #[test]

@@ -257,6 +257,7 @@ fn what_is_dropped_leaves_the_others_and_the_object_goes_with_the_last() {
         }
         for there in [2, 0, 3, 1].into_iter().skip(dropped + 1) {
             assert!(content_of(&zswap, slots[there]).unwrap() == contents[there].bytes());
+            zswap.validate().unwrap();
         }
     }
     tiered.assert_empty();
@@ -499,6 +500,35 @@ fn damage_is_every_page_s_of_the_unit_and_no_other_s() {
     let still = content_of(&tiered.zswap, slots[bad[2]]);
     assert_eq!(still, Err(LoadFault::Checksum));
     assert_eq!(tiered.zswap.invalidate(&slots), 6);
+    tiered.assert_empty();
+}
+
+#[test]
+fn a_damaged_page_is_in_no_unit() {
+    let mut tiered = tiered();
+    let contents = phrases(0..4);
+    let slots = store_all(&tiered.zswap, &contents);
+    tiered.round();
+    let runs = tiered.zswap.arena().runs.lock().unwrap().clone();
+    let (at, _) = runs[0];
+    tiered
+        .zswap
+        .arena()
+        .with_mut(at, 0, PAGE_SIZE, |page| page[700] ^= 4);
+    tiered.rounds(2);
+    assert_eq!(tiered.zswap.snapshot().units, 0);
+    let mut bad = 0;
+    for (slot, content) in slots.iter().zip(&contents) {
+        match content_of(&tiered.zswap, *slot) {
+            Ok(bytes) => assert!(bytes == content.bytes()),
+            Err(fault) => {
+                assert_eq!(fault, LoadFault::Checksum);
+                bad += 1;
+            }
+        }
+    }
+    assert_eq!(bad, 1);
+    assert_eq!(tiered.zswap.invalidate(&slots), 4);
     tiered.assert_empty();
 }
 
