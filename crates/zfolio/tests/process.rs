@@ -229,9 +229,15 @@ fn a_handler_installed_later_comes_behind_ours() {
 fn a_later_handler_that_calls_ours_serves_regions() {
     let body = || {
         let region = cold_region();
-        BEFORE.store(install(calls_on), Ordering::Relaxed);
-        read_all(&region);
-        assert!(CALLS.load(Ordering::Relaxed) > 0, "it was in front");
+        // (Ours is put in front again by who reclaims, which may be at once.)
+        for _ in 0..100 {
+            BEFORE.store(install(calls_on), Ordering::Relaxed);
+            read_all(&region);
+            if CALLS.load(Ordering::Relaxed) > 0 {
+                return;
+            }
+        }
+        panic!("it never was in front");
     };
     alone(
         "a_later_handler_that_calls_ours_serves_regions",
