@@ -288,12 +288,13 @@ mod tests {
             only: Vec::new(),
             quick: false,
         };
+        let named = |name: &str| WORKLOADS.iter().find(|of| of.name == name);
         let mut slow = row(Side::SwapFile, "fill", &[]);
         slow.figures.clear();
         slow.failed = Some("it was ended after 1 s".to_owned());
         let all = [
             Compared {
-                workload: &WORKLOADS[0],
+                workload: named("fill").expect("one of them"),
                 need: 200 << 20,
                 total: 120 << 20,
                 units: vec![("fill".to_owned(), "MB/s".to_owned())],
@@ -305,7 +306,7 @@ mod tests {
                 left_out: None,
             },
             Compared {
-                workload: &WORKLOADS[6],
+                workload: named("redis").expect("one of them"),
                 need: 0,
                 total: 0,
                 units: Vec::new(),
