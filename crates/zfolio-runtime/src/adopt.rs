@@ -120,7 +120,6 @@ impl Manager {
             engines.reset_in_fork_child();
         }
         self.inflight.store(0, Ordering::Relaxed);
-        self.core_wanted.store(0, Ordering::Relaxed);
         self.frame_waiters.store(0, Ordering::Relaxed);
         self.max_waiters.store(0, Ordering::Relaxed);
         self.max_since_ns.store(0, Ordering::Relaxed);

@@ -173,7 +173,6 @@ pub(crate) fn assemble(parts: Parts) -> Result<&'static Manager, Unstarted> {
         fork_generation: AtomicU32::new(0),
         child_ready: AtomicU32::new(0),
         maps: AtomicUsize::new(parts.maps.fd()),
-        core_wanted: AtomicU32::new(0),
         owed: AtomicUsize::new(0),
         room: AtomicUsize::new(0),
         urgent_ns: AtomicU64::new(0),

@@ -79,7 +79,7 @@ impl Manager {
     /// Copies loaded pages in. Slots of those in place (or discarded meanwhile)
     /// stay in `worker.slots`, to be freed.
     fn publish_copies(&self, worker: &mut Worker, vpn: Vpn, plan: &Plan) -> Outcome {
-        let mut core = self.core_soon();
+        let mut core = self.core.lock();
         let open = core.is_open();
         let (mut refused, mut copied) = (None, 0);
         let from = worker.page.as_ptr() as usize;

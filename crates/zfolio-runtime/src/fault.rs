@@ -116,7 +116,7 @@ impl Manager {
     /// The next fault to serve: from those read already, or from the
     /// descriptor, waiting as long as it takes.
     fn next_fault(&self, seat: &mut Seat, spin_until: u64) -> Fault {
-        let mut core = self.core_soon();
+        let mut core = self.core.lock();
         loop {
             if let Some(fault) = core.pending.pop_front() {
                 core.faulting.note(fault.thread);
@@ -140,7 +140,7 @@ impl Manager {
                 // Whoever reads may sleep for long: retry without it.
                 drop(core);
                 pause(RETRY_NS);
-                core = self.core_soon();
+                core = self.core.lock();
                 core.retry_deferred();
                 continue;
             }
@@ -162,7 +162,7 @@ impl Manager {
                 } else {
                     core::hint::spin_loop();
                 }
-                core = self.core_soon();
+                core = self.core.lock();
                 self.pump(&mut core);
             }
             if retry && core.pending.is_empty() {
@@ -255,7 +255,7 @@ impl Manager {
 
     /// Finds where the page is and brings it.
     pub(crate) fn serve(&self, worker: &mut Worker, fault: Fault) -> Outcome {
-        let mut core = self.core_soon();
+        let mut core = self.core.lock();
         if core.fork_freeze {
             return self.serve_frozen(&mut core, worker, fault);
         }

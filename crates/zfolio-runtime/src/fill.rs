@@ -45,7 +45,7 @@ impl Manager {
     }
 
     fn publish_filled(&self, pages: &Range<Vpn>, at: Pfn) -> Outcome {
-        let mut core = self.core_soon();
+        let mut core = self.core.lock();
         if self.is_gone(&core, pages.start) {
             self.arena().give_frames(at, pages.len());
             return Outcome::Served(FaultKind::Stale);

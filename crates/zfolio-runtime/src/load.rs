@@ -103,7 +103,7 @@ impl Manager {
     /// Moves loaded pages in. Slots of pages that are in place (or were
     /// discarded meanwhile) stay in `worker.slots`, to be freed.
     fn publish_loaded(&self, worker: &mut Worker, vpn: Vpn, plan: &Plan, at: Pfn) -> Outcome {
-        let mut core = self.core_soon();
+        let mut core = self.core.lock();
         let Worker { pages, slots, .. } = worker;
         let count = pages.len();
         if !core.is_open() {

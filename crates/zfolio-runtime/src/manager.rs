@@ -28,7 +28,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsiz
 use zfolio_compress::adaptive::Density;
 use zfolio_mm::{Order, PAGE_SHIFT, PAGE_SIZE, Pfn};
 use zfolio_sys::arena::SharedWords;
-use zfolio_sys::lock::{Mutex, MutexGuard, futex_wait, futex_wake};
+use zfolio_sys::lock::{Mutex, futex_wait, futex_wake};
 use zfolio_sys::moves::Moves;
 use zfolio_sys::procfs::{File, Pagemap, Statm};
 use zfolio_sys::uffd::Uffd;
@@ -45,8 +45,6 @@ pub(crate) const STACK: usize = 256 << 10;
 pub(crate) const MIN_FAULT_THREADS: usize = 2;
 /// Most fault threads.
 pub(crate) const MAX_FAULT_THREADS: usize = 4;
-/// Turns of a spin for which the core lock is left to those who wait for it.
-const YIELD_SPINS: u32 = 50;
 
 /// A fault read from the descriptor.
 #[derive(Clone, Copy, Debug)]
@@ -200,8 +198,6 @@ pub struct Manager {
     /// Which codec `auto` uses.
     pub(crate) density: Density,
     pub(crate) core: Mutex<Core>,
-    /// Threads that wait for `core`, each of which has somebody waiting for it.
-    pub(crate) core_wanted: AtomicU32,
     pub(crate) reclaim: Mutex<Reclaim>,
     pub(crate) fds: Descriptors,
     /// Where pages pass on their way out; see `moveout`.
@@ -347,34 +343,6 @@ impl Manager {
         self.arena().map().address(at)
     }
 
-    /// The core lock, for a thread that somebody waits for: who holds it over many
-    /// moves lets go in between.
-    pub(crate) fn core_soon(&self) -> MutexGuard<'_, Core> {
-        if let Some(core) = self.core.try_lock() {
-            return core;
-        }
-        self.core_wanted.fetch_add(1, Ordering::Relaxed);
-        let core = self.core.lock();
-        self.core_wanted.fetch_sub(1, Ordering::Relaxed);
-        core
-    }
-
-    /// Whether somebody is in [`Self::core_soon`].
-    pub(crate) fn is_core_wanted(&self) -> bool {
-        self.core_wanted.load(Ordering::Relaxed) != 0
-    }
-
-    /// The core lock, once those in [`Self::core_soon`] have had a chance to take it.
-    pub(crate) fn core_after_others(&self) -> MutexGuard<'_, Core> {
-        for _ in 0..YIELD_SPINS {
-            if !self.is_core_wanted() {
-                break;
-            }
-            core::hint::spin_loop();
-        }
-        self.core.lock()
-    }
-
     /// Starts an operation that changes frames or the pool outside the core
     /// lock. Refused (false) while a fork or a remap waits for quiet.
     pub(crate) fn begin(&self, core: &Core) -> bool {
@@ -388,7 +356,7 @@ impl Manager {
     /// Ends an operation; the last one lets parked events be applied.
     pub(crate) fn end(&self) {
         if self.inflight.fetch_sub(1, Ordering::AcqRel) == 1 {
-            let mut core = self.core_soon();
+            let mut core = self.core.lock();
             self.settle(&mut core);
         }
     }

@@ -55,11 +55,6 @@ pub(crate) struct Leaving {
 }
 
 impl Leaving {
-    /// Pages that are along.
-    pub(crate) fn pages(&self) -> usize {
-        self.pages
-    }
-
     /// Pages that still fit; none where there is no place for another run.
     pub(crate) fn room(&self) -> usize {
         if self.count == RUNS {

@@ -192,14 +192,13 @@ impl Manager {
         let mut own = 0..0;
         loop {
             let stop = {
-                let mut core = self.core_after_others();
+                let mut core = self.core.lock();
                 if !self.opens(&mut core) {
                     return Err(Errno::AGAIN);
                 }
                 self.move_pieces_locked(&mut core, pieces, how, pass, moved, &own)
             };
             match stop {
-                Ok(()) if pieces.first().is_some() => {}
                 Ok(()) => break,
                 Err(Stop::Later) => return Err(Errno::AGAIN),
                 Err(Stop::NoRoom) => break,
@@ -213,8 +212,7 @@ impl Manager {
         Ok(())
     }
 
-    /// Under the lock: who asks for pages to be left alone waits a moment only. All
-    /// of the pieces, or as many as can be until somebody else needs the lock.
+    /// Under the lock: who asks for pages to be left alone waits a moment only.
     fn move_pieces_locked(
         &self,
         core: &mut Core,
@@ -232,9 +230,6 @@ impl Manager {
             let stop = self.fill_leaving(core, &mut leaving, pieces, how, pass, own);
             *moved += self.arrive(core, &leaving);
             stop?;
-            if self.is_core_wanted() {
-                break;
-            }
         }
         Ok(())
     }
@@ -251,7 +246,6 @@ impl Manager {
         own: &Range<Vpn>,
     ) -> Result<(), Stop> {
         while leaving.room() > 0
-            && !(leaving.pages() > 0 && self.is_core_wanted())
             && let Some(piece) = pieces.front()
         {
             // (Not registered: unmapped since; the list of mappings is old.)
