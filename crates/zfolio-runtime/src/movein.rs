@@ -70,7 +70,8 @@ impl Manager {
         }
     }
 
-    /// As [`Self::land`], but few pages are copied: see `copyin`.
+    /// As [`Self::land`], but few pages are copied: see `copyin`. (Not in regions:
+    /// what they take of the system has to be asked for.)
     pub(crate) fn land_cheaply(
         &self,
         vpn: Vpn,
@@ -78,7 +79,7 @@ impl Manager {
         pages: usize,
         mut each: impl FnMut(usize, Landed),
     ) {
-        if pages > COPIED {
+        if pages > COPIED || !self.scope.is_process() {
             return self.land(vpn, at, pages, each);
         }
         for index in 0..pages {
