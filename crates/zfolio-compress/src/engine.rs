@@ -15,7 +15,8 @@
 //! | [`descriptor`] | the descriptor and its completion record |
 //! | [`queue`] | descriptors going round; the protocol |
 //! | [`device`] | queues with one engine, and how they sleep |
-//! | [`group`](mod@group) | all devices: distribution, enabling, counters |
+//! | [`group`](mod@group) | all devices: distribution, counters |
+//! | [`setup`] | enabling and disabling |
 //! | [`parallel`] | a [`Compressor`](crate::Compressor) whose batches go to them |
 //! | [`primitive`] | atomics and sleeping, so that loom can stand in |
 //!
@@ -36,12 +37,14 @@ pub mod group;
 pub mod parallel;
 pub mod primitive;
 pub mod queue;
+pub mod setup;
 mod stats;
 
 #[cfg(test)]
 mod model;
 
 pub use attributes::{AttributeError, Attributes, SyncMode};
-pub use group::{EnableError, Engines, Group};
+pub use group::Group;
 pub use parallel::Parallel;
+pub use setup::{EnableError, Engines};
 pub use stats::{QueueTotals, Totals};

@@ -115,10 +115,10 @@ fn attributes() -> impl Strategy<Value = Attributes> {
     ];
     (
         (1_usize..5, 0_usize..5, any::<bool>(), any::<bool>(), modes),
-        (any::<bool>(), 1_usize..20, 0_u32..3),
+        (any::<bool>(), any::<bool>(), 1_usize..20, 0_u32..3),
     )
         .prop_map(
-            |((queues, compress, comps, decomps, mode), (verify, descriptors, retries))| {
+            |((queues, compress, comps, decomps, mode), (verify, share, descriptors, retries))| {
                 Attributes {
                     queues_per_engine: queues,
                     compress_queues: compress,
@@ -126,6 +126,7 @@ fn attributes() -> impl Strategy<Value = Attributes> {
                     distribute_decompress: decomps,
                     sync_mode: mode,
                     verify,
+                    share,
                     descriptors,
                     retries,
                     ..Attributes::default()
@@ -247,7 +248,8 @@ fn engines_come_and_go_while_batches_run() {
 #[derive(Clone)]
 struct Stuck {
     hold: Arc<AtomicBool>,
-    /// Contexts made after the first hang: the first is the submitter's own.
+    /// So many contexts hang after the first, which is the submitter's own.
+    engines: u64,
     made: Arc<AtomicU64>,
 }
 
@@ -264,10 +266,12 @@ impl Compressor for Stuck {
         1
     }
     fn context(&self) -> Result<Box<dyn Context + Send>, CodecError> {
-        let engine = self.made.fetch_add(1, Ordering::Relaxed) > 0;
+        let number = self.made.fetch_add(1, Ordering::Relaxed);
         Ok(Box::new(StuckContext {
             inner: Codec::ZSTD.compressor().context()?,
-            hold: engine.then(|| self.hold.clone()),
+            hold: (1..=self.engines)
+                .contains(&number)
+                .then(|| self.hold.clone()),
         }))
     }
     fn max_compressed_len(&self, unit: usize) -> usize {
@@ -298,6 +302,7 @@ impl Context for StuckContext {
 fn a_stuck_engine_costs_its_timeout_and_no_result() {
     let stuck = Stuck {
         hold: Arc::new(AtomicBool::new(true)),
+        engines: 1,
         made: Arc::default(),
     };
     let setup = Engines::default();
@@ -329,6 +334,45 @@ fn a_stuck_engine_costs_its_timeout_and_no_result() {
     assert_eq!(totals.late, totals.timeouts);
     assert_eq!(parallel.group().validate_quiet(), Ok(()));
     assert_eq!(setup.disable(), Ok(()));
+}
+
+#[test]
+fn what_waits_for_an_engine_that_is_held_up_is_done_by_another() {
+    const UNITS: usize = 40;
+    let stuck = Stuck {
+        hold: Arc::new(AtomicBool::new(true)),
+        engines: 1,
+        made: Arc::default(),
+    };
+    let setup = Engines::default();
+    let attributes = Attributes {
+        sync_mode: SyncMode::AsyncIrq,
+        descriptors: 64,
+        timeout_ns: 600_000_000_000,
+        ..Attributes::default()
+    };
+    setup.replace(attributes).unwrap();
+    let group = setup.enable(2, 2, &stuck).unwrap();
+    let parallel = Parallel::new(group, Box::new(stuck.clone()));
+    let mut context = parallel.context().unwrap();
+    let threads = Threads::start(&parallel, 2);
+    std::thread::scope(|scope| {
+        let batch = scope.spawn(|| {
+            let pages = pages(UNITS, 3);
+            round_trip(&mut *context, &*Codec::ZSTD.compressor(), &pages, UNITS);
+        });
+        // All but the one it is at; let go in any case, or the batch never ends.
+        let begin = std::time::Instant::now();
+        let completed = || parallel.group().totals().0.completed;
+        while completed() < UNITS as u64 - 1 && begin.elapsed().as_secs() < 60 {
+            yield_now();
+        }
+        let done = completed();
+        stuck.hold.store(false, Ordering::Relaxed);
+        batch.join().unwrap();
+        assert_eq!(done, UNITS as u64 - 1);
+    });
+    drop(threads);
 }
 
 /// A codec that now and then writes a byte other than it should.

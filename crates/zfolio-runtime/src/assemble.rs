@@ -12,12 +12,13 @@ use crate::options::Options;
 use crate::parked::Parked;
 use crate::pins::Pins;
 use crate::ranges::Ranges;
-use crate::readahead::{Neighbours, Streams};
+use crate::readahead::{Neighbours, Rush, Streams};
 use crate::reclaim::Reclaim;
 use crate::regions::Scope;
 use crate::share::Membership;
 use crate::standby::Standby;
 use crate::start::{Unstarted, step};
+use crate::strides::Strides;
 use crate::tier::Tier;
 use crate::vmas::Vmas;
 use alloc::boxed::Box;
@@ -133,6 +134,8 @@ pub(crate) fn assemble(parts: Parts) -> Result<&'static Manager, Unstarted> {
             pins: Pins::default(),
             standby: Standby::default(),
             streams: Streams::default(),
+            strides: Strides::default(),
+            rush: Rush::default(),
             neighbours: Neighbours::default(),
             spared: false,
             faulting: Faulting::default(),

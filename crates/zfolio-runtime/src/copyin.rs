@@ -16,18 +16,25 @@ use zfolio_mm::{Order, PAGE_SIZE};
 use zfolio_sys::lock::MutexGuard;
 use zfolio_zswap::Slot;
 
-/// Pages copied at most; more are moved in one call.
+/// Pages copied at most where they lie together; more are moved in one call.
 pub(crate) const COPIED: usize = 2;
+/// The same where they lie apart: each run would be a MOVE, and its frames, which must
+/// lie together, a MOVE each before.
+pub(crate) const COPIED_APART: usize = 16;
 /// Frames owed to the system at most.
 const OWED: usize = 128;
 
 impl Manager {
     /// Whether so many pages are to come by copies: frames of ours can be given
     /// up for them.
-    pub(crate) fn may_copy_in(&self, pages: usize) -> bool {
-        if pages > COPIED {
+    pub(crate) fn may_copy_in(&self, pages: &[Vpn]) -> bool {
+        let count = pages.len();
+        let together = count > 0 && pages[count - 1] - pages[0] == count - 1;
+        let most = if together { COPIED } else { COPIED_APART };
+        if count > most {
             return false;
         }
+        let pages = count;
         let marks = self.watermarks();
         if !self.scope.is_process() {
             // What a region takes is counted, not asked of the system: whatever is
@@ -64,7 +71,8 @@ impl Manager {
             page: buffer,
             ..
         } = &mut *worker;
-        for ((page, slot), bytes) in pages.iter().zip(&*slots).zip(buffer.chunks_mut(PAGE_SIZE)) {
+        let room = Worker::room(buffer, pages.len()).chunks_mut(PAGE_SIZE);
+        for ((page, slot), bytes) in pages.iter().zip(&*slots).zip(room) {
             if let Err(error) = self.during_io(|| self.zswap.load_into(context, *slot, bytes)) {
                 self.load_failed(*page, error);
             }
@@ -83,20 +91,35 @@ impl Manager {
         let open = core.is_open();
         let (mut refused, mut copied) = (None, 0);
         let from = worker.page.as_ptr() as usize;
-        for (index, (page, slot)) in worker.pages.iter().zip(&mut worker.slots).enumerate() {
+        let (pages, slots) = (&worker.pages, &mut worker.slots);
+        let mut next = 0;
+        while next < pages.len() {
+            let (index, page) = (next, pages[next]);
+            next += 1;
             if !open {
                 // As where pages are moved: the words must stay true.
-                self.unload(&mut core, *page, slot);
+                self.unload(&mut core, page, &mut slots[index]);
                 continue;
             }
-            if core.extents.place(*page) != Place::Loading(*slot) {
-                self.fds.program().wake(address_of(*page), PAGE_SIZE);
+            let loading =
+                |index: usize| core.extents.place(pages[index]) == Place::Loading(slots[index]);
+            if !loading(index) {
+                self.fds.program().wake(address_of(page), PAGE_SIZE);
                 continue;
             }
-            match self.copy_in(*page, from + index * PAGE_SIZE) {
+            let follows = |other: &usize| pages[*other] - page == other - index && loading(*other);
+            let run = (index..pages.len()).take_while(follows).count();
+            let run = self.copy_run_in(page, from + index * PAGE_SIZE, run);
+            if run > 0 {
+                (page..page + run).for_each(|page| core.extents.set(page, Place::Present));
+                copied += run;
+                next = index + run;
+                continue;
+            }
+            match self.copy_in(page, from + index * PAGE_SIZE) {
                 Landed::Refused(errno) => {
-                    self.unload(&mut core, *page, slot);
-                    if *page == vpn {
+                    self.unload(&mut core, page, &mut slots[index]);
+                    if page == vpn {
                         refused = Some(errno);
                     }
                     continue;
@@ -104,9 +127,8 @@ impl Manager {
                 Landed::Copied => copied += 1,
                 Landed::Moved | Landed::AlreadyThere => {}
             }
-            core.extents.set(*page, Place::Present);
+            core.extents.set(page, Place::Present);
         }
-        let pages = &worker.pages;
         if copied == pages.len() && pages[copied - 1] - pages[0] == copied - 1 {
             self.zswap.count_load(Order::holding_at_most(copied));
         }

@@ -27,6 +27,9 @@ pub(crate) struct Extent {
     pub(crate) heat: [u8; GROUPS],
     /// Loads from the pool since the group was last moved out, saturating.
     pub(crate) loads: [u8; GROUPS],
+    /// When the last three loads of a group were, the latest first, by the clock of
+    /// [`Rush`](crate::readahead::Rush).
+    pub(crate) loaded_at: [[u32; 3]; GROUPS],
     /// The program had a huge page here when it was moved out.
     pub(crate) huge: bool,
     tracked: u16,
@@ -38,6 +41,7 @@ impl Extent {
             words: [Word::default(); EXTENT_PAGES],
             heat: [0; GROUPS],
             loads: [0; GROUPS],
+            loaded_at: [[0; 3]; GROUPS],
             huge: false,
             tracked: 0,
         }

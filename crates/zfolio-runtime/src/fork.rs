@@ -250,7 +250,7 @@ impl Manager {
             Place::Stored(slot) | Place::Loading(slot) => {
                 let Worker { context, page, .. } = &mut *worker;
                 let loaded =
-                    self.during_io(|| self.zswap.load_into(context, slot, &mut page[..PAGE_SIZE]));
+                    self.during_io(|| self.zswap.load_into(context, slot, Worker::room(page, 1)));
                 if let Err(error) = loaded {
                     self.fail(format_args!(
                         "a stored page failed its check during a fork ({error})"

@@ -74,6 +74,7 @@ mod share;
 mod standby;
 pub mod start;
 mod store;
+mod strides;
 mod tier;
 mod turnover;
 mod vmas;

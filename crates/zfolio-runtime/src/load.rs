@@ -6,6 +6,7 @@ use crate::fault::Outcome;
 use crate::manager::{Core, Manager, Worker, address_of};
 use crate::movein::Landed;
 use crate::readahead;
+use crate::strides::Stride;
 use crate::word::Place;
 use core::ops::Range;
 use zfolio_mm::{Order, PAGE_SIZE, Pfn};
@@ -16,24 +17,53 @@ use zfolio_zswap::{LoadError, Slot};
 /// so that a few present ones do not cut a reader's window to pieces.
 pub(crate) struct Plan {
     range: Range<Vpn>,
-    /// Pages the stream would have liked.
+    /// Pages the stream would have liked; 0: it is none.
     window: usize,
-    /// Continues a sequential stream: read once, likely, so not hot.
+    /// Continues a sequential stream or a stride: read once, likely, so not hot.
     sequential: bool,
+    /// The group is being loaded from in a rush.
+    rush: bool,
+    /// Of the range only every so many pages, the faulting one among them; 1: all.
+    step: usize,
+}
+
+impl Plan {
+    /// Within the extent of `vpn`, which comes first or last.
+    fn of_stride(vpn: Vpn, stride: Stride) -> Self {
+        let step = stride.step.unsigned_abs();
+        let reach = (stride.pages - 1) * step;
+        let whole = readahead::extent(vpn);
+        let range = if stride.step > 0 {
+            vpn..(vpn + reach + 1).min(whole.end)
+        } else {
+            vpn.saturating_sub(reach).max(whole.start)..vpn + 1
+        };
+        Self {
+            range,
+            window: 0,
+            sequential: true,
+            rush: false,
+            step,
+        }
+    }
 }
 
 impl Manager {
     /// Brings the stored page `vpn` and what recent faults suggest.
     pub(crate) fn load(
         &self,
-        core: MutexGuard<'_, Core>,
+        mut core: MutexGuard<'_, Core>,
         worker: &mut Worker,
         vpn: Vpn,
     ) -> Outcome {
-        let mut plan = self.plan_load(&core, vpn);
+        let mut plan = self.plan_load(&mut core, vpn);
         core.extents.stored(&plan.range, &mut worker.pages);
+        if plan.step > 1 {
+            let pages = &mut worker.pages;
+            pages.retain(|page| page.abs_diff(vpn).is_multiple_of(plan.step));
+        }
         let wanted = worker.pages.len();
-        if self.may_copy_in(wanted) {
+        if self.may_copy_in(&worker.pages) {
             return self.load_by_copy(core, worker, vpn, &plan);
         }
         let whole = (wanted == EXTENT_PAGES)
@@ -88,8 +118,10 @@ impl Manager {
                 slots.push(slot);
             }
         }
-        let passed = core.streams.brought(&plan.range, plan.window);
-        core.leave_behind(passed);
+        if plan.window > 0 {
+            let passed = core.streams.brought(&plan.range, plan.window);
+            core.leave_behind(passed);
+        }
         self.begin(&core);
     }
 
@@ -183,17 +215,25 @@ impl Manager {
         if let Some(extent) = core.extents.get_mut(vpn) {
             let group = group_of(vpn);
             if !plan.sequential {
-                extent.loads[group] = extent.loads[group].saturating_add(1);
+                core.rush.note(&mut extent.loaded_at[group]);
+                // (What a rush brought says nothing of what neighbours are worth.)
+                extent.loads[group] = if plan.rush {
+                    0
+                } else {
+                    extent.loads[group].saturating_add(1)
+                };
                 extent.heat[group] = extent.heat[group].max(1);
             }
         }
     }
 
-    fn plan_load(&self, core: &Core, vpn: Vpn) -> Plan {
+    fn plan_load(&self, core: &mut Core, vpn: Vpn) -> Plan {
         let advice = core.streams.advise(vpn);
         let stored = |page: Vpn| matches!(core.extents.place(page), Place::Stored(_));
         let extent = core.extents.get(vpn);
         let loads = extent.map_or(0, |extent| extent.loads[group_of(vpn)]);
+        let loaded_at =
+            extent.map_or_else(Default::default, |extent| extent.loaded_at[group_of(vpn)]);
         if advice.sequential {
             let whole = readahead::extent(vpn);
             // A huge page read in order comes back whole, so that it is one again.
@@ -207,6 +247,8 @@ impl Manager {
                     range: whole,
                     window: advice.pages,
                     sequential: true,
+                    rush: false,
+                    step: 1,
                 };
             }
             let end = (vpn + advice.pages).min(whole.end);
@@ -220,13 +262,19 @@ impl Manager {
                 range: vpn..end,
                 window: advice.pages,
                 sequential: true,
+                rush: false,
+                step: 1,
             };
         }
+        if let Some(stride) = core.strides.note(vpn) {
+            return Plan::of_stride(vpn, stride);
+        }
+        let rush = core.rush.is_on(loaded_at, core.extents.kept());
         let alone = loads == 0 || !core.neighbours.come_along(vpn);
         // What was stored together lies together in the backing, and one read
         // costs little more for a group.
         let backed = matches!(core.extents.place(vpn), Place::Stored(slot) if self.zswap.is_in_backing(slot));
-        let range = if alone && !backed {
+        let range = if alone && !backed && !rush {
             vpn..vpn + 1
         } else {
             readahead::group(vpn)
@@ -235,6 +283,8 @@ impl Manager {
             window: range.len(),
             range,
             sequential: false,
+            rush,
+            step: 1,
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::children::Child;
 use crate::compaction::Compacting;
 use crate::control::{Counter, ProcessSlot, Segment};
-use crate::copyin::COPIED;
+use crate::copyin::COPIED_APART;
 use crate::engines::{BATCH_PAGES, EngineThreads};
 use crate::extent::{Extents, Vpn};
 use crate::forkwords::ForkWords;
@@ -14,11 +14,12 @@ use crate::options::{Options, Watermarks};
 use crate::parked::Parked;
 use crate::pins::Pins;
 use crate::ranges::Ranges;
-use crate::readahead::{Neighbours, Streams};
+use crate::readahead::{Neighbours, Rush, Streams};
 use crate::reclaim::Reclaim;
 use crate::regions::Scope;
 use crate::share::Membership;
 use crate::standby::{Run, Standby};
+use crate::strides::Strides;
 use crate::tier::Tier;
 use crate::word::Place;
 use alloc::collections::VecDeque;
@@ -73,6 +74,8 @@ pub(crate) struct Core {
     pub(crate) pins: Pins,
     pub(crate) standby: Standby,
     pub(crate) streams: Streams,
+    pub(crate) strides: Strides,
+    pub(crate) rush: Rush,
     pub(crate) neighbours: Neighbours,
     /// Pages that sequential readers left behind, oldest first.
     pub(crate) behind: VecDeque<Range<Vpn>>,
@@ -162,7 +165,7 @@ pub(crate) struct Worker {
     /// Folios claimed to be stored together.
     pub(crate) folios: Vec<Run>,
     pub(crate) frames: Vec<Pfn>,
-    /// Room for pages beside the arena.
+    /// Room for pages beside the arena: see [`Self::room`].
     pub(crate) page: Vec<u8>,
     /// The fault at hand has waited long enough: it gets a frame, `high` or not.
     pub(crate) urgent: bool,
@@ -176,9 +179,18 @@ impl Worker {
             slots: Vec::with_capacity(2 * Order::HUGE.pages()),
             folios: Vec::with_capacity(BATCH_PAGES),
             frames: Vec::with_capacity(2 * Order::HUGE.pages()),
-            page: alloc::vec![0; COPIED * PAGE_SIZE],
+            page: Vec::with_capacity(COPIED_APART * PAGE_SIZE),
             urgent: false,
         }
+    }
+
+    /// Room for `pages` pages of those for which it was reserved.
+    pub(crate) fn room(page: &mut Vec<u8>, pages: usize) -> &mut [u8] {
+        let bytes = pages * PAGE_SIZE;
+        if page.len() < bytes {
+            page.resize(bytes, 0);
+        }
+        &mut page[..bytes]
     }
 }
 

@@ -104,6 +104,15 @@ impl Manager {
         Landed::AlreadyThere
     }
 
+    /// Copies pages in that lie together; how many, from the front.
+    pub(crate) fn copy_run_in(&self, vpn: Vpn, from: usize, pages: usize) -> usize {
+        let program = self.fds.program();
+        let progress = program.copy_pages(address_of(vpn), from, pages * PAGE_SIZE);
+        let done = progress.done >> PAGE_SHIFT;
+        self.note_beside(done);
+        done
+    }
+
     /// Copies one page in where it cannot be moved.
     pub(crate) fn copy_in(&self, vpn: Vpn, from: usize) -> Landed {
         let program = self.fds.program();

@@ -1,9 +1,9 @@
 //! How much to bring: one page, a batch, the folio, from what recent faults say.
 //!
-//! Two signals. *Streams*: a fault just past the pages brought for an earlier
+//! Three signals. *Streams*: a fault just past the pages brought for an earlier
 //! one doubles what is brought, up to [`MAX_WINDOW`]. *Groups*: a second fault
 //! in the same 64 KiB brings the rest of the group, if that is worth it
-//! ([`Neighbours`]). A first fault that continues nothing brings one page: for
+//! ([`Neighbours`]), and so does the last of four in quick succession ([`Rush`]). A first fault that continues nothing brings one page: for
 //! random access anything more is memory taken from somebody else.
 //!
 //! What a stream has passed is the best there is to move out again (*left
@@ -139,6 +139,42 @@ impl Neighbours {
     }
 }
 
+/// Four loads of a group are a rush if the pages out in all are so many times the loads
+/// from the first of them to the last.
+const RUSHED: usize = 32;
+
+/// Whether a group is loaded from so often that all of it will be wanted.
+///
+/// A working set that is touched again after a while comes back page by page, and
+/// nothing of it goes out again to be judged by [`Neighbours`]. But the part of memory
+/// that it lies in is loaded from more often than the rest. Where every page is as likely
+/// as another, two loads of a group are more than `kept / 16` loads apart; four within
+/// half of that are chance a few times in a thousand.
+pub(crate) struct Rush {
+    /// Counts loads; begins where no load was a short time ago.
+    clock: u32,
+}
+
+impl Default for Rush {
+    fn default() -> Self {
+        Self { clock: 1 << 31 }
+    }
+}
+
+impl Rush {
+    /// Notes a load from a group, of which `at` remembers the last three.
+    pub(crate) fn note(&mut self, at: &mut [u32; 3]) {
+        self.clock = self.clock.wrapping_add(1);
+        *at = [self.clock, at[0], at[1]];
+    }
+
+    /// Whether one more now is the fourth in a rush, with `kept` pages out in all.
+    pub(crate) fn is_on(&self, at: [u32; 3], kept: usize) -> bool {
+        let since = self.clock.wrapping_sub(at[2]) as usize;
+        since < kept / RUSHED
+    }
+}
+
 /// Spread, so that no program's layout coincides with it.
 const fn is_probe(vpn: Vpn) -> bool {
     let mixed = (vpn / GROUP_PAGES).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -185,6 +221,40 @@ mod tests {
             assert_eq!(streams.advise(vpn).pages, 1);
             streams.brought(&(vpn..vpn + 1), 1);
         }
+    }
+
+    /// Loads from `groups` groups at random, `hot` of ten loads from the first `part` of
+    /// them; returns in how many of 1000 loads there and elsewhere there was a rush.
+    fn rushes(groups: usize, part: usize, hot: u64) -> [usize; 2] {
+        let mut rush = Rush::default();
+        let mut at = alloc::vec![[0; 3]; groups];
+        let mut state = 1_u64;
+        let mut random = |below: usize| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            usize::try_from(state >> 33).expect("31 bits") % below
+        };
+        let (mut on, mut all) = ([0; 2], [0; 2]);
+        for _ in 0..20 * groups {
+            let hot = (random(10) as u64) < hot;
+            let group = if hot { random(part) } else { random(groups) };
+            let place = usize::from(group >= part);
+            on[place] += usize::from(rush.is_on(at[group], groups * GROUP_PAGES / 2));
+            all[place] += 1;
+            rush.note(&mut at[group]);
+        }
+        [on[0] * 1000 / all[0].max(1), on[1] * 1000 / all[1].max(1)]
+    }
+
+    #[test]
+    fn a_working_set_that_comes_back_is_a_rush_and_random_loads_are_none() {
+        let [_, even] = rushes(8192, 1, 0);
+        assert!(even < 4, "{even} of 1000");
+        let [hot, cold] = rushes(8192, 819, 9);
+        assert!(hot > 250 && cold < 2, "{hot} and {cold} of 1000");
+        let [_, even] = rushes(100_000, 1, 0);
+        assert!(even < 4, "however much is out: {even} of 1000");
     }
 
     /// Loads every group of many, each with so many faults.

@@ -18,6 +18,7 @@
 //! | [`process`] | the last line and the end |
 //! | [`swap`] | swap areas, for experiments |
 //! | [`region`] | memory a program asks for, and being a guest in its process |
+//! | `vdso` | the clock without a system call |
 //! | [`twin`] | memory mapped twice, one view of it open or closed |
 #![no_std]
 
@@ -39,3 +40,4 @@ pub mod syscall;
 pub mod thread;
 pub mod twin;
 pub mod uffd;
+mod vdso;

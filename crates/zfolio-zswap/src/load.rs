@@ -5,72 +5,27 @@
 //! exactly a page of them. The pool keeps the page until it is invalidated, so
 //! that a caller publishes first and frees after.
 
+mod backed;
+mod error;
+
+pub use error::{LoadError, LoadFault};
+
 use crate::MAX_BATCH;
 use crate::arena::Arena;
-use crate::clusters::GRANULE;
 use crate::context::WorkContext;
 use crate::entries::{Held, Object, Record};
 use crate::nest::{Span, with_all, with_all_mut};
 use crate::reserve::Reserve;
-use crate::seal::{Nonce, TAG, open};
+use crate::seal::Nonce;
 use crate::slot::Slot;
 use crate::stats::add;
 use crate::units::{Member, Unit};
 use crate::zswap::{Door, Pool, Zswap};
-use core::fmt;
+use backed::read_alone;
 use zfolio_compress::checksum::checksum;
 use zfolio_compress::fill::fill;
 use zfolio_compress::{CodecError, Context, DecompressUnit};
 use zfolio_mm::{PAGE_SIZE, Pfn};
-use zfolio_sys::syscall::Errno;
-
-/// A page that could not be loaded. Its destination holds zeros.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LoadError {
-    /// Which of the call's slots, the first that failed. Other pages of the
-    /// call have been loaded unless they failed as well.
-    pub index: usize,
-    /// What was wrong.
-    pub fault: LoadFault,
-}
-
-/// What was wrong with a stored page.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum LoadFault {
-    /// The slot names nothing: it was invalidated or never given out.
-    NoEntry,
-    /// The object does not name its owner any more: overwritten.
-    Owner,
-    /// The bytes are not those that were stored.
-    Checksum,
-    /// The codec cannot make a page of them.
-    Codec(CodecError),
-    /// The backing could not be read.
-    Backing(Errno),
-    /// What the backing gave is not what was sealed.
-    Seal,
-    /// In the backing of the process this one is a child of.
-    Lost,
-}
-
-impl fmt::Display for LoadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let index = self.index;
-        match self.fault {
-            LoadFault::NoEntry => write!(f, "page {index}: its slot names nothing"),
-            LoadFault::Owner => write!(f, "page {index}: its object was overwritten"),
-            LoadFault::Checksum => write!(f, "page {index}: wrong checksum"),
-            LoadFault::Codec(error) => write!(f, "page {index}: {error}"),
-            LoadFault::Backing(errno) => {
-                write!(f, "page {index}: the backing failed (errno {})", errno.0)
-            }
-            LoadFault::Seal => write!(f, "page {index}: the backing gave something else"),
-            LoadFault::Lost => write!(f, "page {index}: it is in another process's backing"),
-        }
-    }
-}
-
-impl core::error::Error for LoadError {}
 
 /// What a slot names.
 #[derive(Clone, Copy, Debug)]
@@ -404,76 +359,6 @@ impl<A: Arena> Zswap<A> {
         }
     }
 
-    /// Brings what is in the backing into frames, without the lock: what lies
-    /// close together is read together.
-    fn load_backed(
-        &self,
-        context: &mut WorkContext,
-        door: &Door,
-        slots: &[Slot],
-        found: &mut [Found],
-        dst: &[Pfn],
-    ) {
-        // The records in the order of the backing, and which page each is.
-        let mut records = [None; MAX_BATCH];
-        let mut count = 0;
-        for (index, found) in found.iter().enumerate() {
-            if let What::Backed(record, nonce) = found.what {
-                records[count] = Some((record.at, index, record, nonce));
-                count += 1;
-            }
-        }
-        records[..count].sort_unstable_by_key(|record| record.map(|(at, ..)| at));
-        let mut rest = &records[..count];
-        while let Some(Some((first, ..))) = rest.first() {
-            let fits = |record: &&Option<_>| {
-                record.is_some_and(
-                    |(at, _, record, _): (crate::clusters::Position, _, Record, _)| {
-                        let len = at.offset() - first.offset() + record_len(&record) as u64;
-                        at.cluster() == first.cluster() && len <= context.io.len() as u64
-                    },
-                )
-            };
-            let run = rest.iter().take_while(fits).count().max(1);
-            let (these, others) = rest.split_at(run);
-            rest = others;
-            let len = these
-                .iter()
-                .flatten()
-                .map(|(at, _, record, _)| byte(at.offset() - first.offset()) + record_len(record));
-            let len = len.max().unwrap_or(0);
-            let whole = context
-                .io
-                .get_mut(..len)
-                .is_some_and(|io| door.backing.read(first.offset(), io).is_ok());
-            for &(at, index, record, nonce) in these.iter().flatten() {
-                let fault = self.arena.with_mut(dst[index], 0, PAGE_SIZE, |page| {
-                    let fault = if whole {
-                        let from = byte(at.offset() - first.offset());
-                        let sealed = &mut context.io[from..from + record_len(&record)];
-                        unseal(
-                            &mut *context.codec,
-                            door,
-                            slots[index],
-                            &record,
-                            nonce,
-                            sealed,
-                            page,
-                        )
-                    } else {
-                        // One bad place must not be every record's.
-                        read_alone(context, door, slots[index], &record, nonce, page)
-                    };
-                    if fault.is_some() {
-                        page.fill(0);
-                    }
-                    fault
-                });
-                found[index].fault = fault;
-            }
-        }
-    }
-
     /// Takes the pins of [`Self::find`] back.
     fn release(&self, slots: &[Slot], found: &[Found]) {
         let mut pinned = slots
@@ -580,59 +465,6 @@ impl Expected {
 /// A page of a unit that was decompressed.
 fn place_of(unit: &[u8], member: Member) -> Option<&[u8]> {
     unit.chunks_exact(PAGE_SIZE).nth(usize::from(member.place))
-}
-
-/// Bytes of a record.
-const fn record_len(record: &Record) -> usize {
-    record.len as usize + TAG
-}
-
-/// A distance within the context's buffer.
-fn byte(distance: u64) -> usize {
-    usize::try_from(distance).unwrap_or(usize::MAX)
-}
-
-/// Reads one record and makes its page.
-fn read_alone(
-    context: &mut WorkContext,
-    door: &Door,
-    slot: Slot,
-    record: &Record,
-    nonce: Nonce,
-    page: &mut [u8],
-) -> Option<LoadFault> {
-    let mut short = [0; PAGE_SIZE + GRANULE];
-    // (A context made before there was a backing has no room of its own.)
-    let sealed = match context.io.get_mut(..record_len(record)) {
-        Some(room) => room,
-        None => &mut short[..record_len(record)],
-    };
-    match door.backing.read(record.at.offset(), sealed) {
-        Ok(()) => unseal(&mut *context.codec, door, slot, record, nonce, sealed, page),
-        Err(errno) => Some(LoadFault::Backing(errno)),
-    }
-}
-
-/// Opens a record and makes its page.
-fn unseal(
-    codec: &mut dyn Context,
-    door: &Door,
-    slot: Slot,
-    record: &Record,
-    nonce: Nonce,
-    sealed: &mut [u8],
-    page: &mut [u8],
-) -> Option<LoadFault> {
-    let Some(bytes) = open(&door.key, nonce, slot, sealed) else {
-        return Some(LoadFault::Seal);
-    };
-    let expected = Expected {
-        checksum: record.checksum,
-        raw: record.raw,
-    };
-    let mut fault = [None];
-    unpack(codec, &[expected], &[bytes], &mut [page], &mut fault);
-    fault[0]
 }
 
 /// Checks the bytes of objects and makes pages of them; a page that cannot be

@@ -271,6 +271,37 @@ fn advice_changes_no_byte() {
     }
 }
 
+/// Every eighth page, and from the end to the beginning: far fewer faults than pages.
+#[test]
+fn strides_are_read_ahead() {
+    for way in ways() {
+        if way == Serving::Protected {
+            continue; // brings what lies together
+        }
+        let group = group(16 * MIB, way);
+        let mut region = Region::reserve_in(&group, 48 * MIB).unwrap();
+        let pages = region.len() / PAGE;
+        for (page, bytes) in region.chunks_mut(PAGE).enumerate() {
+            write_page(bytes, page as u64);
+        }
+        let faults_of = |walk: &mut dyn Iterator<Item = usize>| {
+            region.advise_cold(..).unwrap();
+            let before = group.stats().faults;
+            let mut count = 0;
+            for page in walk {
+                check_page(&region[page * PAGE..][..PAGE], page as u64, page);
+                count += 1;
+            }
+            (group.stats().faults - before, count)
+        };
+        // (Some are not stored yet, and some come for nothing in between.)
+        let (faults, walked) = faults_of(&mut (0..pages).step_by(8));
+        assert!(faults * 2 < walked, "{way:?}: {faults} faults of {walked}");
+        let (faults, walked) = faults_of(&mut (0..pages).rev());
+        assert!(faults * 4 < walked, "{way:?}: {faults} faults of {walked}");
+    }
+}
+
 #[test]
 fn what_cannot_be_is_a_clear_error() {
     for way in ways() {

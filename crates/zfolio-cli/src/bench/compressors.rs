@@ -1,8 +1,8 @@
 //! `zfolio bench compressors`: codecs, unit sizes, batching and engines over
 //! the pages of real programs.
 //!
-//! A *way* is a codec, a unit size, how many units go into a call, and how many
-//! engines there are (0: the calling thread does it). Each way compresses the
+//! A *way* is a codec, a unit size, how many units go into a call, and who
+//! compresses them ([`Workers`]). Each way compresses the
 //! whole corpus and decompresses it again, and every unit is compared with what
 //! it was. Ways take turns, round by round, so that what else the machine does
 //! meets them all; a figure is the median of the rounds, and a comparison the
@@ -15,7 +15,7 @@ use super::table::Table;
 use crate::args::BenchCompressors;
 use crate::exit::{Failure, Status};
 use corpus::Corpus;
-use measure::{Round, Way};
+use measure::{Round, Way, Workers};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -100,24 +100,23 @@ fn ways(args: &BenchCompressors) -> Vec<Way> {
                 codec: codec.0,
                 unit: unit.bytes(),
                 batch: 1,
-                engines: 0,
+                workers: Workers::Caller,
             };
-            let batched = Way {
-                batch: args.batch as usize,
-                ..one
-            };
-            ways.extend([one, batched]);
-            for engines in &args.engines {
-                let engines = *engines as usize;
-                // As many as go to the engines at once.
-                let batch = batched.batch.max(64);
-                if engines > 0 {
-                    ways.push(Way {
-                        engines,
-                        batch,
-                        ..one
-                    });
-                }
+            let batch = args.batch as usize;
+            ways.extend([one, Way { batch, ..one }]);
+            // As many as go to the engines at once.
+            let batch = batch.max(64);
+            for count in args.engines.iter().map(|count| *count as usize) {
+                let kinds: &[Workers] = match count {
+                    0 => &[],
+                    1 => &[Workers::Engines(1), Workers::Assisted(1)],
+                    _ => &[Workers::Engines(count), Workers::Callers(count)],
+                };
+                ways.extend(kinds.iter().map(|workers| Way {
+                    batch,
+                    workers: *workers,
+                    ..one
+                }));
             }
         }
     }
@@ -182,9 +181,9 @@ fn report(corpus: &Corpus, rows: &[Row]) -> String {
         let shown = row.figures();
         let same =
             |other: &&Row| other.way.codec == row.way.codec && other.way.unit == row.way.unit;
-        let find = |batch: Option<usize>, engines: usize| {
+        let find = |batch: Option<usize>, workers: Workers| {
             rows.iter().filter(same).find(|other| {
-                other.way.engines == engines && batch.is_none_or(|batch| other.way.batch == batch)
+                other.way.workers == workers && batch.is_none_or(|batch| other.way.batch == batch)
             })
         };
         let times = |base: Option<&Row>, figure: fn(&Round) -> f64| {
@@ -193,9 +192,9 @@ fn report(corpus: &Corpus, rows: &[Row]) -> String {
                 |base| format!("{:.2}", row.against(base, figure)),
             )
         };
-        let one = find(Some(1), 0);
-        let engine = if row.way.engines > 1 {
-            find(None, 1)
+        let one = find(Some(1), Workers::Caller);
+        let engine = if row.way.workers.engines() > 1 {
+            find(None, Workers::Engines(1))
         } else {
             None
         };
@@ -203,7 +202,7 @@ fn report(corpus: &Corpus, rows: &[Row]) -> String {
             row.way.codec.to_string(),
             format!("{}K", row.way.unit >> 10),
             row.way.batch.to_string(),
-            row.way.engines.to_string(),
+            row.way.workers.to_string(),
             format!("{:.2}", shown.ratio),
             format!("{:.0}", shown.in_mb_s),
             format!("{:.1}", shown.in_p99_us),
@@ -217,7 +216,9 @@ fn report(corpus: &Corpus, rows: &[Row]) -> String {
     text.push_str(&table.text());
     text.push_str(
         "MB: 10^6 plain bytes. p99: of a call, divided by its units. vs: times the throughput\n\
-         of the same codec and unit one by one (1x1), or on one engine; above 1 is faster.\n\n",
+         of the same codec and unit one by one (1x1), or on one engine; above 1 is faster.\n\
+         1+caller: the caller does what the engine has not begun. (2 callers): two threads, each\n\
+         with its own part and no engine between: what these processors can.\n\n",
     );
     text
 }
@@ -264,7 +265,8 @@ fn row_json(row: &Row) -> Value {
         "codec": row.way.codec.to_string(),
         "unit_bytes": row.way.unit,
         "batch": row.way.batch,
-        "engines": row.way.engines,
+        "engines": row.way.workers.engines(),
+        "workers": row.way.workers.to_string(),
         "rounds": rounds,
     })
 }
@@ -343,7 +345,7 @@ mod tests {
             (1, 1, 98)
         );
         let ways = ways(&args);
-        assert_eq!(ways.len(), 2 * 2 * 4);
+        assert_eq!(ways.len(), 2 * 2 * 6);
         let progress = Progress::new("test", 1);
         let rows =
             run(&args, &ways, &corpus, &progress).unwrap_or_else(|_| panic!("a unit is lost"));
@@ -353,12 +355,12 @@ mod tests {
             assert!(shown.ratio > 1.5 && shown.in_mb_s > 0.0 && shown.out_p99_us > 0.0);
         }
         let text = report(&corpus, &rows);
-        assert_eq!(text.lines().count(), 1 + 1 + 16 + 3);
+        assert_eq!(text.lines().count(), 1 + 1 + 24 + 5);
         let measured = [(corpus, rows)];
         let json = document(&args, &measured);
         assert_eq!(
             json["corpora"][0]["rows"].as_array().map(Vec::len),
-            Some(16)
+            Some(24)
         );
         assert!(draw(&measured).expect("drawn").contains("zstd 64K"));
     }

@@ -7,31 +7,28 @@
 //! | module | concept |
 //! |---|---|
 //! | `group` | memory control groups, version 1 and 2 |
+//! | `search` | the limit for a total |
+//! | `program` | starting it, and its end |
 //! | `counters` | what the kernel counted meanwhile |
 
 mod counters;
 mod group;
+mod program;
+mod search;
 
-use super::args::BenchChild;
 use super::keeper::{Keeper, Kept, Zram, wait_until};
-use crate::exit::{Failure, Status};
 use crate::machine;
-use crate::watch::Watch;
 use group::{Group, Groups};
-use nix::sys::resource::{UsageWho, getrusage};
-use nix::sys::time::TimeValLike;
-use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs;
-use std::io::Read;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
-use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
+
+pub(crate) use program::child;
+pub(super) use program::{ENDED, end, ended, is_installed};
 
 /// Where the cold pages of a run go.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -129,16 +126,6 @@ pub(super) struct Rig {
     /// Why the others are not.
     pub(super) left_out: Vec<String>,
 }
-
-/// How far from the total a searched limit and its pool may be, percent.
-const TOLERANCE: u64 = 3;
-/// What a row may use of the total at most, percent.
-const FITS: u64 = 110;
-/// Runs of a search.
-const TRIES: usize = 6;
-
-/// How a run that lasted too long is told.
-pub(super) const ENDED: &str = "it was ended after";
 
 const ZSWAP: &str = "/sys/module/zswap/parameters";
 /// What zswap may be able to compress with.
@@ -254,49 +241,6 @@ impl Rig {
         let ran = ran?;
         undone?;
         Ok(ran)
-    }
-
-    /// The group's limit with which limit and pool come to `total`, for a program
-    /// that needs `need` without one; bytes.
-    ///
-    /// # Errors
-    /// When it does not fit, or the program fails.
-    pub(super) fn search(
-        &mut self,
-        side: &Side,
-        job: &Job<'_>,
-        total: u64,
-        need: u64,
-    ) -> Result<u64, String> {
-        let mut tried: Vec<(u64, u64)> = Vec::new();
-        // The one whose use came nearest: how near, limit, use.
-        let mut nearest: Option<(u64, u64, u64)> = None;
-        while tried.len() < TRIES {
-            let Some(limit) = next_limit(total, need, &tried) else {
-                break;
-            };
-            let ran = self
-                .run(side, &Job { limit, ..*job })
-                .map_err(|why| format!("in {} MiB and a pool: {why}", limit >> 20))?;
-            let used = ran.used().unwrap_or(0).max(limit + ran.pool);
-            tried.push((limit, used - limit));
-            let off = used.abs_diff(total);
-            if nearest.is_none_or(|(nearer, ..)| off < nearer) {
-                nearest = Some((off, limit, used));
-            }
-            if off <= total * TOLERANCE / 100 {
-                break;
-            }
-        }
-        match nearest {
-            Some((_, limit, used)) if used <= total * FITS / 100 => Ok(limit),
-            Some((_, limit, used)) => Err(format!(
-                "it does not fit: with a limit of {} MiB it uses {} MiB",
-                limit >> 20,
-                used >> 20
-            )),
-            None => Err("no limit was tried".to_owned()),
-        }
     }
 
     fn set_up(
@@ -475,217 +419,7 @@ impl ZramStat {
     }
 }
 
-/// Starts `command` and waits for its end, looking every few milliseconds.
-pub(super) fn ended(
-    command: &mut Command,
-    timeout: Duration,
-    watched: bool,
-    mut look: impl FnMut(),
-) -> Result<Ran, String> {
-    let before = usage();
-    let begin = Instant::now();
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|error| format!("starting it: {error}"))?;
-    let pid = child.id();
-    let watch = watched.then(|| Watch::start(pid, true));
-    let out = child.stdout.take().map(|pipe| thread::spawn(|| text(pipe)));
-    let err = child.stderr.take().map(|pipe| thread::spawn(|| text(pipe)));
-    let (sender, receiver) = channel();
-    let waiter = thread::spawn(move || wait(child, &sender));
-    let mut killed = false;
-    let ended = loop {
-        match receiver.recv_timeout(Duration::from_millis(20)) {
-            Ok(ended) => break Ok(ended),
-            Err(RecvTimeoutError::Disconnected) => break Err("waiting for it failed".to_owned()),
-            Err(RecvTimeoutError::Timeout) => {}
-        }
-        look();
-        if begin.elapsed() > timeout && !killed {
-            killed = true;
-            end(pid);
-        }
-    };
-    let _ = waiter.join();
-    let watched = watch.map(Watch::stop).unwrap_or_default();
-    let (status, at) = ended?;
-    let joined = |handle: Option<thread::JoinHandle<String>>| {
-        handle
-            .and_then(|handle| handle.join().ok())
-            .unwrap_or_default()
-    };
-    let (stdout, stderr) = (joined(out), joined(err));
-    if killed {
-        return Err(format!("{ENDED} {} s", timeout.as_secs()));
-    }
-    if !status.success() {
-        let said = stderr.lines().chain(stdout.lines()).next_back();
-        return Err(format!("{status}: {}", said.unwrap_or("it said nothing")));
-    }
-    Ok(Ran {
-        stdout,
-        wall: (at - begin).as_secs_f64(),
-        sys: usage() - before,
-        resident: watched.peak(),
-        high_water: watched.high_water,
-        first: watched.root,
-        ..Ran::default()
-    })
-}
-
-type Ended = (std::process::ExitStatus, Instant);
-
-fn wait(mut child: Child, to: &std::sync::mpsc::Sender<Ended>) {
-    if let Ok(status) = child.wait() {
-        let _ = to.send((status, Instant::now()));
-    }
-}
-
-fn text(mut pipe: impl Read) -> String {
-    let mut text = Vec::new();
-    let _ = pipe.read_to_end(&mut text);
-    String::from_utf8_lossy(&text).into_owned()
-}
-
-/// Ends a program and all it has started: what was started by one that has
-/// ended is the group's to end, when the run is undone.
-pub(super) fn end(pid: u32) {
-    for pid in crate::watch::descendants(pid).into_iter().chain([pid]) {
-        if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
-            let _ = kill_process(pid, Signal::KILL);
-        }
-    }
-}
-
-/// Seconds in the kernel of all children that were waited for.
-fn usage() -> f64 {
-    let used = getrusage(UsageWho::RUSAGE_CHILDREN);
-    used.map_or(0.0, |used| {
-        used.system_time().num_microseconds() as f64 / 1e6
-    })
-}
-
-/// `zfolio bench-child`: enters the group and becomes the program.
-///
-/// # Errors
-/// When it cannot.
-pub(crate) fn child(args: &BenchChild) -> Result<ExitCode, Failure> {
-    let failed = |what: &str, error: &dyn std::fmt::Display| {
-        Failure::new(Status::Internal, what, error, "report this")
-    };
-    // A manager is told to end its program; a program ends.
-    set_parent_process_death_signal(Some(Signal::TERM))
-        .map_err(|error| failed("bench-child", &error))?;
-    let parent = getppid().map(|pid| pid.as_raw_nonzero().get().unsigned_abs());
-    if parent != Some(args.parent) {
-        return Err(failed("bench-child", &"the experiment has ended"));
-    }
-    if let Some(group) = &args.group {
-        fs::write(group, "0").map_err(|error| failed(&group.display().to_string(), &error))?;
-    }
-    let mut command = Command::new(&args.command[0]);
-    let error = command.args(&args.command[1..]).exec();
-    Err(failed(&args.command[0].to_string_lossy(), &error))
-}
-
-/// Whether a program of this name can be started.
-pub(super) fn is_installed(name: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|dir| dir.join(OsStr::new(name)).is_file())
-}
-
-/// The limit to try next so that it and the pool outside it come to `total`,
-/// all bytes: what was tried, and how large the pool was. `None` when no limit
-/// is small enough; below [`least`] a program does little but swap.
-///
-/// The pool shrinks by less than the limit grows, so that the sum grows with the
-/// limit: the secant through the last two, else a pool of 2.5 to 1.
-fn next_limit(total: u64, need: u64, tried: &[(u64, u64)]) -> Option<u64> {
-    let least = least(total);
-    let (total, need) = (total as f64, need as f64);
-    let sum = |(limit, pool): (u64, u64)| limit as f64 + pool as f64 - total;
-    let next = match *tried {
-        [] => ((total - need / 2.5) / 0.6).max(total * 0.4),
-        [only] => only.0 as f64 - sum(only) / 0.6,
-        [.., before, last] => {
-            let rise = (sum(last) - sum(before)) / (last.0 as f64 - before.0 as f64);
-            // Noise must not throw it far.
-            last.0 as f64 - sum(last) / rise.clamp(0.3, 1.2)
-        }
-    };
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "between the least and the total"
-    )]
-    let next = (next.clamp(least as f64, total) / 4096.0) as u64 * 4096;
-    // Tried before: nothing new would come of it.
-    (!tried.iter().any(|(limit, _)| *limit == next)).then_some(next)
-}
-
-/// The least limit tried, bytes.
-fn least(total: u64) -> u64 {
-    (total / 8).max(6 << 20) / 4096 * 4096
-}
-
 /// Waits a moment for what the last run left to be freed.
 pub(super) fn settle() {
     wait_until(Duration::from_millis(100), || false);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    #[test]
-    fn a_run_that_fails_or_lasts_is_told() {
-        let shell = |script: &str, millis| {
-            let mut command = Command::new("sh");
-            command.args(["-c", script]);
-            ended(&mut command, Duration::from_millis(millis), false, || ())
-        };
-        assert_eq!(
-            shell("echo yes", 60_000).map(|ran| ran.stdout),
-            Ok("yes\n".to_owned())
-        );
-        let told = shell("echo no >&2; exit 3", 60_000).map(drop);
-        assert!(
-            told.as_ref().is_err_and(|told| told.contains("no")),
-            "{told:?}"
-        );
-        let told = shell("exec sleep 1000", 1).map(drop);
-        assert!(
-            told.as_ref()
-                .is_err_and(|told| told.contains("ended after")),
-            "{told:?}"
-        );
-    }
-
-    proptest! {
-        /// A pool that holds what is above the limit at a constant ratio.
-        #[test]
-        fn the_search_comes_to_the_total(
-            need in 100_u64..4000, share in 30_u64..95, ratio in 1.2..8.0_f64,
-        ) {
-            let (need, total) = (need << 20, (need << 20) * share / 100);
-            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a model")]
-            let pool = |limit: u64| (need.saturating_sub(limit) as f64 / ratio) as u64;
-            let mut tried = Vec::new();
-            while let Some(limit) = next_limit(total, need, &tried) {
-                tried.push((limit, pool(limit)));
-                let sum = limit + pool(limit);
-                if sum.abs_diff(total) <= total / 50 {
-                    return Ok(());
-                }
-                prop_assert!(tried.len() < 12, "{tried:?} for {total}");
-            }
-            // Then it does not fit, whatever the limit.
-            let least = least(total);
-            prop_assert!(pool(least) + least > total, "{tried:?} for {total}");
-        }
-    }
 }

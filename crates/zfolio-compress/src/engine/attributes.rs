@@ -56,6 +56,9 @@ pub struct Attributes {
     pub distribute_compress: bool,
     /// The same for decompressing (`distribute_decomps`).
     pub distribute_decompress: bool,
+    /// An engine without work takes what waits for another one (`share`). Devices
+    /// do not; threads that are woken one after the other gain by it.
+    pub share: bool,
     /// How a submitter waits (`sync_mode`).
     pub sync_mode: SyncMode,
     /// Each result of compressing is decompressed and compared
@@ -81,6 +84,7 @@ impl Default for Attributes {
             compress_queues: 0,
             distribute_compress: true,
             distribute_decompress: false,
+            share: true,
             sync_mode: SyncMode::Assist,
             verify: false,
             descriptors: 16,
@@ -93,11 +97,12 @@ impl Default for Attributes {
 
 impl Attributes {
     /// The names that [`Self::set`] takes.
-    pub const NAMES: [&'static str; 10] = [
+    pub const NAMES: [&'static str; 11] = [
         "wqs_per_iaa",
         "g_comp_wqs_per_iaa",
         "distribute_comps",
         "distribute_decomps",
+        "share",
         "sync_mode",
         "verify_compress",
         "descriptors",
@@ -122,6 +127,7 @@ impl Attributes {
             "g_comp_wqs_per_iaa" => changed.compress_queues = number(name, value)?,
             "distribute_comps" => changed.distribute_compress = switch(name, value)?,
             "distribute_decomps" => changed.distribute_decompress = switch(name, value)?,
+            "share" => changed.share = switch(name, value)?,
             "sync_mode" => {
                 let mode = SyncMode::NAMES.iter().find(|(known, _)| *known == value);
                 let (_, mode) = mode.ok_or(AttributeError::Value {
@@ -243,6 +249,7 @@ mod tests {
             ("g_comp_wqs_per_iaa", "3"),
             ("distribute_comps", "0"),
             ("distribute_decomps", "1"),
+            ("share", "0"),
             ("sync_mode", "async_irq"),
             ("verify_compress", "on"),
             ("descriptors", "64"),
@@ -257,6 +264,7 @@ mod tests {
             compress_queues: 3,
             distribute_compress: false,
             distribute_decompress: true,
+            share: false,
             sync_mode: SyncMode::AsyncIrq,
             verify: true,
             descriptors: 64,

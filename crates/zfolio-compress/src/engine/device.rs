@@ -6,11 +6,14 @@
 //! [`Waiter`], which counts what it has under way.
 //!
 //! # Why no wake-up is lost
-//! An engine notes that it sleeps (`sleepers`), then looks at the bell and the
+//! An engine notes that it sleeps (`asleep`), then looks at the bell and the
 //! queues again, then sleeps if the bell is still what it was. A submitter makes
-//! its work ready, rings, then reads `sleepers` by an addition of 0: of two
+//! its work ready, rings, then takes the note away if there is one: of two
 //! read-modify-writes of one word one is later and sees the other. If the
 //! submitter's is later it wakes; if the engine's is later it has seen the ring.
+//! Of several submitters the one that took the note wakes: it has rung before, so
+//! the engine, asleep or about to be, looks at everything once more. (The others are
+//! spared a system call each while it wakes up.)
 
 use super::primitive::{Primitives, Word};
 use super::queue::{Claim, Submitted, Work, WorkQueue};
@@ -31,7 +34,8 @@ pub enum QueueKind {
 pub struct Device<P: Primitives, T: Send> {
     queues: Box<[WorkQueue<P, T>]>,
     bell: P::Word,
-    sleepers: P::Word,
+    /// 1: the engine sleeps, and nobody has set out to wake it.
+    asleep: P::Word,
     /// One of the three states below.
     state: P::Word,
 }
@@ -49,7 +53,7 @@ impl<P: Primitives, T: Send> Device<P, T> {
         Self {
             queues,
             bell: P::Word::new(0),
-            sleepers: P::Word::new(0),
+            asleep: P::Word::new(0),
             state: P::Word::new(OFFLINE),
         }
     }
@@ -93,7 +97,7 @@ impl<P: Primitives, T: Send> Device<P, T> {
     pub fn submit(&self, queue: usize, claim: Claim) -> Submitted {
         let submitted = self.queues[queue].submit(claim);
         self.bell.add(1);
-        if self.sleepers.add(0) != 0 {
+        if self.asleep.swap(0) != 0 {
             self.bell.wake();
         }
         submitted
@@ -111,15 +115,17 @@ impl<P: Primitives, T: Send> Device<P, T> {
                 // Once more: what was submitted before it was asked to leave.
                 return self.poll(from);
             }
-            self.sleepers.add(1);
+            self.asleep.swap(1);
             if !self.queues.iter().any(WorkQueue::has_ready) {
                 self.bell.wait(heard, None);
             }
-            self.sleepers.sub(1);
+            self.asleep.store(0);
         }
     }
 
-    fn poll(&self, from: &mut (usize, u32)) -> Option<(usize, Work)> {
+    /// The next work, if there is some: for the engine, or for one of another device
+    /// that has nothing to do.
+    pub fn poll(&self, from: &mut (usize, u32)) -> Option<(usize, Work)> {
         let count = self.queues.len();
         for step in 1..=count {
             let index = (from.0 + step) % count;
@@ -154,7 +160,7 @@ impl<P: Primitives, T: Send> Device<P, T> {
         for queue in &self.queues {
             queue.reset_in_fork_child();
         }
-        self.sleepers.store(0);
+        self.asleep.store(0);
         self.state.store(OFFLINE);
     }
 }

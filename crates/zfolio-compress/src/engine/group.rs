@@ -1,20 +1,18 @@
 //! The engines of a process: devices, how work is spread over them, counters.
 
-use super::attributes::{AttributeError, Attributes, MAX_ENGINES};
+use super::attributes::{Attributes, MAX_ENGINES};
 use super::descriptor::{
     CompletionRecord, Descriptor, ERROR_CORRUPT, ERROR_LENGTH, ERROR_MISMATCH, ERROR_WORKSPACE,
     FLAG_INTERRUPT, Opcode, Status,
 };
 use super::device::{Device, QueueKind, Waiter};
 use super::primitive::Native;
-use super::queue::{Delivery, WorkQueue};
+use super::queue::{Delivery, Work, WorkQueue};
 use super::stats::{QueueStats, QueueTotals, Totals};
 use crate::{CodecError, CompressUnit, Context, DecompressUnit};
 use alloc::boxed::Box;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use zfolio_sys::lock::Mutex;
 
 /// Most contexts that share the engines; further ones work inline.
 pub(super) const MAX_CLIENTS: usize = 64;
@@ -57,7 +55,7 @@ pub struct Group {
 }
 
 impl Group {
-    fn new(
+    pub(super) fn new(
         attributes: Attributes,
         engines: usize,
         cores: usize,
@@ -121,38 +119,65 @@ impl Group {
             return false;
         }
         self.rebalance(index, true);
-        let mut from = (0, 0);
-        while let Some((queue, work)) = engine.device.next(&mut from) {
-            let queues = engine.device.queue(queue);
-            let stats = &engine.stats[queue];
-            let ran = queues.work_on(&work, |job| {
-                run(job, self.kinds[queue], self.attributes.verify, codec);
-                (
-                    job.descriptor.interrupt_handle,
-                    job.descriptor.has(FLAG_INTERRUPT),
-                    job.descriptor.source_len,
-                    job.record.output_len,
-                )
-            });
-            let Some((waiter, notify, input, output)) = ran else {
-                // Two holders of one descriptor: broken beyond repair. Nobody is
-                // told that it is done, and its submitter does it again itself.
-                stats.broken.fetch_add(1, Relaxed);
-                continue;
-            };
-            match queues.complete(work) {
-                Delivery::Delivered => {
-                    stats.completed(input, output);
-                    self.waiters[usize::from(waiter)].end(notify);
-                }
-                Delivery::Abandoned => {
-                    stats.late.fetch_add(1, Relaxed);
-                }
+        let (mut own, mut others) = ((0, 0), (0, 0));
+        loop {
+            if let Some((queue, work)) = engine.device.poll(&mut own) {
+                self.work(engine, queue, work, codec);
+            } else if let Some((other, queue, work)) = self.take_over(index, &mut others) {
+                self.work(other, queue, work, codec);
+            } else if let Some((queue, work)) = engine.device.next(&mut own) {
+                self.work(engine, queue, work, codec);
+            } else {
+                break;
             }
         }
         self.rebalance(index, false);
         engine.device.detach();
         true
+    }
+
+    /// Work that waits in the queues of another engine than `index`, if that is allowed.
+    fn take_over(&self, index: usize, from: &mut (usize, u32)) -> Option<(&Engine, usize, Work)> {
+        let count = self.engines.len();
+        // (One that was asked to leave has no business with them.)
+        let may = self.attributes.share && self.engines[index].device.is_online();
+        let others = (1..count).filter(|_| may);
+        others
+            .map(|step| &self.engines[(index + step) % count])
+            .find_map(|other| {
+                let (queue, work) = other.device.poll(from)?;
+                Some((other, queue, work))
+            })
+    }
+
+    /// Does work of one of the queues of `engine`, and tells who waits for it.
+    fn work(&self, engine: &Engine, queue: usize, work: Work, codec: &mut dyn Context) {
+        let queues = engine.device.queue(queue);
+        let stats = &engine.stats[queue];
+        let ran = queues.work_on(&work, |job| {
+            run(job, self.kinds[queue], self.attributes.verify, codec);
+            (
+                job.descriptor.interrupt_handle,
+                job.descriptor.has(FLAG_INTERRUPT),
+                job.descriptor.source_len,
+                job.record.output_len,
+            )
+        });
+        let Some((waiter, notify, input, output)) = ran else {
+            // Two holders of one descriptor: broken beyond repair. Nobody is
+            // told that it is done, and its submitter does it again itself.
+            stats.broken.fetch_add(1, Relaxed);
+            return;
+        };
+        match queues.complete(work) {
+            Delivery::Delivered => {
+                stats.completed(input, output);
+                self.waiters[usize::from(waiter)].end(notify);
+            }
+            Delivery::Abandoned => {
+                stats.late.fetch_add(1, Relaxed);
+            }
+        }
     }
 
     /// Asks engine `index` to leave; its work goes to the others from now on.
@@ -398,126 +423,12 @@ pub(super) fn result_of(record: &CompletionRecord) -> Option<Result<usize, Codec
     }
 }
 
-/// The switch and the settings: attributes change while disabled, engines work
-/// while enabled.
-#[derive(Default)]
-pub struct Engines {
-    inner: Mutex<Setup>,
-}
-
-#[derive(Default)]
-struct Setup {
-    attributes: Attributes,
-    group: Option<Arc<Group>>,
-}
-
-impl Engines {
-    /// The settings now.
-    pub fn attributes(&self) -> Attributes {
-        self.inner.lock().attributes
-    }
-
-    /// Changes one attribute by name.
-    ///
-    /// # Errors
-    /// [`AttributeError::InUse`] while enabled; or as [`Attributes::set`].
-    pub fn set(&self, name: &str, value: &str) -> Result<(), AttributeError> {
-        let mut setup = self.inner.lock();
-        if setup.group.is_some() {
-            return Err(AttributeError::InUse);
-        }
-        setup.attributes.set(name, value)
-    }
-
-    /// Changes all attributes.
-    ///
-    /// # Errors
-    /// [`AttributeError::InUse`] while enabled; or as [`Attributes::check`].
-    pub fn replace(&self, attributes: Attributes) -> Result<(), AttributeError> {
-        let mut setup = self.inner.lock();
-        if setup.group.is_some() {
-            return Err(AttributeError::InUse);
-        }
-        attributes.check()?;
-        setup.attributes = attributes;
-        Ok(())
-    }
-
-    /// Makes the queues of `engines` engines for units that `codec` compresses,
-    /// with submitters on `cores` processors.
-    ///
-    /// # Errors
-    /// [`EnableError::InUse`] when they are enabled; no memory for the buffers.
-    pub fn enable(
-        &self,
-        engines: usize,
-        cores: usize,
-        codec: &dyn crate::Compressor,
-    ) -> Result<Arc<Group>, EnableError> {
-        let mut setup = self.inner.lock();
-        if setup.group.is_some() {
-            return Err(EnableError::InUse);
-        }
-        let room = codec.max_compressed_len(setup.attributes.unit);
-        let group = Group::new(setup.attributes, engines, cores, room)?;
-        let group = Arc::new(group);
-        setup.group = Some(group.clone());
-        Ok(group)
-    }
-
-    /// Has all engines leave, so that attributes may change.
-    ///
-    /// # Errors
-    /// [`EnableError::InUse`] while contexts exist that submit, or an engine has
-    /// not left within a second; they are as they were then, except that engines
-    /// that did leave have left.
-    pub fn disable(&self) -> Result<(), EnableError> {
-        let mut setup = self.inner.lock();
-        let Some(group) = &setup.group else {
-            return Ok(());
-        };
-        if group.clients() > 0 {
-            return Err(EnableError::InUse);
-        }
-        group.stop_all();
-        if !group.await_stopped(1000) {
-            return Err(EnableError::InUse);
-        }
-        setup.group = None;
-        Ok(())
-    }
-}
-
-/// Why engines were not enabled or disabled.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum EnableError {
-    /// They are in use.
-    InUse,
-    /// No memory for the descriptors' buffers.
-    Workspace,
-}
-
-impl From<CodecError> for EnableError {
-    fn from(_: CodecError) -> Self {
-        Self::Workspace
-    }
-}
-
-impl core::fmt::Display for EnableError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str(match self {
-            Self::InUse => "the engines are in use",
-            Self::Workspace => "no memory for the engines' buffers",
-        })
-    }
-}
-
-impl core::error::Error for EnableError {}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Codec;
+    use crate::engine::Engines;
+    use alloc::sync::Arc;
 
     fn kinds(queues: usize, compress: usize) -> Vec<QueueKind> {
         (0..queues).map(|i| kind_of(i, queues, compress)).collect()
@@ -582,24 +493,5 @@ mod tests {
             .filter_map(|turn| group.choose(Opcode::Decompress, 1, turn))
             .collect();
         assert_eq!(chosen, [(1, 0), (1, 1), (1, 0), (1, 1)]);
-    }
-
-    #[test]
-    fn attributes_stay_while_enabled() {
-        let engines = Engines::default();
-        let codec = Codec::LZ4.compressor();
-        engines.set("descriptors", "4").unwrap();
-        let group = engines.enable(2, 2, &*codec).unwrap();
-        assert_eq!(group.attributes().descriptors, 4);
-        assert_eq!(engines.set("descriptors", "8"), Err(AttributeError::InUse));
-        assert_eq!(
-            engines.replace(Attributes::default()),
-            Err(AttributeError::InUse)
-        );
-        let again = engines.enable(1, 1, &*codec);
-        assert!(matches!(again, Err(EnableError::InUse)));
-        engines.disable().unwrap();
-        engines.set("descriptors", "8").unwrap();
-        assert_eq!(engines.attributes().descriptors, 8);
     }
 }

@@ -5,7 +5,7 @@
 
 use super::device::{Device, Waiter};
 use super::primitive::{Bits, Cell, Primitives, Word};
-use super::queue::{Delivery, Submitted, WorkQueue};
+use super::queue::{Delivery, Submitted, Work, WorkQueue};
 use loom::sync::atomic::{
     AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Release,
 };
@@ -49,6 +49,9 @@ impl Word for LoomWord {
     }
     fn sub(&self, amount: u32) -> u32 {
         self.value.fetch_sub(amount, AcqRel)
+    }
+    fn swap(&self, value: u32) -> u32 {
+        self.value.swap(value, AcqRel)
     }
     fn exchange(&self, from: u32, to: u32) -> Result<u32, u32> {
         self.value.compare_exchange(from, to, AcqRel, Acquire)
@@ -112,16 +115,20 @@ fn device(queues: usize, descriptors: usize) -> Shared {
 
 /// What `Group::serve` does.
 fn serve(shared: &Shared) {
-    let (device, waiter) = &**shared;
     let mut from = (0, 0);
-    while let Some((queue, work)) = device.next(&mut from) {
-        let queue = device.queue(queue);
-        queue.work_on(&work, |job| job.1 = job.0 * 10);
-        if queue.complete(work) == Delivery::Delivered {
-            waiter.end(true);
-        }
+    while let Some((queue, work)) = shared.0.next(&mut from) {
+        finish(shared, queue, work);
     }
-    device.detach();
+    shared.0.detach();
+}
+
+fn finish(shared: &Shared, queue: usize, work: Work) {
+    let (device, waiter) = &**shared;
+    let queue = device.queue(queue);
+    queue.work_on(&work, |job| job.1 = job.0 * 10);
+    if queue.complete(work) == Delivery::Delivered {
+        waiter.end(true);
+    }
 }
 
 /// What `ParallelContext::submit` does.
@@ -250,6 +257,35 @@ fn what_is_abandoned_is_freed_by_the_engine_or_was_done() {
         engine.join().unwrap();
         assert_eq!(queue.free(), 1);
         assert!(!queue.has_ready());
+    });
+}
+
+#[test]
+fn an_engine_without_work_takes_another_one_s() {
+    explore(1, || {
+        let shared = device(1, 2);
+        assert!(shared.0.attach());
+        let engine = thread::spawn({
+            let shared = shared.clone();
+            move || serve(&shared)
+        });
+        let other = thread::spawn({
+            let shared = shared.clone();
+            move || {
+                if let Some((queue, work)) = shared.0.poll(&mut (0, 0)) {
+                    finish(&shared, queue, work);
+                }
+            }
+        });
+        let first = submit(&shared, 0, 1).unwrap();
+        let second = submit(&shared, 0, 2).unwrap();
+        wait(&shared);
+        assert_eq!(answer(&shared, 0, first), 10);
+        assert_eq!(answer(&shared, 0, second), 20);
+        other.join().unwrap();
+        shared.0.ask_to_leave();
+        engine.join().unwrap();
+        assert_eq!(shared.0.queue(0).free(), 2);
     });
 }
 

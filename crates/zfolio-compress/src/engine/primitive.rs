@@ -29,6 +29,8 @@ pub trait Word: Send + Sync {
     fn add(&self, amount: u32) -> u32;
     /// Subtracts, wrapping; returns what it was.
     fn sub(&self, amount: u32) -> u32;
+    /// Sets it; returns what it was.
+    fn swap(&self, value: u32) -> u32;
     /// Sets it if it is `from`.
     ///
     /// # Errors
@@ -91,6 +93,9 @@ impl Word for AtomicU32 {
     }
     fn sub(&self, amount: u32) -> u32 {
         self.fetch_sub(amount, Ordering::AcqRel)
+    }
+    fn swap(&self, value: u32) -> u32 {
+        self.swap(value, Ordering::AcqRel)
     }
     fn exchange(&self, from: u32, to: u32) -> Result<u32, u32> {
         self.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire)

@@ -1,7 +1,7 @@
 //! One way over a corpus, once.
 
-use std::sync::Arc;
-use std::thread::{JoinHandle, spawn, yield_now};
+use std::sync::{Arc, Barrier};
+use std::thread::{JoinHandle, ScopedJoinHandle, spawn, yield_now};
 use std::time::Instant;
 use zfolio_compress::engine::{Attributes, Engines, Group, Parallel, SyncMode};
 use zfolio_compress::{CompressUnit, Compressor, Context, DecompressUnit};
@@ -15,8 +15,40 @@ pub(super) struct Way {
     pub(super) unit: usize,
     /// Units of a call.
     pub(super) batch: usize,
-    /// Threads that compress; 0: the calling one alone.
-    pub(super) engines: usize,
+    pub(super) workers: Workers,
+}
+
+/// Who compresses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Workers {
+    Caller,
+    /// Threads behind queues; the calling one only submits.
+    Engines(usize),
+    /// The calling thread takes back what they have not begun (`assist`, as `run` does).
+    Assisted(usize),
+    /// As many callers, each with its own part and no queue: what the processors can.
+    Callers(usize),
+}
+
+impl Workers {
+    /// Engines that it takes.
+    pub(super) const fn engines(self) -> usize {
+        match self {
+            Self::Engines(count) | Self::Assisted(count) => count,
+            Self::Caller | Self::Callers(_) => 0,
+        }
+    }
+}
+
+impl std::fmt::Display for Workers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Caller => f.write_str("-"),
+            Self::Engines(count) => write!(f, "{count}"),
+            Self::Assisted(count) => write!(f, "{count}+caller"),
+            Self::Callers(count) => write!(f, "({count} callers)"),
+        }
+    }
 }
 
 /// What one pass over a corpus came to.
@@ -56,9 +88,9 @@ impl Way {
             codec,
             unit,
             batch,
-            engines,
+            workers,
         } = self;
-        format!("{codec}, units of {unit}, {batch} a call, {engines} engines")
+        format!("{codec}, units of {unit}, {batch} a call, engines: {workers}")
     }
 
     /// Compresses and decompresses `plain`.
@@ -67,13 +99,15 @@ impl Way {
     /// When a unit does not come back as it was.
     pub(super) fn measure(&self, plain: &[u8]) -> Result<Round, String> {
         let codec = self.codec.compressor();
-        if self.engines == 0 {
-            return self.pass(&*codec, plain, None);
-        }
+        let (engines, sync_mode) = match self.workers {
+            Workers::Caller => return self.pass(&*codec, plain, None),
+            Workers::Callers(count) => return self.side_by_side(count, plain),
+            Workers::Engines(count) => (count, SyncMode::AsyncIrq),
+            Workers::Assisted(count) => (count, SyncMode::Assist),
+        };
         let setup = Engines::default();
         let attributes = Attributes {
-            // The engines alone: the caller sleeps.
-            sync_mode: SyncMode::AsyncIrq,
+            sync_mode,
             distribute_decompress: true,
             descriptors: 64,
             unit: self.unit,
@@ -84,14 +118,14 @@ impl Way {
             .replace(attributes)
             .map_err(|error| error.to_string())?;
         let group = setup
-            .enable(self.engines, self.engines, &*codec)
+            .enable(engines, engines, &*codec)
             .map_err(|error| error.to_string())?;
         let parallel = Parallel::new(group.clone(), codec);
         let mut threads = Threads {
             group: group.clone(),
             threads: Vec::new(),
         };
-        for index in 0..self.engines {
+        for index in 0..engines {
             let mut context = parallel
                 .engine_context()
                 .map_err(|error| error.to_string())?;
@@ -99,10 +133,45 @@ impl Way {
             let serve = move || group.serve(index, &mut *context);
             threads.threads.push(spawn(serve));
         }
-        while group.online() < self.engines {
+        while group.online() < engines {
             yield_now();
         }
         self.pass(&parallel, plain, Some(&group))
+    }
+
+    /// Callers that know nothing of each other, each with a part of `plain`.
+    fn side_by_side(&self, callers: usize, plain: &[u8]) -> Result<Round, String> {
+        let part = plain
+            .len()
+            .div_ceil(callers)
+            .next_multiple_of(self.unit * self.batch);
+        let begin = Barrier::new(plain.chunks(part).len());
+        let rounds: Vec<Result<Round, String>> = std::thread::scope(|scope| {
+            let one = |part| {
+                let begin = &begin;
+                scope.spawn(move || {
+                    begin.wait();
+                    self.pass(&*self.codec.compressor(), part, None)
+                })
+            };
+            let threads: Vec<_> = plain.chunks(part).map(one).collect();
+            let join = |thread: ScopedJoinHandle<'_, _>| {
+                let lost = |_| Err("a thread ended".to_owned());
+                thread.join().unwrap_or_else(lost)
+            };
+            threads.into_iter().map(join).collect()
+        });
+        let rounds: Vec<Round> = rounds.into_iter().collect::<Result<_, _>>()?;
+        let first = rounds.first().ok_or("there is nothing to compress")?;
+        let sum = |figure: fn(&Round) -> f64| rounds.iter().map(figure).sum();
+        let most = |figure: fn(&Round) -> f64| rounds.iter().map(figure).fold(0.0, f64::max);
+        Ok(Round {
+            in_mb_s: sum(|round| round.in_mb_s),
+            out_mb_s: sum(|round| round.out_mb_s),
+            in_p99_us: most(|round| round.in_p99_us),
+            out_p99_us: most(|round| round.out_p99_us),
+            ..*first
+        })
     }
 
     #[allow(clippy::cast_precision_loss, reason = "figures for people")]

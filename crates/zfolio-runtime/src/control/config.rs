@@ -1,0 +1,103 @@
+//! What a run was asked for.
+
+use core::ffi::CStr;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use zfolio_sys::syscall::Errno;
+
+/// Codec choices of [`Config::codec`].
+pub mod codec {
+    /// lz4.
+    pub const LZ4: u32 = 0;
+    /// zstd, at `Config::level`.
+    pub const ZSTD: u32 = 1;
+    /// Stored as they are.
+    pub const NONE: u32 = 2;
+    /// lz4, and zstd when the pool has grown large.
+    pub const AUTO: u32 = 3;
+    /// deflate-iaa; `Config::level` is the number of its tables.
+    pub const DEFLATE: u32 = 4;
+}
+
+/// What `zfolio run` was asked for.
+#[repr(C)]
+pub struct Config {
+    /// `high` in bytes: of the tree, or of each process.
+    pub high: AtomicU64,
+    /// One of [`codec`].
+    pub codec: AtomicU32,
+    /// zstd level, lz4 acceleration or number of deflate's tables, as `i32` bits.
+    pub level: AtomicU32,
+    /// Order of the folios moved out where no THP is found, 0..=9.
+    pub folio_order: AtomicU32,
+    /// 1: print nothing on the program's stderr.
+    pub quiet: AtomicU32,
+    /// Threads that compress for reclaim; 0: none.
+    pub engines: AtomicU32,
+    /// 1: no folio compaction. For experiments.
+    pub no_folio_compaction: AtomicU32,
+    /// 1: what stays in the pool is compressed again, denser.
+    pub tier: AtomicU32,
+    /// Filters of system calls that `zfolio run` itself has.
+    pub filters: AtomicU32,
+    /// Device and inode of its standard error.
+    pub standard_error: [AtomicU64; 2],
+    /// 1: `high` is the whole tree's.
+    pub shared: AtomicU32,
+    /// `max` in bytes, of the tree or of each process as `high` is; 0: none.
+    pub max: AtomicU64,
+    /// One of [`on_max`].
+    pub on_max: AtomicU32,
+    /// With a backing: the pool's maximum, percent of `high`.
+    pub pool_percent: AtomicU32,
+    /// Most bytes of the backings: of all together, or of each process's; 0: no
+    /// backing.
+    pub backing_size: AtomicU64,
+    /// The directory it lies in: a path of less than [`PATH`] bytes, NUL-padded,
+    /// eight bytes a word.
+    pub backing_dir: [AtomicU64; PATH / 8],
+}
+
+/// Bytes kept of a path, NUL included.
+pub const PATH: usize = 512;
+
+/// What happens at `max`: choices of [`Config::on_max`].
+pub mod on_max {
+    /// The process is ended.
+    pub const KILL: u32 = 0;
+    /// Whoever wants memory waits.
+    pub const WAIT: u32 = 1;
+    /// It is counted.
+    pub const ALLOW: u32 = 2;
+}
+
+impl Config {
+    /// Keeps the path of the backing's directory; false if it is too long.
+    #[must_use]
+    pub fn set_backing_dir(&self, path: &[u8]) -> bool {
+        let fits = path.len() < PATH && !path.contains(&0);
+        if fits {
+            for (word, bytes) in self.backing_dir.iter().zip(path.chunks(8)) {
+                let mut raw = [0; 8];
+                raw[..bytes.len()].copy_from_slice(bytes);
+                word.store(u64::from_le_bytes(raw), Ordering::Relaxed);
+            }
+        }
+        fits
+    }
+
+    /// Calls `with` on that path.
+    ///
+    /// # Errors
+    /// `INVAL` if there is none, or what `with` says.
+    pub fn with_backing_dir<R>(
+        &self,
+        with: impl FnOnce(&CStr) -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
+        let mut path = [0; PATH];
+        for (bytes, word) in path.chunks_mut(8).zip(&self.backing_dir) {
+            bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
+        }
+        let dir = CStr::from_bytes_until_nul(&path).map_err(|_| Errno::INVAL)?;
+        with(dir)
+    }
+}

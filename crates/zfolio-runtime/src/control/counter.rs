@@ -1,0 +1,256 @@
+//! What is counted, and the kinds of faults.
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
+        /// Everything counted for a process. Names are the kernel's where it has one.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[repr(usize)]
+        pub enum Counter { $($(#[$doc])* $variant,)* }
+
+        impl Counter {
+            /// Every counter, in layout order.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+            /// How many there are.
+            pub const COUNT: usize = Self::ALL.len();
+
+            /// The name shown to people and in JSON.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+        }
+    };
+}
+
+counters! {
+    // Gauges, in bytes.
+    /// Program memory now: resident plus moved out. Bytes.
+    ProgramBytes = "program_bytes",
+    /// Highest `ProgramBytes` seen. Bytes.
+    ProgramPeak = "program_peak_bytes",
+    /// Resident set from /proc (program, pool and frames together). Bytes.
+    ResidentBytes = "resident_bytes",
+    /// Highest `ResidentBytes` seen. Bytes.
+    ResidentPeak = "resident_peak_bytes",
+    /// Highest resident set seen once the first second was over. Bytes.
+    ResidentPeakSteady = "resident_peak_steady_bytes",
+    /// Frames of zspages. Bytes.
+    PoolBytes = "pool_total_size",
+    /// Highest `PoolBytes` seen. Bytes.
+    PoolPeak = "pool_peak_bytes",
+    /// Pages stored now.
+    StoredPages = "stored_pages",
+    /// Pages stored raw now, because they did not compress.
+    StoredIncompressible = "stored_incompressible_pages",
+    /// Compressed bytes of all objects now.
+    CompressedBytes = "compressed_bytes",
+    /// Pages moved out and not compressed yet.
+    StandbyPages = "standby_pages",
+    /// Backed frames with nothing in them.
+    FreeFrames = "free_frames",
+    // Movement, in pages unless said otherwise.
+    /// Pages moved out of the program.
+    PagesOut = "pages_out",
+    /// Pages brought back, from anywhere.
+    PagesIn = "pages_in",
+    /// Pages stored in the pool (or found zero or same-filled).
+    Zswpout = "zswpout",
+    /// Pages loaded from the pool.
+    Zswpin = "zswpin",
+    /// Pages written back to a backing.
+    Zswpwb = "zswpwb",
+    /// Pages written to a backing.
+    Pswpout = "pswpout",
+    /// Pages read from a backing.
+    Pswpin = "pswpin",
+    /// Zero pages stored without an object.
+    SwpoutZero = "swpout_zero",
+    /// Zero pages brought back.
+    SwpinZero = "swpin_zero",
+    /// Pages brought in ahead of their fault.
+    SwapRa = "swap_ra",
+    /// Pages that came back from standby: a wrong guess, made cheap.
+    StandbyRefault = "standby_refault",
+    /// Whole THPs moved out in one piece.
+    ThpSwpout = "thp_swpout",
+    /// THPs that had to be moved out in smaller pieces.
+    ThpSwpoutFallback = "thp_swpout_fallback",
+    /// Whole THPs moved in in one piece.
+    ThpSwpin = "thp_swpin",
+    /// Faults served, of all kinds.
+    Pgmajfault = "pgmajfault",
+    /// Never-touched pages filled in registered ranges.
+    HolePages = "hole_pages_filled",
+    /// Pages that could not be moved and were left alone.
+    Unmovable = "unmovable_pages",
+    /// Frames given back to the system. Pages.
+    Released = "released_frames",
+    /// Frames taken from the system. Pages.
+    Populated = "populated_frames",
+    /// Times an allocation had to wait for reclaim at `high`.
+    HighEvents = "high",
+    /// Nanoseconds faults waited for reclaim at `high`.
+    StallNs = "high_stall_ns",
+    /// Times memory was wanted beyond `max`.
+    MaxEvents = "max",
+    /// Nanoseconds of CPU spent by the manager's threads.
+    ManagerCpuNs = "manager_cpu_ns",
+    // The kernel's zswap debugfs names.
+    /// Stores refused because the pool was full.
+    PoolLimitHit = "pool_limit_hit",
+    /// Stores refused because nothing could be written back.
+    RejectReclaimFail = "reject_reclaim_fail",
+    /// Stores refused because no frame was free.
+    RejectAllocFail = "reject_alloc_fail",
+    /// Stores refused because the codec failed.
+    RejectCompressFail = "reject_compress_fail",
+    /// Stores refused because the data did not compress.
+    RejectCompressPoor = "reject_compress_poor",
+    /// Loads that failed their check.
+    DecompressFail = "decompress_fail",
+    /// Pages written back.
+    WrittenBack = "written_back_pages",
+    /// Pages in the backing now.
+    BackingPages = "backing_pages",
+    /// Bytes of the backing in use, gaps included.
+    BackingBytes = "backing_bytes",
+    /// Writes to the backing that failed.
+    BackingWriteFail = "backing_write_fail",
+    /// Times that the backing had no room left.
+    BackingFull = "backing_full",
+    /// Pages that could not be read from the backing as they were written.
+    BackingReadFail = "backing_read_fail",
+    /// Errno with which the backing could not be opened; 0: it could.
+    BackingRefused = "backing_refused",
+    /// Objects moved by zspage compaction.
+    ObjsMoved = "objs_moved",
+    /// Pages freed by it.
+    PagesCompacted = "pages_compacted",
+    // The second tier; the first as zram's algorithms have it.
+    /// Pages compressed again into less room.
+    RecompressedPages = "recompressed_pages",
+    /// Bytes by which they became shorter.
+    RecompressSaved = "recompress_saved_bytes",
+    /// Pages that would not have become shorter by enough.
+    RecompressPoor = "recompress_poor",
+    /// Nanoseconds of CPU spent on it, part of `manager_cpu_ns`.
+    RecompressCpuNs = "recompress_cpu_ns",
+    /// Units of several pages made.
+    UnitsMade = "units_made",
+    /// Pages taken out of units because few of their pages were left.
+    UnitSplitPages = "unit_split_pages",
+    /// Units there are now.
+    Units = "units",
+    /// Pages in them.
+    UnitPages = "unit_pages",
+    /// Dictionaries trained.
+    DictionaryTrainings = "dictionary_trainings",
+    /// Of those, that were installed.
+    DictionaryInstalled = "dictionary_installed",
+    /// Of those, that new pages do without since.
+    DictionaryRetired = "dictionary_retired",
+    /// Pages compressed with one, of `recompressed_pages`.
+    DictionaryPages = "dictionary_pages",
+    /// Bytes by which those of them that are compressed alone are shorter than without, as
+    /// far as samples tell.
+    DictionarySaved = "dictionary_saved_bytes",
+    /// Pages compressed again to be rid of a dictionary that few need.
+    DictionaryDrained = "dictionary_drained_pages",
+    /// Bytes they became longer by.
+    DictionaryDrainedBytes = "dictionary_drained_bytes",
+    /// Objects that need a dictionary now.
+    DictionaryUnits = "dictionary_units",
+    /// Bytes of memory of all dictionaries.
+    DictionaryBytes = "dictionary_bytes",
+    /// Nanoseconds of CPU spent on training and judging, part of `recompress_cpu_ns`.
+    DictionaryCpuNs = "dictionary_cpu_ns",
+    // Folio compaction, by vmstat's names.
+    /// Runs for a huge page on its way out that found no block.
+    CompactStall = "compact_stall",
+    /// Of these, without a block in the end.
+    CompactFail = "compact_fail",
+    /// Of these, with one.
+    CompactSuccess = "compact_success",
+    /// Runs because the free slots are scattered.
+    CompactDaemonWake = "compact_daemon_wake",
+    /// Pages moved.
+    PgmigrateSuccess = "pgmigrate_success",
+    /// Pages that were to be moved and were not.
+    PgmigrateFail = "pgmigrate_fail",
+    /// Free blocks of 2 MiB in the arena now.
+    FreeHugeBlocks = "free_huge_blocks",
+    /// Of the arena, mapped by huge pages (the kernel's AnonHugePages); looked at
+    /// once a second at most. Bytes.
+    ArenaAnonThp = "arena_anon_thp",
+    // Events followed.
+    /// Forks followed (libc).
+    Forks = "forks",
+    /// Forks that ran no handlers and were filled.
+    RawForks = "raw_forks",
+    /// mremap events.
+    Remaps = "remaps",
+    /// Discarded ranges (madvise).
+    Removes = "removes",
+    /// Unmapped ranges.
+    Unmaps = "unmaps",
+    /// Moves put off because an event was in flight.
+    MoveRetries = "move_retries",
+    // Engines, all queues of a process together; units are pages.
+    /// Units handed to an engine.
+    EngineSubmitted = "engine_submitted",
+    /// Of these, done by it in time.
+    EngineCompleted = "engine_completed",
+    /// Of these, taken back before it began.
+    EngineTakenBack = "engine_taken_back",
+    /// Of these, given up while it worked on them.
+    EngineTimeouts = "engine_timeouts",
+    /// Of those given up, finished later for nobody.
+    EngineLate = "engine_late",
+    /// Times that no descriptor was free.
+    EngineBusy = "engine_busy",
+    /// Units that whoever stores did itself.
+    EngineInline = "engine_inline",
+    /// What completed units were. Bytes.
+    EngineInput = "engine_input_bytes",
+    /// What they became. Bytes.
+    EngineOutput = "engine_output_bytes",
+}
+
+macro_rules! faults {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
+        /// What a fault found.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[repr(usize)]
+        pub enum FaultKind { $($(#[$doc])* $variant,)* }
+
+        impl FaultKind {
+            /// Every kind, in layout order.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+            /// How many there are.
+            pub const COUNT: usize = Self::ALL.len();
+
+            /// The name shown to people and in JSON.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+        }
+    };
+}
+
+faults! {
+    /// A page never touched before.
+    Hole = "hole",
+    /// Moved out, not compressed yet.
+    Standby = "standby",
+    /// One page decompressed.
+    Page = "page",
+    /// Several pages decompressed, less than the folio.
+    Batch = "batch",
+    /// The whole folio (64 KiB) or more.
+    Folio = "folio",
+    /// A whole 2 MiB.
+    Thp = "thp",
+    /// Found served already, or put off and served later.
+    Stale = "stale",
+}

@@ -1,0 +1,160 @@
+//! One process's statistics.
+
+use super::{Counter, FaultKind, THREADS};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use zfolio_sys::lock::pause;
+
+/// Buckets of a latency histogram: four per power of two.
+pub const BUCKETS: usize = 128;
+/// Bytes kept of a message or a name.
+pub const MESSAGE: usize = 248;
+
+/// State of a [`ProcessSlot`].
+pub mod state {
+    /// Nobody's.
+    pub const FREE: u32 = 0;
+    /// Claimed; watching, nothing managed.
+    pub const WATCHING: u32 = 1;
+    /// Managing memory.
+    pub const MANAGING: u32 = 2;
+    /// Could not start: runs unmanaged; see the message.
+    pub const UNMANAGED: u32 = 3;
+    /// Unmanaged, and nobody watched whether it was worth managing.
+    pub const UNWATCHED: u32 = 5;
+    /// Ended itself rather than hand out a wrong byte; see the message.
+    pub const FAILED: u32 = 4;
+}
+
+/// A latency histogram in nanoseconds.
+#[repr(C)]
+pub struct Histogram {
+    /// Counts by [`Histogram::bucket`].
+    pub buckets: [AtomicU32; BUCKETS],
+    /// Largest value seen, ns.
+    pub max: AtomicU64,
+    /// Sum of all values, ns.
+    pub sum: AtomicU64,
+}
+
+impl Histogram {
+    /// Bucket of a value: four per power of two, so a bound is within 25 %.
+    #[must_use]
+    pub const fn bucket(ns: u64) -> usize {
+        let ns = if ns < 16 { 16 } else { ns };
+        let log = ns.ilog2();
+        let quarter = ((ns >> (log - 2)) & 3) as usize;
+        let index = (log as usize - 4) * 4 + quarter;
+        if index < BUCKETS { index } else { BUCKETS - 1 }
+    }
+
+    /// Smallest value above everything in bucket `index`, ns.
+    #[must_use]
+    pub const fn upper_bound(index: usize) -> u64 {
+        let log = index / 4 + 4;
+        let quarter = (index % 4) as u64;
+        (1 << log) + ((quarter + 1) << (log - 2))
+    }
+
+    /// Counts one value.
+    pub fn record(&self, ns: u64) {
+        self.buckets[Self::bucket(ns)].fetch_add(1, Ordering::Relaxed);
+        self.sum.fetch_add(ns, Ordering::Relaxed);
+        self.max.fetch_max(ns, Ordering::Relaxed);
+    }
+}
+
+/// One process's statistics.
+#[repr(C)]
+pub struct ProcessSlot {
+    /// Process id; 0 while nobody's.
+    pub pid: AtomicU32,
+    /// One of [`state`].
+    pub state: AtomicU32,
+    /// CLOCK_MONOTONIC when management began, ns; 0 before.
+    pub started_ns: AtomicU64,
+    /// CLOCK_MONOTONIC of the last update, ns.
+    pub updated_ns: AtomicU64,
+    /// Times an update was begun or ended: odd during one.
+    pub updates: AtomicU64,
+    /// Ids of the manager's threads, the watchdog first; 0 for none.
+    pub threads: [AtomicU32; THREADS],
+    /// Address of the arena, by which one program image is told from the next.
+    pub arena: AtomicU64,
+    /// Command name (comm), NUL-padded bytes.
+    pub comm: [AtomicU64; 2],
+    /// By [`Counter`].
+    pub counters: [AtomicU64; Counter::COUNT],
+    /// Folios stored whole, by order.
+    pub zswpout_order: [AtomicU64; 10],
+    /// Folios loaded whole, by order.
+    pub zswpin_order: [AtomicU64; 10],
+    /// Folios whose store failed, by order.
+    pub fallback_order: [AtomicU64; 10],
+    /// Service time by [`FaultKind`], from the message read to the page in place.
+    pub faults: [Histogram; FaultKind::COUNT],
+    /// 1: the process said the message itself, on standard error.
+    pub told: AtomicU64,
+    /// Length of the message.
+    pub message_len: AtomicU64,
+    /// Why it is unmanaged or failed, UTF-8, eight bytes a word.
+    pub message: [AtomicU64; MESSAGE / 8],
+}
+
+/// Looks at a slot before a reader takes what it finds there, and the time
+/// between two, ns: a writer may have lost its CPU.
+const MOST_LOOKS: usize = 200;
+const LOOK_NS: u64 = 200_000;
+
+impl ProcessSlot {
+    /// Sets gauges so that a reader gets all of them or none. One writer.
+    pub fn update<R>(&self, set: impl FnOnce() -> R) -> R {
+        self.updates.fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::Release);
+        let result = set();
+        self.updates.fetch_add(1, Ordering::Release);
+        result
+    }
+
+    /// Reads gauges of one and the same [`update`](Self::update). If the writer
+    /// died in one, or goes on making them, as they are.
+    pub fn at_once<R>(&self, read: impl Fn() -> R) -> R {
+        for _ in 0..MOST_LOOKS {
+            let before = self.updates.load(Ordering::Acquire);
+            let seen = read();
+            fence(Ordering::Acquire);
+            if before.is_multiple_of(2) && self.updates.load(Ordering::Relaxed) == before {
+                return seen;
+            }
+            pause(LOOK_NS);
+        }
+        read()
+    }
+
+    /// The word of a counter.
+    #[must_use]
+    pub fn counter(&self, which: Counter) -> &AtomicU64 {
+        &self.counters[which as usize]
+    }
+
+    /// Adds to a counter.
+    pub fn add(&self, which: Counter, amount: u64) {
+        self.counter(which).fetch_add(amount, Ordering::Relaxed);
+    }
+
+    /// Sets a gauge.
+    pub fn set(&self, which: Counter, value: u64) {
+        self.counter(which).store(value, Ordering::Relaxed);
+    }
+
+    /// Keeps `text` (cut to [`MESSAGE`] bytes) as the reason.
+    pub fn set_message(&self, text: &str) {
+        let bytes = &text.as_bytes()[..text.len().min(MESSAGE)];
+        for (word, chunk) in self.message.iter().zip(bytes.chunks(8)) {
+            let mut raw = [0; 8];
+            raw[..chunk.len()].copy_from_slice(chunk);
+            word.store(u64::from_le_bytes(raw), Ordering::Relaxed);
+        }
+        self.message_len
+            .store(bytes.len() as u64, Ordering::Release);
+    }
+}

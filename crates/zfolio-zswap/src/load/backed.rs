@@ -1,0 +1,138 @@
+//! Pages out of the backing.
+
+use super::{Expected, Found, LoadFault, What, unpack};
+use crate::MAX_BATCH;
+use crate::arena::Arena;
+use crate::clusters::GRANULE;
+use crate::context::WorkContext;
+use crate::entries::Record;
+use crate::seal::{Nonce, TAG, open};
+use crate::slot::Slot;
+use crate::zswap::{Door, Zswap};
+use zfolio_compress::Context;
+use zfolio_mm::{PAGE_SIZE, Pfn};
+
+impl<A: Arena> Zswap<A> {
+    /// Brings what is in the backing into frames, without the lock: what lies
+    /// close together is read together.
+    pub(super) fn load_backed(
+        &self,
+        context: &mut WorkContext,
+        door: &Door,
+        slots: &[Slot],
+        found: &mut [Found],
+        dst: &[Pfn],
+    ) {
+        // The records in the order of the backing, and which page each is.
+        let mut records = [None; MAX_BATCH];
+        let mut count = 0;
+        for (index, found) in found.iter().enumerate() {
+            if let What::Backed(record, nonce) = found.what {
+                records[count] = Some((record.at, index, record, nonce));
+                count += 1;
+            }
+        }
+        records[..count].sort_unstable_by_key(|record| record.map(|(at, ..)| at));
+        let mut rest = &records[..count];
+        while let Some(Some((first, ..))) = rest.first() {
+            let fits = |record: &&Option<_>| {
+                record.is_some_and(
+                    |(at, _, record, _): (crate::clusters::Position, _, Record, _)| {
+                        let len = at.offset() - first.offset() + record_len(&record) as u64;
+                        at.cluster() == first.cluster() && len <= context.io.len() as u64
+                    },
+                )
+            };
+            let run = rest.iter().take_while(fits).count().max(1);
+            let (these, others) = rest.split_at(run);
+            rest = others;
+            let len = these
+                .iter()
+                .flatten()
+                .map(|(at, _, record, _)| byte(at.offset() - first.offset()) + record_len(record));
+            let len = len.max().unwrap_or(0);
+            let whole = context
+                .io
+                .get_mut(..len)
+                .is_some_and(|io| door.backing.read(first.offset(), io).is_ok());
+            for &(at, index, record, nonce) in these.iter().flatten() {
+                let fault = self.arena.with_mut(dst[index], 0, PAGE_SIZE, |page| {
+                    let fault = if whole {
+                        let from = byte(at.offset() - first.offset());
+                        let sealed = &mut context.io[from..from + record_len(&record)];
+                        unseal(
+                            &mut *context.codec,
+                            door,
+                            slots[index],
+                            &record,
+                            nonce,
+                            sealed,
+                            page,
+                        )
+                    } else {
+                        // One bad place must not be every record's.
+                        read_alone(context, door, slots[index], &record, nonce, page)
+                    };
+                    if fault.is_some() {
+                        page.fill(0);
+                    }
+                    fault
+                });
+                found[index].fault = fault;
+            }
+        }
+    }
+}
+
+/// Bytes of a record.
+const fn record_len(record: &Record) -> usize {
+    record.len as usize + TAG
+}
+
+/// A distance within the context's buffer.
+fn byte(distance: u64) -> usize {
+    usize::try_from(distance).unwrap_or(usize::MAX)
+}
+
+/// Reads one record and makes its page.
+pub(super) fn read_alone(
+    context: &mut WorkContext,
+    door: &Door,
+    slot: Slot,
+    record: &Record,
+    nonce: Nonce,
+    page: &mut [u8],
+) -> Option<LoadFault> {
+    let mut short = [0; PAGE_SIZE + GRANULE];
+    // (A context made before there was a backing has no room of its own.)
+    let sealed = match context.io.get_mut(..record_len(record)) {
+        Some(room) => room,
+        None => &mut short[..record_len(record)],
+    };
+    match door.backing.read(record.at.offset(), sealed) {
+        Ok(()) => unseal(&mut *context.codec, door, slot, record, nonce, sealed, page),
+        Err(errno) => Some(LoadFault::Backing(errno)),
+    }
+}
+
+/// Opens a record and makes its page.
+fn unseal(
+    codec: &mut dyn Context,
+    door: &Door,
+    slot: Slot,
+    record: &Record,
+    nonce: Nonce,
+    sealed: &mut [u8],
+    page: &mut [u8],
+) -> Option<LoadFault> {
+    let Some(bytes) = open(&door.key, nonce, slot, sealed) else {
+        return Some(LoadFault::Seal);
+    };
+    let expected = Expected {
+        checksum: record.checksum,
+        raw: record.raw,
+    };
+    let mut fault = [None];
+    unpack(codec, &[expected], &[bytes], &mut [page], &mut fault);
+    fault[0]
+}
