@@ -133,7 +133,7 @@ impl Manager {
             self.zswap.count_load(Order::holding_at_most(copied));
         }
         if open {
-            self.account_loaded(&mut core, vpn, plan, copied);
+            self.account_loaded(&mut core, vpn, plan, pages, copied);
         }
         drop(core);
         self.owed.fetch_add(copied, Ordering::Relaxed);

@@ -30,6 +30,9 @@ pub(crate) struct Extent {
     /// When the last three loads of a group were, the latest first, by the clock of
     /// [`Rush`](crate::readahead::Rush).
     pub(crate) loaded_at: [[u32; 3]; GROUPS],
+    /// A bit per page that came because of another one and of whose use nothing is known
+    /// yet.
+    unasked: [u64; EXTENT_PAGES / 64],
     /// The program had a huge page here when it was moved out.
     pub(crate) huge: bool,
     tracked: u16,
@@ -42,6 +45,7 @@ impl Extent {
             heat: [0; GROUPS],
             loads: [0; GROUPS],
             loaded_at: [[0; 3]; GROUPS],
+            unasked: [0; EXTENT_PAGES / 64],
             huge: false,
             tracked: 0,
         }
@@ -50,6 +54,21 @@ impl Extent {
     /// Where page `index` of the extent is.
     pub(crate) fn place(&self, index: usize) -> Place {
         self.words[index].place()
+    }
+
+    /// Marks pages as brought without having been asked for.
+    pub(crate) fn mark_unasked<'a>(&mut self, pages: impl Iterator<Item = &'a Vpn>) {
+        for page in pages.map(|page| page % EXTENT_PAGES) {
+            self.unasked[page / 64] |= 1 << (page % 64);
+        }
+    }
+
+    /// Takes that mark off a page; whether it had one.
+    pub(crate) fn take_unasked(&mut self, vpn: Vpn) -> bool {
+        let (word, bit) = (vpn % EXTENT_PAGES / 64, 1 << (vpn % 64));
+        let was = self.unasked[word] & bit != 0;
+        self.unasked[word] &= !bit;
+        was
     }
 
     fn set(&mut self, index: usize, place: Place) {

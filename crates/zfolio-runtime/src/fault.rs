@@ -349,6 +349,9 @@ impl Manager {
         if let Some(extent) = core.extents.get_mut(vpn) {
             let heat = &mut extent.heat[group_of(vpn)];
             *heat = (*heat + 2).min(HOTTEST);
+            if extent.take_unasked(vpn) {
+                core.rush.judge(true);
+            }
         }
         refused.map_or(Outcome::Served(FaultKind::Standby), |errno| {
             self.refused(vpn, errno)

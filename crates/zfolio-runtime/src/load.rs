@@ -192,7 +192,7 @@ impl Manager {
         if came == count && pages[count - 1] - pages[0] == count - 1 {
             self.zswap.count_load(Order::holding_at_most(count));
         }
-        self.account_loaded(&mut core, vpn, plan, came);
+        self.account_loaded(&mut core, vpn, plan, pages, came);
         drop(core);
         slots.retain(|slot| *slot != Slot::ZERO);
         refused.map_or(Outcome::Served(kind_of(count)), |errno| {
@@ -209,7 +209,14 @@ impl Manager {
         self.fds.program().wake(address_of(vpn), PAGE_SIZE);
     }
 
-    pub(crate) fn account_loaded(&self, core: &mut Core, vpn: Vpn, plan: &Plan, came: usize) {
+    pub(crate) fn account_loaded(
+        &self,
+        core: &mut Core,
+        vpn: Vpn,
+        plan: &Plan,
+        pages: &[Vpn],
+        came: usize,
+    ) {
         self.count(Counter::PagesIn, came);
         self.count(Counter::SwapRa, came.saturating_sub(1));
         if let Some(extent) = core.extents.get_mut(vpn) {
@@ -223,6 +230,9 @@ impl Manager {
                     extent.loads[group].saturating_add(1)
                 };
                 extent.heat[group] = extent.heat[group].max(1);
+                if plan.rush {
+                    extent.mark_unasked(pages.iter().filter(|page| **page != vpn));
+                }
             }
         }
     }
@@ -269,7 +279,7 @@ impl Manager {
         if let Some(stride) = core.strides.note(vpn) {
             return Plan::of_stride(vpn, stride);
         }
-        let rush = core.rush.is_on(loaded_at, core.extents.kept());
+        let rush = core.rush.is_on(vpn, loaded_at, core.extents.kept());
         let alone = loads == 0 || !core.neighbours.come_along(vpn);
         // What was stored together lies together in the backing, and one read
         // costs little more for a group.

@@ -139,6 +139,8 @@ impl Neighbours {
     }
 }
 
+/// What the score of [`Rush`] comes to at most, either way: pages.
+const SCORE: i32 = 1024;
 /// Four loads of a group are a rush if the pages out in all are so many times the loads
 /// from the first of them to the last.
 const RUSHED: usize = 32;
@@ -150,14 +152,23 @@ const RUSHED: usize = 32;
 /// that it lies in is loaded from more often than the rest. Where every page is as likely
 /// as another, two loads of a group are more than `kept / 16` loads apart; four within
 /// half of that are chance a few times in a thousand.
+///
+/// Where only some pages of each group are hot, they are in a rush too. So what was brought
+/// is marked, and known to be used or not when its turn to be stored comes: it is touched
+/// in standby before, or not.
 pub(crate) struct Rush {
     /// Counts loads; begins where no load was a short time ago.
     clock: u32,
+    /// Pages that were used less those that were not, lately.
+    score: i32,
 }
 
 impl Default for Rush {
     fn default() -> Self {
-        Self { clock: 1 << 31 }
+        Self {
+            clock: 1 << 31,
+            score: SCORE / 4,
+        }
     }
 }
 
@@ -168,10 +179,17 @@ impl Rush {
         *at = [self.clock, at[0], at[1]];
     }
 
-    /// Whether one more now is the fourth in a rush, with `kept` pages out in all.
-    pub(crate) fn is_on(&self, at: [u32; 3], kept: usize) -> bool {
+    /// Whether one more now, at `vpn`, is the fourth in a rush, with `kept` pages out in
+    /// all, and that is worth bringing the group.
+    pub(crate) fn is_on(&self, vpn: Vpn, at: [u32; 3], kept: usize) -> bool {
         let since = self.clock.wrapping_sub(at[2]) as usize;
-        since < kept / RUSHED
+        since < kept / RUSHED && (self.score > 0 || is_probe(vpn))
+    }
+
+    /// A page that was brought in a rush was used, or not.
+    pub(crate) fn judge(&mut self, used: bool) {
+        let by = if used { 1 } else { -1 };
+        self.score = (self.score + by).clamp(-SCORE, SCORE);
     }
 }
 
@@ -240,7 +258,8 @@ mod tests {
             let hot = (random(10) as u64) < hot;
             let group = if hot { random(part) } else { random(groups) };
             let place = usize::from(group >= part);
-            on[place] += usize::from(rush.is_on(at[group], groups * GROUP_PAGES / 2));
+            on[place] +=
+                usize::from(rush.is_on(group * GROUP_PAGES, at[group], groups * GROUP_PAGES / 2));
             all[place] += 1;
             rush.note(&mut at[group]);
         }
@@ -255,6 +274,22 @@ mod tests {
         assert!(hot > 250 && cold < 2, "{hot} and {cold} of 1000");
         let [_, even] = rushes(100_000, 1, 0);
         assert!(even < 4, "however much is out: {even} of 1000");
+    }
+
+    #[test]
+    fn a_rush_that_brings_what_is_not_used_ends_but_in_probes() {
+        let mut rush = Rush::default();
+        let on = |rush: &Rush| {
+            let groups = (0..1000).map(|group| group * GROUP_PAGES);
+            groups
+                .filter(|vpn| rush.is_on(*vpn, [rush.clock; 3], 4096))
+                .count()
+        };
+        assert_eq!(on(&rush), 1000);
+        (0..2000).for_each(|n| rush.judge(n % 3 == 0));
+        assert!((50..250).contains(&on(&rush)), "{}", on(&rush));
+        (0..6000).for_each(|n| rush.judge(n % 3 != 0));
+        assert_eq!(on(&rush), 1000);
     }
 
     /// Loads every group of many, each with so many faults.

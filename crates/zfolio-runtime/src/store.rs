@@ -165,6 +165,9 @@ fn claim(core: &mut Core, order: Order) -> Option<Run> {
             if let Some(extent) = core.extents.get_mut(vpn) {
                 let loads = core::mem::take(&mut extent.loads[group_of(vpn)]);
                 core.neighbours.leave(vpn, loads);
+                if extent.take_unasked(vpn) {
+                    core.rush.judge(false);
+                }
             }
         }
         core.standby.pages -= pages;
