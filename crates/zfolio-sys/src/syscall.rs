@@ -62,6 +62,7 @@ pub mod nr {
     pub const PWRITE64: usize = 18;
     pub const SCHED_YIELD: usize = 24;
     pub const MREMAP: usize = 25;
+    pub const MINCORE: usize = 27;
     pub const MADVISE: usize = 28;
     pub const NANOSLEEP: usize = 35;
     pub const GETPID: usize = 39;

@@ -1,13 +1,17 @@
 //! The clock without a system call: the kernel's shared object in each process.
 //!
 //! Found by the auxiliary vector, as libc does; read as the System V ABI lays out
-//! shared objects. A process that has none (under valgrind, say) asks the kernel.
+//! shared objects. A process that has none asks the kernel. (Under valgrind the vector
+//! names one that is not mapped.)
 
 use crate::syscall::{nr, syscall};
 use core::sync::atomic::{AtomicUsize, Ordering};
+use zfolio_mm::PAGE_SIZE;
 
 const PR_GET_AUXV: usize = 0x4155_5856;
 const AT_SYSINFO_EHDR: u64 = 33;
+/// Pages of the object at most; there are two.
+const MOST_PAGES: usize = 16;
 /// Words of an auxiliary vector looked at: the kernel's own are about 50.
 const AUXV: usize = 128;
 
@@ -55,6 +59,17 @@ fn find() -> Option<usize> {
     Image::at(usize::try_from(*base).ok()?)?.symbol(NAME)
 }
 
+/// Whether all of these bytes are mapped.
+fn is_mapped(at: usize, len: usize) -> bool {
+    let mut resident = [0_u8; MOST_PAGES];
+    if !at.is_multiple_of(PAGE_SIZE) || len.div_ceil(PAGE_SIZE) > MOST_PAGES {
+        return false;
+    }
+    let to = resident.as_mut_ptr() as usize;
+    // SAFETY: the kernel writes a byte for each page.
+    unsafe { syscall(nr::MINCORE, [at, len, to, 0, 0, 0]) }.is_ok()
+}
+
 /// A shared object in memory, of which the kernel vouches that it is one.
 struct Image {
     /// What is added to the addresses in it.
@@ -73,15 +88,18 @@ fn read<T: Copy>(at: usize) -> T {
 
 impl Image {
     fn at(base: usize) -> Option<Self> {
-        if base == 0 || read::<[u8; 5]>(base) != *b"\x7fELF\x02" {
+        if !is_mapped(base, PAGE_SIZE) || read::<[u8; 5]>(base) != *b"\x7fELF\x02" {
             return None;
         }
         let headers = base + read::<usize>(base + 32);
         let (size, count) = (read::<u16>(base + 54), read::<u16>(base + 56));
         let headers = (0..count).map(|index| headers + usize::from(index * size));
         let of = |kind| headers.clone().find(|at| read::<u32>(*at) == kind);
-        // (Offset in the file at 8, address at 16.)
+        // (Offset in the file at 8, address at 16, length in memory at 40.)
         let load = of(PT_LOAD)?;
+        if !is_mapped(base, read::<usize>(load + 40)) {
+            return None;
+        }
         let bias = base
             .wrapping_add(read::<usize>(load + 8))
             .wrapping_sub(read::<usize>(load + 16));
@@ -151,6 +169,12 @@ mod tests {
     }
 
     #[test]
+    fn what_is_not_mapped_is_not_read() {
+        assert!(!is_mapped(0, PAGE_SIZE) && !is_mapped(PAGE_SIZE, PAGE_SIZE));
+        assert!(Image::at(PAGE_SIZE).is_none());
+    }
+
+    #[test]
     fn symbols_are_found_by_their_whole_name() {
         let mut auxv = [0_u64; AUXV];
         let (to, len) = (auxv.as_mut_ptr() as usize, size_of_val(&auxv));
@@ -159,7 +183,7 @@ mod tests {
         let (pairs, _) = auxv.as_chunks::<2>();
         let base = pairs.iter().find(|[kind, _]| *kind == AT_SYSINFO_EHDR);
         let Some([_, base]) = base else {
-            return; // under valgrind
+            return; // in a process that has none
         };
         let image = Image::at(usize::try_from(*base).expect("an address")).expect("an image");
         assert!(image.symbol(NAME).is_some());
