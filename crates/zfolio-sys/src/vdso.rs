@@ -70,88 +70,126 @@ fn is_mapped(at: usize, len: usize) -> bool {
     unsafe { syscall(nr::MINCORE, [at, len, to, 0, 0, 0]) }.is_ok()
 }
 
-/// A shared object in memory, of which the kernel vouches that it is one.
+/// A shared object in memory: all of it is mapped, and nothing else is read.
 struct Image {
+    base: usize,
+    len: usize,
     /// What is added to the addresses in it.
     bias: usize,
-    symbols: usize,
-    strings: usize,
-    count: usize,
-}
-
-/// Reads a value of the object.
-fn read<T: Copy>(at: usize) -> T {
-    // SAFETY: only called for addresses within the kernel's shared object, which is
-    // readable and never written; any bit pattern is a number.
-    unsafe { core::ptr::read_unaligned(core::ptr::with_exposed_provenance(at)) }
 }
 
 impl Image {
     fn at(base: usize) -> Option<Self> {
-        if !is_mapped(base, PAGE_SIZE) || read::<[u8; 5]>(base) != *b"\x7fELF\x02" {
+        let mut image = Self {
+            base,
+            len: PAGE_SIZE,
+            bias: 0,
+        };
+        if !is_mapped(base, PAGE_SIZE) || image.read::<[u8; 5]>(base)? != *b"\x7fELF\x02" {
             return None;
         }
-        let headers = base + read::<usize>(base + 32);
-        let (size, count) = (read::<u16>(base + 54), read::<u16>(base + 56));
-        let headers = (0..count).map(|index| headers + usize::from(index * size));
-        let of = |kind| headers.clone().find(|at| read::<u32>(*at) == kind);
         // (Offset in the file at 8, address at 16, length in memory at 40.)
-        let load = of(PT_LOAD)?;
-        if !is_mapped(base, read::<usize>(load + 40)) {
+        let load = image.header(PT_LOAD)?;
+        image.len = image.read(load + 40)?;
+        if !is_mapped(base, image.len) {
             return None;
         }
-        let bias = base
-            .wrapping_add(read::<usize>(load + 8))
-            .wrapping_sub(read::<usize>(load + 16));
-        let dynamic = bias.wrapping_add(read::<usize>(of(PT_DYNAMIC)? + 16));
-        let entry = |tag| {
-            let mut entries = (0..).map(|index| dynamic + index * 16);
-            let found = entries.find(|at| [0, tag].contains(&read::<u64>(*at)))?;
-            (read::<u64>(found) == tag).then(|| bias.wrapping_add(read::<usize>(found + 8)))
-        };
-        let count = match (entry(DT_HASH), entry(DT_GNU_HASH)) {
+        let offset = image.read::<usize>(load + 8)?;
+        image.bias = base
+            .wrapping_add(offset)
+            .wrapping_sub(image.read(load + 16)?);
+        Some(image)
+    }
+
+    /// A value at an address within the object.
+    fn read<T: Number>(&self, at: usize) -> Option<T> {
+        let from = at.checked_sub(self.base)?;
+        if from.checked_add(size_of::<T>())? > self.len {
+            return None;
+        }
+        // SAFETY: within the object, all of which is mapped; the kernel's is readable and
+        // never written; of a number any bit pattern is one.
+        Some(unsafe { core::ptr::read_unaligned(core::ptr::with_exposed_provenance(at)) })
+    }
+
+    /// Where the first program header of this kind is.
+    fn header(&self, kind: u32) -> Option<usize> {
+        let first = self.base.checked_add(self.read(self.base + 32)?)?;
+        let size = usize::from(self.read::<u16>(self.base + 54)?);
+        let count = usize::from(self.read::<u16>(self.base + 56)?);
+        let mut headers = (0..count).map(|index| first.saturating_add(index * size));
+        headers.find(|at| self.read(*at) == Some(kind))
+    }
+
+    /// Where the dynamic section says that this is.
+    fn entry(&self, tag: u64) -> Option<usize> {
+        let dynamic = self
+            .bias
+            .wrapping_add(self.read(self.header(PT_DYNAMIC)? + 16)?);
+        for at in (dynamic..).step_by(16) {
+            match self.read::<u64>(at)? {
+                0 => return None,
+                found if found == tag => {
+                    return Some(self.bias.wrapping_add(self.read(at.checked_add(8)?)?));
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// Symbols there are.
+    fn symbols(&self) -> Option<usize> {
+        match self.entry(DT_HASH) {
             // As many chains as there are symbols.
-            (Some(table), _) => read::<u32>(table + 4) as usize,
-            (None, Some(table)) => symbols_hashed(table),
-            (None, None) => return None,
+            Some(table) => Some(self.read::<u32>(table.checked_add(4)?)? as usize),
+            None => self.symbols_hashed(self.entry(DT_GNU_HASH)?),
+        }
+    }
+
+    /// The same by the hash table of GNU: the longest chain's end.
+    fn symbols_hashed(&self, table: usize) -> Option<usize> {
+        let word = |index: usize| -> Option<usize> {
+            Some(self.read::<u32>(table.checked_add(index * 4)?)? as usize)
         };
-        Some(Self {
-            bias,
-            symbols: entry(DT_SYMTAB)?,
-            strings: entry(DT_STRTAB)?,
-            count,
-        })
+        let (buckets, first, bloom) = (word(0)?, word(1)?, word(2)?);
+        let mut last = 0;
+        for index in 0..buckets {
+            last = last.max(word(4 + bloom * 2 + index)?);
+        }
+        if last < first {
+            return Some(first);
+        }
+        while word(4 + bloom * 2 + buckets + last - first)? & 1 == 0 {
+            last += 1;
+        }
+        Some(last + 1)
     }
 
     /// Address of the symbol of that name, which ends with 0.
     fn symbol(&self, name: &[u8]) -> Option<usize> {
-        let mut symbols = (0..self.count).map(|index| self.symbols + index * 24);
-        let is_it = |at: &usize| {
-            let text = self.strings + read::<u32>(*at) as usize;
-            let defined = read::<u16>(at + 6) != 0;
-            // (Ends at the first byte that differs: within the string.)
-            defined && (0..name.len()).all(|byte| read::<u8>(text + byte) == name[byte])
-        };
-        let found = symbols.find(is_it)?;
-        Some(self.bias.wrapping_add(read::<usize>(found + 8)))
+        let (symbols, strings) = (self.entry(DT_SYMTAB)?, self.entry(DT_STRTAB)?);
+        for index in 0..self.symbols()? {
+            let at = symbols.checked_add(index * 24)?;
+            let text = strings.checked_add(self.read::<u32>(at)? as usize)?;
+            let defined = self.read::<u16>(at + 6)? != 0;
+            let same = |byte: usize| self.read::<u8>(text + byte) == Some(name[byte]);
+            if defined && (0..name.len()).all(same) {
+                return Some(self.bias.wrapping_add(self.read(at + 8)?));
+            }
+        }
+        None
     }
 }
 
-/// Symbols there are, by the hash table of GNU: the longest chain's end.
-fn symbols_hashed(table: usize) -> usize {
-    let word = |index: usize| read::<u32>(table + index * 4) as usize;
-    let (buckets, first, bloom) = (word(0), word(1), word(2));
-    let bucket = |index| word(4 + bloom * 2 + index);
-    let last = (0..buckets).map(bucket).max().unwrap_or(0);
-    if last < first {
-        return first;
-    }
-    let chain = |symbol| word(4 + bloom * 2 + buckets + symbol - first);
-    (last..)
-        .find(|symbol| chain(*symbol) & 1 != 0)
-        .unwrap_or(last)
-        + 1
-}
+/// What any bytes are one of.
+trait Number: Copy {}
+impl Number for u8 {}
+impl Number for u16 {}
+impl Number for u32 {}
+impl Number for u64 {}
+impl Number for usize {}
+impl Number for [u8; 5] {}
 
 #[cfg(test)]
 mod tests {
@@ -189,5 +227,11 @@ mod tests {
         assert!(image.symbol(NAME).is_some());
         assert!(image.symbol(b"__vdso_clock_gettim\0").is_none());
         assert_eq!(find(), image.symbol(NAME));
+        if let Some(table) = image.entry(DT_GNU_HASH) {
+            // (By either table, where there are both.)
+            assert_eq!(image.symbols_hashed(table), image.symbols());
+        }
+        assert_eq!(image.read::<u64>(image.base + image.len - 7), None);
+        assert_eq!(image.read::<u8>(image.base - 1), None);
     }
 }
