@@ -67,12 +67,8 @@ impl Vmas {
         let (list, private) = (&mut self.list, &self.private);
         let mut filter = Filter::default();
         for_each_mapping(self.maps, &mut self.buffer, |mapping| {
-            if let Some(range) = filter.admit(mapping)
-                && !private
-                    .iter()
-                    .any(|own| own.start < range.end && range.start < own.end)
-            {
-                list.push(range);
+            if let Some(range) = filter.admit(mapping) {
+                push_without(list, range, private);
             }
         })
     }
@@ -99,6 +95,23 @@ impl Vmas {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Range<usize>> {
         self.list.iter()
+    }
+}
+
+/// Adds what is left of `range` without `private`: where the kernel finds nothing that
+/// tells a mapping of the program's from one of ours beside it, it makes one of the two.
+fn push_without(list: &mut Vec<Range<usize>>, range: Range<usize>, private: &[Range<usize>]) {
+    let Range { mut start, end } = range;
+    while start < end {
+        let ours = private
+            .iter()
+            .filter(|own| own.start < end && start < own.end)
+            .min_by_key(|own| own.start);
+        let until = ours.map_or(end, |own| own.start);
+        if start < until {
+            list.push(start..until);
+        }
+        start = ours.map_or(end, |own| own.end);
     }
 }
 
@@ -209,6 +222,22 @@ mod tests {
             !admit(&mapping(20 * MB..20 * MB + 4096, b"rw-p", 0, b"")),
             "too small"
         );
+    }
+
+    #[test]
+    fn what_is_ours_is_cut_out_of_a_mapping_that_became_one_with_the_programs() {
+        let left = |range, private: &[Range<usize>]| {
+            let mut list = Vec::new();
+            push_without(&mut list, range, private);
+            list
+        };
+        assert_eq!(left(10..20, &[]), [10..20]);
+        assert_eq!(left(10..20, &[20..30, 0..10]), [10..20]);
+        assert_eq!(left(10..20, &[18..20]), [10..18]);
+        assert_eq!(left(10..20, &[10..12]), [12..20]);
+        assert_eq!(left(10..20, &[15..16, 12..13]), [10..12, 13..15, 16..20]);
+        assert_eq!(left(10..20, &[12..15, 13..17, 15..16]), [10..12, 17..20]);
+        assert_eq!(left(10..20, &[5..25]), []);
     }
 
     #[test]
