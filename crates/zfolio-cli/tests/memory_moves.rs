@@ -27,6 +27,13 @@ fn present_pages_do_not_stop_who_reads_on() {
     });
 }
 
+/// The kernel makes one mapping of two that nothing tells apart. That of both was left
+/// in memory for ever, or a stack of the manager's registered with the program's.
+#[test]
+fn mappings_that_became_one_with_the_managers() {
+    Case::new("beside", &[]).run();
+}
+
 #[test]
 fn system_calls_see_what_is_moved_out() {
     Case::new("syscalls", &[]).run();

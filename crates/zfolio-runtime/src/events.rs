@@ -12,6 +12,7 @@ use crate::extent::Vpn;
 use crate::manager::{Core, Fault, Manager, address_of, pages_within};
 use crate::order::Truth;
 use crate::standby::Run;
+use crate::vmas::Vmas;
 use crate::word::Place;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -282,8 +283,10 @@ impl Manager {
     /// registered and unregistered mappings never merge.
     ///
     /// Nor may it cut a mapping in two, as an old list's borders would: mremap of
-    /// such a mapping is refused. What crosses a border is registered whole.
-    pub(crate) fn register(&self, core: &mut Core, range: &Range<usize>) -> bool {
+    /// such a mapping is refused. What crosses a border is registered whole, but for what
+    /// is ours: the kernel makes one mapping of a stack of ours and the program's memory
+    /// beside it, and nobody would serve the faults of our own threads.
+    pub(crate) fn register(&self, core: &mut Core, vmas: &Vmas, range: &Range<usize>) -> bool {
         if core.registered.contains(range) {
             return true;
         }
@@ -300,6 +303,9 @@ impl Manager {
         if let Some(mapping) = mapping_at(maps, range.end - PAGE_SIZE) {
             wide.end = wide.end.max(mapping.end);
         }
+        let Some(wide) = vmas.around(range, wide) else {
+            return false;
+        };
         // (Quiet: what left these addresses before is known to have left.)
         let program = self.fds.program();
         if !self.is_quiet() {

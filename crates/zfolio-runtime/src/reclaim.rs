@@ -82,7 +82,8 @@ impl Manager {
             if !self.opens(&mut core) {
                 return Step::Later;
             }
-            self.register(&mut core, &whole) || self.register(&mut core, &part)
+            let vmas = &reclaim.vmas;
+            self.register(&mut core, vmas, &whole) || self.register(&mut core, vmas, &part)
         };
         reclaim.hand = part.end;
         if !ready {
@@ -323,7 +324,7 @@ impl Manager {
             if !self.opens(&mut core) {
                 return;
             }
-            self.register(&mut core, vma);
+            self.register(&mut core, &reclaim.vmas, vma);
         }
     }
 }

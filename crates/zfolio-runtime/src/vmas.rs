@@ -49,6 +49,25 @@ impl Vmas {
     /// Keeps a range from being managed.
     pub(crate) fn keep_private(&mut self, range: Range<usize>) {
         self.private.push(range);
+        // (The list may be of before it was mapped.)
+        let old = core::mem::take(&mut self.list);
+        for vma in old {
+            push_without(&mut self.list, vma, &self.private);
+        }
+    }
+
+    /// What is left around `range` of `wide`, which contains it, without anything that is
+    /// ours; nothing if `range` itself is in part.
+    pub(crate) fn around(&self, range: &Range<usize>, wide: Range<usize>) -> Option<Range<usize>> {
+        self.private.iter().try_fold(wide, |wide, own| {
+            if own.end <= range.start {
+                Some(wide.start.max(own.end)..wide.end)
+            } else if range.end <= own.start {
+                Some(wide.start..wide.end.min(own.start))
+            } else {
+                None
+            }
+        })
     }
 
     /// What is ours.
@@ -238,6 +257,27 @@ mod tests {
         assert_eq!(left(10..20, &[15..16, 12..13]), [10..12, 13..15, 16..20]);
         assert_eq!(left(10..20, &[12..15, 13..17, 15..16]), [10..12, 17..20]);
         assert_eq!(left(10..20, &[5..25]), []);
+    }
+
+    #[test]
+    fn what_is_ours_ends_what_lies_around_a_range() {
+        let mut vmas = Vmas::new(File::from_fd(usize::MAX), Vec::new());
+        let around = |vmas: &Vmas| vmas.around(&(20..30), 10..40);
+        assert_eq!(around(&vmas), Some(10..40));
+        [1..9, 50..60, 32..35].map(|own| vmas.keep_private(own));
+        assert_eq!(around(&vmas), Some(10..32));
+        [9..12, 30..31].map(|own| vmas.keep_private(own));
+        assert_eq!(around(&vmas), Some(12..30));
+        vmas.keep_private(29..30);
+        assert_eq!(around(&vmas), None);
+    }
+
+    #[test]
+    fn the_list_loses_what_becomes_ours() {
+        let mut vmas = Vmas::new(File::from_fd(usize::MAX), Vec::new());
+        vmas.list_mut().extend([10..20, 30..40]);
+        vmas.keep_private(15..35);
+        assert_eq!(vmas.list, [10..15, 35..40]);
     }
 
     #[test]
