@@ -175,6 +175,8 @@ impl Manager {
         };
         while now_ns(Clock::Monotonic) < until && idle() {
             (0..WARM_SPINS).for_each(|_| core::hint::spin_loop());
+            // (Whoever else wants the processor has it: it is not idle then.)
+            zfolio_sys::thread::yield_now();
         }
         now < until
     }
