@@ -21,6 +21,7 @@ use crate::start::{Unstarted, step};
 use crate::strides::Strides;
 use crate::tier::Tier;
 use crate::vmas::Vmas;
+use crate::workingset::Clock;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -137,6 +138,7 @@ pub(crate) fn assemble(parts: Parts) -> Result<&'static Manager, Unstarted> {
             strides: Strides::default(),
             rush: Rush::default(),
             neighbours: Neighbours::default(),
+            clock: Clock::default(),
             spared: false,
             faulting: Faulting::default(),
             behind: VecDeque::with_capacity(BEHIND),

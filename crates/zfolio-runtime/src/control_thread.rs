@@ -1,14 +1,16 @@
 //! The control thread: watches usage, reclaims ahead of need, follows forks,
 //! compacts the pool and makes it denser, publishes statistics.
 
+use crate::compaction::Compacting;
 use crate::control::{Counter, THREADS, state};
 use crate::extent::GROUP_PAGES;
 use crate::manager::{Manager, Worker};
-use crate::reclaim::{HOTTEST, Reclaim, Step};
+use crate::reclaim::{Reclaim, Step};
 use crate::start::{Unstarted, say_unmanaged};
 use crate::store::Stored;
 use crate::tier::Situation;
 use crate::turnover::Turnover;
+use crate::workingset::LONGEST;
 use core::sync::atomic::Ordering;
 use zfolio_sys::lock::futex_wait;
 use zfolio_sys::syscall::Errno;
@@ -24,8 +26,8 @@ const REGION_NAP_NS: u64 = 200_000_000;
 /// How fast a program is taken to be able to grow: pages a millisecond, 2 GB/s.
 const PAGES_PER_MS: usize = 500;
 /// Rounds of the hand without finding enough before standby is stored as it is.
-/// (Those that spare what is hot count only once it should have cooled, by one
-/// degree a round.)
+/// (Those that spare what came back count only once it could be spared no longer, by a
+/// tick a round.)
 const ROUNDS: u32 = 3;
 /// Ranges left behind for which the hand moves by one extent: a reader that goes
 /// round must not keep what nobody reads in memory for ever.
@@ -35,7 +37,7 @@ const HAND_STEPS: u32 = 64;
 const USAGE_PAGES: usize = 32;
 /// What a turn counts for at least.
 const PART_OF_USAGE: usize = 4;
-/// Turns of reclaim between two looks at the statistics.
+/// Turns of reclaim between two looks at the statistics and the pool.
 const PUBLISH_TURNS: u32 = 64;
 /// How old the list of mappings may be while there is pressure, ns.
 const VMAS_NS: u64 = 100_000_000;
@@ -98,7 +100,7 @@ impl Manager {
                 (regions.before_moving)();
             }
             let relief = if pressed {
-                self.relieve(&mut worker, &mut memory)
+                self.relieve(&mut worker, &mut memory, &mut compacting)
             } else {
                 Relief::Enough
             };
@@ -233,7 +235,12 @@ impl Manager {
     ///
     /// What sequential readers left behind goes first, and if that makes do
     /// the hand does not move: they will leave as much again.
-    fn relieve(&self, worker: &mut Worker, memory: &mut Memory) -> Relief {
+    fn relieve(
+        &self,
+        worker: &mut Worker,
+        memory: &mut Memory,
+        compacting: &mut Compacting,
+    ) -> Relief {
         let mut reclaim = self.reclaim.lock();
         // Under way at all, usage is brought down to `stop`; but reclaim that
         // only wants frames leaves it where it is.
@@ -294,6 +301,9 @@ impl Manager {
             stored += worker.frames.len().max(PART_OF_USAGE);
             if turn % PUBLISH_TURNS == 0 {
                 self.publish(usage);
+                // As long as there is more to do than can be done it is not left, and a
+                // pool full of holes is part of what there is to do.
+                self.compact(compacting, true);
             }
         }
         Relief::Later
@@ -342,12 +352,16 @@ impl Manager {
                     }
                 }
                 Step::Round => {
-                    // A round that spared what was hot has brought it nearer.
-                    let spared = core::mem::take(&mut self.core.lock().spared);
                     all_rounds += 1;
-                    if !spared || all_rounds > u32::from(HOTTEST) {
+                    let mut core = self.core.lock();
+                    let spared = core::mem::take(&mut core.spared);
+                    if !spared || all_rounds > u32::from(LONGEST) {
                         rounds += 1;
+                    } else if all_rounds > 1 {
+                        // (The first may have been the end of one.)
+                        core.clock.hurry();
                     }
+                    drop(core);
                     self.look_at_mappings(reclaim, memory);
                 }
                 Step::Later => return Err(Relief::Later),

@@ -1,6 +1,7 @@
 //! Extents: the book-keeping for 2 MiB of the program's address space.
 
 use crate::word::{Place, Word};
+use crate::workingset::{Clock, Past};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -23,8 +24,10 @@ pub(crate) type Vpn = usize;
 /// `tracked` is the number of words whose place is not `Present`.
 pub(crate) struct Extent {
     words: [Word; EXTENT_PAGES],
-    /// Rounds of the clock hand a group is still spared.
-    pub(crate) heat: [u8; GROUPS],
+    /// When each page came back, or was stored.
+    past: [Past; EXTENT_PAGES],
+    /// Rounds of the clock hand for which a group is left alone, which refused to move.
+    pub(crate) left_alone: [u8; GROUPS],
     /// Loads from the pool since the group was last moved out, saturating.
     pub(crate) loads: [u8; GROUPS],
     /// When the last three loads of a group were, the latest first, by the clock of
@@ -42,7 +45,8 @@ impl Extent {
     fn empty() -> Self {
         Self {
             words: [Word::default(); EXTENT_PAGES],
-            heat: [0; GROUPS],
+            past: [Past::default(); EXTENT_PAGES],
+            left_alone: [0; GROUPS],
             loads: [0; GROUPS],
             loaded_at: [[0; 3]; GROUPS],
             unasked: [0; EXTENT_PAGES / 64],
@@ -54,6 +58,17 @@ impl Extent {
     /// Where page `index` of the extent is.
     pub(crate) fn place(&self, index: usize) -> Place {
         self.words[index].place()
+    }
+
+    /// What is known of page `vpn`.
+    pub(crate) fn past(&mut self, vpn: Vpn) -> &mut Past {
+        &mut self.past[vpn % EXTENT_PAGES]
+    }
+
+    /// Whether page `index` of the extent is present, and whether it is to stay for now.
+    pub(crate) fn present(&self, index: usize, clock: &Clock) -> Option<bool> {
+        let present = self.place(index) == Place::Present;
+        present.then(|| self.past[index].is_spared(clock))
     }
 
     /// Marks pages as brought without having been asked for.

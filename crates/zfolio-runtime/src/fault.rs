@@ -5,12 +5,11 @@
 //! pool), here (standby) or in `fill` (a page never touched).
 
 use crate::control::{Counter, FaultKind};
-use crate::extent::{Vpn, group_of};
+use crate::extent::Vpn;
 use crate::manager::{Core, Fault, Manager, Worker, address_of};
 use crate::movein::Landed;
 use crate::near::Seat;
 use crate::readahead;
-use crate::reclaim::HOTTEST;
 use crate::word::Place;
 use core::sync::atomic::Ordering;
 use zfolio_mm::{PAGE_SIZE, Pfn};
@@ -347,8 +346,10 @@ impl Manager {
         self.count(Counter::StandbyRefault, came);
         self.count(Counter::PagesIn, came);
         if let Some(extent) = core.extents.get_mut(vpn) {
-            let heat = &mut extent.heat[group_of(vpn)];
-            *heat = (*heat + 2).min(HOTTEST);
+            for page in first..first + pages {
+                extent.past(page).come_along();
+            }
+            extent.past(vpn).spare(&core.clock);
             if extent.take_unasked(vpn) {
                 core.rush.judge(true);
             }
@@ -365,6 +366,9 @@ impl Manager {
             Landed::Refused(errno) => self.refused(vpn, errno),
             _ => {
                 core.extents.set(vpn, Place::Present);
+                if let Some(extent) = core.extents.get_mut(vpn) {
+                    extent.past(vpn).spare(&core.clock);
+                }
                 self.count(Counter::StandbyRefault, 1);
                 self.count(Counter::PagesIn, 1);
                 Outcome::Served(FaultKind::Standby)

@@ -80,6 +80,7 @@ mod turnover;
 mod vmas;
 mod watchdog;
 mod word;
+mod workingset;
 mod writeback;
 
 pub use manager::Manager;

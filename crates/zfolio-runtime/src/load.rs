@@ -220,6 +220,9 @@ impl Manager {
         self.count(Counter::PagesIn, came);
         self.count(Counter::SwapRa, came.saturating_sub(1));
         if let Some(extent) = core.extents.get_mut(vpn) {
+            for page in pages.iter().filter(|page| **page != vpn || plan.sequential) {
+                extent.past(*page).come_along();
+            }
             let group = group_of(vpn);
             if !plan.sequential {
                 core.rush.note(&mut extent.loaded_at[group]);
@@ -229,7 +232,9 @@ impl Manager {
                 } else {
                     extent.loads[group].saturating_add(1)
                 };
-                extent.heat[group] = extent.heat[group].max(1);
+                if extent.past(vpn).refault(&core.clock) {
+                    self.count(Counter::WorkingsetActivate, 1);
+                }
                 if plan.rush {
                     extent.mark_unasked(pages.iter().filter(|page| **page != vpn));
                 }

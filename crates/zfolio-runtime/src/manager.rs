@@ -22,6 +22,7 @@ use crate::standby::{Run, Standby};
 use crate::strides::Strides;
 use crate::tier::Tier;
 use crate::word::Place;
+use crate::workingset::Clock;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -98,7 +99,9 @@ pub(crate) struct Core {
     pub(crate) children: Vec<Child>,
     /// A child came without handlers and must be filled.
     pub(crate) raw_fork: bool,
-    /// The hand has spared something that will be cold some rounds later.
+    /// By which pages are spared.
+    pub(crate) clock: Clock,
+    /// The hand has spared something that may go once the clock has moved on.
     pub(crate) spared: bool,
     /// Who faulted lately.
     pub(crate) faulting: Faulting,

@@ -1,19 +1,29 @@
-//! A pass of the clock hand: what it looks at together, and what it finds hot.
+//! A pass of the clock hand: what it looks at together, and what it leaves where it is.
 
-use crate::extent::{EXTENT_PAGES, GROUP_PAGES, Vpn, group_of};
+use crate::extent::{EXTENT_PAGES, Extent, GROUP_PAGES, Vpn, group_of};
 use crate::manager::Core;
-use crate::moveout::{Going, RUNS};
-use crate::reclaim::HOTTEST;
-use crate::word::Place;
+use crate::moveout::Going;
 use core::ops::Range;
 
-/// Pages that are looked at under one hold of the lock, in order.
-#[derive(Default)]
+/// Runs of pages looked at together at most.
+const PIECES: usize = 64;
+
+/// Pages that are looked at together, in order.
 pub(crate) struct Pieces {
-    pieces: [Range<Vpn>; RUNS],
+    pieces: [Range<Vpn>; PIECES],
     count: usize,
     /// Pieces before this one are done with.
     next: usize,
+}
+
+impl Default for Pieces {
+    fn default() -> Self {
+        Self {
+            pieces: [const { 0..0 }; PIECES],
+            count: 0,
+            next: 0,
+        }
+    }
 }
 
 impl Pieces {
@@ -30,7 +40,7 @@ impl Pieces {
     }
 
     pub(crate) fn has_room(&self, pages: usize, most: usize) -> bool {
-        self.count < RUNS && self.pages() + pages <= most
+        self.count < PIECES && self.pages() + pages <= most
     }
 
     /// What is left of the first piece of which something is.
@@ -41,72 +51,79 @@ impl Pieces {
         self.pieces[..self.count].get_mut(self.next)
     }
 
-    pub(crate) fn first(&mut self) -> Option<Vpn> {
+    /// Cuts off the front of each piece what stays; the first page that may go.
+    pub(crate) fn first_cold(
+        &mut self,
+        core: &mut Core,
+        pass: &mut Pass,
+        how: Going,
+    ) -> Option<Vpn> {
+        for piece in &mut self.pieces[self.next..self.count] {
+            pass.cold_pages(core, piece, how);
+        }
         self.front().map(|piece| piece.start)
     }
 }
 
-/// What a pass of the hand over an extent has found hot. Heat is of a group, of
-/// which a pass may see several runs: it cools once.
+/// A pass of the hand over an extent, of which it may see several runs: a group that
+/// refused to move is left alone for rounds, so each pass counts once.
 #[derive(Default)]
 pub(crate) struct Pass {
     last: Option<(Vpn, bool)>,
 }
 
 impl Pass {
-    /// Cuts off what is hot or absent from the front of `piece`; returns how many
-    /// pages may go then.
+    /// Cuts off what stays or is absent from the front of `piece`, which is of one
+    /// extent; returns how many pages may go then.
     pub(crate) fn cold_pages(
         &mut self,
         core: &mut Core,
         piece: &mut Range<Vpn>,
         how: Going,
     ) -> usize {
-        if how.huge && piece.len() == EXTENT_PAGES && !how.cold {
+        let Some(extent) = core.extents.get_mut(piece.start) else {
+            return piece.len();
+        };
+        let whole = how.huge && piece.len() == EXTENT_PAGES;
+        if whole && !how.cold {
             // It goes or stays whole.
             let groups = piece.clone().step_by(GROUP_PAGES);
-            if groups.fold(false, |hot, vpn| self.spares(core, vpn) | hot) {
+            let left_alone = groups.fold(false, |any, vpn| self.leaves_alone(extent, vpn) | any);
+            let mut pages = 0..EXTENT_PAGES;
+            let spared = pages.any(|page| extent.present(page, &core.clock) == Some(true));
+            core.spared |= spared;
+            if left_alone || spared {
                 piece.start = piece.end;
             }
         }
-        let present = |core: &Core, page: Vpn| core.extents.place(page) == Place::Present;
-        let whole = how.cold || how.huge && piece.len() == EXTENT_PAGES;
-        while piece.start < piece.end {
-            if !present(core, piece.start) {
-                piece.start += 1;
-            } else if !whole && self.spares(core, piece.start) {
-                piece.start = end_of_group(piece.start).min(piece.end);
-            } else {
-                break;
+        let mut goes = |page: Vpn| match extent.present(page % EXTENT_PAGES, &core.clock) {
+            None => false,
+            Some(_) if whole || how.cold => true,
+            Some(true) => {
+                core.spared = true;
+                false
             }
+            Some(false) => !self.leaves_alone(extent, page),
+        };
+        while piece.start < piece.end && !goes(piece.start) {
+            piece.start += 1;
         }
-        let mut end = piece.start;
-        while end < piece.end && present(core, end) && (whole || !self.spares(core, end)) {
-            end += 1;
-        }
-        end - piece.start
+        let end = (piece.start..piece.end).find(|page| !goes(*page));
+        end.unwrap_or(piece.end) - piece.start
     }
 
-    /// Whether `vpn`'s group is spared this round, which costs it a degree.
-    fn spares(&mut self, core: &mut Core, vpn: Vpn) -> bool {
+    /// Whether `vpn`'s group is left alone this round.
+    fn leaves_alone(&mut self, extent: &mut Extent, vpn: Vpn) -> bool {
         let group = vpn / GROUP_PAGES;
-        if let Some((last, spared)) = self.last
+        if let Some((last, left_alone)) = self.last
             && last == group
         {
-            return spared;
+            return left_alone;
         }
-        let heat = core
-            .extents
-            .get_mut(vpn)
-            .map(|extent| &mut extent.heat[group_of(vpn)]);
-        let was = heat.map_or(0, |heat| core::mem::replace(heat, heat.saturating_sub(1)));
-        core.spared |= (1..=HOTTEST).contains(&was);
-        self.last = Some((group, was > 0));
-        was > 0
+        let rounds = &mut extent.left_alone[group_of(vpn)];
+        let left_alone = *rounds > 0;
+        *rounds = rounds.saturating_sub(1);
+        self.last = Some((group, left_alone));
+        left_alone
     }
-}
-
-/// First page after `vpn`'s group.
-const fn end_of_group(vpn: Vpn) -> Vpn {
-    vpn + GROUP_PAGES - vpn % GROUP_PAGES
 }

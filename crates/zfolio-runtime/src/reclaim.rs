@@ -1,10 +1,8 @@
 //! Which pages to move out: a clock hand over the program's extents.
 //!
 //! There is no accessed bit to read from user space, so the guess is made
-//! cheap instead of good: the hand moves folios to standby in address order,
-//! and what comes back from there is spared for some rounds (`heat`). What
-//! came back from the pool without being part of a sequential read is spared
-//! one round.
+//! cheap: the hand moves folios to standby in address order. What comes back from there,
+//! or from the pool soon after, is spared for a while (`workingset`).
 
 use crate::control::Counter;
 use crate::events::addresses_of;
@@ -22,10 +20,8 @@ use zfolio_sys::syscall::Errno;
 /// Pages moved out at once, whatever the folio: each call has a price, and the
 /// core lock is held for some 15 us by these.
 const PIECE: usize = 64;
-/// Most degrees of heat: rounds for which a group is spared.
-pub(crate) const HOTTEST: u8 = 6;
 /// Rounds a group is left alone after it refused to move.
-const UNMOVABLE_HEAT: u8 = 60;
+const LEFT_ALONE: u8 = 60;
 
 /// The hand and what it walks over.
 pub(crate) struct Reclaim {
@@ -200,7 +196,8 @@ impl Manager {
                 self.move_pieces_locked(&mut core, pieces, how, pass, moved, &own)
             };
             match stop {
-                Ok(()) => break,
+                Ok(true) => {}
+                Ok(false) => break,
                 Err(Stop::Later) => return Err(Errno::AGAIN),
                 Err(Stop::NoRoom) => break,
                 Err(Stop::Shared(pages)) => {
@@ -213,7 +210,8 @@ impl Manager {
         Ok(())
     }
 
-    /// Under the lock: who asks for pages to be left alone waits a moment only.
+    /// Under the lock, which is let go after each block of holes; whether there may be
+    /// more.
     fn move_pieces_locked(
         &self,
         core: &mut Core,
@@ -222,17 +220,16 @@ impl Manager {
         pass: &mut Pass,
         moved: &mut usize,
         own: &Range<Vpn>,
-    ) -> Result<(), Stop> {
-        while let Some(first) = pieces.first() {
-            let pages = pieces.pages();
-            let Some(mut leaving) = self.begin_leaving(first, pages, how) else {
-                return Err(Stop::NoRoom);
-            };
-            let stop = self.fill_leaving(core, &mut leaving, pieces, how, pass, own);
-            *moved += self.arrive(core, &leaving);
-            stop?;
-        }
-        Ok(())
+    ) -> Result<bool, Stop> {
+        let Some(first) = pieces.first_cold(core, pass, how) else {
+            return Ok(false);
+        };
+        let Some(mut leaving) = self.begin_leaving(first, pieces.pages(), how) else {
+            return Err(Stop::NoRoom);
+        };
+        let stop = self.fill_leaving(core, &mut leaving, pieces, how, pass, own);
+        *moved += self.arrive(core, &leaving);
+        stop.map(|()| true)
     }
 
     /// Takes along what may go of the pieces, from the front, while there is room;
@@ -312,7 +309,7 @@ impl Manager {
 
     /// Locked, pinned, shared with a child of a fork: not ours to move.
     fn leave_alone(&self, core: &mut Core, vpn: Vpn) {
-        core.extents.entry(vpn).heat[group_of(vpn)] = UNMOVABLE_HEAT;
+        core.extents.entry(vpn).left_alone[group_of(vpn)] = LEFT_ALONE;
         self.count(Counter::Unmovable, 1);
     }
 

@@ -4,6 +4,7 @@ use crate::extent::{EXTENT_PAGES, group_of};
 use crate::manager::{Core, Manager, Worker};
 use crate::standby::Run;
 use crate::word::Place;
+use core::sync::atomic::Ordering;
 use zfolio_mm::Order;
 use zfolio_zswap::{Slot, StoreError};
 
@@ -25,12 +26,14 @@ impl Manager {
     pub(crate) fn store_coldest(&self, worker: &mut Worker, enough: usize) -> Stored {
         worker.folios.clear();
         worker.frames.clear();
+        let allowed = self.allowance.load(Ordering::Relaxed);
+        let resident = allowed.saturating_sub(self.zswap.pool_pages());
         {
             let mut core = self.core.lock();
             if !self.opens(&mut core) {
                 return Stored::Later;
             }
-            while let Some(folio) = claim(&mut core, self.options.folio) {
+            while let Some(folio) = claim(&mut core, self.options.folio, resident) {
                 worker.folios.push(folio);
                 let frames = (0..folio.pages).map(|index| folio.at.offset(index));
                 worker.frames.extend(frames);
@@ -136,8 +139,8 @@ impl Manager {
 
 /// Takes the coldest pages that form a folio (a power of two, naturally
 /// aligned, still all in standby) and marks them as being stored. At most
-/// `order`, where they are not of a huge page.
-fn claim(core: &mut Core, order: Order) -> Option<Run> {
+/// `order`, where they are not of a huge page. `resident`: pages that are not stored.
+fn claim(core: &mut Core, order: Order, resident: usize) -> Option<Run> {
     loop {
         let mut run = core.standby.pop()?;
         let valid = |core: &Core, run: &Run, index: usize| {
@@ -163,6 +166,7 @@ fn claim(core: &mut Core, order: Order) -> Option<Run> {
             core.extents
                 .set(vpn, Place::Storing(folio.at.offset(index)));
             if let Some(extent) = core.extents.get_mut(vpn) {
+                extent.past(vpn).store(&core.clock);
                 let loads = core::mem::take(&mut extent.loads[group_of(vpn)]);
                 core.neighbours.leave(vpn, loads);
                 if extent.take_unasked(vpn) {
@@ -171,6 +175,7 @@ fn claim(core: &mut Core, order: Order) -> Option<Run> {
             }
         }
         core.standby.pages -= pages;
+        core.clock.stored(pages, resident);
         return Some(folio);
     }
 }

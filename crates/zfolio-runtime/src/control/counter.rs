@@ -69,6 +69,8 @@ counters! {
     SwpinZero = "swpin_zero",
     /// Pages brought in ahead of their fault.
     SwapRa = "swap_ra",
+    /// Pages loaded so soon after they were stored that they are spared.
+    WorkingsetActivate = "workingset_activate",
     /// Pages that came back from standby: a wrong guess, made cheap.
     StandbyRefault = "standby_refault",
     /// Whole THPs moved out in one piece.

@@ -1,12 +1,11 @@
 //! Out: groups are closed, stand by, and are compressed; and the thread that
 //! does it ahead of need.
 
-use super::table::{End, State};
+use super::table::{End, HOTTEST, State};
 use super::{Core, MOST_PAGES, Place, Protected, Worker};
 use crate::compaction::{PRESSED_NS, TURN_NS, Zspages};
 use crate::control::Counter;
 use crate::publish::publish_pool;
-use crate::reclaim::HOTTEST;
 use crate::turnover::Turnover;
 use crate::word::Place as Word;
 use core::ops::Range;

@@ -8,7 +8,8 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use zfolio_mm::PAGE_SIZE;
 
-use crate::reclaim::HOTTEST;
+/// Most degrees of heat: turns in the ring for which a group is spared.
+pub(super) const HOTTEST: u8 = 6;
 
 /// State of a group that is not closed; see the module above.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,0 +1,246 @@
+//! Which pages come back before others: refault distance.
+//!
+//! There is no accessed bit to read from user space. What is known of a page is how it
+//! came back: from standby, or from the pool after so many other pages were stored, its
+//! *refault distance*. Below what is resident, it would still be here had others gone
+//! instead: such a page is spared, and each time it comes back so for twice as long. So
+//! what is used often stays, and takes part in the search for what is not once in a long
+//! while. (The idea is that of the kernel's `mm/workingset.c`, Weiner 2012, and of
+//! CLOCK-Pro, Jiang, Chen, Zhang, USENIX 2005.)
+//!
+//! Time passes by pages stored, never by rounds of the hand: rounds are the quicker the
+//! less the hand finds, and the more it would forget. Only where a round finds
+//! too little time is moved on.
+
+/// Ticks of the clock while as many pages are stored as are resident. A page that comes
+/// back within them is of the working set.
+const NEAR: u8 = 4;
+/// Ticks are counted modulo this: what was before half of it looks as if it were to come.
+const TICKS: u8 = 63;
+/// Ticks for which a page is spared at most.
+pub(crate) const LONGEST: u8 = TICKS / 2;
+/// The most times in a row that are remembered.
+const LEVELS: u8 = 3;
+
+/// Counts stored pages.
+#[derive(Default)]
+pub(crate) struct Clock {
+    /// Below [`TICKS`].
+    tick: u8,
+    /// Pages stored since the last tick.
+    pages: usize,
+}
+
+impl Clock {
+    /// So many pages were stored, while `resident` were not.
+    pub(crate) fn stored(&mut self, pages: usize, resident: usize) {
+        self.pages += pages;
+        let between = (resident / usize::from(NEAR)).max(1);
+        while self.pages >= between {
+            self.pages -= between;
+            self.hurry();
+        }
+    }
+
+    /// Moves on by a tick.
+    pub(crate) fn hurry(&mut self) {
+        self.tick = (self.tick + 1) % TICKS;
+    }
+}
+
+/// What is known of a page. In the low six bits, while it is stored, one more than the
+/// tick at which it was; else one more than that until which it is spared; 0: nothing. In
+/// the high two, its level: how many times in a row it came back soon.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Past(u8);
+
+impl Past {
+    const LEVEL: u32 = 6;
+    const TICK: u8 = (1 << Self::LEVEL) - 1;
+
+    const fn level(self) -> u8 {
+        self.0 >> Self::LEVEL
+    }
+
+    /// Ticks from `clock` to what is noted, modulo [`TICKS`].
+    fn ahead(self, clock: &Clock) -> Option<u8> {
+        let noted = (self.0 & Self::TICK).checked_sub(1)?;
+        Some((noted + TICKS - clock.tick) % TICKS)
+    }
+
+    fn new(level: u8, clock: &Clock, ahead: u8) -> Self {
+        Self(level << Self::LEVEL | ((clock.tick + ahead) % TICKS + 1))
+    }
+
+    /// Whether the page, which is present, is to stay for now.
+    pub(crate) fn is_spared(self, clock: &Clock) -> bool {
+        matches!(self.ahead(clock), Some(1..=LONGEST))
+    }
+
+    /// It is being stored.
+    pub(crate) fn store(&mut self, clock: &Clock) {
+        *self = Self::new(self.level(), clock, 0);
+    }
+
+    /// It came from the pool because it was asked for; whether soon, in which case it is
+    /// spared.
+    pub(crate) fn refault(&mut self, clock: &Clock) -> bool {
+        let since = self.ahead(clock).map(|ahead| (TICKS - ahead) % TICKS);
+        let soon = since.is_some_and(|since| since < NEAR);
+        if soon {
+            self.spare(clock);
+        } else {
+            *self = Self::default();
+        }
+        soon
+    }
+
+    /// It was touched in standby, or came back otherwise before its turn: it is spared.
+    pub(crate) fn spare(&mut self, clock: &Clock) {
+        let level = self.level();
+        let ahead = (NEAR << level).min(LONGEST);
+        *self = Self::new((level + 1).min(LEVELS), clock, ahead);
+    }
+
+    /// It came back because another page did: it is not spared.
+    pub(crate) fn come_along(&mut self) {
+        self.0 &= !Self::TICK;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const RESIDENT: usize = 4000;
+
+    fn after(clock: &mut Clock, pages: usize) {
+        // One by one or all at once is the same.
+        for _ in 0..pages / 8 {
+            clock.stored(8, RESIDENT);
+        }
+        clock.stored(pages % 8, RESIDENT);
+    }
+
+    /// Pages stored until it is spared no longer.
+    fn spared_for(past: Past, clock: &mut Clock) -> usize {
+        let mut pages = 0;
+        while past.is_spared(clock) {
+            clock.stored(1, RESIDENT);
+            pages += 1;
+        }
+        pages
+    }
+
+    #[test]
+    fn nothing_known_is_never_spared() {
+        let mut clock = Clock::default();
+        for _ in 0..2 * TICKS {
+            assert!(!Past::default().is_spared(&clock));
+            let mut past = Past::default();
+            assert!(!past.refault(&clock) && past == Past::default());
+            clock.hurry();
+        }
+    }
+
+    #[test]
+    fn who_comes_back_soon_is_spared_twice_as_long_each_time() {
+        let mut clock = Clock::default();
+        let mut past = Past::default();
+        let mut before = 0;
+        for (round, least) in [1, 2, 4, 7, 7].into_iter().enumerate() {
+            past.store(&clock);
+            after(&mut clock, RESIDENT / 2);
+            assert!(past.refault(&clock));
+            let pages = spared_for(past, &mut clock);
+            assert!(pages > (least - 1) * RESIDENT, "{round}: {pages}");
+            assert!(pages <= 2 * before + 2 * RESIDENT, "{round}: {pages}");
+            before = pages;
+        }
+    }
+
+    #[test]
+    fn who_comes_back_late_begins_anew() {
+        let mut clock = Clock::default();
+        let mut past = Past::default();
+        (0..3).for_each(|_| past.spare(&clock));
+        past.store(&clock);
+        after(&mut clock, 2 * RESIDENT);
+        assert!(!past.refault(&clock) && !past.is_spared(&clock));
+        past.spare(&clock);
+        assert!(spared_for(past, &mut clock) <= RESIDENT);
+    }
+
+    #[test]
+    fn who_comes_along_keeps_its_level_and_may_go() {
+        let clock = Clock::default();
+        let mut past = Past::default();
+        past.spare(&clock);
+        past.spare(&clock);
+        past.come_along();
+        assert!(!past.is_spared(&clock));
+        assert_eq!(past.level(), 2);
+    }
+
+    /// The same without the wrapping, and in pages.
+    #[derive(Clone, Copy, Default)]
+    struct Model {
+        stored: Option<u64>,
+        until: u64,
+        level: u32,
+    }
+
+    proptest! {
+        #[test]
+        fn as_a_clock_that_never_wraps(
+            steps in prop::collection::vec((0..5_u8, 0..12_u64), 1..200),
+        ) {
+            let (mut clock, mut now) = (Clock::default(), 0_u64);
+            let (mut past, mut model) = (Past::default(), Model::default());
+            for (step, ticks) in steps {
+                let spare = |model: &mut Model, now: u64| {
+                    model.until = now + (4_u64 << model.level).min(31);
+                    model.level = (model.level + 1).min(3);
+                    model.stored = None;
+                };
+                match step {
+                    0 => {
+                        past.store(&clock);
+                        model.stored = Some(now);
+                    }
+                    1 => {
+                        // (Longer ago than the clock can tell, anything may be said.)
+                        let since = model.stored.map(|at| now - at);
+                        if since.is_none_or(|since| since >= 63) {
+                            continue;
+                        }
+                        let soon = since.is_some_and(|since| since < 4);
+                        prop_assert_eq!(past.refault(&clock), soon);
+                        if soon {
+                            spare(&mut model, now);
+                        } else {
+                            model = Model::default();
+                        }
+                    }
+                    2 => {
+                        past.spare(&clock);
+                        spare(&mut model, now);
+                    }
+                    3 => {
+                        past.come_along();
+                        model = Model { level: model.level, ..Model::default() };
+                    }
+                    _ => {}
+                }
+                for _ in 0..ticks {
+                    clock.hurry();
+                    now += 1;
+                }
+                if model.stored.is_none() && now < model.until + 32 {
+                    prop_assert_eq!(past.is_spared(&clock), now < model.until);
+                }
+            }
+        }
+    }
+}
