@@ -66,8 +66,12 @@ pub(in crate::bench) fn ended(
         return Err(format!("{ENDED} {} s", timeout.as_secs()));
     }
     if !status.success() {
-        let said = stderr.lines().chain(stdout.lines()).next_back();
-        return Err(format!("{status}: {}", said.unwrap_or("it said nothing")));
+        let last = |text: &str| text.lines().next_back().map(str::to_owned);
+        let said = last(&stderr).or_else(|| last(&stdout));
+        return Err(format!(
+            "{status}: {}",
+            said.as_deref().unwrap_or("it said nothing")
+        ));
     }
     Ok(Ran {
         stdout,
