@@ -139,7 +139,7 @@ pub(crate) fn assemble(parts: Parts) -> Result<&'static Manager, Unstarted> {
             rush: Rush::default(),
             neighbours: Neighbours::default(),
             clock: Clock::default(),
-            spared: false,
+            spared: None,
             faulting: Faulting::default(),
             behind: VecDeque::with_capacity(BEHIND),
             pending: VecDeque::with_capacity(PENDING),

@@ -10,7 +10,6 @@ use crate::start::{Unstarted, say_unmanaged};
 use crate::store::Stored;
 use crate::tier::Situation;
 use crate::turnover::Turnover;
-use crate::workingset::LONGEST;
 use core::sync::atomic::Ordering;
 use zfolio_sys::lock::futex_wait;
 use zfolio_sys::syscall::Errno;
@@ -26,9 +25,9 @@ const REGION_NAP_NS: u64 = 200_000_000;
 /// How fast a program is taken to be able to grow: pages a millisecond, 2 GB/s.
 const PAGES_PER_MS: usize = 500;
 /// Rounds of the hand without finding enough before standby is stored as it is.
-/// (Those that spare what came back count only once it could be spared no longer, by a
-/// tick a round.)
 const ROUNDS: u32 = 3;
+/// Rounds besides, each of which has moved the clock on.
+const MOST_ROUNDS: u32 = 8;
 /// Ranges left behind for which the hand moves by one extent: a reader that goes
 /// round must not keep what nobody reads in memory for ever.
 const HAND_STEPS: u32 = 64;
@@ -355,11 +354,11 @@ impl Manager {
                     all_rounds += 1;
                     let mut core = self.core.lock();
                     let spared = core::mem::take(&mut core.spared);
-                    if !spared || all_rounds > u32::from(LONGEST) {
-                        rounds += 1;
-                    } else if all_rounds > 1 {
+                    match spared {
                         // (The first may have been the end of one.)
-                        core.clock.hurry();
+                        Some(_) if all_rounds == 1 => {}
+                        Some(ticks) if all_rounds <= MOST_ROUNDS => core.clock.hurry(ticks),
+                        _ => rounds += 1,
                     }
                     drop(core);
                     self.look_at_mappings(reclaim, memory);

@@ -65,10 +65,17 @@ impl Extent {
         &mut self.past[vpn % EXTENT_PAGES]
     }
 
-    /// Whether page `index` of the extent is present, and whether it is to stay for now.
-    pub(crate) fn present(&self, index: usize, clock: &Clock) -> Option<bool> {
+    /// Ticks for which page `index` of the extent is spared, if it is present.
+    pub(crate) fn present(&self, index: usize, clock: &Clock) -> Option<u8> {
         let present = self.place(index) == Place::Present;
-        present.then(|| self.past[index].is_spared(clock))
+        present.then(|| self.past[index].spared(clock))
+    }
+
+    /// One round less for which groups of `pages` are left alone.
+    pub(crate) fn pass(&mut self, pages: Range<Vpn>) {
+        for rounds in &mut self.left_alone[group_of(pages.start)..=group_of(pages.end - 1)] {
+            *rounds = rounds.saturating_sub(1);
+        }
     }
 
     /// Marks pages as brought without having been asked for.

@@ -101,8 +101,8 @@ pub(crate) struct Core {
     pub(crate) raw_fork: bool,
     /// By which pages are spared.
     pub(crate) clock: Clock,
-    /// The hand has spared something that may go once the clock has moved on.
-    pub(crate) spared: bool,
+    /// The least ticks after which something may go that the hand has spared.
+    pub(crate) spared: Option<u8>,
     /// Who faulted lately.
     pub(crate) faulting: Faulting,
     /// Faults left for which several threads stay on duty.

@@ -9,11 +9,11 @@ use crate::events::addresses_of;
 use crate::extent::{EXTENT_PAGES, Vpn, group_of};
 use crate::manager::{Core, Manager, address_of, pages_within};
 use crate::moveout::{Going, Leaving};
-use crate::pass::{Pass, Pieces};
+use crate::pass::{Pieces, cold_pages};
 use crate::vmas::Vmas;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
-use zfolio_mm::Order;
+use zfolio_mm::{Order, PAGE_SIZE};
 use zfolio_sys::procfs::PresentRun;
 use zfolio_sys::syscall::Errno;
 
@@ -78,6 +78,9 @@ impl Manager {
             if !self.opens(&mut core) {
                 return Step::Later;
             }
+            if let Some(extent) = core.extents.get_mut(part.start / PAGE_SIZE) {
+                extent.pass(pages_within(part.start, part.end));
+            }
             let vmas = &reclaim.vmas;
             self.register(&mut core, vmas, &whole) || self.register(&mut core, vmas, &part)
         };
@@ -96,7 +99,6 @@ impl Manager {
             reclaim.hand = self.next_present(part.end, reclaim.vmas.end());
         }
         let mut moved = 0;
-        let mut pass = Pass::default();
         let mut runs =
             reclaim.runs[..count].chunk_by(|one, other| one.is_huge() == other.is_huge());
         let all = runs.try_for_each(|runs| {
@@ -106,7 +108,7 @@ impl Manager {
                 may_fault: true,
             };
             let runs = runs.iter().map(|run| pages_within(run.start(), run.end()));
-            self.move_runs(runs, how, &mut pass, &mut moved)
+            self.move_runs(runs, how, &mut moved)
         });
         if all.is_err() {
             reclaim.hand = part.start;
@@ -145,7 +147,7 @@ impl Manager {
     /// "later".
     pub(crate) fn move_run(&self, run: Range<Vpn>, how: Going) -> Result<usize, Errno> {
         let mut moved = 0;
-        self.move_runs(core::iter::once(run), how, &mut Pass::default(), &mut moved)?;
+        self.move_runs(core::iter::once(run), how, &mut moved)?;
         Ok(moved)
     }
 
@@ -155,7 +157,6 @@ impl Manager {
         &self,
         runs: impl Iterator<Item = Range<Vpn>>,
         how: Going,
-        pass: &mut Pass,
         moved: &mut usize,
     ) -> Result<(), Errno> {
         let most = self.options.folio.pages().max(PIECE);
@@ -163,29 +164,23 @@ impl Manager {
         for mut run in runs {
             if how.huge && run.len() == EXTENT_PAGES {
                 pieces.add(run);
-                self.move_pieces(&mut pieces, how, pass, moved)?;
+                self.move_pieces(&mut pieces, how, moved)?;
                 continue;
             }
             while !run.is_empty() {
                 let end = (run.start + most - run.start % most).min(run.end);
                 if !pieces.has_room(end - run.start, most) {
-                    self.move_pieces(&mut pieces, how, pass, moved)?;
+                    self.move_pieces(&mut pieces, how, moved)?;
                 }
                 pieces.add(run.start..end);
                 run.start = end;
             }
         }
-        self.move_pieces(&mut pieces, how, pass, moved)
+        self.move_pieces(&mut pieces, how, moved)
     }
 
     /// Moves out the pages of some folios that may go, and forgets the folios.
-    fn move_pieces(
-        &self,
-        pieces: &mut Pieces,
-        how: Going,
-        pass: &mut Pass,
-        moved: &mut usize,
-    ) -> Result<(), Errno> {
+    fn move_pieces(&self, pieces: &mut Pieces, how: Going, moved: &mut usize) -> Result<(), Errno> {
         let mut own = 0..0;
         loop {
             let stop = {
@@ -193,7 +188,7 @@ impl Manager {
                 if !self.opens(&mut core) {
                     return Err(Errno::AGAIN);
                 }
-                self.move_pieces_locked(&mut core, pieces, how, pass, moved, &own)
+                self.move_pieces_locked(&mut core, pieces, how, moved, &own)
             };
             match stop {
                 Ok(true) => {}
@@ -217,17 +212,16 @@ impl Manager {
         core: &mut Core,
         pieces: &mut Pieces,
         how: Going,
-        pass: &mut Pass,
         moved: &mut usize,
         own: &Range<Vpn>,
     ) -> Result<bool, Stop> {
-        let Some(first) = pieces.first_cold(core, pass, how) else {
+        let Some(first) = pieces.first_cold(core, how) else {
             return Ok(false);
         };
         let Some(mut leaving) = self.begin_leaving(first, pieces.pages(), how) else {
             return Err(Stop::NoRoom);
         };
-        let stop = self.fill_leaving(core, &mut leaving, pieces, how, pass, own);
+        let stop = self.fill_leaving(core, &mut leaving, pieces, how, own);
         *moved += self.arrive(core, &leaving);
         stop.map(|()| true)
     }
@@ -240,7 +234,6 @@ impl Manager {
         leaving: &mut Leaving,
         pieces: &mut Pieces,
         how: Going,
-        pass: &mut Pass,
         own: &Range<Vpn>,
     ) -> Result<(), Stop> {
         while leaving.room() > 0
@@ -255,7 +248,7 @@ impl Manager {
                 piece.start = piece.end;
                 continue;
             }
-            let len = pass.cold_pages(core, piece, how);
+            let len = cold_pages(core, piece, how);
             if len == 0 {
                 continue;
             }
