@@ -3,7 +3,6 @@
 use crate::extent::{EXTENT_PAGES, Vpn, group_of};
 use crate::manager::Core;
 use crate::moveout::Going;
-use crate::word::Place;
 use core::ops::Range;
 
 /// Runs of pages looked at together at most.
@@ -68,23 +67,29 @@ pub(crate) fn cold_pages(core: &mut Core, piece: &mut Range<Vpn>, how: Going) ->
         return piece.len();
     };
     let (clock, spared) = (&core.clock, &mut core.spared);
-    let mut stays = |page: Vpn| match extent.present(page % EXTENT_PAGES, clock) {
-        None => false,
-        Some(0) => extent.left_alone[group_of(page)] > 0,
-        Some(ticks) => {
-            *spared = Some(spared.map_or(ticks, |least| least.min(ticks)));
-            true
-        }
-    };
+    let mut note = |ticks: u8| *spared = Some(spared.map_or(ticks, |least| least.min(ticks)));
+    let left_alone = |page: Vpn| extent.left_alone[group_of(page)] > 0;
+    let ticks = |page: Vpn| extent.present(page % EXTENT_PAGES, clock);
     let whole = how.huge && piece.len() == EXTENT_PAGES;
-    // A huge page goes or stays whole.
-    if whole && !how.cold && piece.clone().any(&mut stays) {
-        piece.start = piece.end;
+    if whole && !how.cold {
+        // A huge page goes whole, once all of it may, or stays.
+        let longest = piece.clone().filter_map(ticks).max().unwrap_or(0);
+        if longest > 0 {
+            note(longest);
+        }
+        if longest > 0 || piece.clone().any(left_alone) {
+            piece.start = piece.end;
+        }
     }
     let all = whole || how.cold;
-    let mut goes = |page: &Vpn| {
-        let present = extent.place(page % EXTENT_PAGES) == Place::Present;
-        present && (all || !stays(*page))
+    let mut goes = |page: &Vpn| match ticks(*page) {
+        None => false,
+        Some(_) if all => true,
+        Some(0) => !left_alone(*page),
+        Some(ticks) => {
+            note(ticks);
+            false
+        }
     };
     piece.start = piece.clone().find(&mut goes).unwrap_or(piece.end);
     let end = piece.clone().find(|page| !goes(page));
