@@ -35,7 +35,7 @@ impl Vmas {
     pub(crate) fn new(maps: File, private: Vec<Range<usize>>) -> Self {
         Self {
             list: Vec::with_capacity(256),
-            private,
+            private: private.into_iter().map(whole_pages).collect(),
             buffer: alloc::vec![0; 32 << 10],
             maps,
         }
@@ -48,7 +48,7 @@ impl Vmas {
 
     /// Keeps a range from being managed.
     pub(crate) fn keep_private(&mut self, range: Range<usize>) {
-        self.private.push(range);
+        self.private.push(whole_pages(range));
         // (The list may be of before it was mapped.)
         let old = core::mem::take(&mut self.list);
         for vma in old {
@@ -115,6 +115,11 @@ impl Vmas {
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Range<usize>> {
         self.list.iter()
     }
+}
+
+/// A mapping ends with a page, whatever was asked for.
+const fn whole_pages(range: Range<usize>) -> Range<usize> {
+    range.start & !(PAGE_SIZE - 1)..range.end.next_multiple_of(PAGE_SIZE)
 }
 
 /// Adds what is left of `range` without `private`: where the kernel finds nothing that
@@ -261,28 +266,47 @@ mod tests {
         assert!(left(&[[5, 25]]).is_empty());
     }
 
+    /// Of pages so and so.
+    fn pages(start: usize, end: usize) -> Range<usize> {
+        start * PAGE_SIZE..end * PAGE_SIZE
+    }
+
     #[test]
     fn what_is_ours_ends_what_lies_around_a_range() {
         let mut vmas = Vmas::new(File::from_fd(usize::MAX), Vec::new());
-        let around = |vmas: &Vmas| vmas.around(&(20..30), 10..40);
-        assert_eq!(around(&vmas), Some(10..40));
-        for own in [1..9, 50..60, 32..35] {
+        let around = |vmas: &Vmas| vmas.around(&pages(20, 30), pages(10, 40));
+        assert_eq!(around(&vmas), Some(pages(10, 40)));
+        for own in [pages(1, 9), pages(50, 60), pages(32, 35)] {
             vmas.keep_private(own);
         }
-        assert_eq!(around(&vmas), Some(10..32));
-        vmas.keep_private(9..12);
-        vmas.keep_private(30..31);
-        assert_eq!(around(&vmas), Some(12..30));
-        vmas.keep_private(29..30);
+        assert_eq!(around(&vmas), Some(pages(10, 32)));
+        vmas.keep_private(pages(9, 12));
+        vmas.keep_private(pages(30, 31));
+        assert_eq!(around(&vmas), Some(pages(12, 30)));
+        vmas.keep_private(pages(29, 30));
         assert_eq!(around(&vmas), None);
     }
 
     #[test]
     fn the_list_loses_what_becomes_ours() {
         let mut vmas = Vmas::new(File::from_fd(usize::MAX), Vec::new());
-        vmas.list_mut().extend([10..20, 30..40]);
-        vmas.keep_private(15..35);
-        assert_eq!(vmas.list, [10..15, 35..40]);
+        vmas.list_mut().extend([pages(10, 20), pages(30, 40)]);
+        vmas.keep_private(pages(15, 35));
+        assert_eq!(vmas.list, [pages(10, 15), pages(35, 40)]);
+    }
+
+    #[test]
+    fn what_is_ours_is_whole_pages() {
+        // The manager's heap is half of `high` and more, which may end within a page.
+        let heap = pages(10, 20).start..pages(10, 20).end - PAGE_SIZE / 2;
+        let mut vmas = Vmas::new(File::from_fd(usize::MAX), alloc::vec![heap.clone()]);
+        assert_eq!(
+            vmas.around(&pages(21, 22), pages(10, 30)),
+            Some(pages(20, 30))
+        );
+        vmas.list_mut().extend([pages(10, 30)]);
+        vmas.keep_private(heap);
+        assert_eq!(vmas.list, [pages(20, 30)]);
     }
 
     #[test]
