@@ -8,6 +8,7 @@ use crate::movein::Landed;
 use crate::readahead;
 use crate::strides::Stride;
 use crate::word::Place;
+use alloc::vec::Vec;
 use core::ops::Range;
 use zfolio_mm::{Order, PAGE_SIZE, Pfn};
 use zfolio_sys::lock::MutexGuard;
@@ -77,12 +78,8 @@ impl Manager {
             return Outcome::NeedFrames;
         };
         if got < wanted {
-            // The page itself, and what is behind it as far as frames go.
-            worker.pages.retain(|page| *page >= vpn);
-            worker.pages.truncate(got);
-            let kept = worker.pages.len();
-            self.arena().give_frames(at.offset(kept), got - kept);
-            plan.range = vpn..worker.pages[kept - 1] + 1;
+            keep_near(&mut worker.pages, vpn, got);
+            plan.range = worker.pages[0]..worker.pages[got - 1] + 1;
         }
         self.begin_load(core, worker, &plan);
 
@@ -304,11 +301,39 @@ impl Manager {
     }
 }
 
+/// Cuts `pages`, which `vpn` is one of, down to `most`: to it and those after it, and
+/// where they are too few, as where a reader goes backward, those before it.
+fn keep_near(pages: &mut Vec<Vpn>, vpn: Vpn, most: usize) {
+    let place = pages.partition_point(|page| *page < vpn);
+    let first = place.min(pages.len().saturating_sub(most));
+    pages.drain(..first);
+    pages.truncate(most);
+}
+
 pub(crate) fn kind_of(pages: usize) -> FaultKind {
     match pages {
         1 => FaultKind::Page,
         EXTENT_PAGES => FaultKind::Thp,
         n if n < GROUP_PAGES => FaultKind::Batch,
         _ => FaultKind::Folio,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_frames_do_for_is_what_lies_next_in_the_direction_of_the_reader() {
+        let kept = |vpn, most| {
+            let mut pages: Vec<Vpn> = (10..20).collect();
+            keep_near(&mut pages, vpn, most);
+            [pages[0], pages[pages.len() - 1]]
+        };
+        assert_eq!(kept(10, 4), [10, 13], "forward");
+        assert_eq!(kept(19, 4), [16, 19], "backward");
+        assert_eq!(kept(14, 4), [14, 17], "a group");
+        assert_eq!(kept(18, 4), [16, 19], "the end of a group");
+        assert_eq!(kept(18, 1), [18, 18]);
     }
 }

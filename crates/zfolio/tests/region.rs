@@ -298,7 +298,7 @@ fn strides_are_read_ahead() {
         let (faults, walked) = faults_of(&mut (0..pages).step_by(8));
         assert!(faults * 2 < walked, "{way:?}: {faults} faults of {walked}");
         let (faults, walked) = faults_of(&mut (0..pages).rev());
-        assert!(faults * 4 < walked, "{way:?}: {faults} faults of {walked}");
+        assert!(faults * 12 < walked, "{way:?}: {faults} faults of {walked}");
     }
 }
 
