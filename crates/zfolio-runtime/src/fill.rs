@@ -7,10 +7,12 @@
 use crate::control::{Counter, FaultKind};
 use crate::extent::{GROUP_PAGES, Vpn};
 use crate::fault::Outcome;
+use crate::frames::runs_of;
 use crate::manager::{Core, Manager, Worker, address_of};
 use crate::movein::Landed;
 use crate::store::Stored;
 use crate::word::Place;
+use alloc::vec::Vec;
 use core::ops::Range;
 use zfolio_mm::{Memory, PAGE_SIZE, Pfn};
 use zfolio_sys::lock::MutexGuard;
@@ -22,7 +24,7 @@ impl Manager {
     pub(crate) fn fill(
         &self,
         mut core: MutexGuard<'_, Core>,
-        worker: &Worker,
+        worker: &mut Worker,
         vpn: Vpn,
     ) -> Outcome {
         let (pages, window) = self.plan_fill(&core, vpn);
@@ -30,24 +32,28 @@ impl Manager {
             self.wake_control_at(self.usage());
             return outcome;
         }
-        let Some((at, got)) = self.take_for_fault(pages.len(), worker.urgent) else {
+        let Worker { frames, urgent, .. } = worker;
+        let got = self.take_for_fault(pages.len(), *urgent, frames);
+        if got == 0 {
             return Outcome::NeedFrames;
-        };
+        }
         let pages = vpn..vpn + got;
         core.streams.brought(&pages, window);
         self.begin(&core);
         drop(core);
-        self.arena()
-            .with_mut(at, 0, pages.len() * PAGE_SIZE, |bytes| bytes.fill(0));
-        let outcome = self.publish_filled(&pages, at);
+        for run in runs_of(frames) {
+            self.arena()
+                .with_mut(run[0], 0, run.len() * PAGE_SIZE, |bytes| bytes.fill(0));
+        }
+        let outcome = self.publish_filled(&pages, frames);
         self.end();
         outcome
     }
 
-    fn publish_filled(&self, pages: &Range<Vpn>, at: Pfn) -> Outcome {
+    fn publish_filled(&self, pages: &Range<Vpn>, frames: &[Pfn]) -> Outcome {
         let mut core = self.core.lock();
         if self.is_gone(&core, pages.start) {
-            self.arena().give_frames(at, pages.len());
+            self.arena().give_scattered(frames);
             return Outcome::Served(FaultKind::Stale);
         }
         let untouched = |core: &Core, page: Vpn| {
@@ -57,38 +63,42 @@ impl Manager {
             .clone()
             .take_while(|page| untouched(&core, *page))
             .count();
-        self.arena().give_frames(at.offset(len), pages.len() - len);
-        let mut refused = None;
-        let mut filled = 0;
         if !core.is_open() || len == 0 {
-            self.arena().give_frames(at, len);
+            self.arena().give_scattered(frames);
             return Outcome::Defer;
         }
-        self.land(pages.start, at, len, |index, landed| {
-            let frame = at.offset(index);
-            match landed {
-                Landed::Moved => {
-                    self.arena().give_holes(frame, 1);
-                    filled += 1;
-                }
-                Landed::Copied => {
-                    self.arena().give_frames(frame, 1);
-                    filled += 1;
-                }
-                Landed::AlreadyThere => {
-                    self.arena().give_frames(frame, 1);
-                    return;
-                }
-                Landed::Refused(errno) => {
-                    self.arena().give_frames(frame, 1);
-                    if index == 0 {
-                        refused = Some(errno);
+        self.arena().give_scattered(&frames[len..]);
+        let mut refused = None;
+        let mut filled = 0;
+        let mut next = pages.start;
+        for run in runs_of(&frames[..len]) {
+            self.land(next, run[0], run.len(), |index, landed| {
+                let (page, frame) = (next + index, run[index]);
+                match landed {
+                    Landed::Moved => {
+                        self.arena().give_holes(frame, 1);
+                        filled += 1;
                     }
-                    return;
+                    Landed::Copied => {
+                        self.arena().give_frames(frame, 1);
+                        filled += 1;
+                    }
+                    Landed::AlreadyThere => {
+                        self.arena().give_frames(frame, 1);
+                        return;
+                    }
+                    Landed::Refused(errno) => {
+                        self.arena().give_frames(frame, 1);
+                        if page == pages.start {
+                            refused = Some(errno);
+                        }
+                        return;
+                    }
                 }
-            }
-            core.extents.set(pages.start + index, Place::Present);
-        });
+                core.extents.set(page, Place::Present);
+            });
+            next += run.len();
+        }
         drop(core);
         self.count(Counter::HolePages, filled);
         refused.map_or(Outcome::Served(FaultKind::Hole), |errno| {
@@ -133,10 +143,16 @@ impl Manager {
         (vpn..end, advice.pages)
     }
 
-    /// Frames for a fault, as many as asked or, when they are short, down to a
-    /// quarter: free ones above the reserve; from the system while usage is
-    /// below `high`; one where there is no run; none otherwise.
-    pub(crate) fn take_for_fault(&self, pages: usize, urgent: bool) -> Option<(Pfn, usize)> {
+    /// Frames for a fault, into `frames`: as many as asked or, when they are short, down
+    /// to a quarter: free ones above the reserve; from the system while usage is below
+    /// `high`; none otherwise. Returns how many.
+    pub(crate) fn take_for_fault(
+        &self,
+        pages: usize,
+        urgent: bool,
+        frames: &mut Vec<Pfn>,
+    ) -> usize {
+        frames.clear();
         let free = self.arena().free_frames();
         let spare = free.saturating_sub(self.watermarks().free_reserve);
         if self.scope.is_process() {
@@ -146,25 +162,41 @@ impl Manager {
         } else {
             self.wake_control_at(self.usage() + pages);
         }
-        let take = |run: usize| self.arena().take_frames(run).map(|at| (at, run));
-        let populate = |run: usize| self.arena().take_or_populate(run).map(|at| (at, run));
-        let grant = pages.min(spare);
         // A region's usage is no question to the system: memory comes from there
         // as long as there is some.
         let plenty = !self.scope.is_process() && self.usage() + pages < self.watermarks().start;
         if plenty && spare < pages {
-            return populate(pages).or_else(|| populate(1));
+            return match self.populate(pages, frames) {
+                0 => self.populate(1, frames),
+                got => got,
+            };
         }
-        let enough = grant >= pages.div_ceil(4);
-        let run = enough.then(|| take(grant)).flatten();
-        let run = run.or_else(|| {
-            let after = self.usage() + pages;
-            let below = after < self.watermarks().limit + self.room();
-            (below && !self.exceeds_max(after)).then(|| populate(pages))?
-        });
-        // Where the arena is small there may be no run of so many.
-        let run = run.or_else(|| enough.then(|| take(1))?);
-        run.or_else(|| (urgent && self.may_go_beyond(1)).then(|| populate(1))?)
+        let grant = pages.min(spare);
+        if grant >= pages.div_ceil(4) {
+            let got = self.arena().take_scattered(grant, frames);
+            if got > 0 {
+                return got;
+            }
+        }
+        let after = self.usage() + pages;
+        let below = after < self.watermarks().limit + self.room();
+        if below && !self.exceeds_max(after) && self.populate(pages, frames) > 0 {
+            return pages;
+        }
+        if urgent && self.may_go_beyond(1) {
+            return self.populate(1, frames);
+        }
+        0
+    }
+
+    /// A run of frames, from the system if there is none; how many.
+    fn populate(&self, pages: usize, frames: &mut Vec<Pfn>) -> usize {
+        let at = self.arena().take_or_populate(pages);
+        let run = at
+            .iter()
+            .flat_map(|at| (0..pages).map(|slot| at.offset(slot)));
+        frames.extend(run);
+        frames.len()
     }
 
     /// Reclaims for a fault that found no frame: stores what stands by, or

@@ -12,6 +12,7 @@
 //! not: so a contiguous run of backed slots is always to be had as long as
 //! single frames are, by *gathering* them into a run of holes, a MOVE each.
 
+use alloc::vec::Vec;
 use core::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use zfolio_mm::frames::{Frames, Kind};
 use zfolio_mm::{Memory, Order, PAGE_SIZE, Pfn};
@@ -223,28 +224,62 @@ impl FrameArena {
         self.gather(pages)
     }
 
-    /// Moves single frames into a run of holes.
+    /// Takes free frames, as many of `pages` as there are, in as few runs as can be,
+    /// and adds them to `frames`; how many.
+    pub(crate) fn take_scattered(&self, pages: usize, frames: &mut Vec<Pfn>) -> usize {
+        let mut free = self.frames.lock();
+        let mut taken = 0;
+        while taken < pages {
+            let left = pages - taken;
+            let whole = free.alloc_exact(Kind::Backed, left).map(|at| (at, left));
+            let part = || {
+                let (at, order) = free.take_free(Kind::Backed, Order::holding_at_most(left))?;
+                Some((at, order.pages()))
+            };
+            let Some((at, run)) = whole.or_else(part) else {
+                break;
+            };
+            frames.extend((0..run).map(|slot| at.offset(slot)));
+            taken += run;
+        }
+        taken
+    }
+
+    /// Gives back what [`Self::take_scattered`] took.
+    pub(crate) fn give_scattered(&self, frames: &[Pfn]) {
+        for run in runs_of(frames) {
+            self.give_frames(run[0], run.len());
+        }
+    }
+
+    /// Moves free frames into a run of holes, block by block: each is a MOVE.
     fn gather(&self, pages: usize) -> Option<Pfn> {
         let run = self.take_run_of_holes(pages)?;
-        for filled in 0..pages {
-            let single = self.frames.lock().alloc(Kind::Backed, Order::PAGE);
-            let moved = single.is_some_and(|single| self.relocate(single, run.offset(filled)));
-            if !moved && !self.populate(run.offset(filled), 1) {
+        let mut filled = 0;
+        while filled < pages {
+            let most = Order::holding_at_most(pages - filled);
+            let block = self.frames.lock().take_free(Kind::Backed, most);
+            let moved = block.map_or(0, |(at, order)| {
+                self.relocate(at, run.offset(filled), order.pages())
+            });
+            filled += moved;
+            if moved == 0 && !self.populate(run.offset(filled), pages - filled) {
                 self.give_frames(run, filled);
                 self.give_holes(run.offset(filled), pages - filled);
                 return None;
+            } else if moved == 0 {
+                break;
             }
         }
         Some(run)
     }
 
-    /// Moves one free frame into a hole; false if the frame would not move
-    /// (shared with a child of a fork): it is free again then.
-    fn relocate(&self, from: Pfn, to: Pfn) -> bool {
-        let (source, target) = (self.map.address(from), self.map.address(to));
-        let moved = self.moves().out_of_held(target, source, PAGE_SIZE).done == PAGE_SIZE;
-        let kind = if moved { Kind::Hole } else { Kind::Backed };
-        self.frames.lock().free(kind, from, Order::PAGE);
+    /// Moves free frames into holes; how many. Those that would not move (shared with
+    /// a child of a fork) are free again then.
+    fn relocate(&self, from: Pfn, to: Pfn, pages: usize) -> usize {
+        let moved = self.move_pages(from, to, pages);
+        self.give_holes(from, moved);
+        self.give_frames(from.offset(moved), pages - moved);
         moved
     }
 
@@ -317,6 +352,11 @@ impl FrameArena {
         self.released.fetch_add(released as u64, Ordering::Relaxed);
         released
     }
+}
+
+/// Frames that lie together, run by run.
+pub(crate) fn runs_of(frames: &[Pfn]) -> impl Iterator<Item = &[Pfn]> {
+    frames.chunk_by(|one, other| one.offset(1) == *other)
 }
 
 /// Gives up to `pages` free frames of an arena back to the system, large blocks

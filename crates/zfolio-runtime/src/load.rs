@@ -10,7 +10,7 @@ use crate::strides::Stride;
 use crate::word::Place;
 use alloc::vec::Vec;
 use core::ops::Range;
-use zfolio_mm::{Order, PAGE_SIZE, Pfn};
+use zfolio_mm::{Order, PAGE_SIZE};
 use zfolio_sys::lock::MutexGuard;
 use zfolio_zswap::{LoadError, Slot};
 
@@ -70,23 +70,28 @@ impl Manager {
         let whole = (wanted == EXTENT_PAGES)
             .then(|| self.huge_frames.take())
             .flatten();
-        let taken = whole.map_or_else(
-            || self.take_for_fault(wanted, worker.urgent),
-            |at| Some((at, EXTENT_PAGES)),
-        );
-        let Some((at, got)) = taken else {
-            return Outcome::NeedFrames;
+        let Worker {
+            pages,
+            frames,
+            urgent,
+            ..
+        } = &mut *worker;
+        let got = if let Some(at) = whole {
+            frames.clear();
+            frames.extend((0..EXTENT_PAGES).map(|slot| at.offset(slot)));
+            EXTENT_PAGES
+        } else {
+            self.take_for_fault(wanted, *urgent, frames)
         };
+        if got == 0 {
+            return Outcome::NeedFrames;
+        }
         if got < wanted {
-            keep_near(&mut worker.pages, vpn, got);
-            plan.range = worker.pages[0]..worker.pages[got - 1] + 1;
+            keep_near(pages, vpn, got);
+            plan.range = pages[0]..pages[got - 1] + 1;
         }
         self.begin_load(core, worker, &plan);
 
-        worker.frames.clear();
-        worker
-            .frames
-            .extend((0..worker.slots.len()).map(|index| at.offset(index)));
         let loaded = self.during_io(|| {
             self.zswap
                 .load_batch(&mut worker.context, &worker.slots, &worker.frames)
@@ -94,7 +99,7 @@ impl Manager {
         if let Err(error) = loaded {
             self.load_failed(worker.pages[error.index], error);
         }
-        let outcome = self.publish_loaded(worker, vpn, &plan, at);
+        let outcome = self.publish_loaded(worker, vpn, &plan);
         self.zswap.invalidate(&worker.slots);
         self.end();
         outcome
@@ -131,9 +136,14 @@ impl Manager {
 
     /// Moves loaded pages in. Slots of pages that are in place (or were
     /// discarded meanwhile) stay in `worker.slots`, to be freed.
-    fn publish_loaded(&self, worker: &mut Worker, vpn: Vpn, plan: &Plan, at: Pfn) -> Outcome {
+    fn publish_loaded(&self, worker: &mut Worker, vpn: Vpn, plan: &Plan) -> Outcome {
         let mut core = self.core.lock();
-        let Worker { pages, slots, .. } = worker;
+        let Worker {
+            pages,
+            slots,
+            frames,
+            ..
+        } = worker;
         let count = pages.len();
         if !core.is_open() {
             // A child of a raw fork must still find these in the pool; and
@@ -141,34 +151,35 @@ impl Manager {
             for (page, slot) in pages.iter().zip(&mut *slots) {
                 self.unload(&mut core, *page, slot);
             }
-            self.arena().give_frames(at, count);
+            self.arena().give_scattered(frames);
             slots.retain(|slot| *slot != Slot::ZERO);
             return Outcome::Defer;
         }
-        if count == EXTENT_PAGES && self.is_huge(self.address(at)) {
+        if count == EXTENT_PAGES && self.is_huge(self.address(frames[0])) {
             self.count(Counter::ThpSwpin, 1);
         }
         let mut refused = None;
         let mut came = 0;
         let mut next = 0;
         while next < count {
-            // A run of pages nobody discarded meanwhile.
-            let first = pages[next];
+            // A run of pages nobody discarded meanwhile, in frames that lie together.
+            let (first, at) = (pages[next], frames[next]);
             let len = (next..count)
                 .take_while(|index| {
                     pages[*index] == first + (index - next)
+                        && frames[*index] == at.offset(index - next)
                         && core.extents.place(pages[*index]) == Place::Loading(slots[*index])
                 })
                 .count();
             if len == 0 {
                 // Whoever waits for it waits for this load.
                 self.fds.program().wake(address_of(first), PAGE_SIZE);
-                self.arena().give_frames(at.offset(next), 1);
+                self.arena().give_frames(at, 1);
                 next += 1;
                 continue;
             }
-            self.land(first, at.offset(next), len, |index, landed| {
-                let (page, frame) = (first + index, at.offset(next + index));
+            self.land(first, at, len, |index, landed| {
+                let (page, frame) = (first + index, at.offset(index));
                 match landed {
                     Landed::Moved => self.arena().give_holes(frame, 1),
                     Landed::Copied | Landed::AlreadyThere => self.arena().give_frames(frame, 1),
