@@ -82,6 +82,8 @@ const WORKING: &[Repeated] = &[
     ("madvise", 12, &[(5, 0), (5, 2)]),
     ("madvise", 22, &[(5, 0), (5, 2)]),
     ("madvise", 11, &[(5, 2)]),
+    ("process_madvise", 1, &[(1, 1)]),
+    ("process_madvise", 12, &[(5, 2)]),
 ];
 
 /// At forks while mappings move: the call, the error, every how many.

@@ -34,17 +34,10 @@ impl Manager {
         if count > most {
             return false;
         }
-        let pages = count;
-        let marks = self.watermarks();
-        if !self.scope.is_process() {
-            // What a region takes is counted, not asked of the system: whatever is
-            // free then, there is room below `limit`.
-            let usage = self.usage() + pages;
-            self.wake_control_at(usage);
-            if usage < marks.limit {
-                return true;
-            }
+        if !self.scope.is_process() && self.may_take_of_the_system(count) {
+            return true;
         }
+        let marks = self.watermarks();
         let left = self
             .arena()
             .free_frames()
@@ -52,7 +45,19 @@ impl Manager {
         if left < marks.free_low && self.control_sleeps.load(Ordering::Relaxed) != 0 {
             self.wake_control();
         }
-        left >= marks.free_reserve + pages
+        left >= marks.free_reserve + count
+    }
+
+    /// Whether copies of so many pages may take frames of the system's. What a region
+    /// takes is counted, not asked for: there must be room below `limit`, whatever is
+    /// free.
+    pub(crate) fn may_take_of_the_system(&self, pages: usize) -> bool {
+        if self.scope.is_process() {
+            return true;
+        }
+        let usage = self.usage() + pages;
+        self.wake_control_at(usage);
+        usage < self.watermarks().limit
     }
 
     /// Brings the pages in `worker.pages`, which are stored.
@@ -79,7 +84,9 @@ impl Manager {
         }
         let outcome = self.publish_copies(worker, vpn, plan);
         self.zswap.invalidate(&worker.slots);
-        self.pay_back();
+        if !self.is_in_thread() {
+            self.pay_back();
+        }
         self.end();
         outcome
     }
@@ -146,8 +153,9 @@ impl Manager {
     }
 
     /// Gives the system the frames that it is owed, once they are enough for a
-    /// call; below `stop` they are forgiven, or usage would only ever sink.
-    /// Within an operation: frames must not change while a fork copies them.
+    /// call; below `stop` they are forgiven, or usage would only ever sink. Within an
+    /// operation (frames must not change while a fork copies them), and by threads of
+    /// our own.
     pub(crate) fn pay_back(&self) {
         let most = OWED.min(self.watermarks().free_low / 2);
         if self.owed.load(Ordering::Relaxed) < most {

@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use zfolio_mm::frames::{Frames, Kind};
 use zfolio_mm::{Memory, Order, PAGE_SIZE, Pfn};
-use zfolio_sys::arena::{ArenaMap, discard};
+use zfolio_sys::arena::{ArenaMap, Discarded, discard, discard_all};
 use zfolio_sys::lock::{Mutex, MutexGuard};
 use zfolio_sys::moves::Moves;
 use zfolio_sys::procfs::{File, Pagemap};
@@ -27,6 +27,9 @@ static ZEROS: [u8; 16 * PAGE_SIZE] = [0; 16 * PAGE_SIZE];
 
 /// Tries to bring a page back to where it came from.
 const UNDO_TRIES: u32 = 10_000;
+
+/// Blocks released at once.
+const RELEASED_TOGETHER: usize = 64;
 
 /// Frames made up for at once, pages: what fits where little is free.
 const SMALL_RUN: usize = 16;
@@ -360,22 +363,40 @@ pub(crate) fn runs_of(frames: &[Pfn]) -> impl Iterator<Item = &[Pfn]> {
 }
 
 /// Gives up to `pages` free frames of an arena back to the system, large blocks
-/// first; returns how many.
+/// first; returns how many. For threads of our own.
 pub(crate) fn release_free(map: ArenaMap, frames: &Mutex<Frames>, pages: usize) -> usize {
+    let mut blocks = [(Pfn(0), Order::PAGE); RELEASED_TOGETHER];
+    let mut ranges = [Discarded::default(); RELEASED_TOGETHER];
     let mut released = 0;
-    while released < pages {
-        let order = Order::holding_at_most(pages - released);
-        let Some((block, order)) = frames.lock().take_free(Kind::Backed, order) else {
-            break;
-        };
-        if discard(map.address(block), order.bytes()).is_err() {
-            frames.lock().free_range(Kind::Backed, block, order.pages());
-            break;
+    loop {
+        let (mut count, mut taken) = (0, released);
+        let mut free = frames.lock();
+        while count < blocks.len() && taken < pages {
+            let most = Order::holding_at_most(pages - taken);
+            let Some(block) = free.take_free(Kind::Backed, most) else {
+                break;
+            };
+            let (start, len) = (map.address(block.0), block.1.bytes());
+            blocks[count] = block;
+            ranges[count] = Discarded { start, len };
+            count += 1;
+            taken += block.1.pages();
         }
-        frames.lock().free_range(Kind::Hole, block, order.pages());
-        released += order.pages();
+        drop(free);
+        let gone = discard_all(&ranges[..count]);
+        let mut free = frames.lock();
+        for (index, (at, order)) in blocks[..count].iter().copied().enumerate() {
+            if index < gone {
+                free.free(Kind::Hole, at, order);
+                released += order.pages();
+            } else {
+                free.free(Kind::Backed, at, order);
+            }
+        }
+        if gone < RELEASED_TOGETHER {
+            return released;
+        }
     }
-    released
 }
 
 impl Memory for FrameArena {

@@ -70,8 +70,7 @@ impl Manager {
         }
     }
 
-    /// As [`Self::land`], but few pages are copied: see `copyin`. (Not in regions:
-    /// what they take of the system has to be asked for.)
+    /// As [`Self::land`], but few pages are copied: see `copyin`.
     pub(crate) fn land_cheaply(
         &self,
         vpn: Vpn,
@@ -79,7 +78,7 @@ impl Manager {
         pages: usize,
         mut each: impl FnMut(usize, Landed),
     ) {
-        if pages > COPIED || !self.scope.is_process() {
+        if pages > COPIED || !self.may_take_of_the_system(pages) {
             return self.land(vpn, at, pages, each);
         }
         for index in 0..pages {

@@ -33,6 +33,7 @@ const CALLS: &[(&str, usize, Option<usize>)] = &[
     ("mremap", nr::MREMAP, None),
     ("mprotect", nr::MPROTECT, None),
     ("madvise", nr::MADVISE, None),
+    ("process_madvise", nr::PROCESS_MADVISE, None),
     ("clone", nr::CLONE, None),
     ("close_range", nr::CLOSE_RANGE, None),
 ];

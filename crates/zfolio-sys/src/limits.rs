@@ -114,13 +114,18 @@ pub(crate) fn give_from_reserve() -> bool {
     })
 }
 
+/// Whether this thread has filters of system calls.
+pub(crate) fn is_filtered() -> bool {
+    const PR_GET_SECCOMP: usize = 21;
+    // SAFETY: takes numbers only.
+    unsafe { syscall(nr::PRCTL, [PR_GET_SECCOMP, 0, 0, 0, 0, 0]) != Ok(0) }
+}
+
 /// How many filters of system calls this thread has; what an unfit call does
 /// (the process may be killed) is up to them.
 #[must_use]
 pub fn filters() -> u32 {
-    const PR_GET_SECCOMP: usize = 21;
-    // SAFETY: takes numbers only.
-    if unsafe { syscall(nr::PRCTL, [PR_GET_SECCOMP, 0, 0, 0, 0, 0]) } == Ok(0) {
+    if !is_filtered() {
         return 0;
     }
     let Ok(status) = File::open(c"/proc/thread-self/status") else {

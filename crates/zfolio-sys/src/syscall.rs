@@ -64,6 +64,7 @@ pub mod nr {
     pub const MREMAP: usize = 25;
     pub const MINCORE: usize = 27;
     pub const MADVISE: usize = 28;
+    pub const PROCESS_MADVISE: usize = 440;
     pub const NANOSLEEP: usize = 35;
     pub const GETPID: usize = 39;
     pub const CLONE: usize = 56;
