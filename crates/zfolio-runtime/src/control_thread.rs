@@ -3,6 +3,7 @@
 
 use crate::compaction::Compacting;
 use crate::control::{Counter, THREADS, state};
+use crate::engines::BATCH_PAGES;
 use crate::extent::GROUP_PAGES;
 use crate::manager::{Manager, Worker};
 use crate::reclaim::{Reclaim, Step};
@@ -366,7 +367,7 @@ impl Manager {
                 Step::Later => return Err(Relief::Later),
             }
         }
-        match self.store_coldest(worker, self.batch_pages()) {
+        match self.store_coldest(worker, BATCH_PAGES) {
             Stored::Pages(_) => Ok(()),
             Stored::Nothing if moved_any || self.shrink_pool(worker) => Ok(()),
             Stored::Nothing => Err(Relief::Exhausted),

@@ -30,11 +30,10 @@ use zfolio_sys::thread::{self, Clock, ask_for_low_latency, now_ns};
 
 /// Most engines that may be asked for.
 pub const MOST: usize = MAX_ENGINES;
-/// Pages that are stored together where there are engines: what keeps them busy
-/// for longer than it takes to wake them.
+/// Pages that are stored together: what keeps engines busy for longer than it takes to
+/// wake them. Without engines too the core lock is taken for so many at once; each time
+/// somebody waits for it, to let go of it is a system call.
 pub(crate) const BATCH_PAGES: usize = 32;
-/// The same where there are none: what a codec in software gets at once.
-const SOFTWARE_BATCH: usize = 8;
 /// Units between two notes of a thread's CPU time.
 const CPU_NOTE: u32 = 16;
 
@@ -244,15 +243,6 @@ impl Manager {
             }
         }
         thread::exit_thread()
-    }
-
-    /// Pages to store together.
-    pub(crate) fn batch_pages(&self) -> usize {
-        if self.engines.is_some() {
-            BATCH_PAGES
-        } else {
-            SOFTWARE_BATCH
-        }
     }
 }
 

@@ -51,13 +51,9 @@ impl Manager {
         // (A group at `zswap.max` writes back for it.)
         let stored = match self.during_io(|| self.store_claimed(worker)) {
             Ok(()) => {
-                let mut pages = 0;
-                for folio in &worker.folios {
-                    let slots = &mut worker.slots[pages..pages + folio.pages];
-                    pages += self.publish_stored(*folio, slots);
-                }
+                self.publish_stored(&worker.folios, &mut worker.slots);
                 self.zswap.invalidate(&worker.slots);
-                Stored::Pages(pages)
+                Stored::Pages(worker.slots.len())
             }
             Err(error) => {
                 for folio in &worker.folios {
@@ -103,18 +99,22 @@ impl Manager {
 
     /// Writes the slots into the words and frees the frames. A page that was
     /// wanted back or discarded meanwhile leaves its slot in `slots`; those
-    /// published become zero there. Returns pages that left standby.
-    fn publish_stored(&self, folio: Run, slots: &mut [Slot]) -> usize {
+    /// published become zero there.
+    fn publish_stored(&self, folios: &[Run], slots: &mut [Slot]) {
         let mut core = self.core.lock();
-        for (index, slot) in slots.iter_mut().enumerate() {
-            if core.extents.place(folio.vpn + index) == Place::Storing(folio.at.offset(index)) {
-                core.extents.set(folio.vpn + index, Place::Stored(*slot));
-                *slot = Slot::ZERO;
+        let mut slots = slots.iter_mut();
+        for folio in folios {
+            for (index, slot) in slots.by_ref().take(folio.pages).enumerate() {
+                if core.extents.place(folio.vpn + index) == Place::Storing(folio.at.offset(index)) {
+                    core.extents.set(folio.vpn + index, Place::Stored(*slot));
+                    *slot = Slot::ZERO;
+                }
             }
         }
         drop(core);
-        self.give_stored_frames(folio.at, folio.pages);
-        folio.pages
+        for folio in folios {
+            self.give_stored_frames(folio.at, folio.pages);
+        }
     }
 
     /// The store failed: back to standby, at the hot end.
