@@ -92,6 +92,10 @@ pub fn plan(text: &str) -> bool {
 pub(crate) fn fails(number: usize, args: &[usize; 6]) -> Option<Errno> {
     let call = CALL.load(Ordering::Acquire) as usize;
     let (_, planned, request) = CALLS.get(call.checked_sub(1)?)?;
+    // As on a kernel without it, so that what stands in for it can fail.
+    if (*planned, number) == (nr::MADVISE, nr::PROCESS_MADVISE) {
+        return Some(Errno::OPNOTSUPP);
+    }
     if *planned != number || request.is_some_and(|request| request != args[1]) {
         return None;
     }
