@@ -1,6 +1,6 @@
 //! The engines of a process: devices, how work is spread over them, counters.
 
-use super::attributes::{Attributes, MAX_ENGINES};
+use super::attributes::{Attributes, MAX_ENGINES, SyncMode};
 use super::descriptor::{
     CompletionRecord, Descriptor, ERROR_CORRUPT, ERROR_LENGTH, ERROR_MISMATCH, ERROR_WORKSPACE,
     FLAG_INTERRUPT, Opcode, Status,
@@ -13,9 +13,14 @@ use crate::{CodecError, CompressUnit, Context, DecompressUnit};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use zfolio_sys::thread::{Clock, now_ns, yield_now};
 
 /// Most contexts that share the engines; further ones work inline.
 pub(super) const MAX_CLIENTS: usize = 64;
+
+/// How long an engine without work looks for more before it sleeps, ns. One batch follows
+/// another, and to wake it takes longer than to compress a page or two.
+const LINGER_NS: u64 = 50_000;
 
 /// What a descriptor carries: its two records and its buffers.
 pub(super) struct Job {
@@ -120,16 +125,22 @@ impl Group {
         }
         self.rebalance(index, true);
         let (mut own, mut others) = ((0, 0), (0, 0));
+        let mut idle_since = None;
+        // (A submitter that lends a hand wants the processor for itself.)
+        let waits_asleep = self.attributes.sync_mode != SyncMode::Assist;
         loop {
             if let Some((queue, work)) = engine.device.poll(&mut own) {
                 self.work(engine, queue, work, codec);
             } else if let Some((other, queue, work)) = self.take_over(index, &mut others) {
                 self.work(other, queue, work, codec);
+            } else if waits_asleep && lingers(&mut idle_since) {
+                continue;
             } else if let Some((queue, work)) = engine.device.next(&mut own) {
                 self.work(engine, queue, work, codec);
             } else {
                 break;
             }
+            idle_since = None;
         }
         self.rebalance(index, false);
         engine.device.detach();
@@ -318,6 +329,16 @@ impl Group {
         }
         Ok(())
     }
+}
+
+/// Lets others run for a moment instead of sleep: `since` it has had nothing to do, ns.
+fn lingers(since: &mut Option<u64>) -> bool {
+    let now = now_ns(Clock::Monotonic);
+    let lingers = now - *since.get_or_insert(now) < LINGER_NS;
+    if lingers {
+        yield_now();
+    }
+    lingers
 }
 
 fn queue(attributes: &Attributes, room: usize) -> Result<WorkQueue<Native, Job>, CodecError> {
