@@ -109,7 +109,7 @@ impl Manager {
     /// The faulting page and, in a stream, absent ones after it, inside what
     /// is registered; and how many the stream would have liked.
     fn plan_fill(&self, core: &Core, vpn: Vpn) -> (Range<Vpn>, usize) {
-        let advice = core.streams.advise(vpn);
+        let advice = core.streams.advise(vpn, self.watermarks().window());
         if !advice.sequential {
             return (vpn..vpn + 1, 1);
         }

@@ -251,7 +251,8 @@ impl Manager {
     }
 
     fn plan_load(&self, core: &mut Core, vpn: Vpn) -> Plan {
-        let advice = core.streams.advise(vpn);
+        let most = self.watermarks().window();
+        let advice = core.streams.advise(vpn, most);
         let stored = |page: Vpn| matches!(core.extents.place(page), Place::Stored(_));
         let extent = core.extents.get(vpn);
         let loads = extent.map_or(0, |extent| extent.loads[group_of(vpn)]);
@@ -260,7 +261,7 @@ impl Manager {
         if advice.sequential {
             let whole = readahead::extent(vpn);
             // A huge page read in order comes back whole, so that it is one again.
-            if advice.pages == readahead::MAX_WINDOW
+            if advice.pages == most
                 && extent.is_some_and(|extent| extent.huge)
                 && vpn == whole.start
                 && whole.clone().all(stored)

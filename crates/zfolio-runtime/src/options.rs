@@ -143,6 +143,9 @@ pub fn codec_words(choice: Codec) -> (u32, i32) {
     }
 }
 
+/// [`Watermarks::window`] of the smallest target.
+pub(crate) const LEAST_WINDOW: usize = 64;
+
 /// When reclaim starts and stops, pages.
 ///
 /// Usage is what /proc shows as resident: program, pool, standby and free
@@ -191,6 +194,14 @@ impl Watermarks {
     pub(crate) const fn dense(&self, returns: bool) -> [usize; 2] {
         let [on, off] = if returns { [55, 45] } else { [35, 25] };
         [self.high * on / 100, self.high * off / 100]
+    }
+
+    /// Pages that a reader in order gets at once at most, and that are moved out at
+    /// once whatever the folio; a power of two. Each call has a price, above all the
+    /// interrupt of other processors; but of little memory there are not as many free.
+    pub(crate) fn window(&self) -> usize {
+        let most = (self.free_target / 3).clamp(LEAST_WINDOW, 4 * LEAST_WINDOW);
+        1 << most.ilog2()
     }
 
     /// Pages kept in standby before the coldest are stored, with a pool of
@@ -245,6 +256,9 @@ mod tests {
             let w = Watermarks::of(high);
             assert!(w.activate < w.stop && w.stop < w.start, "{high}: {w:?}");
             assert!(w.start < w.limit, "{high}: {w:?}");
+            // A quarter of a window is there before the reserve is needed.
+            assert!(w.window() / 4 <= w.free_low, "{high}: {w:?}");
+            assert!((64..=256).contains(&w.window()), "{high}: {w:?}");
             assert!(
                 w.limit <= w.huge_limit && w.huge_limit < high,
                 "{high}: {w:?}"

@@ -1,7 +1,7 @@
 //! How much to bring: one page, a batch, the folio, from what recent faults say.
 //!
 //! Three signals. *Streams*: a fault just past the pages brought for an earlier
-//! one doubles what is brought, up to [`MAX_WINDOW`]. *Groups*: a second fault
+//! one doubles what is brought, up to [`Watermarks::window`]. *Groups*: a second fault
 //! in the same 64 KiB brings the rest of the group, if that is worth it
 //! ([`Neighbours`]), and so does the last of four in quick succession ([`Rush`]). A first fault that continues nothing brings one page: for
 //! random access anything more is memory taken from somebody else.
@@ -9,12 +9,12 @@
 //! What a stream has passed is the best there is to move out again (*left
 //! behind*): somebody who reads more than fits, round after round, then finds
 //! the rest still there, where taking the oldest first would find nothing.
+//!
+//! [`Watermarks::window`]: crate::options::Watermarks::window
 
 use crate::extent::{EXTENT_PAGES, GROUP_PAGES, Vpn};
 use core::ops::Range;
 
-/// Pages brought at most for a stream (a whole extent where it was a THP).
-pub(crate) const MAX_WINDOW: usize = 64;
 const STREAMS: usize = 16;
 
 #[derive(Clone, Copy, Default)]
@@ -45,11 +45,11 @@ pub(crate) struct Advice {
 }
 
 impl Streams {
-    /// What to bring for a fault at `vpn`.
-    pub(crate) fn advise(&self, vpn: Vpn) -> Advice {
+    /// What to bring for a fault at `vpn`: for a stream `most` pages at most.
+    pub(crate) fn advise(&self, vpn: Vpn, most: usize) -> Advice {
         match self.find(vpn) {
             Some(index) => {
-                let pages = (self.streams[index].window * 2).clamp(4, MAX_WINDOW);
+                let pages = (self.streams[index].window * 2).clamp(4, most);
                 Advice {
                     pages,
                     sequential: true,
@@ -214,18 +214,19 @@ pub(crate) const fn extent(vpn: Vpn) -> Range<Vpn> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::LEAST_WINDOW;
 
     #[test]
     fn a_stream_grows_to_the_largest_window() {
         let (mut streams, mut vpn, mut faults) = (Streams::default(), 1000, 0);
         while vpn < 3000 {
-            let pages = streams.advise(vpn).pages;
+            let pages = streams.advise(vpn, LEAST_WINDOW).pages;
             streams.brought(&(vpn..vpn + pages), pages);
             vpn += pages;
             faults += 1;
         }
         assert!(faults < 45, "{faults} faults for 2000 pages");
-        assert_eq!(streams.advise(vpn).pages, MAX_WINDOW);
+        assert_eq!(streams.advise(vpn, LEAST_WINDOW).pages, LEAST_WINDOW);
     }
 
     #[test]
@@ -233,10 +234,10 @@ mod tests {
         let mut streams = Streams::default();
         for step in 0..200 {
             let vpn = (step * 7919) % 100_003 + 10;
-            if streams.advise(vpn).sequential {
+            if streams.advise(vpn, LEAST_WINDOW).sequential {
                 continue; // chance neighbours
             }
-            assert_eq!(streams.advise(vpn).pages, 1);
+            assert_eq!(streams.advise(vpn, LEAST_WINDOW).pages, 1);
             streams.brought(&(vpn..vpn + 1), 1);
         }
     }
@@ -322,14 +323,14 @@ mod tests {
         let mut at = [1000, 50_000, 90_000];
         for _ in 0..8 {
             for vpn in &mut at {
-                let pages = streams.advise(*vpn).pages;
+                let pages = streams.advise(*vpn, LEAST_WINDOW).pages;
                 streams.brought(&(*vpn..*vpn + pages), pages);
                 *vpn += pages;
             }
         }
         assert!(
             at.iter()
-                .all(|vpn| streams.advise(*vpn).pages == MAX_WINDOW)
+                .all(|vpn| streams.advise(*vpn, LEAST_WINDOW).pages == LEAST_WINDOW)
         );
     }
 }

@@ -17,9 +17,6 @@ use zfolio_mm::{Order, PAGE_SIZE};
 use zfolio_sys::procfs::PresentRun;
 use zfolio_sys::syscall::Errno;
 
-/// Pages moved out at once, whatever the folio: each call has a price, and the
-/// core lock is held for some 15 us by these.
-const PIECE: usize = 64;
 /// Rounds a group is left alone after it refused to move.
 const LEFT_ALONE: u8 = 60;
 
@@ -159,7 +156,7 @@ impl Manager {
         how: Going,
         moved: &mut usize,
     ) -> Result<(), Errno> {
-        let most = self.options.folio.pages().max(PIECE);
+        let most = self.options.folio.pages().max(self.watermarks().window());
         let mut pieces = Pieces::default();
         for mut run in runs {
             if how.huge && run.len() == EXTENT_PAGES {

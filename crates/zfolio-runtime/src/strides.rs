@@ -9,7 +9,7 @@
 //! [`Streams`]: crate::readahead::Streams
 
 use crate::extent::Vpn;
-use crate::readahead::MAX_WINDOW;
+use crate::options::LEAST_WINDOW;
 
 /// Readers remembered.
 const READERS: usize = 16;
@@ -135,7 +135,7 @@ impl Reader {
 
     const fn most(&self) -> usize {
         if self.step.unsigned_abs() == 1 {
-            MAX_WINDOW
+            LEAST_WINDOW
         } else {
             MOST
         }
