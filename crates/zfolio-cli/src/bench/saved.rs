@@ -1,16 +1,15 @@
 //! `zfolio bench saved`: how much memory real programs save while they are at
 //! most so many percent slower.
 //!
-//! For each program and configuration the smallest `--high` is searched at which
-//! the median of some runs is within the limit. Every such run is compared with
-//! one without a limit of the same round: configurations take turns, so that what
-//! disturbs the machine disturbs all. What a run used is its kernel's high-water
+//! For each program and configuration the smallest `--high` is searched that is within the
+//! limit. Every such run is compared with one without a limit of the same round:
+//! configurations take turns, so that what disturbs the machine disturbs all. What a run used is its kernel's high-water
 //! mark, manager and pool included, and `zfolio run` besides.
 //!
 //! | module | concept |
 //! |---|---|
 //! | `workload` | the programs, and how long they are made to take |
-//! | `search` | the smallest `--high`, by halving |
+//! | `search` | the smallest `--high`, by a curve through all runs |
 //! | `report` | table, JSON, plot |
 
 mod report;
@@ -260,7 +259,7 @@ impl Plan {
         let told = Told::read(&first.stdout);
         to.scale = first.high_water;
         to.columns = self.columns();
-        let most = self.columns().len() * (1 + self.steps.ilog2() as usize + 1) * self.runs;
+        let most = self.configs.len() * Search::<Sample>::most(self.steps, self.runs);
         let progress = Progress::new(program.name, most as u64);
         for round in 0.. {
             let open: Vec<usize> = (0..to.columns.len())
@@ -351,8 +350,9 @@ struct Saved {
     /// Of what is used without a limit.
     percent: f64,
     ratio: Option<f64>,
-    /// Percent: median, least, most.
-    slowdown: Summary,
+    /// Percent: by the curve, and of the runs with it.
+    slowdown: f64,
+    spread: Summary,
 }
 
 impl Compared {
@@ -362,7 +362,7 @@ impl Compared {
     }
 
     fn saved(&self, plan: &Plan, column: &Column) -> Option<Saved> {
-        let probe: &Probe<Sample> = column.search.smallest()?;
+        let (probe, times): (&Probe<Sample>, f64) = column.search.smallest()?;
         let need = self.need()?;
         let used = median(probe.samples.iter().map(|sample| sample.used))?;
         let bytes = need.cast_signed() - used.cast_signed();
@@ -374,7 +374,8 @@ impl Compared {
             bytes,
             percent: bytes as f64 * 100.0 / need.max(1) as f64,
             ratio: Summary::of(&ratios).map(|ratios| ratios.median),
-            slowdown: Summary::of(&slower.collect::<Vec<f64>>())?,
+            slowdown: (times - 1.0) * 100.0,
+            spread: Summary::of(&slower.collect::<Vec<f64>>())?,
         })
     }
 }

@@ -1,6 +1,7 @@
 //! How what is saved is shown.
 
-use super::{Column, Compared, Plan, Saved};
+use super::search::Search;
+use super::{Column, Compared, Plan, Sample, Saved};
 use crate::bench::ministat::Summary;
 use crate::bench::plot::{self, Series};
 use crate::bench::results;
@@ -20,8 +21,8 @@ impl Report<'_> {
         let mut text = format!(
             "Memory saved at no more than {} % slowdown: programs of about {} MiB and {} s; {} \
              processors, Linux {}.\n\
-             high: the smallest at which the median of {} run(s), each beside one without a limit, is \
-             within it,\nof {} values told apart (a {}th of what the program needs). used: most memory \
+             high: the smallest within it, by a curve through {} to {} runs, each beside one without a \
+             limit,\nof {} values told apart (a {}th of what the program needs). used: most memory \
              of the largest process,\npool and manager included, and zfolio run itself; medians. Every \
              result is as without a limit.\n",
             plan.slowdown,
@@ -30,6 +31,7 @@ impl Report<'_> {
             machine::cpus(),
             machine::kernel_release(),
             plan.runs,
+            Search::<Sample>::most(plan.steps, plan.runs),
             plan.steps,
             plan.steps,
         );
@@ -152,8 +154,8 @@ impl Compared {
                 mib(saved.used).to_string(),
                 (saved.bytes >> 20).to_string(),
                 format!("{:.0}", saved.percent),
-                format!("{:+.1} %", saved.slowdown.median),
-                format!("{:+.1}..{:+.1}", saved.slowdown.min, saved.slowdown.max),
+                format!("{:+.1} %", saved.slowdown),
+                format!("{:+.1}..{:+.1}", saved.spread.min, saved.spread.max),
                 saved.ratio.map_or("-".to_owned(), |r| format!("{r:.2}")),
             ]);
         }
@@ -232,9 +234,9 @@ impl Saved {
             "percent": self.percent,
             "pool_ratio": self.ratio,
             "slowdown_percent": {
-                "median": self.slowdown.median,
-                "min": self.slowdown.min,
-                "max": self.slowdown.max,
+                "curve": self.slowdown,
+                "min": self.spread.min,
+                "max": self.spread.max,
             },
         })
     }
@@ -242,9 +244,8 @@ impl Saved {
 
 #[cfg(test)]
 mod tests {
-    use super::super::search::Search;
+    use super::super::CONFIGS;
     use super::super::workload::PROGRAMS;
-    use super::super::{CONFIGS, Sample};
     use super::*;
     use std::time::Duration;
 
@@ -271,7 +272,7 @@ mod tests {
         while let Some(tried) = search.next() {
             let mut probes = search.probes.iter();
             let before = probes.find(|probe| probe.step == tried);
-            let times = [1.01, 1.04, 1.02][before.map_or(0, |probe| probe.samples.len())];
+            let times = [1.01, 1.04, 1.02][before.map_or(0, |probe| probe.samples.len() % 3)];
             search.add(Sample {
                 times: if tried < step { f64::INFINITY } else { times },
                 used: plan.high(tried, 320 * MIB) + 4 * MIB,
@@ -308,8 +309,8 @@ mod tests {
         assert_eq!(lz4.bytes.cast_unsigned(), 116 * MIB);
         assert!((lz4.percent - 36.25).abs() < 1e-9);
         assert_eq!((zstd.high, zstd.bytes >> 20), (160 * MIB, 156));
-        let slower = lz4.slowdown;
-        assert!((slower.median - 2.0).abs() < 1e-9, "{slower:?}");
+        let slower = lz4.spread;
+        assert!((lz4.slowdown - 2.0).abs() < 1e-9, "{lz4:?}");
         assert!((slower.min - 1.0).abs() < 1e-9 && (slower.max - 4.0).abs() < 1e-9);
         assert_eq!((lz4.ratio, slower.n), (Some(2.5), 3));
     }
