@@ -3,7 +3,6 @@
 
 use crate::compaction::Compacting;
 use crate::control::{Counter, THREADS, state};
-use crate::engines::BATCH_PAGES;
 use crate::extent::GROUP_PAGES;
 use crate::manager::{Manager, Worker};
 use crate::reclaim::{Reclaim, Step};
@@ -367,7 +366,7 @@ impl Manager {
                 Step::Later => return Err(Relief::Later),
             }
         }
-        match self.store_coldest(worker, BATCH_PAGES) {
+        match self.store_coldest(worker, self.batch_pages()) {
             Stored::Pages(_) => Ok(()),
             Stored::Nothing if moved_any || self.shrink_pool(worker) => Ok(()),
             Stored::Nothing => Err(Relief::Exhausted),
