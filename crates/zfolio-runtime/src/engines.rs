@@ -36,7 +36,7 @@ pub const MOST: usize = MAX_ENGINES;
 pub(crate) const BATCH_PAGES: usize = 32;
 /// The same for a process without engines. More at a time keep what else is short of
 /// frames waiting: with 32 redis' p99 is half as much again.
-const SOFTWARE_BATCH: usize = 8;
+const SOFTWARE_BATCH: usize = 4;
 /// Units between two notes of a thread's CPU time.
 const CPU_NOTE: u32 = 16;
 
