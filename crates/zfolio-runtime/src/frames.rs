@@ -349,9 +349,9 @@ impl FrameArena {
     }
 
     /// Gives up to `pages` free frames back to the system, large blocks
-    /// first; returns how many.
+    /// first; returns how many. By threads of our own.
     pub(crate) fn release(&self, pages: usize) -> usize {
-        let released = release_free(self.map, &self.frames, pages);
+        let released = release_free(self.map, &self.frames, pages, true);
         self.released.fetch_add(released as u64, Ordering::Relaxed);
         released
     }
@@ -363,8 +363,13 @@ pub(crate) fn runs_of(frames: &[Pfn]) -> impl Iterator<Item = &[Pfn]> {
 }
 
 /// Gives up to `pages` free frames of an arena back to the system, large blocks
-/// first; returns how many. For threads of our own.
-pub(crate) fn release_free(map: ArenaMap, frames: &Mutex<Frames>, pages: usize) -> usize {
+/// first; returns how many. `own`: on a thread of our own.
+pub(crate) fn release_free(
+    map: ArenaMap,
+    frames: &Mutex<Frames>,
+    pages: usize,
+    own: bool,
+) -> usize {
     let mut blocks = [(Pfn(0), Order::PAGE); RELEASED_TOGETHER];
     let mut ranges = [Discarded::default(); RELEASED_TOGETHER];
     let mut released = 0;
@@ -383,7 +388,7 @@ pub(crate) fn release_free(map: ArenaMap, frames: &Mutex<Frames>, pages: usize) 
             taken += block.1.pages();
         }
         drop(free);
-        let gone = discard_all(&ranges[..count]);
+        let gone = discard_all(&ranges[..count], own);
         let mut free = frames.lock();
         for (index, (at, order)) in blocks[..count].iter().copied().enumerate() {
             if index < gone {

@@ -265,16 +265,16 @@ pub fn discard(start: usize, len: usize) -> Result<(), Errno> {
     unsafe { syscall(nr::MADVISE, [start, len, MADV_DONTNEED_LOCKED, 0, 0, 0]).map(drop) }
 }
 
-/// As [`discard`], of several ranges, with one interrupt of the other processors for all
-/// of them where the kernel has that (6.16); how many of them, from the front.
+/// As [`discard`], of several ranges; how many of them, from the front.
 ///
-/// For threads of our own: that is a call which few programs make, so it is not made
-/// where calls are filtered; a filter may kill for it.
-pub fn discard_all(ranges: &[Discarded]) -> usize {
+/// `together`: with one interrupt of the other processors for all of them where the kernel
+/// has that (6.16). Few programs make that call, and a filter may kill for it: it is for
+/// threads of our own, and not made where calls are filtered.
+pub fn discard_all(ranges: &[Discarded], together: bool) -> usize {
     /// Instead of a descriptor: this process (Linux 6.14).
     const PIDFD_SELF: usize = (-10_001_isize).cast_unsigned();
     let mut left = 0;
-    if !crate::limits::is_filtered() {
+    if together && !crate::limits::is_filtered() {
         let (list, count) = (ranges.as_ptr() as usize, ranges.len());
         let call = [PIDFD_SELF, list, count, MADV_DONTNEED_LOCKED, 0, 0];
         // SAFETY: as for `discard`, of each range; they are laid out as iovecs.

@@ -64,7 +64,7 @@ impl Arena for PoolArena {
             frames.free_pages(Kind::Backed)
         };
         if free > 2 * KEPT {
-            release_free(self.map, &self.frames, free - KEPT);
+            release_free(self.map, &self.frames, free - KEPT, false);
         }
     }
 }
