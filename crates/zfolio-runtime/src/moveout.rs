@@ -17,8 +17,10 @@ use zfolio_mm::{Order, PAGE_SHIFT, PAGE_SIZE, Pfn};
 use zfolio_sys::procfs::PresentRun;
 use zfolio_sys::syscall::Errno;
 
-/// Runs that leave together at most: the core lock is held for a move of each.
-pub(crate) const RUNS: usize = 16;
+/// Runs that leave together at most: the core lock is held for a move of each. Threads that
+/// fault meanwhile wait for it, and a processor that waits needs no interrupt: the first
+/// moves take 10 us each, the others one.
+pub(crate) const RUNS: usize = 64;
 
 /// How pages go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
