@@ -31,6 +31,9 @@ const MOST_ROUNDS: u32 = 8;
 /// Ranges left behind for which the hand moves by one extent: a reader that goes
 /// round must not keep what nobody reads in memory for ever.
 const HAND_STEPS: u32 = 64;
+/// Pages by which standby is filled up at a time, at most a quarter of it: they leave
+/// together.
+const TOGETHER: usize = 256;
 /// Pages stored between two looks at usage: a read of /proc takes a third of what
 /// it takes to compress a page.
 const USAGE_PAGES: usize = 32;
@@ -283,6 +286,7 @@ impl Manager {
             if self.behind_steps.load(Ordering::Relaxed) >= HAND_STEPS {
                 self.behind_steps.store(0, Ordering::Relaxed);
                 self.step_hand(&mut reclaim);
+                let _ = self.move_gathered(&mut reclaim);
             }
             let progress = match self.step_behind(true) {
                 Some(step) => {
@@ -339,14 +343,43 @@ impl Manager {
         reclaim: &mut Reclaim,
         memory: &mut Memory,
     ) -> Result<(), Relief> {
+        let full = self.watermarks().standby(self.zswap.pool_pages());
+        let few = full - TOGETHER.min(full / 4);
+        let standby = self.core.lock().standby.pages;
+        let moved_any = standby < few && self.fill_standby(reclaim, memory, full)?;
+        match self.store_coldest(worker, self.batch_pages()) {
+            Stored::Pages(_) => Ok(()),
+            Stored::Nothing if moved_any || self.shrink_pool(worker) => Ok(()),
+            Stored::Nothing => Err(Relief::Exhausted),
+            Stored::Later => Err(Relief::Later),
+        }
+    }
+
+    /// Moves the hand until `full` pages are in standby, or it finds no more, or
+    /// faults wait; whether any page was moved out.
+    fn fill_standby(
+        &self,
+        reclaim: &mut Reclaim,
+        memory: &mut Memory,
+        full: usize,
+    ) -> Result<bool, Relief> {
+        let later = |_: Errno| Relief::Later;
         let (mut rounds, mut all_rounds) = (0, 0);
         let mut moved_any = false;
-        let standby = self.watermarks().standby(self.zswap.pool_pages());
-        while rounds < ROUNDS && self.core.lock().standby.pages < standby {
+        while rounds < ROUNDS {
+            let pages = self.core.lock().standby.pages;
+            if pages >= full {
+                break;
+            }
+            if pages + reclaim.gathered() >= full {
+                moved_any |= self.move_gathered(reclaim).map_err(later)? > 0;
+                continue;
+            }
             match self.step_hand(reclaim) {
                 Step::Moved(pages) => {
                     moved_any |= pages > 0;
-                    if moved_any && self.arena().free_frames() < self.watermarks().free_reserve {
+                    let some = moved_any || reclaim.gathered() > 0;
+                    if some && self.arena().free_frames() < self.watermarks().free_reserve {
                         break; // faults wait
                     }
                 }
@@ -366,12 +399,8 @@ impl Manager {
                 Step::Later => return Err(Relief::Later),
             }
         }
-        match self.store_coldest(worker, self.batch_pages()) {
-            Stored::Pages(_) => Ok(()),
-            Stored::Nothing if moved_any || self.shrink_pool(worker) => Ok(()),
-            Stored::Nothing => Err(Relief::Exhausted),
-            Stored::Later => Err(Relief::Later),
-        }
+        moved_any |= self.move_gathered(reclaim).map_err(later)? > 0;
+        Ok(moved_any)
     }
 
     /// See [`Turnover::choose_density`].

@@ -56,7 +56,10 @@ impl Manager {
     pub(crate) fn fault_thread(&self, index: usize) -> ! {
         ask_for_low_latency();
         let mut worker = self.workers[index].lock();
-        let mut seat = Seat::new();
+        // (Bound, it would keep whom it waits for from running, as it would where
+        // processors are few.)
+        let may_spin = self.processors > FEW_PROCESSORS;
+        let mut seat = Seat::new(may_spin);
         let mut spin_until = 0;
         let mut served = 0_u32;
         loop {
@@ -75,9 +78,7 @@ impl Manager {
                         if served.is_multiple_of(CPU_NOTE) {
                             self.note_cpu(index);
                         }
-                        // (Bound, it would keep whom it waits for from running, as it
-                        // would where processors are few.)
-                        let spins = !seat.is_bound() && self.processors > FEW_PROCESSORS;
+                        let spins = may_spin && !seat.is_bound();
                         spin_until = if spins { now + SPIN_NS } else { 0 };
                         break;
                     }

@@ -26,7 +26,18 @@ pub(crate) struct Reclaim {
     /// Next address to look at.
     hand: usize,
     runs: alloc::vec::Vec<PresentRun>,
+    /// What the hand found cold and has not moved yet, small folios all.
+    gathered: Pieces,
+    /// Where the hand was when it found the first of them.
+    since: usize,
 }
+
+/// How what the hand gathers goes.
+const GATHERED: Going = Going {
+    huge: false,
+    cold: false,
+    may_fault: true,
+};
 
 impl Reclaim {
     pub(crate) fn new(vmas: Vmas) -> Self {
@@ -34,7 +45,22 @@ impl Reclaim {
             vmas,
             hand: 0,
             runs: alloc::vec![PresentRun::default(); EXTENT_PAGES],
+            gathered: Pieces::default(),
+            since: 0,
         }
+    }
+
+    /// Pages found cold and not moved yet.
+    pub(crate) fn gathered(&self) -> usize {
+        self.gathered.pages()
+    }
+
+    /// Leaves what was gathered for another time.
+    fn scatter(&mut self) {
+        if self.gathered.pages() > 0 {
+            self.hand = self.since;
+        }
+        self.gathered = Pieces::default();
     }
 }
 
@@ -60,8 +86,32 @@ enum Stop {
 }
 
 impl Manager {
-    /// Advances the hand by one extent.
+    /// Advances the hand by one extent. Small folios are gathered, and moved once they
+    /// are many: [`Self::move_gathered`] moves the rest. Where what is present is
+    /// scattered, an extent has a few pages that may go, and each time the core
+    /// lock is held for moves whoever faults waits.
     pub(crate) fn step_hand(&self, reclaim: &mut Reclaim) -> Step {
+        let step = self.look_at_extent(reclaim);
+        if step == Step::Later {
+            reclaim.scatter();
+        }
+        step
+    }
+
+    /// Moves what the hand gathered; returns the pages moved.
+    pub(crate) fn move_gathered(&self, reclaim: &mut Reclaim) -> Result<usize, Errno> {
+        if reclaim.gathered() == 0 {
+            return Ok(0);
+        }
+        let mut moved = 0;
+        let done = self.move_pieces(&mut reclaim.gathered, GATHERED, &mut moved);
+        if done.is_err() {
+            reclaim.scatter();
+        }
+        done.map(|()| moved)
+    }
+
+    fn look_at_extent(&self, reclaim: &mut Reclaim) -> Step {
         self.control_goes_on();
         let Some(rest) = reclaim.vmas.next(reclaim.hand) else {
             reclaim.hand = 0;
@@ -95,20 +145,26 @@ impl Manager {
         if count == 0 {
             reclaim.hand = self.next_present(part.end, reclaim.vmas.end());
         }
+        if reclaim.gathered() == 0 {
+            reclaim.since = part.start;
+        }
         let mut moved = 0;
+        let gathered = &mut reclaim.gathered;
         let mut runs =
             reclaim.runs[..count].chunk_by(|one, other| one.is_huge() == other.is_huge());
         let all = runs.try_for_each(|runs| {
-            let how = Going {
-                huge: runs[0].is_huge(),
-                cold: false,
-                may_fault: true,
-            };
+            let huge = runs[0].is_huge();
             let runs = runs.iter().map(|run| pages_within(run.start(), run.end()));
-            self.move_runs(runs, how, &mut moved)
+            if huge {
+                let how = Going { huge, ..GATHERED };
+                self.move_runs(runs, how, &mut moved)
+            } else {
+                self.gather(gathered, runs, &mut moved)
+            }
         });
         if all.is_err() {
             reclaim.hand = part.start;
+            reclaim.scatter();
             if moved == 0 {
                 return Step::Later;
             }
@@ -156,7 +212,7 @@ impl Manager {
         how: Going,
         moved: &mut usize,
     ) -> Result<(), Errno> {
-        let most = self.options.folio.pages().max(self.watermarks().window());
+        let most = self.pages_together();
         let mut pieces = Pieces::default();
         for mut run in runs {
             if how.huge && run.len() == EXTENT_PAGES {
@@ -174,6 +230,40 @@ impl Manager {
             }
         }
         self.move_pieces(&mut pieces, how, moved)
+    }
+
+    /// Adds to `pieces` what may go of some runs, each of one mapping and one extent.
+    /// Pieces that are enough are moved, and added to `moved`.
+    fn gather(
+        &self,
+        pieces: &mut Pieces,
+        runs: impl Iterator<Item = Range<Vpn>>,
+        moved: &mut usize,
+    ) -> Result<(), Errno> {
+        let most = self.pages_together();
+        let mut core = self.core.lock();
+        for mut run in runs {
+            loop {
+                let cold = cold_pages(&mut core, &mut run, GATHERED);
+                if cold == 0 {
+                    break;
+                }
+                let end = (run.start + cold).min(run.start + most - run.start % most);
+                if !pieces.has_room(end - run.start, most) {
+                    drop(core);
+                    self.move_pieces(pieces, GATHERED, moved)?;
+                    core = self.core.lock();
+                }
+                pieces.add(run.start..end);
+                run.start = end;
+            }
+        }
+        Ok(())
+    }
+
+    /// Pages that leave together at most.
+    fn pages_together(&self) -> usize {
+        self.options.folio.pages().max(self.watermarks().window())
     }
 
     /// Moves out the pages of some folios that may go, and forgets the folios.
