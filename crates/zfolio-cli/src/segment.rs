@@ -116,12 +116,14 @@ impl OwnSegment {
         let (file, hidden, path) = fresh_file(dir)?;
         let made = (|| {
             flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-            // Not sparse: a program that fills the file system later must not
-            // be a SIGBUS for whoever reads or claims a slot.
-            match fallocate(&file, FallocateFlags::empty(), 0, Segment::BYTES as u64) {
-                Err(Errno::OPNOTSUPP) => (&file).write_all(&vec![0; Segment::BYTES])?,
+            // Not sparse where it is used at once: a program that fills the file system
+            // must not be a SIGBUS for others. Who claims a slot makes room for it.
+            let first = Segment::FIRST_BYTES;
+            match fallocate(&file, FallocateFlags::empty(), 0, first as u64) {
+                Err(Errno::OPNOTSUPP) => (&file).write_all(&vec![0; first])?,
                 done => done?,
             }
+            file.set_len(Segment::BYTES as u64)?;
             let map = Mapping::of(&file, ProtFlags::READ | ProtFlags::WRITE)?;
             configure(&map);
             map.version.store(VERSION, Relaxed);
@@ -316,11 +318,29 @@ mod tests {
         assert_eq!(mode & 0o777, 0o600);
         let seen = SharedSegment::open(own.path()).unwrap();
         assert_eq!(seen.config.high.load(Relaxed), 77);
-        let _ = own.claim(4711);
+        let blocks = || fs::metadata(own.path()).unwrap().blocks() * 512;
+        assert!(blocks() < 256 << 10, "{}", blocks());
+        assert_eq!((own.claim(4711), own.claim(4712)), (0, 1));
         assert_eq!(seen.slots[0].pid.load(Relaxed), 4711);
+        assert_eq!(seen.slots[1].pid.load(Relaxed), 4712);
         assert_eq!(list(dir.path()).len(), 1);
         drop(own);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn without_room_for_another_slot_the_last_is_shared() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = OwnSegment::create_in(dir.path(), &mut |_| {}).unwrap();
+        // To touch what is past the end is a SIGBUS, as in a full file system.
+        let file = OpenOptions::new().write(true).open(own.path()).unwrap();
+        file.set_len(Segment::FIRST_BYTES as u64).unwrap();
+        assert_eq!((own.claim(4711), own.claim(4712)), (0, 0));
+        assert_eq!(own.slots[0].pid.load(Relaxed), 4712);
+        assert_eq!(own.claimed.load(Relaxed), 1);
+        assert_eq!(own.crowded.load(Relaxed), 1);
+        file.set_len(Segment::BYTES as u64).unwrap();
+        assert_eq!((own.claim(4713), own.claim(4714)), (1, 2));
     }
 
     #[test]

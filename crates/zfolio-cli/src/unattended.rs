@@ -23,7 +23,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
-use zfolio_runtime::control::{ProcessSlot, SLOTS, Segment, state};
+use zfolio_runtime::control::{ProcessSlot, Segment, state};
 
 /// Between two looks.
 const EVERY: Duration = Duration::from_secs(1);
@@ -65,7 +65,7 @@ impl Unattended {
         let slots = claimed(segment);
         self.times.resize(slots.len().max(self.times.len()), 0);
         let mut lines = Vec::new();
-        if segment.claimed.load(Acquire) as usize > SLOTS {
+        if segment.crowded.load(Acquire) > 0 {
             return lines; // the last slot is several processes', nobody knows whose
         }
         for (index, (times, slot)) in self.times.iter_mut().zip(slots).enumerate() {

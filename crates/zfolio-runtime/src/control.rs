@@ -16,7 +16,11 @@ mod counter;
 mod process;
 
 use crate::manager::MAX_FAULT_THREADS;
+use core::mem::offset_of;
+use core::ptr;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use zfolio_mm::PAGE_SIZE;
+use zfolio_sys::arena::populate;
 
 pub use config::{Config, PATH, codec, on_max};
 pub use counter::{Counter, FaultKind};
@@ -29,7 +33,7 @@ pub const ENV_GROUP: &str = "ZFOLIO_GROUP";
 /// First word of a segment: "zfolio01".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"zfolio01");
 /// Layout version: both sides must agree.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 /// Process slots in a segment. Later processes are managed but share the last.
 pub const SLOTS: usize = 1024;
 /// Most threads of a manager: the watchdog, those that serve faults, the control
@@ -96,8 +100,11 @@ pub struct Segment {
     pub magic: AtomicU64,
     /// [`VERSION`].
     pub version: AtomicU32,
-    /// Slots claimed so far; may exceed [`SLOTS`].
+    /// Slots claimed so far. The memory of these is there, and that of the first; nobody
+    /// may look at the others, which would be a SIGBUS once the file system is full.
     pub claimed: AtomicU32,
+    /// Claims for which there was none left, or no memory for one.
+    pub crowded: AtomicU32,
     /// Processes that loaded the preload library.
     pub processes: AtomicU64,
     /// What was asked for.
@@ -120,15 +127,42 @@ impl Segment {
     /// Bytes of a segment.
     pub const BYTES: usize = size_of::<Self>();
 
-    /// Claims a slot for `pid`; once all are taken, the last is shared.
-    /// Returns its index.
+    /// Bytes a new segment needs memory for: all but the slots after the first.
+    pub const FIRST_BYTES: usize = offset_of!(Self, slots) + size_of::<ProcessSlot>();
+
+    /// Claims a slot for `pid` and makes its memory; once all are taken, or where there
+    /// is no memory for another, the last is shared. Returns its index.
     #[must_use]
     pub fn claim(&self, pid: u32) -> usize {
-        let taken = self.claimed.fetch_add(1, Ordering::Relaxed) as usize;
-        let index = taken.min(SLOTS - 1);
+        let index = loop {
+            let taken = self.claimed.load(Ordering::Acquire);
+            let next = taken as usize;
+            if !(next == 0 || self.slots.get(next).is_some_and(is_there)) {
+                self.crowded.fetch_add(1, Ordering::Relaxed);
+                break next.min(SLOTS) - 1;
+            }
+            // Told only now that it can be looked at. Who loses has made it for the other.
+            let told = self.claimed.compare_exchange(
+                taken,
+                taken + 1,
+                Ordering::Release,
+                Ordering::Relaxed,
+            );
+            if told.is_ok() {
+                break next;
+            }
+        };
         let slot = &self.slots[index];
         slot.pid.store(pid, Ordering::Relaxed);
         slot.state.store(state::WATCHING, Ordering::Release);
         index
     }
+}
+
+/// Makes the memory of `slot`, and says whether it could.
+fn is_there(slot: &ProcessSlot) -> bool {
+    let start = ptr::from_ref(slot) as usize;
+    let first = start & !(PAGE_SIZE - 1);
+    let end = (start + size_of::<ProcessSlot>()).next_multiple_of(PAGE_SIZE);
+    populate(first, end - first).is_ok()
 }

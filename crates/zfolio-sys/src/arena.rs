@@ -234,9 +234,20 @@ impl SharedWords {
 /// of the byte that is there would: pages shared with a child of a fork become
 /// this process's own (a copy only if the child still has them).
 pub fn make_own(start: usize, len: usize) {
+    // May fail where nothing is mapped any more.
+    let _ = populate(start, len);
+}
+
+/// The same, where it matters whether it went well. Of a file, the pages there
+/// are none of yet are made, and keep their place in it.
+///
+/// # Errors
+/// EFAULT or ENOMEM when there is no room for a page, where touching it would be a
+/// SIGBUS; EINVAL before Linux 5.14.
+pub fn populate(start: usize, len: usize) -> Result<(), Errno> {
     const MADV_POPULATE_WRITE: usize = 23;
-    // SAFETY: changes no byte. May fail where nothing is mapped any more.
-    let _ = unsafe { syscall(nr::MADVISE, [start, len, MADV_POPULATE_WRITE, 0, 0, 0]) };
+    // SAFETY: changes no byte.
+    unsafe { syscall(nr::MADVISE, [start, len, MADV_POPULATE_WRITE, 0, 0, 0]).map(drop) }
 }
 
 /// Has the kernel use huge pages in `start .. start + len` where it has them.

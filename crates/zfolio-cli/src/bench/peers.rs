@@ -2,11 +2,11 @@
 //! and on the kernel's zram, zswap and swap file, at equal total memory.
 //!
 //! What a workload needs is measured first, without a limit. `total` is a part
-//! of that, and what every row may use, pool included. Where the kernel's pool is
-//! charged to nobody (zram; zswap with control groups of version 1), the limit of
-//! the group is searched so that it and the pool come to `total`. Then rounds:
-//! each row once a round, in an order that turns, so that what disturbs the
-//! machine disturbs all rows. Ratios are of the same round.
+//! of that, and what every row may use, pool included. Each row's limit is searched
+//! so that its use comes to `total`: the kernel's pool may be charged to nobody (zram;
+//! zswap with control groups of version 1), and ours bounds what `zfolio run` manages,
+//! itself not included. Then rounds: each row once a round, in an order that turns, so
+//! that what disturbs the machine disturbs all rows. Ratios are of the same round.
 //!
 //! | module | concept |
 //! |---|---|
@@ -252,19 +252,17 @@ impl Plan {
         compared
     }
 
-    /// A row without figures yet, its limit searched where there is a pool
-    /// outside it.
+    /// A row without figures yet, its limit searched.
     fn row(&self, rig: &mut Rig, side: &Side, command: &[OsString], at: &Compared) -> Row {
         let limit = match side {
             Side::Native => Ok(None),
             Side::Region if !at.workload.asks_for_regions() => {
                 Err("this program does not ask for regions".to_owned())
             }
-            side if rig.pool_is_outside(side) => {
+            side => {
                 let job = self.job(command, 0, at.need);
                 rig.search(side, &job, at.total, at.need).map(Some)
             }
-            _ => Ok(Some(at.total)),
         };
         let (limit, failed) = match limit {
             Ok(limit) => (limit, None),

@@ -1,17 +1,30 @@
-//! The limit of a control group whose pool is outside it.
+//! The limit with which a row uses as much memory as the others.
 
 use super::{Job, Rig, Side};
+use crate::size::MIN_HIGH;
 
-/// How far from the total a searched limit and its pool may be, percent.
+/// How far from the total a searched limit's use may be, percent.
 const TOLERANCE: u64 = 3;
 /// What a row may use of the total at most, percent.
 const FITS: u64 = 110;
 /// Runs of a search.
 const TRIES: usize = 6;
 
+/// What is known of a row's use before it was run.
+#[derive(Clone, Copy, Debug)]
+enum Expected {
+    /// The limit bounds what is not compressed; the pool is outside it. Bytes the
+    /// program needs without one.
+    Beside(u64),
+    /// The limit bounds all but a little: other processes of the row, the kernel's own
+    /// memory, files that another group has read.
+    Within,
+}
+
 impl Rig {
-    /// The group's limit with which limit and pool come to `total`, for a program
-    /// that needs `need` without one; bytes.
+    /// The limit with which `job` uses `total`, for a program that needs `need` without
+    /// one; bytes. The total itself for rows of ours when there are no groups to say
+    /// what they use.
     ///
     /// # Errors
     /// When it does not fit, or the program fails.
@@ -22,29 +35,35 @@ impl Rig {
         total: u64,
         need: u64,
     ) -> Result<u64, String> {
+        let expected = if self.pool_is_outside(side) {
+            Expected::Beside(need)
+        } else if side.is_kernel() || self.groups.is_none() {
+            return Ok(total);
+        } else {
+            Expected::Within
+        };
         let mut tried: Vec<(u64, u64)> = Vec::new();
-        // The one whose use came nearest: how near, limit, use.
-        let mut nearest: Option<(u64, u64, u64)> = None;
         while tried.len() < TRIES {
-            let Some(limit) = next_limit(total, need, &tried) else {
+            let Some(limit) = next_limit(total, expected, &tried) else {
                 break;
             };
             let ran = self
                 .run(side, &Job { limit, ..*job })
-                .map_err(|why| format!("in {} MiB and a pool: {why}", limit >> 20))?;
-            let used = ran.used().unwrap_or(0).max(limit + ran.pool);
-            tried.push((limit, used - limit));
-            let off = used.abs_diff(total);
-            if nearest.is_none_or(|(nearer, ..)| off < nearer) {
-                nearest = Some((off, limit, used));
-            }
-            if off <= total * TOLERANCE / 100 {
+                .map_err(|why| format!("with a limit of {} MiB: {why}", limit >> 20))?;
+            let used = match (expected, ran.used()) {
+                (Expected::Beside(_), used) => used.unwrap_or(0).max(limit + ran.pool),
+                (Expected::Within, Some(used)) => used,
+                (Expected::Within, None) => return Ok(total),
+            };
+            tried.push((limit, used));
+            if used.abs_diff(total) <= total * TOLERANCE / 100 {
                 break;
             }
         }
+        let nearest = tried.iter().min_by_key(|(_, used)| used.abs_diff(total));
         match nearest {
-            Some((_, limit, used)) if used <= total * FITS / 100 => Ok(limit),
-            Some((_, limit, used)) => Err(format!(
+            Some((limit, used)) if *used <= total * FITS / 100 => Ok(*limit),
+            Some((limit, used)) => Err(format!(
                 "it does not fit: with a limit of {} MiB it uses {} MiB",
                 limit >> 20,
                 used >> 20
@@ -54,36 +73,46 @@ impl Rig {
     }
 }
 
-/// The limit to try next so that it and the pool outside it come to `total`,
-/// all bytes: what was tried, and how large the pool was. `None` when no limit
-/// is small enough; below [`least`] a program does little but swap.
+/// The limit to try next so that `total` is used, all bytes: limits that were tried,
+/// and what was used with them. `None` when no limit is small enough; below
+/// [`least`] a program does little but swap.
 ///
-/// The pool shrinks by less than the limit grows, so that the sum grows with the
+/// A pool outside shrinks by less than the limit grows, so that the sum grows with the
 /// limit: the secant through the last two, else a pool of 2.5 to 1.
-fn next_limit(total: u64, need: u64, tried: &[(u64, u64)]) -> Option<u64> {
-    let least = least(total);
-    let (total, need) = (total as f64, need as f64);
-    let sum = |(limit, pool): (u64, u64)| limit as f64 + pool as f64 - total;
+fn next_limit(total: u64, expected: Expected, tried: &[(u64, u64)]) -> Option<u64> {
+    let whole = total as f64;
+    let above = |(limit, used): (u64, u64)| (limit as f64, used as f64 - whole);
+    let (first, slope, least, most) = match expected {
+        Expected::Beside(need) => {
+            let first = (whole - need as f64 / 2.5) / 0.6;
+            (first.max(whole * 0.4), 0.6, least(total), whole)
+        }
+        Expected::Within => (whole, 1.0, MIN_HIGH, whole * 1.2),
+    };
     let next = match *tried {
-        [] => ((total - need / 2.5) / 0.6).max(total * 0.4),
-        [only] => only.0 as f64 - sum(only) / 0.6,
+        [] => first,
+        [only] => {
+            let (limit, above) = above(only);
+            limit - above / slope
+        }
         [.., before, last] => {
-            let rise = (sum(last) - sum(before)) / (last.0 as f64 - before.0 as f64);
+            let (before, last) = (above(before), above(last));
+            let rise = (last.1 - before.1) / (last.0 - before.0);
             // Noise must not throw it far.
-            last.0 as f64 - sum(last) / rise.clamp(0.3, 1.2)
+            last.0 - last.1 / rise.clamp(slope / 2.0, slope * 2.0)
         }
     };
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "between the least and the total"
+        reason = "between the least and a little above the total"
     )]
-    let next = (next.clamp(least as f64, total) / 4096.0) as u64 * 4096;
+    let next = (next.clamp(least as f64, most) / 4096.0) as u64 * 4096;
     // Tried before: nothing new would come of it.
     (!tried.iter().any(|(limit, _)| *limit == next)).then_some(next)
 }
 
-/// The least limit tried, bytes.
+/// The least limit tried where the pool is outside, bytes.
 fn least(total: u64) -> u64 {
     (total / 8).max(6 << 20) / 4096 * 4096
 }
@@ -103,9 +132,9 @@ mod tests {
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a model")]
             let pool = |limit: u64| (need.saturating_sub(limit) as f64 / ratio) as u64;
             let mut tried = Vec::new();
-            while let Some(limit) = next_limit(total, need, &tried) {
-                tried.push((limit, pool(limit)));
+            while let Some(limit) = next_limit(total, Expected::Beside(need), &tried) {
                 let sum = limit + pool(limit);
+                tried.push((limit, sum));
                 if sum.abs_diff(total) <= total / 50 {
                     return Ok(());
                 }
@@ -114,6 +143,30 @@ mod tests {
             // Then it does not fit, whatever the limit.
             let least = least(total);
             prop_assert!(pool(least) + least > total, "{tried:?} for {total}");
+        }
+
+        /// A row that uses a constant more or less than its limit, and a part of it.
+        #[test]
+        fn what_a_limit_does_not_bound_is_made_up_for(
+            total in 20_u64..4000, beyond in -8_i64..10, part in 0.9..1.05_f64,
+        ) {
+            let total = total << 20;
+            #[allow(
+                clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a model"
+            )]
+            let used = |limit: u64| {
+                (limit as f64 * part + (beyond << 20) as f64).max(0.0) as u64
+            };
+            let mut tried = Vec::new();
+            while let Some(limit) = next_limit(total, Expected::Within, &tried) {
+                tried.push((limit, used(limit)));
+                if used(limit).abs_diff(total) <= total * TOLERANCE / 100 {
+                    return Ok(());
+                }
+                prop_assert!(tried.len() < TRIES, "{tried:?} for {total}");
+            }
+            // It may have less than its limit by no more than a fifth.
+            prop_assert!(used(total * 6 / 5) < total, "{tried:?} for {total}");
         }
     }
 }
