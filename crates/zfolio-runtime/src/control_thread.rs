@@ -46,6 +46,10 @@ const VMAS_NS: u64 = 100_000_000;
 /// How long it stays awake after a thread has strayed, ns: the load that the
 /// scheduler goes by is of some 30 ms.
 const WARM_NS: u64 = 20_000_000;
+/// A yield that takes longer has let somebody else run, ns.
+const OTHERS_NS: u64 = 3_000;
+/// Others who run for longer, and for half of the time, keep the processor awake, ns.
+const ENOUGH_NS: u64 = 500_000;
 /// Turns of a spin between two looks for work.
 const WARM_SPINS: u32 = 100;
 
@@ -171,18 +175,28 @@ impl Manager {
     /// Stays awake instead of a nap, if that is asked for, until there is something
     /// to do; whether it did.
     fn stays_warm(&self, rung: u32, nap: u64) -> bool {
-        let now = now_ns(Clock::Monotonic);
-        let until = self.warm_until.load(Ordering::Relaxed).min(now + nap);
+        let begin = now_ns(Clock::Monotonic);
+        let until = self.warm_until.load(Ordering::Relaxed).min(begin + nap);
         let idle = || {
             self.control_wake.load(Ordering::Relaxed) == rung
                 && self.arena().free_frames() >= self.watermarks().free_low
         };
-        while now_ns(Clock::Monotonic) < until && idle() {
+        let (mut now, mut others) = (begin, 0);
+        while now < until && idle() {
             (0..WARM_SPINS).for_each(|_| core::hint::spin_loop());
+            let yielded = now_ns(Clock::Monotonic);
             // (Whoever else wants the processor has it: it is not idle then.)
             zfolio_sys::thread::yield_now();
+            now = now_ns(Clock::Monotonic);
+            if now - yielded > OTHERS_NS {
+                others += now - yielded;
+            }
+            if others > ENOUGH_NS.max((now - begin) / 2) {
+                self.warm_until.store(0, Ordering::Relaxed);
+                break;
+            }
         }
-        now < until
+        begin < until
     }
 
     /// How long to sleep between looks at regions: whoever takes frames rings.

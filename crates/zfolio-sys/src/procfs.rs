@@ -130,24 +130,44 @@ impl Statm {
 pub fn processor_of(thread: u32) -> Option<usize> {
     /// Of the fields behind the name, the 39th of all.
     const PROCESSOR: usize = 36;
+    let mut line = [0; 512];
+    parse_processor(of_thread(thread, "stat", &mut line)?, PROCESSOR)
+}
+
+/// How often a thread of this process has waited: given its processor up itself.
+#[must_use]
+pub fn waits_of(thread: u32) -> Option<usize> {
+    let mut text = [0; 4096];
+    parse_waits(of_thread(thread, "status", &mut text)?)
+}
+
+/// The beginning of a file about a thread of this process.
+fn of_thread<'a>(thread: u32, file: &str, into: &'a mut [u8]) -> Option<&'a [u8]> {
     let mut path = [0; 48];
     let name = {
         let mut text = Cursor(&mut path, 0);
-        write!(text, "/proc/self/task/{thread}/stat\0").ok()?;
+        write!(text, "/proc/self/task/{thread}/{file}\0").ok()?;
         let len = text.1;
         core::ffi::CStr::from_bytes_with_nul(&path[..len]).ok()?
     };
     let file = File::open(name).ok()?;
-    let mut line = [0; 512];
-    let len = file.read_at(&mut line, 0);
+    let len = file.read_at(into, 0);
     file.close();
-    parse_processor(&line[..len.ok()?], PROCESSOR)
+    into.get(..len.ok()?)
 }
 
 fn parse_processor(line: &[u8], field: usize) -> Option<usize> {
     let name_ends = line.iter().rposition(|byte| *byte == b')')?;
     let mut fields = line.get(name_ends + 2..)?.split(|byte| *byte == b' ');
     number(fields.nth(field)?, 10)
+}
+
+fn parse_waits(status: &[u8]) -> Option<usize> {
+    let mut lines = status.split(|byte| *byte == b'\n');
+    number(
+        lines.find_map(|line| line.strip_prefix(b"voluntary_ctxt_switches:"))?,
+        10,
+    )
 }
 
 /// Text written into bytes.
@@ -441,6 +461,18 @@ mod tests {
             }
         );
         assert_eq!(Statm::parse(b"junk"), None);
+    }
+
+    #[test]
+    fn waits_are_those_that_a_thread_chose() {
+        let status = b"Threads:\t1\nvoluntary_ctxt_switches:\t12\nnonvoluntary_ctxt_switches:\t7\n";
+        assert_eq!(parse_waits(status), Some(12));
+        assert_eq!(parse_waits(&status[..20]), None);
+        let here = crate::thread::id();
+        let before = waits_of(here).unwrap();
+        (0..3).for_each(|_| std::thread::sleep(core::time::Duration::from_millis(1)));
+        assert!(waits_of(here).unwrap() >= before + 3);
+        assert_eq!(waits_of(u32::MAX), None);
     }
 
     #[test]
