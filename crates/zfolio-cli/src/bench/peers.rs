@@ -19,7 +19,7 @@ mod workload;
 use super::args::{self, BenchPeers};
 use super::progress::Progress;
 use super::results::Results;
-use super::rig::{self, Job, Ran, Rig, Side};
+use super::rig::{self, Job, Ran, Rig, Side, Unfound};
 use super::told::Told;
 use crate::exit::{Failure, Status};
 use crate::machine;
@@ -233,7 +233,9 @@ impl Plan {
         let steps = sides.len() * (self.runs as usize + 1);
         let progress = Progress::new(workload.name, steps as u64);
         for side in sides {
-            compared.rows.push(self.row(rig, side, &command, &compared));
+            compared
+                .rows
+                .push(self.row(rig, side, &command, &compared, &told));
             progress.step();
         }
         for round in 0..self.runs as usize {
@@ -252,21 +254,31 @@ impl Plan {
         compared
     }
 
-    /// A row without figures yet, its limit searched.
-    fn row(&self, rig: &mut Rig, side: &Side, command: &[OsString], at: &Compared) -> Row {
+    /// A row without figures yet, its limit searched; `told`: what the program put out
+    /// without one.
+    fn row(
+        &self,
+        rig: &mut Rig,
+        side: &Side,
+        command: &[OsString],
+        at: &Compared,
+        told: &Told,
+    ) -> Row {
         let limit = match side {
             Side::Native => Ok(None),
-            Side::Region if !at.workload.asks_for_regions() => {
-                Err("this program does not ask for regions".to_owned())
-            }
+            Side::Region if !at.workload.asks_for_regions() => Err(Unfound {
+                why: "this program does not ask for regions".to_owned(),
+                broken: false,
+            }),
             side => {
                 let job = self.job(command, 0, at.need);
-                rig.search(side, &job, at.total, at.need).map(Some)
+                let agrees = |ran: &Ran| Told::read(&ran.stdout).agrees(told);
+                rig.search(side, &job, at.total, at.need, agrees).map(Some)
             }
         };
-        let (limit, failed) = match limit {
-            Ok(limit) => (limit, None),
-            Err(why) => (None, Some(why)),
+        let (limit, failed, broken) = match limit {
+            Ok(limit) => (limit, None, false),
+            Err(unfound) => (None, Some(unfound.why), unfound.broken),
         };
         Row {
             side: side.clone(),
@@ -277,7 +289,7 @@ impl Plan {
             wall: Vec::new(),
             sys: Vec::new(),
             failed,
-            broken: false,
+            broken,
         }
     }
 }

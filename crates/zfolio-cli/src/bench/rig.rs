@@ -29,6 +29,7 @@ use std::time::Duration;
 
 pub(crate) use program::child;
 pub(super) use program::{ENDED, end, ended, is_installed};
+pub(super) use search::Unfound;
 
 /// Where the cold pages of a run go.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -342,7 +342,9 @@ impl Plan {
         match &column.side {
             side if rig.pool_is_outside(side) => {
                 let job = self.job(command, 0, &[], settings);
-                rig.search(side, &job, self.total(), self.need())
+                let unchecked = |_: &Ran| Ok(());
+                rig.search(side, &job, self.total(), self.need(), unchecked)
+                    .map_err(|unfound| unfound.why)
             }
             _ => Ok(self.total()),
         }

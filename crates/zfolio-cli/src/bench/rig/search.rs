@@ -1,6 +1,6 @@
 //! The limit with which a row uses as much memory as the others.
 
-use super::{Job, Rig, Side};
+use super::{ENDED, Job, Ran, Rig, Side};
 use crate::size::MIN_HIGH;
 
 /// How far from the total a searched limit's use may be, percent.
@@ -21,20 +21,30 @@ enum Expected {
     Within,
 }
 
+/// Why there is no limit for a row.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(in crate::bench) struct Unfound {
+    pub(in crate::bench) why: String,
+    /// A run of ours failed otherwise than by lasting too long, or went wrong. (One in a
+    /// group of the kernel's may, with a limit that is only a guess.)
+    pub(in crate::bench) broken: bool,
+}
+
 impl Rig {
     /// The limit with which `job` uses `total`, for a program that needs `need` without
     /// one; bytes. The total itself for rows of ours when there are no groups to say
-    /// what they use.
+    /// what they use. `check` looks at what the program put out.
     ///
     /// # Errors
-    /// When it does not fit, or the program fails.
+    /// When it does not fit, or the program or `check` fails.
     pub(in crate::bench) fn search(
         &mut self,
         side: &Side,
         job: &Job<'_>,
         total: u64,
         need: u64,
-    ) -> Result<u64, String> {
+        check: impl Fn(&Ran) -> Result<(), String>,
+    ) -> Result<u64, Unfound> {
         let expected = if self.pool_is_outside(side) {
             Expected::Beside(need)
         } else if side.is_kernel() || self.groups.is_none() {
@@ -47,9 +57,14 @@ impl Rig {
             let Some(limit) = next_limit(total, expected, &tried) else {
                 break;
             };
+            let unfound = |why: String| Unfound {
+                why: format!("with a limit of {} MiB: {why}", limit >> 20),
+                broken: !side.is_kernel() && !why.starts_with(ENDED),
+            };
             let ran = self
                 .run(side, &Job { limit, ..*job })
-                .map_err(|why| format!("with a limit of {} MiB: {why}", limit >> 20))?;
+                .and_then(|ran| check(&ran).map(|()| ran))
+                .map_err(unfound)?;
             let used = match (expected, ran.used()) {
                 (Expected::Beside(_), used) => used.unwrap_or(0).max(limit + ran.pool),
                 (Expected::Within, Some(used)) => used,
@@ -61,15 +76,16 @@ impl Rig {
             }
         }
         let nearest = tried.iter().min_by_key(|(_, used)| used.abs_diff(total));
-        match nearest {
-            Some((limit, used)) if *used <= total * FITS / 100 => Ok(*limit),
-            Some((limit, used)) => Err(format!(
+        let why = match nearest {
+            Some((limit, used)) if *used <= total * FITS / 100 => return Ok(*limit),
+            Some((limit, used)) => format!(
                 "it does not fit: with a limit of {} MiB it uses {} MiB",
                 limit >> 20,
                 used >> 20
-            )),
-            None => Err("no limit was tried".to_owned()),
-        }
+            ),
+            None => "no limit was tried".to_owned(),
+        };
+        Err(Unfound { why, broken: false })
     }
 }
 
