@@ -244,18 +244,30 @@ fn engines_come_and_go_while_batches_run() {
     assert_eq!(setup.disable(), Ok(()));
 }
 
-/// A codec whose engines hang until they are let go.
+/// A codec of which one engine hangs until it is let go. The others do nothing
+/// before it hangs: a scheduler that let them run first would leave it no unit.
 #[derive(Clone)]
 struct Stuck {
     hold: Arc<AtomicBool>,
-    /// So many contexts hang after the first, which is the submitter's own.
-    engines: u64,
+    hangs: Arc<AtomicBool>,
     made: Arc<AtomicU64>,
+}
+
+impl Stuck {
+    fn new() -> Self {
+        Self {
+            hold: Arc::new(AtomicBool::new(true)),
+            hangs: Arc::default(),
+            made: Arc::default(),
+        }
+    }
 }
 
 struct StuckContext {
     inner: Box<dyn Context + Send>,
-    hold: Option<Arc<AtomicBool>>,
+    stuck: Stuck,
+    /// 0 is the submitter's own, 1 the engine that hangs.
+    number: u64,
 }
 
 impl Compressor for Stuck {
@@ -266,12 +278,10 @@ impl Compressor for Stuck {
         1
     }
     fn context(&self) -> Result<Box<dyn Context + Send>, CodecError> {
-        let number = self.made.fetch_add(1, Ordering::Relaxed);
         Ok(Box::new(StuckContext {
             inner: Codec::ZSTD.compressor().context()?,
-            hold: (1..=self.engines)
-                .contains(&number)
-                .then(|| self.hold.clone()),
+            stuck: self.clone(),
+            number: self.made.fetch_add(1, Ordering::Relaxed),
         }))
     }
     fn max_compressed_len(&self, unit: usize) -> usize {
@@ -281,11 +291,13 @@ impl Compressor for Stuck {
 
 impl Context for StuckContext {
     fn compress_batch(&mut self, units: &mut [CompressUnit<'_>]) -> BatchOutcome {
-        while self
-            .hold
-            .as_ref()
-            .is_some_and(|hold| hold.load(Ordering::Relaxed))
-        {
+        let Stuck { hold, hangs, .. } = &self.stuck;
+        hangs.fetch_or(self.number == 1, Ordering::Relaxed);
+        while match self.number {
+            0 => false,
+            1 => hold.load(Ordering::Relaxed),
+            _ => !hangs.load(Ordering::Relaxed),
+        } {
             yield_now();
         }
         self.inner.compress_batch(units)
@@ -300,11 +312,7 @@ impl Context for StuckContext {
 /// and what the engine writes later reaches nobody.
 #[test]
 fn a_stuck_engine_costs_its_timeout_and_no_result() {
-    let stuck = Stuck {
-        hold: Arc::new(AtomicBool::new(true)),
-        engines: 1,
-        made: Arc::default(),
-    };
+    let stuck = Stuck::new();
     let setup = Engines::default();
     let attributes = Attributes {
         sync_mode: SyncMode::AsyncIrq,
@@ -339,11 +347,7 @@ fn a_stuck_engine_costs_its_timeout_and_no_result() {
 #[test]
 fn what_waits_for_an_engine_that_is_held_up_is_done_by_another() {
     const UNITS: usize = 40;
-    let stuck = Stuck {
-        hold: Arc::new(AtomicBool::new(true)),
-        engines: 1,
-        made: Arc::default(),
-    };
+    let stuck = Stuck::new();
     let setup = Engines::default();
     let attributes = Attributes {
         sync_mode: SyncMode::AsyncIrq,
