@@ -3,6 +3,8 @@
 //! The module has a heap of its own, as the C library has: Python's and
 //! malloc's may be in the middle of something when a fault is served.
 
+mod buffer;
+
 use pyo3::exceptions::{PyMemoryError, PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -187,6 +189,21 @@ impl Block {
     }
 }
 
+/// Pins bytes of a block. Whoever has the pin has the block too, and lets go of
+/// the pin first.
+fn hold(
+    py: Python<'_>,
+    block: &Py<Block>,
+    offset: usize,
+    len: usize,
+) -> Result<zfolio::Pin<'static>, Error> {
+    let region: *const Region = &raw const block.get().region;
+    // SAFETY: the block is frozen and on Python's heap, and lives for as long as
+    // the pin does, by contract.
+    let region: &'static Region = unsafe { &*region };
+    py.detach(|| region.pin(offset..offset.saturating_add(len)))
+}
+
 /// Bytes of a block that stay in memory until `release`.
 #[pyclass]
 struct Pinned {
@@ -199,13 +216,9 @@ struct Pinned {
 impl Pinned {
     #[new]
     fn new(py: Python<'_>, block: Py<Block>, offset: usize, len: usize) -> PyResult<Self> {
-        let region: *const Region = &raw const block.get().region;
-        // SAFETY: the block is frozen and on Python's heap, and this holds it
-        // until after the pin is dropped.
-        let region: &'static Region = unsafe { &*region };
-        let pin = py.detach(|| region.pin(offset..offset.saturating_add(len)));
+        let pin = hold(py, &block, offset, len).map_err(error)?;
         Ok(Self {
-            pin: Some(pin.map_err(error)?),
+            pin: Some(pin),
             _block: block,
         })
     }
@@ -221,6 +234,7 @@ fn _zfolio(module: &Bound<'_, PyModule>) -> PyResult<()> {
     zfolio::hold_over_forks(|| HEAP.hold(), || HEAP.release());
     module.add_function(wrap_pyfunction!(set_limit, module)?)?;
     module.add_function(wrap_pyfunction!(stats, module)?)?;
+    module.add_function(wrap_pyfunction!(buffer::array_type, module)?)?;
     module.add_class::<Block>()?;
     module.add_class::<Pinned>()
 }

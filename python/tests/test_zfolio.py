@@ -5,6 +5,7 @@ import errno
 import io
 import os
 import pickle
+import socket
 import subprocess
 import sys
 import threading
@@ -29,6 +30,14 @@ def filled(mib=32):
     a = zfolio.empty(mib * MIB // 4, "u4")
     a[...] = wanted(a.size)
     return a
+
+
+NULL = os.open(os.devnull, os.O_WRONLY)
+
+
+def served_here():
+    """Whether the thread that touches serves its faults itself."""
+    return zfolio.stats()["serving"] in ("in-thread", "protected")
 
 
 def test_contents_survive():
@@ -137,18 +146,79 @@ def test_pinned_memory_can_be_given_to_the_system(tmp_path):
     assert (a == wanted(a.size)).all()
 
 
-def test_unpinned_memory_and_the_system():
+def test_the_system_may_have_an_array(tmp_path):
     a = filled(4)
     zfolio.cold(a)
-    with open(os.devnull, "wb") as null, open("/dev/zero", "rb", buffering=0) as zero:
-        if zfolio.stats()["serving"] in ("in-thread", "protected"):
-            with pytest.raises(OSError) as error:
-                zero.readinto(a)
-            assert error.value.errno == errno.EFAULT  # as documented
-        else:
-            assert zero.readinto(a) == a.nbytes
-            assert not a.any()
-        a.tofile(null)
+    with open(tmp_path / "file", "w+b", buffering=0) as file:
+        assert os.write(file.fileno(), a[1000:]) == a[1000:].nbytes
+        assert file.write(a[:1000]) == 4000
+        file.seek(0)
+        b = filled(4)
+        zfolio.cold(b)
+        assert file.readinto(b) == b.nbytes
+        assert (b[:-1000] == a[1000:]).all() and (b[-1000:] == a[:1000]).all()
+    with open(tmp_path / "buffered", "wb") as file:
+        zfolio.cold(a)
+        file.write(b"head")
+        file.write(a)
+        file.write(memoryview(a)[5:70_000])
+    data = (tmp_path / "buffered").read_bytes()
+    assert data == b"head" + a.tobytes() + a[5:70_000].tobytes()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        zfolio.cold(a)
+        sender = threading.Thread(target=ours.sendall, args=(a,))
+        sender.start()
+        got = np.empty(a.size, "u4")
+        left = memoryview(got).cast("B")
+        while len(left):
+            left = left[theirs.recv_into(left) :]
+        sender.join()
+        assert (got == a).all()
+
+
+def test_a_buffer_is_what_numpy_would_give():
+    a = filled(2)
+    turned = a[:6000].reshape(3, 20, 100).transpose(2, 0, 1)[::-1, :, ::3]
+    for view in [a, a[:0], a[17:18], a[::-7], turned, a[:400].reshape(20, 20).T]:
+        plain = np.asarray(view)
+        ours, theirs = memoryview(view), memoryview(plain)
+        for name in ["format", "itemsize", "nbytes", "ndim", "readonly", "shape", "strides"]:
+            assert getattr(ours, name) == getattr(theirs, name), name
+        assert ours.tolist() == theirs.tolist()
+        ours.release()
+    fixed = a[:10]
+    fixed.flags.writeable = False
+    assert memoryview(fixed).readonly
+    with pytest.raises(TypeError):
+        io.BytesIO(bytes(40)).readinto(fixed)
+    on_heap = a[:10] + 1  # of the same type, and in ordinary memory
+    assert memoryview(on_heap).tolist() == [1] * 10
+
+
+def test_what_a_buffer_holds_is_given_back():
+    a = filled(8)
+    for _ in range(100):  # half a megabyte each, of six
+        assert os.write(NULL, a[: MIB // 8]) == MIB // 2
+    held = memoryview(a[: MIB // 8])[:]
+    del a
+    assert held[-1] == (MIB // 8 - 1) // 16
+
+
+def test_more_than_may_be_pinned_is_refused_where_the_system_would_fail():
+    a = filled()
+    if served_here():
+        with pytest.raises(BufferError, match="tofile"):
+            os.write(NULL, a)
+        with pytest.raises(OSError) as error:
+            zfolio.cold(a)
+            with open("/dev/zero", "rb", buffering=0) as zero:
+                zero.readinto(np.asarray(a))
+        assert error.value.errno == errno.EFAULT  # as documented: nobody knows of it
+    else:
+        assert os.write(NULL, a) == a.nbytes
+    assert (a == wanted(a.size)).all()
+    a.tofile(os.devnull)
 
 
 def test_too_large_a_pin():

@@ -7,10 +7,12 @@
 Where the process may (root, CAP_SYS_PTRACE, or access to /dev/userfaultfd),
 missing pages are served by threads, and nothing about these arrays is unusual.
 Elsewhere they are served in the thread that touches them, without userfaultfd
-where that is refused (slower). A system call that
-is given the memory itself then needs it pinned: `tofile` and what is built on
-it (`numpy.save`) see to that; for others (os.write, socket.send, readinto)
-there is `pinned`.
+where that is refused (slower). A system call that is given the memory itself
+(os.write, socket.send, readinto, a memoryview) then needs it to be there: what is
+given of an array is pinned while somebody has it, which may be half of the limit
+for all together; more is a BufferError. `tofile` and `numpy.save` have no such
+bound. Of what is not an array any more (`numpy.asarray(a)`, an address) nothing
+is known here: there is `pinned`.
 
 The child of a fork (multiprocessing's "fork") does not have these arrays; it
 can make its own.
@@ -59,7 +61,7 @@ def stats():
     return _zfolio.stats()
 
 
-class Array(np.ndarray):
+class Array(_zfolio.array_type(np.ndarray)):
     """An array in compressed memory. Views of it are of this kind too."""
 
     def tofile(self, fid, sep="", format="%s"):
