@@ -1,5 +1,6 @@
 //! Putting a manager together: the same engine whatever its scope is.
 
+use crate::clean::CleanPages;
 use crate::compaction::Compacting;
 use crate::control::Segment;
 use crate::engines::{EngineThreads, Submitting};
@@ -120,6 +121,10 @@ pub(crate) fn assemble(parts: Parts) -> Result<&'static Manager, Unstarted> {
     } else {
         0
     };
+    let clean = CleanPages::of(match &parts.scope {
+        Scope::Regions(regions) if regions.protects => parts.options.high,
+        _ => 0,
+    });
     let manager: &'static Manager = Box::leak(Box::new(Manager {
         options,
         membership: parts.membership,
@@ -134,6 +139,7 @@ pub(crate) fn assemble(parts: Parts) -> Result<&'static Manager, Unstarted> {
             registered: Ranges::default(),
             pins: Pins::default(),
             standby: Standby::default(),
+            clean,
             streams: Streams::default(),
             strides: Strides::default(),
             rush: Rush::default(),

@@ -265,7 +265,7 @@ impl Manager {
         } else {
             self.watermarks().start
         } + self.room();
-        let mut took_behind = false;
+        let (mut took_behind, mut took_clean) = (false, false);
         let (mut usage, mut stored) = (0, USAGE_PAGES);
         for turn in 1.. {
             self.control_goes_on();
@@ -301,6 +301,14 @@ impl Manager {
                 self.behind_steps.store(0, Ordering::Relaxed);
                 self.step_hand(&mut reclaim);
                 let _ = self.move_gathered(&mut reclaim);
+            }
+            if self.reclaim_clean(mark) {
+                took_clean = true;
+                stored = USAGE_PAGES;
+                continue;
+            }
+            if took_clean && over == 0 {
+                return Relief::Enough;
             }
             let progress = match self.step_behind(true) {
                 Some(step) => {

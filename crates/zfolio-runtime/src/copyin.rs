@@ -96,10 +96,11 @@ impl Manager {
     fn publish_copies(&self, worker: &mut Worker, vpn: Vpn, plan: &Plan) -> Outcome {
         let mut core = self.core.lock();
         let open = core.is_open();
-        let (mut refused, mut copied) = (None, 0);
+        let clean = open && !plan.is_sequential() && self.copy_in_clean(&mut core, worker);
+        let (mut refused, mut copied) = (None, usize::from(clean));
         let from = worker.page.as_ptr() as usize;
         let (pages, slots) = (&worker.pages, &mut worker.slots);
-        let mut next = 0;
+        let mut next = copied;
         while next < pages.len() {
             let (index, page) = (next, pages[next]);
             next += 1;

@@ -172,7 +172,7 @@ impl Manager {
         let mut slots = Vec::with_capacity(tracked.len());
         for (vpn, place) in tracked {
             match place {
-                Place::Stored(slot) => slots.push(slot),
+                Place::Stored(slot) | Place::Clean(slot) => slots.push(slot),
                 Place::Standby(at) => {
                     self.arena().give_frames(at, 1);
                     core.standby.pages -= 1;

@@ -269,6 +269,7 @@ impl Manager {
             Place::Standby(at) => self.unstandby(&mut core, fault.vpn, at),
             Place::Storing(at) => self.uncompressed_copy(&mut core, fault.vpn, at),
             Place::Stored(_) => self.load(core, worker, fault.vpn),
+            Place::Clean(slot) => self.touched_clean(core, worker, fault.vpn, slot),
             // Whoever loads it wakes all who wait for it.
             Place::Loading(_) => Outcome::Served(FaultKind::Stale),
             Place::Present | Place::Gone => self.fill(core, worker, fault.vpn),

@@ -216,6 +216,9 @@ impl Manager {
                 self.pump_for_others(&mut core);
             }
         }
+        if self.make_frames_of_clean() {
+            return;
+        }
         self.wake_control();
         if let Some(step) = self.step_behind(false) {
             let _ = self.store_moved(worker, step);

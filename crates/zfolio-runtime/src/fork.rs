@@ -245,7 +245,8 @@ impl Manager {
 
     pub(crate) fn bytes_of(&self, worker: &mut Worker, place: Place) -> usize {
         match place {
-            Place::Present | Place::Gone => ZERO_PAGE.as_ptr() as usize,
+            // (In regions alone pages are clean, and no child has those.)
+            Place::Present | Place::Gone | Place::Clean(_) => ZERO_PAGE.as_ptr() as usize,
             Place::Standby(at) | Place::Storing(at) => self.address(at),
             Place::Stored(slot) | Place::Loading(slot) => {
                 let Worker { context, page, .. } = &mut *worker;

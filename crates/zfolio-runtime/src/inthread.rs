@@ -12,6 +12,7 @@
 use crate::control::Counter;
 use crate::fault::Outcome;
 use crate::manager::{Fault, Manager, Worker};
+use crate::regionengine::Access;
 use zfolio_mm::PAGE_SHIFT;
 use zfolio_sys::lock::{Mutex, MutexGuard};
 use zfolio_sys::thread::yield_now;
@@ -21,7 +22,7 @@ const TRIES: u32 = 1 << 20;
 
 impl Manager {
     /// See [`RegionEngine::serve_here`](crate::regionengine::RegionEngine::serve_here).
-    pub(crate) fn serve_in_thread(&self, address: usize) -> bool {
+    pub(crate) fn serve_in_thread(&self, address: usize, access: Access) -> bool {
         let Some(regions) = self.regions() else {
             return false;
         };
@@ -29,6 +30,7 @@ impl Manager {
         let Some(stack) = regions.stacks.get(index - 1) else {
             return false;
         };
+        worker.access = access;
         stack.call(|| self.serve_address(&mut worker, address))
     }
 

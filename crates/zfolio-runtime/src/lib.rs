@@ -9,7 +9,8 @@
 //! the pool: control_thread -> compaction -> (zswap)
 //!           control_thread -> writeback -> (zswap) -> the backing
 //!                          -> evacuate -> (mm, zswap)
-//! regions:  the same two paths with another scope (`regions`, `inthread`)
+//! regions:  the same two paths with another scope (`regions`, `inthread`), and
+//!           load -> clean: out again as it came
 //!           or, without userfaultfd, an engine of their own (`protect`)
 //! ```
 //!
@@ -34,6 +35,7 @@ mod adopt;
 mod assemble;
 mod atmax;
 mod children;
+mod clean;
 mod compaction;
 pub mod control;
 mod control_thread;

@@ -29,6 +29,10 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
+    pub(crate) fn is_sequential(&self) -> bool {
+        self.sequential
+    }
+
     /// Within the extent of `vpn`, which comes first or last.
     fn of_stride(vpn: Vpn, stride: Stride) -> Self {
         let step = stride.step.unsigned_abs();
@@ -57,6 +61,7 @@ impl Manager {
         worker: &mut Worker,
         vpn: Vpn,
     ) -> Outcome {
+        self.make_room_from_clean(&mut core);
         let mut plan = self.plan_load(&mut core, vpn);
         core.extents.stored(&plan.range, &mut worker.pages);
         if plan.step > 1 {
@@ -240,7 +245,9 @@ impl Manager {
                 } else {
                     extent.loads[group].saturating_add(1)
                 };
-                if extent.past(vpn).refault(&core.clock) {
+                if let Place::Clean(_) = extent.place(vpn % EXTENT_PAGES) {
+                    extent.past(vpn).come_along();
+                } else if extent.past(vpn).refault(&core.clock) {
                     self.count(Counter::WorkingsetActivate, 1);
                 }
                 if plan.rush {

@@ -1,6 +1,7 @@
 //! Everything a managed process has: one `Manager`, never freed.
 
 use crate::children::Child;
+use crate::clean::CleanPages;
 use crate::compaction::Compacting;
 use crate::control::{Counter, ProcessSlot, Segment};
 use crate::copyin::COPIED_APART;
@@ -16,6 +17,7 @@ use crate::pins::Pins;
 use crate::ranges::Ranges;
 use crate::readahead::{Neighbours, Rush, Streams};
 use crate::reclaim::Reclaim;
+use crate::regionengine::Access;
 use crate::regions::Scope;
 use crate::share::Membership;
 use crate::standby::{Run, Standby};
@@ -74,6 +76,7 @@ pub(crate) struct Core {
     /// Ranges that must stay where they are.
     pub(crate) pins: Pins,
     pub(crate) standby: Standby,
+    pub(crate) clean: CleanPages,
     pub(crate) streams: Streams,
     pub(crate) strides: Strides,
     pub(crate) rush: Rush,
@@ -172,6 +175,8 @@ pub(crate) struct Worker {
     pub(crate) page: Vec<u8>,
     /// The fault at hand has waited long enough: it gets a frame, `high` or not.
     pub(crate) urgent: bool,
+    /// How the fault at hand came about.
+    pub(crate) access: Access,
 }
 
 impl Worker {
@@ -184,6 +189,7 @@ impl Worker {
             frames: Vec::with_capacity(2 * Order::HUGE.pages()),
             page: Vec::with_capacity(COPIED_APART * PAGE_SIZE),
             urgent: false,
+            access: Access::default(),
         }
     }
 

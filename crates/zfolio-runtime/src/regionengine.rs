@@ -15,6 +15,16 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use zfolio_sys::syscall::Errno;
 
+/// What a thread did that faulted, as far as is known.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Access {
+    /// It read.
+    Read,
+    /// It wrote, or may have.
+    #[default]
+    Write,
+}
+
 /// An engine for regions. Ranges are of addresses, of the program's view.
 pub trait RegionEngine: Sync {
     /// Who serves faults.
@@ -47,7 +57,7 @@ pub trait RegionEngine: Sync {
     /// Serves the page at `address`; false if it is none of this engine's.
     ///
     /// For the signal handler: all signals are blocked.
-    fn serve_here(&self, address: usize) -> bool;
+    fn serve_here(&self, address: usize, access: Access) -> bool;
 
     /// Keeps the pages of `range` from moving out until [`Self::unpin`]; what
     /// is out already stays out until it is touched.

@@ -14,7 +14,7 @@ use crate::extent::{EXTENT_PAGES, Vpn};
 use crate::manager::{Core, MAX_FAULT_THREADS, MIN_FAULT_THREADS, Manager, STACK, pages_within};
 use crate::moveout::Going;
 use crate::options::Options;
-use crate::regionengine::RegionEngine;
+use crate::regionengine::{Access, RegionEngine};
 use crate::rungroups::RUN;
 use crate::share::Membership;
 use crate::start::{SOURCE_FEATURES, Unstarted, describe, reserve_arena, step};
@@ -30,7 +30,7 @@ use zfolio_sys::procfs::{File, Pagemap, PresentRun};
 use zfolio_sys::region::{keep_from_children, lift_descriptor};
 use zfolio_sys::syscall::Errno;
 use zfolio_sys::thread::{CallStack, pid, processors};
-use zfolio_sys::uffd::{FEATURE_MOVE, FEATURE_SIGBUS, Uffd};
+use zfolio_sys::uffd::{FEATURE_MOVE, FEATURE_SIGBUS, FEATURE_WRITE_PROTECT, Uffd};
 
 /// Fewest and most threads that are served at a time in the thread that
 /// touches; others wait for one of them.
@@ -53,6 +53,8 @@ impl Scope {
 /// What the scope of regions needs besides.
 pub(crate) struct Regions {
     serving: Serving,
+    /// Whether pages can be write-protected: see `clean`.
+    pub(crate) protects: bool,
     /// The target now, pages.
     high: AtomicUsize,
     /// A stack for each worker that serves in the thread that touches.
@@ -134,8 +136,12 @@ impl Manager {
             Uffd::from_fd(i32::try_from(lift_descriptor(fd)).unwrap_or(-1))
         };
         let in_thread = serving == Serving::InThread;
+        let mut protects = false;
         let opened = if in_thread {
-            Uffd::open_for_user_faults(FEATURE_MOVE | FEATURE_SIGBUS)
+            let features = FEATURE_MOVE | FEATURE_SIGBUS;
+            Uffd::open_for_user_faults(features | FEATURE_WRITE_PROTECT)
+                .inspect(|_| protects = true)
+                .or_else(|_| Uffd::open_for_user_faults(features))
         } else {
             Uffd::open(FEATURE_MOVE)
         };
@@ -187,6 +193,7 @@ impl Manager {
             workers,
             scope: Scope::Regions(Regions {
                 serving,
+                protects,
                 high: AtomicUsize::new(options.high),
                 stacks,
                 before_moving,
@@ -223,6 +230,17 @@ impl Manager {
         if let Some(regions) = self.regions() {
             regions.beside.fetch_add(pages, Ordering::Relaxed);
         }
+    }
+
+    /// The opposite.
+    pub(crate) fn went_beside(&self, pages: usize) {
+        if let Some(regions) = self.regions() {
+            regions.beside.fetch_sub(pages, Ordering::Relaxed);
+        }
+        let less = |owed: usize| Some(owed.saturating_sub(pages));
+        let _ = self
+            .owed
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
     /// Pages that regions and the arena have together.
@@ -307,7 +325,12 @@ impl RegionEngine for Manager {
     }
 
     fn add_region(&self, range: &Range<usize>) -> Result<(), Errno> {
-        self.fds.program().register(range.start, range.len())?;
+        let program = self.fds.program();
+        if self.regions().is_some_and(|regions| regions.protects) {
+            program.register_protectable(range.start, range.len())?;
+        } else {
+            program.register(range.start, range.len())?;
+        }
         self.core.lock().registered.insert(range.clone());
         self.regions_changed();
         Ok(())
@@ -339,7 +362,9 @@ impl RegionEngine for Manager {
         if !core.registered.contains(&range) {
             return Err(PinError::NotManaged);
         }
-        core.pins.hold(range, self.high())
+        core.pins.hold(range.clone(), self.high())?;
+        self.own_clean(&mut core, &pages_within(range.start, range.end));
+        Ok(())
     }
 
     fn unpin(&self, range: &Range<usize>) {
@@ -369,6 +394,7 @@ impl RegionEngine for Manager {
             }
             next = border;
         }
+        self.drop_clean_of(&pages_within(range.start, range.end));
         self.wake_control();
     }
 
@@ -396,7 +422,7 @@ impl RegionEngine for Manager {
         let core = self.core.lock();
         core.extents
             .tracked(from..end)
-            .find(|(_, place)| !matches!(place, Place::Gone))
+            .find(|(_, place)| !matches!(place, Place::Gone | Place::Clean(_)))
             .map(|(vpn, _)| vpn)
     }
 
@@ -427,12 +453,13 @@ impl RegionEngine for Manager {
         self.publish(self.usage());
     }
 
-    fn serve_here(&self, address: usize) -> bool {
-        self.serve_in_thread(address)
+    fn serve_here(&self, address: usize, access: Access) -> bool {
+        self.serve_in_thread(address, access)
     }
 
     fn validate(&self) -> Result<(), String> {
         self.zswap.validate()?;
+        self.validate_clean(&self.core.lock())?;
         self.arena().frames().validate()
     }
 }

@@ -4,7 +4,6 @@ use crate::extent::{EXTENT_PAGES, group_of};
 use crate::manager::{Core, Manager, Worker};
 use crate::standby::Run;
 use crate::word::Place;
-use core::sync::atomic::Ordering;
 use zfolio_mm::Order;
 use zfolio_zswap::{Slot, StoreError};
 
@@ -26,8 +25,7 @@ impl Manager {
     pub(crate) fn store_coldest(&self, worker: &mut Worker, enough: usize) -> Stored {
         worker.folios.clear();
         worker.frames.clear();
-        let allowed = self.allowance.load(Ordering::Relaxed);
-        let resident = allowed.saturating_sub(self.zswap.pool_pages());
+        let resident = self.resident_pages();
         {
             let mut core = self.core.lock();
             if !self.opens(&mut core) {

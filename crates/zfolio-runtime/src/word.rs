@@ -19,6 +19,8 @@ pub(crate) enum Place {
     Stored(Slot),
     /// In the pool, and a thread is bringing it back.
     Loading(Slot),
+    /// With the program, write-protected, and in the pool too.
+    Clean(Slot),
     /// Discarded by the program: whatever is present there now is about to
     /// vanish, and must not be moved out before we have filled it again.
     Gone,
@@ -37,6 +39,7 @@ impl Word {
             Place::Stored(slot) => (3, slot.as_u32()),
             Place::Loading(slot) => (4, slot.as_u32()),
             Place::Gone => (5, 0),
+            Place::Clean(slot) => (6, slot.as_u32()),
         };
         debug_assert!(payload <= PAYLOAD, "slot and pfn numbers stay below 2^28");
         Self(tag << TAG_SHIFT | payload)
@@ -51,6 +54,7 @@ impl Word {
             3 => Place::Stored(Slot::from_u32(payload)),
             4 => Place::Loading(Slot::from_u32(payload)),
             5 => Place::Gone,
+            6 => Place::Clean(Slot::from_u32(payload)),
             tag => unreachable!("page word with tag {tag}"),
         }
     }
@@ -69,6 +73,7 @@ mod tests {
                 Place::Storing(Pfn(payload)),
                 Place::Stored(Slot::from_u32(payload)),
                 Place::Loading(Slot::from_u32(payload)),
+                Place::Clean(Slot::from_u32(payload)),
                 Place::Gone,
             ] {
                 assert_eq!(Word::new(place).place(), place);

@@ -83,6 +83,11 @@ impl Past {
         *self = Self::new(self.level(), clock, 0);
     }
 
+    /// Whether it was stored within this tick.
+    pub(crate) fn was_stored_now(self, clock: &Clock) -> bool {
+        self.ahead(clock) == Some(0)
+    }
+
     /// It came from the pool because it was asked for; whether soon, in which case it is
     /// spared.
     pub(crate) fn refault(&mut self, clock: &Clock) -> bool {
@@ -135,6 +140,19 @@ mod tests {
             pages += 1;
         }
         pages
+    }
+
+    #[test]
+    fn stored_now_is_within_a_tick() {
+        let (mut clock, mut past) = (Clock::default(), Past::default());
+        assert!(!past.was_stored_now(&clock), "never stored");
+        past.store(&clock);
+        assert!(past.was_stored_now(&clock));
+        after(&mut clock, RESIDENT / usize::from(NEAR) - 1);
+        assert!(past.was_stored_now(&clock));
+        after(&mut clock, 1);
+        assert!(!past.was_stored_now(&clock));
+        assert!(past.refault(&clock), "and yet it is soon");
     }
 
     #[test]

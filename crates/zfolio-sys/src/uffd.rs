@@ -12,6 +12,8 @@
 use crate::limits::{give_from_reserve, reserve_descriptors, with_descriptors};
 use crate::syscall::{Errno, nr, syscall};
 
+/// Pages can be write-protected.
+pub const FEATURE_WRITE_PROTECT: u64 = 1;
 /// Ranges of one descriptor tell about forks.
 pub const FEATURE_EVENT_FORK: u64 = 1 << 1;
 /// Ranges of one descriptor tell about mremap.
@@ -29,6 +31,8 @@ pub const FEATURE_MOVE: u64 = 1 << 16;
 
 const API: u64 = 0xAA;
 const REGISTER_MODE_MISSING: u64 = 1;
+const REGISTER_MODE_WP: u64 = 2;
+const COPY_MODE_WP: u64 = 2;
 
 const IOC_API: usize = 0xc018_aa3f;
 const IOC_REGISTER: usize = 0xc020_aa00;
@@ -37,6 +41,7 @@ const IOC_WAKE: usize = 0x8010_aa02;
 const IOC_COPY: usize = 0xc028_aa03;
 const IOC_CONTINUE: usize = 0xc020_aa07;
 const IOC_MOVE: usize = 0xc028_aa05;
+const IOC_WRITEPROTECT: usize = 0xc018_aa06;
 /// `USERFAULTFD_IOC_NEW` on /dev/userfaultfd.
 const IOC_NEW: usize = 0xaa00;
 
@@ -237,7 +242,19 @@ impl Uffd {
     /// `INVAL` where a mapping cannot be registered, `NOMEM` at the limit of
     /// mappings, `BUSY` where another descriptor has it.
     pub fn register(self, start: usize, len: usize) -> Result<(), Errno> {
-        let mut arg = [start as u64, len as u64, REGISTER_MODE_MISSING, 0];
+        self.register_with(start, len, REGISTER_MODE_MISSING)
+    }
+
+    /// As [`Self::register`], for pages that may be write-protected too.
+    ///
+    /// # Errors
+    /// As [`Self::register`].
+    pub fn register_protectable(self, start: usize, len: usize) -> Result<(), Errno> {
+        self.register_with(start, len, REGISTER_MODE_MISSING | REGISTER_MODE_WP)
+    }
+
+    fn register_with(self, start: usize, len: usize, mode: u64) -> Result<(), Errno> {
+        let mut arg = [start as u64, len as u64, mode, 0];
         self.ioctl(IOC_REGISTER, &mut arg).map(drop)
     }
 
@@ -267,7 +284,22 @@ impl Uffd {
     /// Copies pages to `to`, which must be absent, and wakes the waiters.
     #[must_use]
     pub fn copy_pages(self, to: usize, from: usize, len: usize) -> Progress {
-        let mut arg = [to as u64, from as u64, len as u64, 0, 0];
+        self.copy_with(to, from, len, 0)
+    }
+
+    /// As [`Self::copy_pages`]; who writes to them faults again.
+    #[must_use]
+    pub fn copy_pages_protected(self, to: usize, from: usize, len: usize) -> Progress {
+        self.copy_with(to, from, len, COPY_MODE_WP)
+    }
+
+    /// Lets pages be written to, and wakes who waits for that.
+    pub fn unprotect(self, start: usize, len: usize) {
+        let _ = self.ioctl(IOC_WRITEPROTECT, &mut [start as u64, len as u64, 0]);
+    }
+
+    fn copy_with(self, to: usize, from: usize, len: usize, mode: u64) -> Progress {
+        let mut arg = [to as u64, from as u64, len as u64, mode, 0];
         let result = self.ioctl(IOC_COPY, &mut arg);
         Progress::from_ioctl(result, arg[4], len)
     }
@@ -389,6 +421,7 @@ mod tests {
         assert_eq!(IOC_COPY, iowr(40, 3));
         assert_eq!(IOC_MOVE, iowr(40, 5));
         assert_eq!(IOC_CONTINUE, iowr(32, 7));
+        assert_eq!(IOC_WRITEPROTECT, iowr(24, 6));
         assert_eq!(IOC_WAKE, 2 << 30 | 16 << 16 | 0xAA << 8 | 2);
         assert_eq!(size_of::<RawMessage>(), 32);
     }

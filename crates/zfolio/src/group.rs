@@ -205,6 +205,7 @@ impl Group {
             stored_pages: count(Counter::StoredPages),
             compressed_bytes: count(Counter::CompressedBytes),
             pages_out: count(Counter::PagesOut),
+            pages_out_clean: count(Counter::SwpoutClean),
             pages_in: count(Counter::PagesIn),
             faults: count(Counter::Pgmajfault),
             stall_ns: count(Counter::StallNs),
@@ -239,6 +240,9 @@ pub struct Stats {
     pub compressed_bytes: u64,
     /// Pages moved out since the start.
     pub pages_out: u64,
+    /// Of these, pages that nobody had written to since they came: they were in the pool
+    /// still.
+    pub pages_out_clean: u64,
     /// Pages brought back since the start.
     pub pages_in: u64,
     /// Faults served.

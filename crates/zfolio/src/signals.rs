@@ -18,6 +18,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use libc::{SIG_DFL, SIG_IGN, SIGBUS, SIGSEGV, sigaction, siginfo_t, ucontext_t};
 use zfolio_runtime::fatal::{EXIT_FAILED, Line};
+use zfolio_runtime::regionengine::Access;
 use zfolio_runtime::regions::Serving;
 use zfolio_sys::process::{exit_now, say};
 use zfolio_sys::thread::{id, pid};
@@ -138,12 +139,12 @@ pub(crate) fn forget_threads() {
 /// (`sa_mask`).
 #[must_use]
 pub fn handle_fault(address: usize) -> bool {
-    serve(address, |_| true)
+    serve(address, Access::default(), |_| true)
 }
 
-fn serve(address: usize, is_meant: impl Fn(Serving) -> bool) -> bool {
+fn serve(address: usize, access: Access, is_meant: impl Fn(Serving) -> bool) -> bool {
     if process::is_original() {
-        match table::serve(address, is_meant) {
+        match table::serve(address, access, is_meant) {
             Owner::Served => return true,
             Owner::Nobody => return false,
             Owner::Parent => {}
@@ -173,7 +174,7 @@ extern "C" fn handle(number: c_int, info: *mut siginfo_t, context: *mut libc::c_
     // SAFETY: this thread's errno, put back below.
     let errno = unsafe { *libc::__errno_location() };
     // (A positive code: the kernel's, and so about an address.)
-    let ours = code > 0 && is_about_memory(number, code, address);
+    let ours = code > 0 && is_about_memory(number, code, address, access_of(context));
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
     if !ours {
@@ -181,18 +182,32 @@ extern "C" fn handle(number: c_int, info: *mut siginfo_t, context: *mut libc::c_
     }
 }
 
+/// Whether the access was a write, by the processor's word for it.
+fn access_of(context: *mut libc::c_void) -> Access {
+    /// Of the error code of a page fault.
+    const WRITE: i64 = 2;
+    // SAFETY: the kernel's context of an interrupted thread, or what a handler that
+    // calls on was given.
+    let context = unsafe { context.cast::<ucontext_t>().as_ref() };
+    let code = context.map(|context| context.uc_mcontext.gregs[libc::REG_ERR as usize]);
+    match code {
+        Some(code) if code & WRITE == 0 => Access::Read,
+        _ => Access::Write,
+    }
+}
+
 /// Whether a fault was a region's, and is served.
-fn is_about_memory(number: c_int, code: c_int, address: usize) -> bool {
+fn is_about_memory(number: c_int, code: c_int, address: usize, access: Access) -> bool {
     if number == SIGBUS {
         // (Where regions are protected: the system has no memory, or lost some.)
-        return serve(address, |serving| serving != Serving::Protected);
+        return serve(address, access, |serving| serving != Serving::Protected);
     }
     // A region is not mapped in a child; in its own process one that is not
     // protected never gets this.
     if table::contains(address) && !(process::is_original() && table::is_own(address)) {
         end_child(address);
     }
-    code == SEGV_ACCERR && serve(address, |serving| serving == Serving::Protected)
+    code == SEGV_ACCERR && serve(address, access, |serving| serving == Serving::Protected)
 }
 
 /// Does what would have been done without us.

@@ -11,7 +11,7 @@ use crate::group::Engine;
 use core::ops::Range;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
-use zfolio_runtime::regionengine::RegionEngine;
+use zfolio_runtime::regionengine::{Access, RegionEngine};
 use zfolio_runtime::regions::Serving;
 
 /// Regions at a time, at most.
@@ -104,14 +104,14 @@ pub(crate) fn is_own(address: usize) -> bool {
 
 /// Has the page at `address` served, if it is a region's of an engine for
 /// which such a signal means that a page is not there.
-pub(crate) fn serve(address: usize, is_meant: impl Fn(Serving) -> bool) -> Owner {
+pub(crate) fn serve(address: usize, access: Access, is_meant: impl Fn(Serving) -> bool) -> Owner {
     let mut found = Owner::Nobody;
     for slot in at(address) {
         // SAFETY: null, or an engine, which is never freed.
         match unsafe { slot.engine.load(Ordering::Acquire).as_ref() } {
             // (A region of our own may lie where one of the parent's was.)
             None => found = Owner::Parent,
-            Some(engine) if is_meant(engine.serving()) && engine.serve_here(address) => {
+            Some(engine) if is_meant(engine.serving()) && engine.serve_here(address, access) => {
                 return Owner::Served;
             }
             Some(_) => {}

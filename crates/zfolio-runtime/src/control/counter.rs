@@ -65,6 +65,8 @@ counters! {
     Pswpin = "pswpin",
     /// Zero pages stored without an object.
     SwpoutZero = "swpout_zero",
+    /// Pages that left as they had come, and were in the pool still.
+    SwpoutClean = "swpout_clean",
     /// Zero pages brought back.
     SwpinZero = "swpin_zero",
     /// Pages brought in ahead of their fault.

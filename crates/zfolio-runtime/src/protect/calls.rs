@@ -6,7 +6,7 @@ use crate::control::Counter;
 use crate::events::addresses_of;
 use crate::extent::Vpn;
 use crate::manager::pages_within;
-use crate::regionengine::RegionEngine;
+use crate::regionengine::{Access, RegionEngine};
 use crate::regions::{PinError, Serving};
 use crate::word::Place as Word;
 use alloc::format;
@@ -98,7 +98,7 @@ impl RegionEngine for Protected {
         self.zswap.invalidate(&slots);
     }
 
-    fn serve_here(&self, address: usize) -> bool {
+    fn serve_here(&self, address: usize, _: Access) -> bool {
         self.serve(address)
     }
 
