@@ -1,11 +1,10 @@
 //! Clean pages: with the program, and in the pool too.
 //!
-//! Where faults are served in the thread that touches, a page that a random read
-//! brings comes write-protected, and its slot stays. Until somebody writes to it, it
-//! can leave as it came: nothing is compressed, nothing moved, and many leave
-//! with one system call and one interrupt of the other processors, however scattered
-//! they are. (A page the kernel writes to by a pin of its own, O_DIRECT say, is
-//! none: taking the pin is a write.)
+//! A page that a random read brings into a region comes write-protected, and its slot
+//! stays. Until somebody writes to it, it can leave as it came: nothing is compressed,
+//! nothing moved, and many leave with one system call and one interrupt of the other
+//! processors, however scattered they are. (A page that the kernel writes to by a pin of
+//! its own, O_DIRECT say, is none: taking the pin is a write.)
 //!
 //! The pool holds such a page besides, so there are few: what comes back soon is not
 //! kept clean but stays, and of the others the oldest leave first, as if nobody had
@@ -153,11 +152,13 @@ impl Manager {
         }
         if worker.access == Access::Write {
             self.own(&mut core, vpn, slot);
+        } else {
+            self.fds.program().wake(start, PAGE_SIZE);
         }
         Outcome::Served(FaultKind::Stale)
     }
 
-    /// Before a load: lets clean pages go where reclaim would begin. The thread that faults
+    /// Before a load: lets clean pages go where reclaim would begin. Whoever serves a fault
     /// does it itself, so that threads which fault at once need no other. Where no more may
     /// be clean they go sooner: else each new one makes an old one stay.
     pub(crate) fn make_room_from_clean(&self, core: &mut Core) {

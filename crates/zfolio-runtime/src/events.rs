@@ -11,6 +11,7 @@ use crate::control::Counter;
 use crate::extent::Vpn;
 use crate::manager::{Core, Fault, Manager, address_of, pages_within};
 use crate::order::Truth;
+use crate::regionengine::Access;
 use crate::standby::Run;
 use crate::vmas::Vmas;
 use crate::word::Place;
@@ -57,11 +58,14 @@ impl Manager {
         };
         match message {
             Message::Fault {
-                address, thread, ..
+                address,
+                write,
+                thread,
             } => {
                 let vpn = address >> PAGE_SHIFT;
                 core.pending.push_back(Fault {
                     vpn,
+                    access: if write { Access::Write } else { Access::Read },
                     thread,
                     read_ns: now,
                     waits: 0,

@@ -255,6 +255,7 @@ impl Manager {
 
     /// Finds where the page is and brings it.
     pub(crate) fn serve(&self, worker: &mut Worker, fault: Fault) -> Outcome {
+        worker.access = fault.access;
         let mut core = self.core.lock();
         if core.fork_freeze {
             return self.serve_frozen(&mut core, worker, fault);

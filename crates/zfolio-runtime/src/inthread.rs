@@ -30,11 +30,10 @@ impl Manager {
         let Some(stack) = regions.stacks.get(index - 1) else {
             return false;
         };
-        worker.access = access;
-        stack.call(|| self.serve_address(&mut worker, address))
+        stack.call(|| self.serve_address(&mut worker, address, access))
     }
 
-    fn serve_address(&self, worker: &mut Worker, address: usize) -> bool {
+    fn serve_address(&self, worker: &mut Worker, address: usize, access: Access) -> bool {
         let vpn = address >> PAGE_SHIFT;
         let page = vpn << PAGE_SHIFT..(vpn + 1) << PAGE_SHIFT;
         if !self.core.lock().registered.contains(&page) {
@@ -42,6 +41,7 @@ impl Manager {
         }
         let mut fault = Fault {
             vpn,
+            access,
             thread: 0,
             read_ns: 0,
             waits: 0,

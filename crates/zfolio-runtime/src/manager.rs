@@ -54,6 +54,7 @@ pub(crate) const MAX_FAULT_THREADS: usize = 4;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fault {
     pub(crate) vpn: Vpn,
+    pub(crate) access: Access,
     /// The thread that waits for it.
     pub(crate) thread: u32,
     /// CLOCK_MONOTONIC when it was read, ns.

@@ -30,7 +30,9 @@ use zfolio_sys::procfs::{File, Pagemap, PresentRun};
 use zfolio_sys::region::{keep_from_children, lift_descriptor};
 use zfolio_sys::syscall::Errno;
 use zfolio_sys::thread::{CallStack, pid, processors};
-use zfolio_sys::uffd::{FEATURE_MOVE, FEATURE_SIGBUS, FEATURE_WRITE_PROTECT, Uffd};
+use zfolio_sys::uffd::{
+    FEATURE_MOVE, FEATURE_SIGBUS, FEATURE_THREAD_ID, FEATURE_WRITE_PROTECT, Uffd,
+};
 
 /// Fewest and most threads that are served at a time in the thread that
 /// touches; others wait for one of them.
@@ -136,15 +138,16 @@ impl Manager {
             Uffd::from_fd(i32::try_from(lift_descriptor(fd)).unwrap_or(-1))
         };
         let in_thread = serving == Serving::InThread;
-        let mut protects = false;
-        let opened = if in_thread {
-            let features = FEATURE_MOVE | FEATURE_SIGBUS;
-            Uffd::open_for_user_faults(features | FEATURE_WRITE_PROTECT)
-                .inspect(|_| protects = true)
-                .or_else(|_| Uffd::open_for_user_faults(features))
-        } else {
-            Uffd::open(FEATURE_MOVE)
+        let open = |features: u64| {
+            if in_thread {
+                Uffd::open_for_user_faults(FEATURE_MOVE | FEATURE_SIGBUS | features)
+            } else {
+                Uffd::open(FEATURE_MOVE | FEATURE_THREAD_ID | features)
+            }
         };
+        let protecting = open(FEATURE_WRITE_PROTECT);
+        let protects = protecting.is_ok();
+        let opened = protecting.or_else(|_| open(0));
         let program = lifted(step("userfaultfd", opened)?);
         let pagemap = step("opening /proc/self/pagemap", Pagemap::open())?;
         let pagemap = Pagemap::from_file(File::from_fd(lift_descriptor(pagemap.file().fd())));

@@ -245,25 +245,26 @@ fn without_a_pin_a_system_call_finds_what_is_out_missing() {
     }
 }
 
-/// A group with most of a region out, and pages that reads brought back, which are in
-/// the pool still. `None` where the kernel cannot write-protect for us.
-fn with_clean_pages() -> Option<(Group, Region)> {
-    if !ways().contains(&Serving::InThread) {
-        return None;
-    }
-    let group = group(16 * MIB, Serving::InThread);
-    let mut region = Region::reserve_in(&group, 48 * MIB).unwrap();
-    for (page, bytes) in region.chunks_mut(PAGE).enumerate() {
-        write_page(bytes, page as u64 + 3);
-    }
-    let mut random = Random(5);
-    for _ in 0..20_000 {
-        let page = random.below(region.len() / PAGE);
-        check_page(page_of(&region, page), page as u64 + 3, page);
-    }
-    group.validate().unwrap();
-    assert!(group.stats().pages_out_clean > 1000, "{:?}", group.stats());
-    Some((group, region))
+/// Groups with most of a region out, and pages that reads brought back, which are in
+/// the pool still: of every way but the one without userfaultfd.
+fn with_clean_pages() -> impl Iterator<Item = (Group, Region)> {
+    let ways = ways().into_iter().filter(|way| *way != Serving::Protected);
+    ways.map(|way| {
+        let group = group(16 * MIB, way);
+        let mut region = Region::reserve_in(&group, 48 * MIB).unwrap();
+        for (page, bytes) in region.chunks_mut(PAGE).enumerate() {
+            write_page(bytes, page as u64 + 3);
+        }
+        let mut random = Random(5);
+        for _ in 0..20_000 {
+            let page = random.below(region.len() / PAGE);
+            check_page(page_of(&region, page), page as u64 + 3, page);
+        }
+        group.validate().unwrap();
+        let stats = group.stats();
+        assert!(stats.pages_out_clean > 1000, "{way:?}: {stats:?}");
+        (group, region)
+    })
 }
 
 fn page_of(region: &Region, page: usize) -> &[u8] {
@@ -272,66 +273,64 @@ fn page_of(region: &Region, page: usize) -> &[u8] {
 
 #[test]
 fn what_is_written_to_a_page_that_was_read_leaves_with_it() {
-    let Some((group, mut region)) = with_clean_pages() else {
-        return;
-    };
-    let mut random = Random(6);
-    let mut seeds: Vec<u64> = (3..).take(region.len() / PAGE).collect();
-    for turn in 0..20_000 {
-        let page = random.below(seeds.len());
-        check_page(page_of(&region, page), seeds[page], page);
-        if turn % 3 == 0 {
-            // It is clean now, most likely, and the last eight bytes are its own.
-            seeds[page] = random.next() | 1;
-            write_page(&mut region[page * PAGE..(page + 1) * PAGE], seeds[page]);
+    for (group, mut region) in with_clean_pages() {
+        let mut random = Random(6);
+        let mut seeds: Vec<u64> = (3..).take(region.len() / PAGE).collect();
+        for turn in 0..20_000 {
+            let page = random.below(seeds.len());
+            check_page(page_of(&region, page), seeds[page], page);
+            if turn % 3 == 0 {
+                // It is clean now, most likely, and the last eight bytes are its own.
+                seeds[page] = random.next() | 1;
+                write_page(&mut region[page * PAGE..(page + 1) * PAGE], seeds[page]);
+            }
         }
+        group.validate().unwrap();
+        for (page, seed) in seeds.iter().enumerate() {
+            check_page(page_of(&region, page), *seed, page);
+        }
+        assert!(group.stats().pages_out_clean > 1000, "{:?}", group.stats());
     }
-    group.validate().unwrap();
-    for (page, seed) in seeds.iter().enumerate() {
-        check_page(page_of(&region, page), *seed, page);
-    }
-    assert!(group.stats().pages_out_clean > 1000, "{:?}", group.stats());
 }
 
 /// All write to pages that all read, each to a word of its own.
 #[test]
 fn threads_write_to_pages_that_others_read() {
     const THREADS: usize = 4;
-    let Some((group, region)) = with_clean_pages() else {
-        return;
-    };
-    let pages = region.len() / PAGE;
-    let words = region.as_ptr() as usize;
-    let word = |page: usize, thread: usize| {
-        let at = words + page * PAGE + PAGE - 8 * (thread + 1);
-        // SAFETY: inside the region, aligned, and all access to it is atomic from here on.
-        unsafe { &*(at as *const AtomicU64) }
-    };
-    let written: Vec<Vec<u64>> = std::thread::scope(|scope| {
-        let run = |thread: usize| {
-            let mut random = Random(thread as u64 + 40);
-            let mut own: Vec<u64> = (0..pages)
-                .map(|page| word(page, thread).load(Ordering::Relaxed))
-                .collect();
-            for _ in 0..8000 {
-                let page = random.below(pages);
-                assert_eq!(word(page, thread).load(Ordering::Relaxed), own[page]);
-                if random.below(4) == 0 {
-                    own[page] = random.next();
-                    word(page, thread).store(own[page], Ordering::Relaxed);
-                }
-            }
-            own
+    for (group, region) in with_clean_pages() {
+        let pages = region.len() / PAGE;
+        let words = region.as_ptr() as usize;
+        let word = |page: usize, thread: usize| {
+            let at = words + page * PAGE + PAGE - 8 * (thread + 1);
+            // SAFETY: inside the region, aligned, and all access to it is atomic from here on.
+            unsafe { &*(at as *const AtomicU64) }
         };
-        let threads: Vec<_> = (0..THREADS)
-            .map(|thread| scope.spawn(move || run(thread)))
-            .collect();
-        threads.into_iter().map(|t| t.join().unwrap()).collect()
-    });
-    group.validate().unwrap();
-    for (thread, own) in written.iter().enumerate() {
-        for (page, value) in own.iter().enumerate() {
-            assert_eq!(word(page, thread).load(Ordering::Relaxed), *value);
+        let written: Vec<Vec<u64>> = std::thread::scope(|scope| {
+            let run = |thread: usize| {
+                let mut random = Random(thread as u64 + 40);
+                let mut own: Vec<u64> = (0..pages)
+                    .map(|page| word(page, thread).load(Ordering::Relaxed))
+                    .collect();
+                for _ in 0..8000 {
+                    let page = random.below(pages);
+                    assert_eq!(word(page, thread).load(Ordering::Relaxed), own[page]);
+                    if random.below(4) == 0 {
+                        own[page] = random.next();
+                        word(page, thread).store(own[page], Ordering::Relaxed);
+                    }
+                }
+                own
+            };
+            let threads: Vec<_> = (0..THREADS)
+                .map(|thread| scope.spawn(move || run(thread)))
+                .collect();
+            threads.into_iter().map(|t| t.join().unwrap()).collect()
+        });
+        group.validate().unwrap();
+        for (thread, own) in written.iter().enumerate() {
+            for (page, value) in own.iter().enumerate() {
+                assert_eq!(word(page, thread).load(Ordering::Relaxed), *value);
+            }
         }
     }
 }
@@ -339,40 +338,44 @@ fn threads_write_to_pages_that_others_read() {
 /// The kernel writes to what is pinned without a fault, though it was clean before.
 #[test]
 fn a_pin_makes_pages_that_were_read_writable_to_system_calls() {
-    let Some((group, mut region)) = with_clean_pages() else {
-        return;
-    };
-    let mut zeros = File::open("/dev/zero").unwrap();
-    let mut random = Random(7);
-    for turn in 0..2000 {
-        let page = random.below(region.len() / PAGE - 4);
-        let known = if turn % 2 == 0 { page } else { page + 3 };
-        let seed = if page_of(&region, known)[..] == [0; PAGE] {
-            0
-        } else {
-            known as u64 + 3
-        };
-        check_page(page_of(&region, known), seed, known);
-        let mut pin = region.pin_mut(page * PAGE..(page + 4) * PAGE).unwrap();
-        zeros.read_exact(&mut pin).unwrap();
-        drop(pin);
-        assert!(
-            region[page * PAGE..(page + 4) * PAGE]
-                .iter()
-                .all(|b| *b == 0)
-        );
-    }
-    group.validate().unwrap();
-    region.advise_cold(..).unwrap();
-    group.validate().unwrap();
-    for page in 0..region.len() / PAGE {
-        let bytes = page_of(&region, page);
-        let seed = if bytes[..] == [0; PAGE] {
-            0
-        } else {
-            page as u64 + 3
-        };
-        check_page(bytes, seed, page);
+    for (group, mut region) in with_clean_pages() {
+        let mut zeros = File::open("/dev/zero").unwrap();
+        let mut random = Random(7);
+        for turn in 0..2000 {
+            let page = random.below(region.len() / PAGE - 4);
+            let known = if turn % 2 == 0 { page } else { page + 3 };
+            let seed = if page_of(&region, known)[..] == [0; PAGE] {
+                0
+            } else {
+                known as u64 + 3
+            };
+            check_page(page_of(&region, known), seed, known);
+            let four = page * PAGE..(page + 4) * PAGE;
+            if group.serving() == Some(Serving::Threads) && turn % 3 == 0 {
+                // (The kernel waits for us.)
+                zeros.read_exact(&mut region[four]).unwrap();
+            } else {
+                let mut pin = region.pin_mut(four).unwrap();
+                zeros.read_exact(&mut pin).unwrap();
+            }
+            assert!(
+                region[page * PAGE..(page + 4) * PAGE]
+                    .iter()
+                    .all(|b| *b == 0)
+            );
+        }
+        group.validate().unwrap();
+        region.advise_cold(..).unwrap();
+        group.validate().unwrap();
+        for page in 0..region.len() / PAGE {
+            let bytes = page_of(&region, page);
+            let seed = if bytes[..] == [0; PAGE] {
+                0
+            } else {
+                page as u64 + 3
+            };
+            check_page(bytes, seed, page);
+        }
     }
 }
 
