@@ -24,6 +24,10 @@
 //! memory it wants. It yields all the while, and stops if others want the processor for
 //! half of the time. For a thread that only computes it would be in the way: processors
 //! of a VM are often halves of one.
+//!
+//! And so it does for several threads that fault at once there: none of ours is bound
+//! then, and whom it serves is woken where a processor is idle (random reads by two
+//! threads: 8.7 to 9.0 us each instead of 9.1 to 13).
 
 use core::mem::replace;
 use zfolio_sys::procfs::{processor_of, waits_of};
@@ -171,8 +175,9 @@ impl Seat {
     /// better stay awake. By the calling thread, and without a lock held.
     pub(crate) fn follow(&mut self, faulting: Faulting) -> bool {
         let thread = faulting.alone();
+        let several = thread.is_none() && faulting.faults.is_multiple_of(LOOK as usize);
         if !self.following.is_due(thread) {
-            return false;
+            return several && !self.spins;
         }
         let rest = if self.spins { REST } else { SHORT_REST };
         let processor = thread.and_then(processor_of);
@@ -250,6 +255,19 @@ mod tests {
         assert!(look(Some(2082), 1268), "two for each");
         assert!(!look(Some(2200), 1524), "some were not waited for");
         assert!(!look(None, 1780) && !look(Some(9000), 2036));
+    }
+
+    #[test]
+    fn several_threads_keep_the_control_thread_awake_where_ours_do_not_spin() {
+        for spins in [false, true] {
+            let (mut seat, mut faulting) = (Seat::new(spins), Faulting::default());
+            let awake = (0..10 * LOOK).filter(|n| {
+                faulting.note(7 + n % 2);
+                seat.follow(faulting)
+            });
+            assert_eq!(awake.count(), if spins { 0 } else { 10 });
+            assert!(!seat.is_bound());
+        }
     }
 
     #[test]
