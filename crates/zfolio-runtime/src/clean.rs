@@ -35,8 +35,9 @@ use zfolio_zswap::Slot;
 
 /// Pages that leave with one call.
 const TOGETHER: usize = 64;
-/// Of what is resident one page in so many is clean at most ...
-const PART: usize = 16;
+/// Of what is resident one page in so many is clean at most: each takes room in the pool,
+/// and that of two pages from all others where these halve ...
+const PART: usize = 64;
 /// ... and no more than these.
 const MOST: usize = 1 << 16;
 /// Pages made the program's own for one that becomes clean, at most.

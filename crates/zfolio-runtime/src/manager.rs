@@ -406,7 +406,12 @@ impl Manager {
 
     /// When reclaim starts and stops, by what this process may have now.
     pub(crate) fn watermarks(&self) -> Watermarks {
-        Watermarks::of(self.allowance.load(Ordering::Relaxed))
+        let high = self.allowance.load(Ordering::Relaxed);
+        if self.scope.is_process() {
+            Watermarks::of(high)
+        } else {
+            Watermarks::of_regions(high)
+        }
     }
 
     /// Pages by which every watermark is raised now.

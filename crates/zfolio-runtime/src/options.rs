@@ -173,8 +173,18 @@ pub(crate) struct Watermarks {
 }
 
 impl Watermarks {
+    /// Of a process: it grows unseen, where nothing is registered yet, between two looks.
     pub(crate) fn of(high: usize) -> Self {
-        let gap = (high / 128).clamp(64, 4096);
+        Self::apart(high, high / 128)
+    }
+
+    /// Of regions: each of their pages comes by a fault, or from us.
+    pub(crate) fn of_regions(high: usize) -> Self {
+        Self::apart(high, high / 512)
+    }
+
+    fn apart(high: usize, gap: usize) -> Self {
+        let gap = gap.clamp(64, 4096);
         let free_target = (high / 128).clamp(64, 2048);
         Self {
             activate: high / 2,
@@ -252,8 +262,12 @@ mod tests {
 
     #[test]
     fn watermarks_are_in_order_at_every_size() {
-        for high in [1024, 2048, 51_200, 131_072, 1 << 22] {
-            let w = Watermarks::of(high);
+        let both = |high| [Watermarks::of(high), Watermarks::of_regions(high)];
+        for w in [1024, 2048, 51_200, 131_072, 1 << 22]
+            .into_iter()
+            .flat_map(both)
+        {
+            let high = w.high;
             assert!(w.activate < w.stop && w.stop < w.start, "{high}: {w:?}");
             assert!(w.start < w.limit, "{high}: {w:?}");
             // A quarter of a window is there before the reserve is needed.

@@ -7,6 +7,7 @@
 //! | [`thread`] | threads libc does not know, clocks |
 //! | [`arena`] | the reserved range of addresses behind `Pfn`s |
 //! | [`blocks`] | blocks out of memory that somebody else keeps |
+//! | [`cache`] | what is to be read soon |
 //! | [`heap`] | memory for the manager itself |
 //! | [`disk`] | files without a name |
 //! | [`secret`] | a key that no child has |
@@ -24,6 +25,7 @@
 
 pub mod arena;
 pub mod blocks;
+pub mod cache;
 pub mod disk;
 pub mod heap;
 #[cfg(debug_assertions)]

@@ -26,6 +26,7 @@ use zfolio_compress::checksum::checksum;
 use zfolio_compress::fill::fill;
 use zfolio_compress::{CodecError, Context, DecompressUnit};
 use zfolio_mm::{PAGE_SIZE, Pfn};
+use zfolio_sys::cache::prefetch;
 
 /// What a slot names.
 #[derive(Clone, Copy, Debug)]
@@ -217,21 +218,12 @@ impl<A: Arena> Zswap<A> {
                     what: What::Same(word),
                     fault: None,
                 },
-                Some(Held::Object(object)) => match pool.zs.try_location(object.handle) {
-                    Some(at) if pool.zs.check_owner(object.handle, &self.arena) => {
-                        pool.zs.pin(object.handle);
-                        let len = usize::from(object.len);
-                        let span = Span {
-                            at: at.at,
-                            offset: at.offset,
-                            len,
-                        };
-                        Found {
-                            what: What::Object(object, span),
-                            fault: None,
-                        }
-                    }
-                    _ => Found::bad(LoadFault::Owner),
+                Some(Held::Object(object)) => match self.hold(pool, &object) {
+                    Some(span) => Found {
+                        what: What::Object(object, span),
+                        fault: None,
+                    },
+                    None => Found::bad(LoadFault::Owner),
                 },
                 Some(Held::Member(member)) => match pool.units.get(member.unit) {
                     Some(unit) => self.find_unit(pool, unit, member),
@@ -257,22 +249,30 @@ impl<A: Arena> Zswap<A> {
     }
 
     fn find_unit(&self, pool: &mut Pool, unit: Unit, member: Member) -> Found {
-        let object = unit.object;
-        match pool.zs.try_location(object.handle) {
-            Some(at) if pool.zs.check_owner(object.handle, &self.arena) => {
-                pool.zs.pin(object.handle);
-                let span = Span {
-                    at: at.at,
-                    offset: at.offset,
-                    len: usize::from(object.len),
-                };
-                Found {
-                    what: What::Unit(object, span, member),
-                    fault: None,
-                }
-            }
-            _ => Found::bad(LoadFault::Owner),
+        match self.hold(pool, &unit.object) {
+            Some(span) => Found {
+                what: What::Unit(unit.object, span, member),
+                fault: None,
+            },
+            None => Found::bad(LoadFault::Owner),
         }
+    }
+
+    /// Pins an object that names its owner, and says where it is. All of its bytes are
+    /// on their way to the processor by then: they are cold, and checked next.
+    fn hold(&self, pool: &mut Pool, object: &Object) -> Option<Span> {
+        let at = pool.zs.try_location(object.handle)?;
+        let span = Span {
+            at: at.at,
+            offset: at.offset,
+            len: usize::from(object.len),
+        };
+        self.arena.with(span.at, span.offset, span.len, prefetch);
+        if !pool.zs.check_owner(object.handle, &self.arena) {
+            return None;
+        }
+        pool.zs.pin(object.handle);
+        Some(span)
     }
 
     /// Makes all pages of a unit in the context, without the lock.

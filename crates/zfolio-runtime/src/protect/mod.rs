@@ -281,7 +281,7 @@ impl Protected {
     }
 
     fn watermarks(&self) -> Watermarks {
-        Watermarks::of(self.high.load(Ordering::Relaxed))
+        Watermarks::of_regions(self.high.load(Ordering::Relaxed))
     }
 
     fn room(&self) -> usize {
