@@ -224,7 +224,7 @@ impl Watermarks {
         /// 4 MiB.
         const LITTLE: usize = 1024;
         let left = self.high.saturating_sub(pool);
-        (left / 32).max(LITTLE.min(left / 10)).max(self.free_low)
+        (left / 64).max(LITTLE.min(left / 10)).max(self.free_low)
     }
 }
 
@@ -255,7 +255,7 @@ mod tests {
     fn something_may_stand_by_however_large_the_pool() {
         for high in [2048, 51_200, 1 << 22] {
             let w = Watermarks::of(high);
-            assert_eq!(w.standby(0), (high / 32).max(1024.min(high / 10)));
+            assert_eq!(w.standby(0), (high / 64).max(1024.min(high / 10)));
             assert!(w.standby(2 * high) > 0);
         }
     }
