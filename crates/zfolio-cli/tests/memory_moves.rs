@@ -181,3 +181,10 @@ fn what_the_kernel_keeps_by_reference() {
         Case::new("references", &[case]).run();
     }
 }
+
+/// Clean or changed since they came, discarded, exchanged, seen by a child: what a random
+/// read brought goes out again as what it is now.
+#[test]
+fn pages_go_out_again_as_they_came_or_changed() {
+    Case::new("again", &[]).run();
+}
