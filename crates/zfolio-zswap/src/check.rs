@@ -1,7 +1,7 @@
 //! The invariants of the crate's head, checked.
 
 use crate::arena::Arena;
-use crate::entries::{Held, Object};
+use crate::entry::{Held, Object};
 use crate::groups::Groups;
 use crate::learn::version_in;
 use crate::units::Unit;

@@ -1,13 +1,15 @@
 //! The table of entries: what a [`Slot`] means.
 //!
-//! 12 bytes per entry, its group among them, in chunks that never move, so that growing under the
+//! Entries (`entry`) are in chunks that never move, so that growing under the
 //! pool lock costs one small allocation. Free entries form a list, the last
 //! freed is used first.
 //!
 //! # Invariants
 //! `used + length of the free list = entries ever made`.
 
-use crate::clusters::Position;
+use crate::entry::{
+    DOOMED, Entry, FREE, Form, Held, IDLE, Kind, Object, REFERENCED, TRIED, held, packed,
+};
 use crate::groups::GroupId;
 use crate::slot::Slot;
 use crate::units::Member;
@@ -15,130 +17,6 @@ use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use zfolio_compress::dictionary::VERSIONS;
-use zfolio_zsmalloc::Handle;
-
-/// What an entry holds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Held {
-    /// A page of one repeated word: no object.
-    Same(u64),
-    /// Bytes in an object.
-    Object(Object),
-    /// A part of an object that holds several pages.
-    Member(Member),
-    /// Those bytes, sealed, in the backing.
-    Backed(Record),
-    /// In the backing of the process that this one is a child of: not to be had.
-    Lost,
-}
-
-/// An object written back.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Record {
-    pub(crate) at: Position,
-    /// Of the object.
-    pub(crate) len: u16,
-    /// Of the object.
-    pub(crate) checksum: u32,
-    /// As of the object.
-    pub(crate) raw: bool,
-    /// As of the object.
-    pub(crate) version: u8,
-}
-
-/// Bytes in an object of the pool.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Object {
-    pub(crate) handle: Handle,
-    /// Bytes used: a page when `raw`.
-    pub(crate) len: u16,
-    /// Of those bytes.
-    pub(crate) checksum: u32,
-    /// The page itself, not compressed.
-    pub(crate) raw: bool,
-    /// Of the dictionary it was made with; 0: none.
-    pub(crate) version: u8,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
-    Free,
-    Same,
-    Packed,
-    Raw,
-    BackedPacked,
-    BackedRaw,
-    Lost,
-    Member,
-}
-
-/// A kind, and the version of a dictionary, in a byte.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Form(u8);
-
-impl Form {
-    const KINDS: [Kind; 8] = [
-        Kind::Free,
-        Kind::Same,
-        Kind::Packed,
-        Kind::Raw,
-        Kind::BackedPacked,
-        Kind::BackedRaw,
-        Kind::Lost,
-        Kind::Member,
-    ];
-    const FREE: Self = Self(0);
-
-    fn of(kind: Kind, version: u8) -> Self {
-        Self(kind as u8 | version << 4)
-    }
-
-    fn kind(self) -> Kind {
-        let kind = Self::KINDS.get(usize::from(self.0 & 15));
-        kind.copied().unwrap_or(Kind::Lost)
-    }
-
-    fn version(self) -> u8 {
-        self.0 >> 4
-    }
-}
-
-const _: () = assert!(VERSIONS < 16);
-
-/// One entry; its form says what the other words mean.
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    /// Free: the slot value of the next free entry, 0 for none. Same: the low
-    /// half of the word. Backed: the position. Member: the unit. Else the handle.
-    low: u32,
-    /// Same: the high half of the word. Member: the place in the unit. Else the checksum.
-    high: u32,
-    /// Bytes of the object less one, and above them the flags.
-    bits: u16,
-    group: GroupId,
-    form: Form,
-}
-
-/// Invalidated while its object was pinned: goes with the last pin.
-const DOOMED: u16 = 1 << 15;
-/// Passed over once when entries are looked for to be written back.
-const REFERENCED: u16 = 1 << 14;
-/// Compressing it again has been tried.
-const TRIED: u16 = 1 << 13;
-/// The tier's hand has passed it once.
-const IDLE: u16 = 1 << 12;
-const LEN: u16 = IDLE - 1;
-
-const _: () = assert!(size_of::<Entry>() == 12);
-
-const FREE: Entry = Entry {
-    low: 0,
-    high: 0,
-    bits: 0,
-    group: GroupId::ROOT,
-    form: Form::FREE,
-};
 
 /// Entries per chunk: 48 KiB.
 const CHUNK: usize = 4096;
@@ -395,78 +273,12 @@ impl Entries {
     }
 }
 
-fn packed(held: Held, group: GroupId) -> Entry {
-    let (low, high, bits, form) = match held {
-        Held::Same(word) => {
-            let [a, b, c, d, e, f, g, h] = word.to_le_bytes();
-            let (low, high) = ([a, b, c, d], [e, f, g, h]);
-            let (low, high) = (u32::from_le_bytes(low), u32::from_le_bytes(high));
-            (low, high, 0, Form::of(Kind::Same, 0))
-        }
-        Held::Object(of) => {
-            let kind = if of.raw { Kind::Raw } else { Kind::Packed };
-            let form = Form::of(kind, of.version);
-            (of.handle.as_u32(), of.checksum, len_bits(of.len), form)
-        }
-        Held::Backed(of) => {
-            let kind = if of.raw {
-                Kind::BackedRaw
-            } else {
-                Kind::BackedPacked
-            };
-            let form = Form::of(kind, of.version);
-            (of.at.0, of.checksum, len_bits(of.len), form)
-        }
-        Held::Member(of) => (of.unit, of.place.into(), 0, Form::of(Kind::Member, 0)),
-        Held::Lost => (0, 0, 0, Form::of(Kind::Lost, 0)),
-    };
-    Entry {
-        low,
-        high,
-        bits,
-        group,
-        form,
-    }
-}
-
-/// Lengths are 1 ..= a page.
-fn len_bits(len: u16) -> u16 {
-    len.saturating_sub(1) & LEN
-}
-
-fn held(entry: &Entry) -> Option<Held> {
-    let len = (entry.bits & LEN) + 1;
-    let (kind, version) = (entry.form.kind(), entry.form.version());
-    match kind {
-        Kind::Free => None,
-        Kind::Same => Some(Held::Same(
-            u64::from(entry.high) << 32 | u64::from(entry.low),
-        )),
-        Kind::Packed | Kind::Raw => Some(Held::Object(Object {
-            handle: Handle::from_u32(entry.low)?,
-            len,
-            checksum: entry.high,
-            raw: kind == Kind::Raw,
-            version,
-        })),
-        Kind::BackedPacked | Kind::BackedRaw => Some(Held::Backed(Record {
-            at: Position(entry.low),
-            len,
-            checksum: entry.high,
-            raw: kind == Kind::BackedRaw,
-            version,
-        })),
-        Kind::Member => Some(Held::Member(Member {
-            unit: entry.low,
-            place: u8::try_from(entry.high).ok()?,
-        })),
-        Kind::Lost => Some(Held::Lost),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clusters::Position;
+    use crate::entry::Record;
+    use zfolio_zsmalloc::Handle;
 
     #[test]
     fn entries_hold_what_was_put_in() {

@@ -22,7 +22,7 @@
 
 use crate::arena::Arena;
 use crate::context::room;
-use crate::entries::Held;
+use crate::entry::Held;
 use crate::stats::{add, sub};
 use crate::tier::TierContext;
 use crate::zswap::{Pool, Zswap};

@@ -77,6 +77,7 @@ mod clusters;
 mod compact;
 pub mod context;
 mod entries;
+mod entry;
 pub mod groups;
 pub mod learn;
 pub mod limits;

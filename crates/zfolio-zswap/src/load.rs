@@ -13,7 +13,7 @@ pub use error::{LoadError, LoadFault};
 use crate::MAX_BATCH;
 use crate::arena::Arena;
 use crate::context::WorkContext;
-use crate::entries::{Held, Object, Record};
+use crate::entry::{Held, Object, Record};
 use crate::nest::{Span, with_all, with_all_mut};
 use crate::reserve::Reserve;
 use crate::seal::Nonce;

@@ -8,7 +8,7 @@
 use crate::MAX_BATCH;
 use crate::arena::Arena;
 use crate::context::WorkContext;
-use crate::entries::{Held, Object};
+use crate::entry::{Held, Object};
 use crate::groups::{GroupId, OverLimit, Resource};
 use crate::limits::Admission;
 use crate::nest::{Span, with_all};

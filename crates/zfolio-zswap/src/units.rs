@@ -11,7 +11,7 @@
 //! # Invariants
 //! `live` has a bit for each entry that names the unit and its place, and no other.
 
-use crate::entries::Object;
+use crate::entry::Object;
 use crate::groups::GroupId;
 use crate::slot::Slot;
 use alloc::boxed::Box;

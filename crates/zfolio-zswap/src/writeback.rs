@@ -22,7 +22,7 @@ use crate::arena::Arena;
 use crate::backing::CLUSTER;
 use crate::clusters::{GRANULE, Position, granules};
 use crate::context::WorkContext;
-use crate::entries::{Held, Object, Record};
+use crate::entry::{Held, Object, Record};
 use crate::groups::GroupId;
 use crate::nest::Span;
 use crate::reserve::Reserve;

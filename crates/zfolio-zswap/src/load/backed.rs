@@ -5,7 +5,7 @@ use crate::MAX_BATCH;
 use crate::arena::Arena;
 use crate::clusters::GRANULE;
 use crate::context::WorkContext;
-use crate::entries::Record;
+use crate::entry::Record;
 use crate::seal::{Nonce, TAG, open};
 use crate::slot::Slot;
 use crate::zswap::{Door, Zswap};

@@ -15,7 +15,7 @@
 use super::{LEAST_SAVED, List, Outcome, Recompressed, Settled, TierContext, Trying};
 use crate::arena::Arena;
 use crate::context::room;
-use crate::entries::{Held, Object};
+use crate::entry::{Held, Object};
 use crate::load::{Expected, LoadFault, unpack};
 use crate::nest::Span;
 use crate::reserve::Reserve;
