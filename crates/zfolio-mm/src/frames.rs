@@ -1,8 +1,8 @@
-//! The two allocators (backed, hole) over one index space.
+//! The three allocators (backed, hole, kept) over one index space.
 //!
-//! A free slot of the arena either has a page frame behind it ([`Kind::Backed`])
-//! or not ([`Kind::Hole`]); each kind has its own [`Buddy`]. A slot in use is
-//! in neither. A frame arrives in a hole by a move or by populating it, and
+//! A free slot of the arena either has a page frame behind it ([`Kind::Backed`],
+//! [`Kind::Kept`]) or not ([`Kind::Hole`]); each kind has its own [`Buddy`]. A slot in use is
+//! in none. A frame arrives in a hole by a move or by populating it, and
 //! leaves a backed slot by a move or by being released, so a slot taken as one
 //! kind is often given back as the other: that is how frames change kind here.
 //!
@@ -10,8 +10,8 @@
 //!
 //! Checked by [`Frames::validate`]:
 //! 1. each allocator's own (see [`crate::buddy`]);
-//! 2. no slot is free in both;
-//! 3. `free_pages(Backed) + free_pages(Hole) <= slots`; the rest is in use.
+//! 2. no slot is free in two of them;
+//! 3. the free pages of all kinds are `slots` at most; the rest is in use.
 
 use alloc::format;
 use alloc::string::String;
@@ -26,20 +26,15 @@ pub enum Kind {
     Backed,
     /// Nothing: only a place to put a frame.
     Hole,
+    /// A page frame that is kept for the pool. It frees and takes a few at a time, all over
+    /// the arena: where those were anybody's, they cut up every run that others free, and
+    /// in the end the arena's addresses (Linux groups pages by mobility for the same reason).
+    Kept,
 }
 
 impl Kind {
-    /// Both kinds.
-    pub const ALL: [Self; 2] = [Self::Backed, Self::Hole];
-
-    /// The other kind.
-    #[must_use]
-    pub const fn other(self) -> Self {
-        match self {
-            Self::Backed => Self::Hole,
-            Self::Hole => Self::Backed,
-        }
-    }
+    /// All kinds.
+    pub const ALL: [Self; 3] = [Self::Backed, Self::Hole, Self::Kept];
 }
 
 /// Which slots of the arena are free, by kind and block.
@@ -47,25 +42,30 @@ impl Kind {
 pub struct Frames {
     backed: Buddy,
     holes: Buddy,
+    kept: Buddy,
 }
 
 impl Frames {
     /// Book-keeping for slots `0..slots`, all of them free holes.
     ///
-    /// Takes 18 bytes of address space per slot and touches 13 bytes
+    /// Takes 27 bytes of address space per slot and touches 13 bytes
     /// per 512 slots. Lower slots are handed out first.
     ///
     /// # Panics
     /// As [`Buddy::new`].
     #[must_use]
     pub fn new(slots: usize) -> Self {
-        let backed = Buddy::new(slots);
+        let [backed, kept] = [Buddy::new(slots), Buddy::new(slots)];
         let mut holes = Buddy::new(slots);
         // Last in, first out: free from the top so that the bottom comes first.
         for block in (0..slots).step_by(Order::HUGE.pages()).rev() {
             holes.free(Pfn(0).offset(block), Order::HUGE);
         }
-        Self { backed, holes }
+        Self {
+            backed,
+            holes,
+            kept,
+        }
     }
 
     /// Slots of the arena, in use or free.
@@ -95,11 +95,11 @@ impl Frames {
     /// Gives a block back as `kind`, whichever kind it was taken as.
     ///
     /// # Panics
-    /// As [`Buddy::free`]; debug builds also find slots free as the other kind.
+    /// As [`Buddy::free`]; debug builds also find slots free as another kind.
     pub fn free(&mut self, kind: Kind, at: Pfn, order: Order) {
         debug_assert!(
-            !self.of(kind.other()).overlaps_free(at, order.pages()),
-            "freeing slots that are free as the other kind"
+            !self.is_free_as_other(kind, at, order.pages()),
+            "freeing slots that are free as another kind"
         );
         self.of_mut(kind).free(at, order);
     }
@@ -110,8 +110,8 @@ impl Frames {
     /// As [`Self::free`].
     pub fn free_range(&mut self, kind: Kind, at: Pfn, pages: usize) {
         debug_assert!(
-            pages == 0 || !self.of(kind.other()).overlaps_free(at, pages),
-            "freeing slots that are free as the other kind"
+            pages == 0 || !self.is_free_as_other(kind, at, pages),
+            "freeing slots that are free as another kind"
         );
         self.of_mut(kind).free_range(at, pages);
     }
@@ -134,10 +134,11 @@ impl Frames {
         self.of(kind).largest_free_order()
     }
 
-    /// Slots in use: free as neither kind.
+    /// Slots in use: free as no kind.
     #[must_use]
     pub fn used_pages(&self) -> usize {
-        self.slots() - self.backed.free_pages() - self.holes.free_pages()
+        let free = Kind::ALL.map(|kind| self.free_pages(kind));
+        self.slots() - free.iter().sum::<usize>()
     }
 
     /// Takes the largest free block of `kind`, cut down to `max` when it is
@@ -162,6 +163,7 @@ impl Frames {
         match kind {
             Kind::Backed => &self.backed,
             Kind::Hole => &self.holes,
+            Kind::Kept => &self.kept,
         }
     }
 
@@ -170,7 +172,13 @@ impl Frames {
         match kind {
             Kind::Backed => &mut self.backed,
             Kind::Hole => &mut self.holes,
+            Kind::Kept => &mut self.kept,
         }
+    }
+
+    fn is_free_as_other(&self, kind: Kind, at: Pfn, pages: usize) -> bool {
+        let mut others = Kind::ALL.into_iter().filter(|other| *other != kind);
+        others.any(|other| self.of(other).overlaps_free(at, pages))
     }
 
     /// Checks the invariants at the module's head. Takes time and memory in
@@ -179,16 +187,18 @@ impl Frames {
     /// # Errors
     /// A sentence on the first invariant found broken.
     pub fn validate(&self) -> Result<(), String> {
-        self.backed.validate().map_err(|e| format!("backed: {e}"))?;
-        self.holes.validate().map_err(|e| format!("holes: {e}"))?;
-        for order in Order::all() {
-            for at in self.backed.iter_free(order) {
-                if self.holes.overlaps_free(at, order.pages()) {
-                    return Err(format!("{at} order {} is free in both", order.get()));
+        for kind in Kind::ALL {
+            let own = self.of(kind).validate();
+            own.map_err(|error| format!("{kind:?}: {error}"))?;
+            for order in Order::all() {
+                for at in self.of(kind).iter_free(order) {
+                    if self.is_free_as_other(kind, at, order.pages()) {
+                        return Err(format!("{at} order {} is free twice", order.get()));
+                    }
                 }
             }
         }
-        let free = self.backed.free_pages() + self.holes.free_pages();
+        let free: usize = Kind::ALL.map(|kind| self.free_pages(kind)).iter().sum();
         if free > self.slots() {
             return Err(format!("{free} free slots of {}", self.slots()));
         }

@@ -119,7 +119,7 @@ fn freeing_round_a_free_block_is_refused() {
 
 #[test]
 #[cfg(debug_assertions)]
-#[should_panic(expected = "free as the other kind")]
+#[should_panic(expected = "free as another kind")]
 fn a_slot_is_not_free_as_both_kinds() {
     let mut frames = Frames::new(512);
     frames.free(Kind::Backed, Pfn(3), Order::PAGE);

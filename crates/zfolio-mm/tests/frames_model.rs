@@ -24,7 +24,7 @@ enum Op {
 }
 
 fn kind() -> impl Strategy<Value = Kind> {
-    prop_oneof![Just(Kind::Backed), Just(Kind::Hole)]
+    prop_oneof![Just(Kind::Backed), Just(Kind::Hole), Just(Kind::Kept)]
 }
 
 fn order() -> impl Strategy<Value = Order> {
@@ -232,8 +232,10 @@ proptest! {
         for (start, pages) in core::mem::take(&mut model.runs) {
             frames.free_range(Kind::Hole, pfn(start), pages);
         }
-        while let Some((at, order)) = frames.take_free(Kind::Backed, Order::HUGE) {
-            frames.free(Kind::Hole, at, order);
+        for kind in [Kind::Backed, Kind::Kept] {
+            while let Some((at, order)) = frames.take_free(kind, Order::HUGE) {
+                frames.free(Kind::Hole, at, order);
+            }
         }
         frames.validate().expect("invariants");
         prop_assert_eq!(frames.free_blocks(Kind::Hole, Order::HUGE), SLOTS / 512);

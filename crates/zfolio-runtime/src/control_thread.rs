@@ -258,6 +258,7 @@ impl Manager {
         compacting: &mut Compacting,
     ) -> Relief {
         let mut reclaim = self.reclaim.lock();
+        self.arena().keep_at_most(self.watermarks().kept_for_pool());
         // Under way at all, usage is brought down to `stop`; but reclaim that
         // only wants frames leaves it where it is.
         let mark = if self.usage() > self.watermarks().start + self.room() {

@@ -122,7 +122,7 @@ impl View<'_> {
         let bit = 1 << (at.index() % 64);
         let word = &mut self.backed[at.index() / 64];
         match kind {
-            Kind::Backed => *word |= bit,
+            Kind::Backed | Kind::Kept => *word |= bit,
             Kind::Hole => *word &= !bit,
         }
     }

@@ -166,10 +166,7 @@ impl Manager {
         // as long as there is some.
         let plenty = !self.scope.is_process() && self.usage() + pages < self.watermarks().start;
         if plenty && spare < pages {
-            return match self.populate(pages, frames) {
-                0 => self.populate(1, frames),
-                got => got,
-            };
+            return self.populate(pages, frames);
         }
         let grant = pages.min(spare);
         if grant >= pages.div_ceil(4) {
@@ -180,8 +177,11 @@ impl Manager {
         }
         let after = self.usage() + pages;
         let below = after < self.watermarks().limit + self.room();
-        if below && !self.exceeds_max(after) && self.populate(pages, frames) > 0 {
-            return pages;
+        if below && !self.exceeds_max(after) {
+            let got = self.populate(pages, frames);
+            if got > 0 {
+                return got;
+            }
         }
         if urgent && self.may_go_beyond(1) {
             return self.populate(1, frames);
@@ -189,13 +189,16 @@ impl Manager {
         0
     }
 
-    /// A run of frames, from the system if there is none; how many.
+    /// A run of frames, from the system if there is none; how many. Fewer where the arena's
+    /// addresses are cut up, or memory is short.
     fn populate(&self, pages: usize, frames: &mut Vec<Pfn>) -> usize {
-        let at = self.arena().take_or_populate(pages);
-        let run = at
+        let fewer = |pages: &usize| (*pages > 1).then_some(pages / 2);
+        let run = core::iter::successors(Some(pages), fewer)
+            .find_map(|pages| Some((self.arena().take_or_populate(pages)?, pages)));
+        let slots = run
             .iter()
-            .flat_map(|at| (0..pages).map(|slot| at.offset(slot)));
-        frames.extend(run);
+            .flat_map(|(at, pages)| (0..*pages).map(|slot| at.offset(slot)));
+        frames.extend(slots);
         frames.len()
     }
 

@@ -8,6 +8,9 @@
 //! hole         --populate--> free backed
 //! ```
 //!
+//! Frames that the pool frees are *kept* for it, up to a limit ([`Kind::Kept`]): so what
+//! it takes does not come out of the runs that stores free and faults are to have whole.
+//!
 //! Address space is plentiful (the arena is several times `high`), frames are
 //! not: so a contiguous run of backed slots is always to be had as long as
 //! single frames are, by *gathering* them into a run of holes, a MOVE each.
@@ -39,6 +42,8 @@ const SMALL_RUN: usize = 16;
 pub(crate) struct FrameArena {
     map: ArenaMap,
     frames: Mutex<Frames>,
+    /// Frames kept for the pool at most.
+    most_kept: AtomicUsize,
     /// Changes in the child of a fork.
     uffd: AtomicI32,
     /// As does this.
@@ -54,6 +59,7 @@ impl FrameArena {
         Self {
             map,
             frames: Mutex::new(Frames::new(map.slots())),
+            most_kept: AtomicUsize::new(0),
             uffd: AtomicI32::new(uffd.fd()),
             pagemap: AtomicUsize::new(pagemap.file().fd()),
             populated: AtomicU64::new(0),
@@ -190,9 +196,28 @@ impl FrameArena {
         }
     }
 
-    /// Free backed frames, pages.
+    /// Has at most `pages` frames kept for the pool from now on.
+    pub(crate) fn keep_at_most(&self, pages: usize) {
+        self.most_kept.store(pages, Ordering::Relaxed);
+    }
+
+    /// Makes frames that are kept for the pool anybody's, until `most` are left.
+    fn give_kept(frames: &mut Frames, most: usize) {
+        while frames.free_pages(Kind::Kept) > most
+            && let Some((at, order)) = frames.take_free(Kind::Kept, Order::HUGE)
+        {
+            frames.free(Kind::Backed, at, order);
+        }
+    }
+
+    /// Free backed frames, pages; without those kept for the pool.
     pub(crate) fn free_frames(&self) -> usize {
         self.frames.lock().free_pages(Kind::Backed)
+    }
+
+    /// Free frames that are kept for the pool, pages.
+    pub(crate) fn kept_frames(&self) -> usize {
+        self.frames.lock().free_pages(Kind::Kept)
     }
 
     /// A block of holes to move pages into.
@@ -418,11 +443,18 @@ impl Memory for FrameArena {
 /// it takes.
 impl zfolio_zswap::Arena for FrameArena {
     fn alloc_frames(&self, pages: usize) -> Option<Pfn> {
-        self.take_or_populate(pages)
+        let kept = self.frames.lock().alloc_exact(Kind::Kept, pages);
+        kept.or_else(|| self.take_or_populate(pages)).or_else(|| {
+            // The system has no memory either: one by one they may do.
+            Self::give_kept(&mut self.frames.lock(), 0);
+            self.take_frames(pages)
+        })
     }
 
     fn free_frames(&self, at: Pfn, pages: usize) {
-        self.give_frames(at, pages);
+        let mut frames = self.frames.lock();
+        frames.free_range(Kind::Kept, at, pages);
+        Self::give_kept(&mut frames, self.most_kept.load(Ordering::Relaxed));
     }
 }
 
@@ -527,5 +559,29 @@ mod tests {
         let run = arena.take_frames(20).expect("free frames");
         assert!((0..20).all(|slot| has_frame(&arena, run.offset(slot))));
         assert_eq!(arena.released.load(Ordering::Relaxed), 40);
+    }
+
+    #[test]
+    fn what_the_pool_frees_is_the_pools_up_to_a_limit() {
+        use zfolio_zswap::Arena;
+        let Some(arena) = arena() else { return };
+        let counts = |arena: &FrameArena| (FrameArena::free_frames(arena), arena.kept_frames());
+        arena.keep_at_most(6);
+        let run = arena.populate_run(16).expect("holes");
+        Arena::free_frames(&arena, run, 4);
+        assert_eq!(counts(&arena), (0, 4));
+        assert_eq!(arena.take_frames(1), None, "not for faults");
+        assert_eq!(
+            Arena::alloc_frames(&arena, 4),
+            Some(run),
+            "but for the pool"
+        );
+        Arena::free_frames(&arena, run, 12);
+        let (free, kept) = counts(&arena);
+        assert_eq!(free + kept, 12);
+        assert!(kept <= 6, "{kept} beyond the limit");
+        Arena::free_frames(&arena, run.offset(12), 4);
+        arena.frames().validate().expect("the invariants");
+        assert_eq!(arena.populated.load(Ordering::Relaxed), 16);
     }
 }

@@ -8,7 +8,7 @@
 //! pages move to the arena at once.)
 
 use crate::control::Counter;
-use crate::extent::{EXTENT_PAGES, Vpn};
+use crate::extent::{EXTENT_PAGES, GROUP_PAGES, Vpn};
 use crate::manager::{Core, Manager, address_of};
 use crate::standby::Run;
 use crate::word::Place;
@@ -51,6 +51,8 @@ pub(crate) struct Leaving {
     order: Order,
     /// 512 pages, which are to stay one huge page.
     whole: bool,
+    /// Slots before the first page: it lies in its 16 as it does in the program.
+    lead: usize,
     runs: [(Vpn, usize); RUNS],
     count: usize,
     pages: usize,
@@ -62,16 +64,34 @@ impl Leaving {
         if self.count == RUNS {
             0
         } else {
-            self.order.pages() - self.pages
+            self.order.pages() - self.lead - self.pages
         }
     }
+
+    /// Where the first page goes.
+    fn first(&self) -> Pfn {
+        self.hole.offset(self.lead)
+    }
+}
+
+/// How large a block is for `pages` pages of which the first is `vpn`, and how many slots
+/// of it are left out before that: a folio that lies in the arena as in the program is one
+/// free block when it is stored, and its frames come back to a fault with one move.
+fn place_for(vpn: Vpn, pages: usize) -> Option<(Order, usize)> {
+    let order = Order::holding(pages)?;
+    if pages < GROUP_PAGES {
+        return Some((order, 0));
+    }
+    let lead = vpn % Order::holding_at_most(pages).pages();
+    let larger = Order::holding(lead + pages).filter(|order| *order < Order::HUGE);
+    Some((larger.unwrap_or(order), lead))
 }
 
 impl Manager {
     /// Begins to move out `pages` pages, or less where the arena is fragmented; the
     /// first of them is `vpn`. `None` if it has no hole.
     pub(crate) fn begin_leaving(&self, vpn: Vpn, pages: usize, how: Going) -> Option<Leaving> {
-        let order = Order::holding(pages)?;
+        let (order, lead) = place_for(vpn, pages)?;
         let block = (0..=order.get())
             .rev()
             .filter_map(Order::new)
@@ -85,11 +105,13 @@ impl Manager {
         if whole {
             self.arena().clear_page_table(hole);
         }
+        let fits = lead + pages <= order.pages();
         Some(Leaving {
             how,
             hole,
             order,
             whole,
+            lead: if fits { lead } else { 0 },
             runs: [(0, 0); RUNS],
             count: 0,
             pages: 0,
@@ -105,7 +127,7 @@ impl Manager {
             let to = self.airlock(leaving) + leaving.pages * PAGE_SIZE;
             self.fds.moves().into_held(to, address_of(vpn), len)
         } else {
-            let to = self.address(leaving.hole.offset(leaving.pages));
+            let to = self.address(leaving.first().offset(leaving.pages));
             self.arena().moves().into_held(to, address_of(vpn), len)
         };
         let moved = out.done >> PAGE_SHIFT;
@@ -123,9 +145,12 @@ impl Manager {
     /// What was taken along stands by. Returns its pages.
     pub(crate) fn arrive(&self, core: &mut Core, leaving: &Leaving) -> usize {
         let Leaving { how, pages, .. } = *leaving;
-        let first = leaving.hole;
-        self.arena()
-            .give_holes(first.offset(pages), leaving.order.pages() - pages);
+        let first = leaving.first();
+        self.arena().give_holes(leaving.hole, leaving.lead);
+        self.arena().give_holes(
+            first.offset(pages),
+            leaving.order.pages() - leaving.lead - pages,
+        );
         if pages > 0 && self.scope.is_process() {
             self.through_airlock(self.airlock(leaving), first, pages);
         }
@@ -212,5 +237,27 @@ impl Manager {
         matches!(found, Ok((1, _)))
             && run[0].is_huge()
             && run[0].end() - run[0].start() == Order::HUGE.bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folio_lies_in_the_arena_as_in_the_program() {
+        for pages in 1..=EXTENT_PAGES {
+            for vpn in 0..EXTENT_PAGES {
+                let (order, lead) = place_for(vpn, pages).expect("at most 512 pages");
+                assert!(pages <= order.pages());
+                assert!(order.pages() < 4 * pages.max(GROUP_PAGES), "{vpn} {pages}");
+                if pages >= GROUP_PAGES {
+                    assert_eq!(lead % GROUP_PAGES, vpn % GROUP_PAGES);
+                } else {
+                    assert_eq!(lead, 0);
+                }
+            }
+        }
+        assert_eq!(place_for(0, EXTENT_PAGES + 1), None);
     }
 }

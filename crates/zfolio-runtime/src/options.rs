@@ -214,6 +214,12 @@ impl Watermarks {
         1 << most.ilog2()
     }
 
+    /// Frames kept for the pool at most: what two windows free that are read and stored at
+    /// the same time, so that it seldom takes others; no more than free frames are to be.
+    pub(crate) fn kept_for_pool(&self) -> usize {
+        (2 * self.window()).min(self.high / 128)
+    }
+
     /// Pages kept in standby before the coldest are stored, with a pool of
     /// `pool` pages: a part of what is left for the program, so that memory
     /// that is short is not spent on waiting. A small part does: what comes back

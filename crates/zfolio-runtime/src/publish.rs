@@ -61,7 +61,7 @@ impl Manager {
             let core = self.core.lock();
             (core.standby.pages, core.extents.kept())
         };
-        let free = self.arena().free_frames();
+        let free = self.arena().free_frames() + self.arena().kept_frames();
         let blocks = self.arena().frames().free_blocks(Kind::Hole, Order::HUGE);
         let ours = free + standby + usize::try_from(pool.pool_pages).unwrap_or(0);
         if self.scope.is_process() {
