@@ -89,7 +89,7 @@ impl Churn {
                 self.frames.free(Kind::Hole, at, order);
             }
         }
-        for _ in 0..20_000 {
+        for _ in 0..3_000 {
             self.out(true);
         }
         self.frames.validate().expect("the invariants");
