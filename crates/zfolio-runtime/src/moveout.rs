@@ -51,7 +51,7 @@ pub(crate) struct Leaving {
     order: Order,
     /// 512 pages, which are to stay one huge page.
     whole: bool,
-    /// Slots before the first page: it lies in its 16 as it does in the program.
+    /// Slots before the first page: see [`place_for`].
     lead: usize,
     runs: [(Vpn, usize); RUNS],
     count: usize,
