@@ -216,6 +216,14 @@ fn memory_that_cannot_be_registered_is_told_of() {
     assert_eq!(of, Unmanaged);
 }
 
+/// Each second time it is late: what that cut is made whole by the next.
+#[test]
+fn a_mapping_registered_late_is_not_cut() {
+    let Some(z) = support::real() else { return };
+    let of = outcome(z, &library(), ("cut", &[]), "register:late:4+2");
+    assert_eq!(of, Right);
+}
+
 #[test]
 fn a_call_that_never_returns_ends_the_process() {
     let Some(z) = support::real() else { return };

@@ -289,7 +289,9 @@ impl Manager {
     /// Nor may it cut a mapping in two, as an old list's borders would: mremap of
     /// such a mapping is refused. What crosses a border is registered whole, but for what
     /// is ours: the kernel makes one mapping of a stack of ours and the program's memory
-    /// beside it, and nobody would serve the faults of our own threads.
+    /// beside it, and nobody would serve the faults of our own threads. What the program
+    /// maps between our question and the call, which waits for a fork's copying of the
+    /// address space, may be cut all the same; it is made whole at once.
     pub(crate) fn register(&self, core: &mut Core, vmas: &Vmas, range: &Range<usize>) -> bool {
         if core.registered.contains(range) {
             return true;
@@ -300,32 +302,81 @@ impl Manager {
             return false;
         }
         let maps = File::from_fd(self.maps.load(Ordering::Relaxed));
-        let mut wide = range.clone();
-        if let Some(mapping) = mapping_at(maps, range.start) {
-            wide.start = wide.start.min(mapping.start);
-        }
-        if let Some(mapping) = mapping_at(maps, range.end - PAGE_SIZE) {
-            wide.end = wide.end.max(mapping.end);
-        }
-        let Some(wide) = vmas.around(range, wide) else {
+        let (Some(first), Some(last)) = (
+            mapping_at(maps, range.start),
+            mapping_at(maps, range.end - PAGE_SIZE),
+        ) else {
+            return false; // the list is old
+        };
+        let Some(wide) = vmas.around(range, first.start..last.end) else {
             return false;
         };
+        let before = beside(maps, &wide);
         // (Quiet: what left these addresses before is known to have left.)
-        let program = self.fds.program();
         if !self.is_quiet() {
             return false;
         }
-        if let Err(errno) = program.register(wide.start, wide.len()) {
+        if let Err(errno) = self.fds.program().register(wide.start, wide.len()) {
             self.refused.store(errno.0, Ordering::Relaxed);
             return false;
         }
-        let Some(mapping) = mapping_at(maps, range.start) else {
-            return false;
-        };
-        let known = wide.start.max(mapping.start)..wide.end.min(mapping.end);
-        core.registered.insert(known.clone());
-        known.start <= range.start && range.end <= known.end
+        self.make_whole(core, maps, vmas, (&wide, &before));
+        let known = note_registered(core, maps, &wide, range.start);
+        known.is_some_and(|known| known.start <= range.start && range.end <= known.end)
     }
+
+    /// Registers what has come to lie beside `wide` since `before`, which the call may have
+    /// cut off: mappings that are registered alike become one again. (Not what lay there
+    /// before: the kernel had its reason to keep that apart, and it may be a library's.)
+    fn make_whole(
+        &self,
+        core: &mut Core,
+        maps: File,
+        vmas: &Vmas,
+        (wide, before): (&Range<usize>, &Beside),
+    ) {
+        for (now, before) in beside(maps, wide).into_iter().zip(before) {
+            let Some(cut) = now.filter(|now| Some(now) != before.as_ref()) else {
+                continue;
+            };
+            let next = if cut.end == wide.start {
+                cut.end - PAGE_SIZE..cut.end
+            } else if cut.start == wide.end {
+                cut.start..cut.start + PAGE_SIZE
+            } else {
+                continue; // one with `wide`
+            };
+            let Some(part) = vmas.around(&next, cut) else {
+                continue; // ours
+            };
+            let quiet = self.is_quiet();
+            if self.fds.program().register(part.start, part.len()).is_ok() && quiet {
+                note_registered(core, maps, &part, next.start);
+            }
+        }
+    }
+}
+
+/// Notes as registered what of `asked` is one mapping with `address` after the call.
+fn note_registered(
+    core: &mut Core,
+    maps: File,
+    asked: &Range<usize>,
+    address: usize,
+) -> Option<Range<usize>> {
+    let mapping = mapping_at(maps, address)?;
+    let known = asked.start.max(mapping.start)..asked.end.min(mapping.end);
+    core.registered.insert(known.clone());
+    Some(known)
+}
+
+/// The mappings right below and right above a range, if there are.
+type Beside = [Option<Range<usize>>; 2];
+
+/// See [`Beside`]; none before Linux 6.11, where each would be a reading of the whole list.
+fn beside(maps: File, range: &Range<usize>) -> Beside {
+    [range.start.wrapping_sub(PAGE_SIZE), range.end]
+        .map(|address| private_mapping_at(maps, address).ok())
 }
 
 /// The private anonymous mapping at `address`; before Linux 6.11 by reading

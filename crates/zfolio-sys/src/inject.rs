@@ -3,7 +3,8 @@
 //!
 //! The plan is text, `CALL:ERROR:FIRST[+STEP][:FILE]`: from the FIRSTth time that the
 //! manager makes CALL (and every STEPth time after) it fails with ERROR, a
-//! number; or, ERROR being `hang`, it never returns. The names are in `CALLS`.
+//! number; or, ERROR being `hang`, it never returns, or `late`, it is made half a
+//! millisecond late. The names are in `CALLS`.
 
 use crate::arena::map_shared_file;
 use crate::syscall::{Errno, nr};
@@ -40,6 +41,8 @@ const CALLS: &[(&str, usize, Option<usize>)] = &[
 
 /// Errors above every errno: the call never returns.
 const HANG: u32 = u32::MAX;
+/// Likewise: the call is made, but late.
+const LATE: u32 = u32::MAX - 1;
 
 /// Index in [`CALLS`], plus one; 0: no plan.
 static CALL: AtomicU32 = AtomicU32::new(0);
@@ -72,6 +75,7 @@ pub fn plan(text: &str) -> bool {
     let (first, step) = when.split_once('+').unwrap_or((when, "0"));
     let error = match error {
         "hang" => Some(HANG),
+        "late" => Some(LATE),
         number => number.parse().ok(),
     };
     let index = CALLS.iter().position(|(name, ..)| *name == call);
@@ -114,6 +118,10 @@ pub(crate) fn fails(number: usize, args: &[usize; 6]) -> Option<Errno> {
         HANG => loop {
             crate::lock::pause(1_000_000_000);
         },
+        LATE => {
+            crate::lock::pause(500_000);
+            None
+        }
         error => i32::try_from(error).ok().map(Errno),
     }
 }
