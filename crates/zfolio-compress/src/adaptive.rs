@@ -1,4 +1,5 @@
-//! lz4 while there is room, zstd when there is not: a switch outside decides,
+//! lz4 while there is room, zstd when there is not, and slower zstd when there is none
+//! at all: a switch outside decides,
 //! and a byte in front of each unit says which of the two wrote it, and with which
 //! dictionary: those that the denser form makes are read by all.
 //!
@@ -7,7 +8,8 @@
 //! memory the pool has taken, which only the caller knows.
 
 use crate::dense::UNIT;
-use crate::dictionary::{Coder, Dictionaries, PLAIN};
+use crate::dictionary::{Coder, Dictionaries, PLAIN, compress_plain};
+use crate::ffi::zstd::Encoder;
 use crate::lz4::Lz4;
 use crate::unit::{compress_each, decompress_each};
 use crate::zstd::Zstd;
@@ -17,7 +19,7 @@ use crate::{
 };
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 /// The level at which zstd is still fast: two thirds of level 1's time for
 /// nearly its ratio on what programs hold.
@@ -31,20 +33,40 @@ const TIER_LEVEL: i32 = 1;
 const LZ4: u8 = 1;
 const _: () = assert!(LZ4 < PLAIN);
 
-/// Says which codec new units are compressed with.
+/// The level for where programs crawl for want of room: text takes a quarter less than at
+/// -1, and is read back at two thirds of its speed.
+const DENSEST_LEVEL: i32 = 1;
+
+/// How new units are compressed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Form {
+    /// lz4.
+    Fast,
+    /// zstd at a fast level.
+    Dense,
+    /// zstd at its usual level.
+    Densest,
+}
+
+/// Says which form new units get.
 #[derive(Clone, Debug, Default)]
-pub struct Density(Arc<AtomicBool>);
+pub struct Density(Arc<AtomicU8>);
 
 impl Density {
-    /// True: zstd; false: lz4.
-    pub fn set(&self, dense: bool) {
-        self.0.store(dense, Relaxed);
+    /// New units are compressed so from now on.
+    pub fn set(&self, form: Form) {
+        self.0.store(form as u8, Relaxed);
     }
 
-    /// What was set last.
+    /// What was set last; [`Form::Fast`] at first.
     #[must_use]
-    pub fn get(&self) -> bool {
-        self.0.load(Relaxed)
+    pub fn get(&self) -> Form {
+        match self.0.load(Relaxed) {
+            0 => Form::Fast,
+            1 => Form::Dense,
+            _ => Form::Densest,
+        }
     }
 }
 
@@ -80,7 +102,7 @@ impl Adaptive {
 
     fn denser(&self, unit: usize) -> Self {
         let density = Density::default();
-        density.set(true);
+        density.set(Form::Dense);
         Self {
             tier: Some(unit),
             density,
@@ -111,6 +133,10 @@ impl Compressor for Adaptive {
                 Some(UNIT) => Coder::of_units(&self.dictionaries)?,
                 Some(_) => Coder::new(&self.dictionaries)?,
                 None => Coder::without(DENSE_LEVEL, PAGE_UNIT, &self.dictionaries)?,
+            },
+            densest: match self.tier {
+                Some(_) => None,
+                None => Some(Encoder::new(DENSEST_LEVEL, PAGE_UNIT)?),
             },
             density: self.density.clone(),
         }))
@@ -143,13 +169,18 @@ impl Compressor for Adaptive {
 struct AdaptiveContext {
     fast: Box<dyn Context + Send>,
     dense: Coder,
+    densest: Option<Encoder>,
     density: Density,
 }
 
 impl Context for AdaptiveContext {
     fn compress_batch(&mut self, units: &mut [CompressUnit<'_>]) -> BatchOutcome {
-        if self.density.get() {
-            return self.dense.compress_batch(units);
+        match (self.density.get(), &mut self.densest) {
+            (Form::Fast, _) => {}
+            (Form::Densest, Some(encoder)) => {
+                return compress_each(units, |src, dst| compress_plain(encoder, src, dst));
+            }
+            _ => return self.dense.compress_batch(units),
         }
         compress_each(units, |src, dst| {
             let (first, rest) = dst.split_first_mut().ok_or(CodecError::DoesNotFit)?;
@@ -190,13 +221,14 @@ mod tests {
         let mut context = Adaptive::new(density.clone()).context().unwrap();
         let mut kept = vec![];
         for seed in 1..20 {
-            density.set(seed % 2 == 0);
+            let forms = [Form::Fast, Form::Dense, Form::Densest];
+            density.set(forms[seed as usize % 3]);
             let (plain, mut dst) = (page(seed), vec![0; 8192]);
             let mut unit = [CompressUnit::new(&plain, &mut dst)];
             assert!(context.compress_batch(&mut unit).all_ok());
             let len = unit[0].result.unwrap();
             dst.truncate(len);
-            assert_eq!(dst[0], if seed % 2 == 0 { PLAIN } else { LZ4 });
+            assert_eq!(dst[0], if seed % 3 == 0 { LZ4 } else { PLAIN });
             kept.push((plain, dst));
         }
         for (plain, packed) in kept {

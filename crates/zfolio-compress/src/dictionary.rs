@@ -410,15 +410,13 @@ impl Coder {
 
     /// Writes a byte and a frame; returns their length.
     pub(crate) fn compress(&mut self, src: &[u8], dst: &mut [u8]) -> Result<usize, CodecError> {
-        // Asked for less than there is, of what has nothing to leave out.
-        if dst.len() < src.len() && looks_random(src) {
-            return Err(CodecError::DoesNotFit);
-        }
-        let (tag, rest) = dst.split_first_mut().ok_or(CodecError::DoesNotFit)?;
         let with = self.with.as_mut();
         let Some((with, (version, dictionary))) = with.zip(self.dictionaries.begin()) else {
-            *tag = PLAIN;
-            return self.plain.compress(src, rest).map(|len| len + 1);
+            return compress_plain(&mut self.plain, src, dst);
+        };
+        let Ok((tag, rest)) = room_for_tag(src, dst) else {
+            self.dictionaries.let_go(version);
+            return Err(CodecError::DoesNotFit);
         };
         *tag = PLAIN + version;
         let result = with.compress(&dictionary, src, rest);
@@ -463,6 +461,29 @@ impl Coder {
         let dictionary = dictionary.ok_or(CodecError::Corrupt)?;
         self.decoder.decompress_with(&dictionary, rest, dst)
     }
+}
+
+/// Writes the byte of no dictionary and a frame, which any coder reads; returns their length.
+pub(crate) fn compress_plain(
+    encoder: &mut ffi::Encoder,
+    src: &[u8],
+    dst: &mut [u8],
+) -> Result<usize, CodecError> {
+    let (tag, rest) = room_for_tag(src, dst)?;
+    *tag = PLAIN;
+    encoder.compress(src, rest).map(|len| len + 1)
+}
+
+/// The byte in front and what is behind it, unless less is asked for than there is of what
+/// has nothing to leave out.
+fn room_for_tag<'a>(
+    src: &[u8],
+    dst: &'a mut [u8],
+) -> Result<(&'a mut u8, &'a mut [u8]), CodecError> {
+    if dst.len() < src.len() && looks_random(src) {
+        return Err(CodecError::DoesNotFit);
+    }
+    dst.split_first_mut().ok_or(CodecError::DoesNotFit)
 }
 
 /// zstd with whatever dictionary is current.

@@ -206,6 +206,12 @@ impl Watermarks {
         [self.high * on / 100, self.high * off / 100]
     }
 
+    /// Pool pages from which what zstd leaves at a fast level is too much, and below which
+    /// it is not any more: by then a program crawls, and room is worth any time.
+    pub(crate) const fn densest(&self) -> [usize; 2] {
+        [self.high * 60 / 100, self.high * 40 / 100]
+    }
+
     /// Pages that a reader in order gets at once at most, and that are moved out at
     /// once whatever the folio; a power of two. Each call has a price, above all the
     /// interrupt of other processors; but of little memory there are not as many free.

@@ -14,6 +14,7 @@ use crate::control::Counter;
 use crate::control_thread::Relief;
 use crate::manager::Manager;
 use core::sync::atomic::Ordering;
+use zfolio_compress::adaptive::Form;
 use zfolio_sys::thread::{Clock, now_ns, processors};
 use zfolio_zswap::tier::STEP;
 use zfolio_zswap::{Recompressed, TierContext};
@@ -141,7 +142,7 @@ impl Manager {
         let crowded = if pressed {
             relief == Relief::Exhausted
         } else {
-            self.density.get() && !returns
+            self.density.get() != Form::Fast && !returns
         };
         let idle = tier.calm && !pressed;
         if now < tier.round_ns.max(tier.turn_ns) || !(idle || crowded) {

@@ -3,7 +3,7 @@
 use crate::control::{Counter, ProcessSlot};
 use crate::options::Watermarks;
 use core::sync::atomic::Ordering;
-use zfolio_compress::adaptive::Density;
+use zfolio_compress::adaptive::{Density, Form};
 
 /// Pages that came or left between two judgements.
 const WINDOW: u64 = 4096;
@@ -53,18 +53,51 @@ impl Turnover {
         let stood_by = count(Counter::StandbyRefault);
         let came = count(Counter::PagesIn).saturating_sub(stood_by);
         let went = count(Counter::PagesOut).saturating_sub(stood_by);
-        let [on, off] = watermarks.dense(self.judge(came, went));
-        if pool > on {
-            density.set(true);
-        } else if pool < off {
-            density.set(false);
-        }
+        let limits = [
+            watermarks.dense(self.judge(came, went)),
+            watermarks.densest(),
+        ];
+        density.set(form(density.get(), pool, limits));
+    }
+}
+
+/// What follows `now` with a pool of `pool` pages: each form but the first has a size of the
+/// pool from which it is chosen, and one below which it is left.
+fn form(now: Form, pool: usize, [dense, densest]: [[usize; 2]; 2]) -> Form {
+    let is_over = |[on, off]: [usize; 2], was: bool| pool > on || was && pool >= off;
+    if is_over(densest, now == Form::Densest) {
+        Form::Densest
+    } else if is_over(dense, now != Form::Fast) {
+        Form::Dense
+    } else {
+        Form::Fast
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_form_stays_until_the_pool_is_small_again() {
+        let limits = [[55, 45], [60, 40]];
+        let mut now = Form::Fast;
+        for (pool, then) in [
+            (55, Form::Fast),
+            (56, Form::Dense),
+            (46, Form::Dense),
+            (60, Form::Dense),
+            (61, Form::Densest),
+            (40, Form::Densest),
+            (39, Form::Fast),
+            (54, Form::Fast),
+            (80, Form::Densest),
+        ] {
+            now = form(now, pool, limits);
+            assert_eq!(now, then, "{pool}");
+        }
+        assert_eq!(form(Form::Densest, 30, [[35, 25], [60, 40]]), Form::Dense);
+    }
 
     #[test]
     fn growth_alone_does_not_return_and_a_working_set_does() {
