@@ -1,7 +1,7 @@
-//! lz4 while there is room, zstd when there is not, and slower zstd when there is none
-//! at all: a switch outside decides,
-//! and a byte in front of each unit says which of the two wrote it, and with which
-//! dictionary: those that the denser form makes are read by all.
+//! lz4 while there is room, zstd when there is not, and at a higher level when there is
+//! hardly any: a switch outside decides, and a byte in front of each unit says which of
+//! the two wrote it, and with which dictionary: those that the denser form makes are read
+//! by all.
 //!
 //! lz4 takes half of zstd's time, zstd a fifth to a third less room (see
 //! `docs/compression.md`). Which is worth more depends on how much of the
@@ -33,8 +33,8 @@ const TIER_LEVEL: i32 = 1;
 const LZ4: u8 = 1;
 const _: () = assert!(LZ4 < PLAIN);
 
-/// The level for where programs crawl for want of room: text takes a quarter less than at
-/// -1, and is read back at two thirds of its speed.
+/// The level for where a program crawls for want of room: text takes a quarter less than
+/// at -1, and is read back at two thirds of its speed.
 const DENSEST_LEVEL: i32 = 1;
 
 /// How new units are compressed.
