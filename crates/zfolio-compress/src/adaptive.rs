@@ -240,6 +240,27 @@ mod tests {
     }
 
     #[test]
+    fn each_form_takes_less_room_than_the_one_before() {
+        let density = Density::default();
+        let mut context = Adaptive::new(density.clone()).context().unwrap();
+        // (Text: of numbers a higher level makes no less.)
+        let mut text = std::string::String::new();
+        for n in 0_u32..200 {
+            let number = n.wrapping_mul(0x9e37_79b9);
+            text += &std::format!("line {n} has the number {number}\n");
+        }
+        let plain = &text.as_bytes()[..4096];
+        let lens = [Form::Fast, Form::Dense, Form::Densest].map(|form| {
+            density.set(form);
+            let mut dst = vec![0; 8192];
+            let mut unit = [CompressUnit::new(plain, &mut dst)];
+            assert!(context.compress_batch(&mut unit).all_ok());
+            unit[0].result.unwrap()
+        });
+        assert!(lens.is_sorted_by(|one, next| one > next), "{lens:?}");
+    }
+
+    #[test]
     fn each_reads_what_the_denser_one_wrote_and_the_reverse() {
         let adaptive = Adaptive::new(Density::default());
         let dense = adaptive.dense().unwrap();
