@@ -224,6 +224,14 @@ fn a_mapping_registered_late_is_not_cut() {
     assert_eq!(of, Right);
 }
 
+/// Unmapped before the call that registers, mapped anew before what it registered is asked.
+#[test]
+fn a_mapping_made_anew_meanwhile_is_not_taken_for_the_one_registered() {
+    let Some(z) = support::real() else { return };
+    let of = outcome(z, &library(), ("anew", &[]), "procmap_query:late:4+1");
+    assert_eq!(of, Right);
+}
+
 #[test]
 fn a_call_that_never_returns_ends_the_process() {
     let Some(z) = support::real() else { return };

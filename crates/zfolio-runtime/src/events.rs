@@ -283,7 +283,7 @@ impl Manager {
     /// The list may be old: parts may have been unmapped, and registering says
     /// nothing of gaps. A gap believed registered would be moved out of after
     /// somebody maps it anew, and never faulted back. So only what is, after
-    /// the call, one mapping with the start of the range is recorded:
+    /// the call, one mapping with the start of the range, and registered, is recorded:
     /// registered and unregistered mappings never merge.
     ///
     /// Nor may it cut a mapping in two, as an old list's borders would: mremap of
@@ -321,7 +321,7 @@ impl Manager {
             return false;
         }
         self.make_whole(core, maps, vmas, (&wide, &before));
-        let known = note_registered(core, maps, &wide, range.start);
+        let known = self.note_registered(core, maps, &wide, range.start);
         known.is_some_and(|known| known.start <= range.start && range.end <= known.end)
     }
 
@@ -351,23 +351,32 @@ impl Manager {
             };
             let quiet = self.is_quiet();
             if self.fds.program().register(part.start, part.len()).is_ok() && quiet {
-                note_registered(core, maps, &part, next.start);
+                self.note_registered(core, maps, &part, next.start);
             }
         }
     }
-}
 
-/// Notes as registered what of `asked` is one mapping with `address` after the call.
-fn note_registered(
-    core: &mut Core,
-    maps: File,
-    asked: &Range<usize>,
-    address: usize,
-) -> Option<Range<usize>> {
-    let mapping = mapping_at(maps, address)?;
-    let known = asked.start.max(mapping.start)..asked.end.min(mapping.end);
-    core.registered.insert(known.clone());
-    Some(known)
+    /// Notes as registered what of `asked` is one mapping with `address` after the call.
+    ///
+    /// First the mapping is asked for, then whether it is registered: what was unmapped
+    /// before the call, and mapped anew since, is not. A mapping that is not registered
+    /// becomes so by us only, or by an mremap, which is an event in flight (no answer);
+    /// what is may change by events only, and those are applied before a page moves.
+    fn note_registered(
+        &self,
+        core: &mut Core,
+        maps: File,
+        asked: &Range<usize>,
+        address: usize,
+    ) -> Option<Range<usize>> {
+        let mapping = mapping_at(maps, address)?;
+        if self.fds.program().is_registered(address) != Ok(true) {
+            return None;
+        }
+        let known = asked.start.max(mapping.start)..asked.end.min(mapping.end);
+        core.registered.insert(known.clone());
+        Some(known)
+    }
 }
 
 /// The mappings right below and right above a range, if there are.
