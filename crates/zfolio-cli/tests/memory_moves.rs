@@ -8,7 +8,12 @@ use memory::Case;
 
 #[test]
 fn threads_fault_at_once() {
-    Case::new("faults", &[]).run();
+    Case::new("faults", &[]).run_until(|output| {
+        // The control thread serves some of them where there are few processors.
+        let few = std::thread::available_parallelism().is_ok_and(|count| count.get() <= 2);
+        let helped = output.counter("control_faults") > 0;
+        support::check(helped == few, || output.stats.to_string())
+    });
 }
 
 #[test]

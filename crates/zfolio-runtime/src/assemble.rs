@@ -174,6 +174,7 @@ pub(crate) fn assemble(parts: Parts) -> Result<&'static Manager, Unstarted> {
         fault_wake: AtomicU32::new(0),
         control_wake: AtomicU32::new(0),
         warm_until: AtomicU64::new(0),
+        warm_helps: AtomicBool::new(false),
         control_sleeps: AtomicU32::new(0),
         frames_wake: AtomicU32::new(0),
         frame_waiters: AtomicU32::new(0),

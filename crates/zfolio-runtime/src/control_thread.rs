@@ -43,16 +43,6 @@ const PART_OF_USAGE: usize = 4;
 const PUBLISH_TURNS: u32 = 64;
 /// How old the list of mappings may be while there is pressure, ns.
 const VMAS_NS: u64 = 100_000_000;
-/// How long it stays awake after a thread has strayed, ns: the load that the
-/// scheduler goes by is of some 30 ms.
-const WARM_NS: u64 = 20_000_000;
-/// A yield that takes longer has let somebody else run, ns.
-const OTHERS_NS: u64 = 3_000;
-/// Others who run for longer, and for half of the time, keep the processor awake, ns.
-const ENOUGH_NS: u64 = 500_000;
-/// Turns of a spin between two looks for work.
-const WARM_SPINS: u32 = 100;
-
 /// How long to sleep when `headroom` pages are left to the next watermark.
 #[must_use]
 pub(crate) fn nap_ns(headroom: usize) -> u64 {
@@ -143,7 +133,7 @@ impl Manager {
             } else {
                 self.region_nap()
             };
-            if !stuck && nap.is_some_and(|nap| self.stays_warm(rung, nap)) {
+            if !stuck && nap.is_some_and(|nap| self.stays_warm(&mut worker, rung, nap)) {
                 continue;
             }
             self.control_sleeps.store(1, Ordering::SeqCst);
@@ -161,42 +151,6 @@ impl Manager {
         // (Regions take frames from the system as long as there is memory.)
         let short = self.scope.is_process() || usage > self.watermarks().stop + self.room();
         short && self.arena().free_frames() < self.watermarks().free_low
-    }
-
-    /// Has the control thread stay awake for a moment: see `near`.
-    pub(crate) fn keep_warm(&self) {
-        let until = now_ns(Clock::Monotonic) + WARM_NS;
-        self.warm_until.store(until, Ordering::Relaxed);
-        if self.control_sleeps.load(Ordering::Relaxed) != 0 {
-            self.wake_control();
-        }
-    }
-
-    /// Stays awake instead of a nap, if that is asked for, until there is something
-    /// to do; whether it did.
-    fn stays_warm(&self, rung: u32, nap: u64) -> bool {
-        let begin = now_ns(Clock::Monotonic);
-        let until = self.warm_until.load(Ordering::Relaxed).min(begin + nap);
-        let idle = || {
-            self.control_wake.load(Ordering::Relaxed) == rung
-                && self.arena().free_frames() >= self.watermarks().free_low
-        };
-        let (mut now, mut others) = (begin, 0);
-        while now < until && idle() {
-            (0..WARM_SPINS).for_each(|_| core::hint::spin_loop());
-            let yielded = now_ns(Clock::Monotonic);
-            // (Whoever else wants the processor has it: it is not idle then.)
-            zfolio_sys::thread::yield_now();
-            now = now_ns(Clock::Monotonic);
-            if now - yielded > OTHERS_NS {
-                others += now - yielded;
-            }
-            if others > ENOUGH_NS.max((now - begin) / 2) {
-                self.warm_until.store(0, Ordering::Relaxed);
-                break;
-            }
-        }
-        begin < until
     }
 
     /// How long to sleep between looks at regions: whoever takes frames rings.
@@ -297,7 +251,7 @@ impl Manager {
             if self.is_called_away() {
                 return Relief::Later;
             }
-            self.pay_back();
+            self.pay_back(false);
             if self.behind_steps.load(Ordering::Relaxed) >= HAND_STEPS {
                 self.behind_steps.store(0, Ordering::Relaxed);
                 self.step_hand(&mut reclaim);

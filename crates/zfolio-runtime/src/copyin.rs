@@ -85,7 +85,7 @@ impl Manager {
         let outcome = self.publish_copies(worker, vpn, plan);
         self.zswap.invalidate(&worker.slots);
         if !self.is_in_thread() {
-            self.pay_back();
+            self.pay_back(true);
         }
         self.end();
         outcome
@@ -156,10 +156,12 @@ impl Manager {
     /// Gives the system the frames that it is owed, once they are enough for a
     /// call; below `stop` they are forgiven, or usage would only ever sink. Within an
     /// operation (frames must not change while a fork copies them), and by threads of
-    /// our own.
-    pub(crate) fn pay_back(&self) {
+    /// our own: somebody waits for one that serves faults, so it leaves this to the
+    /// control thread while that is awake, up to twice as many.
+    pub(crate) fn pay_back(&self, serves: bool) {
         let most = OWED.min(self.watermarks().free_low / 2);
-        if self.owed.load(Ordering::Relaxed) < most {
+        let left = serves && self.control_sleeps.load(Ordering::Relaxed) == 0;
+        if self.owed.load(Ordering::Relaxed) < if left { 2 * most } else { most } {
             return;
         }
         let owed = self.owed.swap(0, Ordering::Relaxed);

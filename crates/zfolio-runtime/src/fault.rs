@@ -24,8 +24,6 @@ const MESSAGES: usize = 16;
 const SPIN_NS: u64 = 20_000;
 /// As many as reclaim and a thread that faults keep busy: there is none to spin on.
 const FEW_PROCESSORS: usize = 2;
-/// Faults waiting for which two threads serve even there.
-const BACKLOG: usize = 3;
 /// How soon faults put off are tried again, ns.
 const RETRY_NS: u64 = 20_000;
 
@@ -71,9 +69,7 @@ impl Manager {
                 worker.urgent = false;
                 match outcome {
                     Outcome::Served(kind) => {
-                        let now = now_ns(Clock::Monotonic);
-                        self.stats().faults[kind as usize].record(now - fault.read_ns);
-                        self.count(Counter::Pgmajfault, 1);
+                        let now = self.note_served(kind, fault);
                         served = served.wrapping_add(1);
                         if served.is_multiple_of(CPU_NOTE) {
                             self.note_cpu(index);
@@ -102,6 +98,14 @@ impl Manager {
         }
     }
 
+    /// Counts a fault that was served; the time.
+    pub(crate) fn note_served(&self, kind: FaultKind, fault: Fault) -> u64 {
+        let now = now_ns(Clock::Monotonic);
+        self.stats().faults[kind as usize].record(now - fault.read_ns);
+        self.count(Counter::Pgmajfault, 1);
+        now
+    }
+
     /// Puts a fault behind those that wait for a thread, if any do: their pages may
     /// need no frame.
     fn let_others_go_first(&self, fault: Fault) -> bool {
@@ -116,11 +120,12 @@ impl Manager {
     /// The next fault to serve: from those read already, or from the
     /// descriptor, waiting as long as it takes.
     fn next_fault(&self, seat: &mut Seat, spin_until: u64) -> Fault {
+        let may_spin = self.processors > FEW_PROCESSORS;
         let mut core = self.core.lock();
         loop {
             if let Some(fault) = core.pending.pop_front() {
                 core.faulting.note(fault.thread);
-                if core.pending.len() >= self.backlog() {
+                if !core.pending.is_empty() && self.gains_by_two() {
                     core.crowd = CROWD;
                 }
                 if core.crowd > 0 {
@@ -131,8 +136,8 @@ impl Manager {
                 }
                 let faulting = core.faulting;
                 drop(core);
-                if seat.follow(faulting) {
-                    self.keep_warm();
+                if let Some(warmth) = seat.follow(faulting) {
+                    self.keep_warm(warmth);
                 }
                 return fault;
             }
@@ -150,8 +155,8 @@ impl Manager {
             }
             core.reader = true;
             let retry = !core.deferred.is_empty();
-            // (Where nothing else runs beside us, there is nothing yet.)
-            if retry || !seat.is_bound() {
+            // (Where processors are few, the threads that fault have not run since.)
+            if retry || may_spin && !seat.is_bound() {
                 self.pump(&mut core);
             }
             if core.pending.is_empty() {
@@ -172,15 +177,11 @@ impl Manager {
         }
     }
 
-    /// Faults that wait behind one being served for which another thread is woken.
-    /// Where processors are few it would only be in the way, unless it has a
-    /// backing to wait for.
-    fn backlog(&self) -> usize {
-        if self.processors > FEW_PROCESSORS || self.zswap.is_backed() {
-            1
-        } else {
-            BACKLOG
-        }
+    /// Whether another thread is woken for faults that wait behind one being served.
+    /// Where processors are few it would only be in the way of the control thread, which
+    /// serves them as well (`warm`), unless it has a backing to wait for.
+    fn gains_by_two(&self) -> bool {
+        self.processors > FEW_PROCESSORS || self.zswap.is_backed()
     }
 
     /// Whether a fault that waited `waits` times gets a frame beyond `high`.
@@ -226,10 +227,18 @@ impl Manager {
 
     /// Reads what waits on the descriptor: events are applied, faults queued.
     pub(crate) fn pump(&self, core: &mut Core) {
-        let mut messages = [RawMessage::default(); MESSAGES];
+        self.read_messages(core, &mut [RawMessage::default(); MESSAGES]);
+    }
+
+    /// Reads one message, if one waits, as [`Self::pump`] reads all.
+    pub(crate) fn pump_one(&self, core: &mut Core) {
+        self.read_messages(core, &mut [RawMessage::default()]);
+    }
+
+    fn read_messages(&self, core: &mut Core, messages: &mut [RawMessage]) {
         let mut now = 0;
-        while core.has_room(MESSAGES) {
-            let count = match self.fds.program().read(&mut messages) {
+        while core.has_room(messages.len()) {
+            let count = match self.fds.program().read(messages) {
                 Ok(0) => return,
                 Ok(count) => count,
                 Err(Errno::MFILE) => self.fail(format_args!(
@@ -247,7 +256,7 @@ impl Manager {
             for message in &messages[..count] {
                 self.take_message(core, message, now);
             }
-            if count < MESSAGES {
+            if count < messages.len() || count == 1 {
                 return;
             }
         }

@@ -80,6 +80,7 @@ mod strides;
 mod tier;
 mod turnover;
 mod vmas;
+mod warm;
 mod watchdog;
 mod word;
 mod workingset;

@@ -245,6 +245,8 @@ pub struct Manager {
     pub(crate) control_wake: AtomicU32,
     /// Until when it stays awake all the same, monotonic ns.
     pub(crate) warm_until: AtomicU64,
+    /// Whether it serves faults meanwhile.
+    pub(crate) warm_helps: AtomicBool,
     /// 1 while the control thread sleeps, or is about to.
     pub(crate) control_sleeps: AtomicU32,
     /// Bumped when frames were freed and somebody waits for them.

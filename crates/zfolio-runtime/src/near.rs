@@ -27,7 +27,9 @@
 //!
 //! And so it does for several threads that fault at once there: none of ours is bound
 //! then, and whom it serves is woken where a processor is idle (random reads by two
-//! threads: 8.7 to 9.0 us each instead of 9.1 to 13).
+//! threads: 8.7 to 9.0 us each instead of 9.1 to 13). For these it serves faults itself
+//! meanwhile (`warm`): all of them, and the thread that serves them, come to be on one
+//! processor, since the other is not idle, and there one waits while another is served.
 
 use core::mem::replace;
 use zfolio_sys::procfs::{processor_of, waits_of};
@@ -51,6 +53,15 @@ const SHORT_REST: u32 = 256;
 /// Faults for each of which a thread waits for us, to one wait for somebody else, from
 /// which on it counts as one that does that as well.
 const FAULTS_TO_A_WAIT: usize = 4;
+
+/// For whom the control thread had better stay awake.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Warmth {
+    /// For one thread: it keeps its processor from falling asleep.
+    One,
+    /// For several: it serves them as well.
+    Several,
+}
 
 /// Who faulted lately.
 #[derive(Clone, Copy, Default, Debug)]
@@ -171,13 +182,13 @@ impl Seat {
         self.bound.is_some()
     }
 
-    /// After a fault: follows the thread that faults; whether the control thread had
+    /// After a fault: follows the thread that faults; says whether the control thread had
     /// better stay awake. By the calling thread, and without a lock held.
-    pub(crate) fn follow(&mut self, faulting: Faulting) -> bool {
+    pub(crate) fn follow(&mut self, faulting: Faulting) -> Option<Warmth> {
         let thread = faulting.alone();
         let several = thread.is_none() && faulting.faults.is_multiple_of(LOOK as usize);
         if !self.following.is_due(thread) {
-            return several && !self.spins;
+            return (several && !self.spins).then_some(Warmth::Several);
         }
         let rest = if self.spins { REST } else { SHORT_REST };
         let processor = thread.and_then(processor_of);
@@ -195,7 +206,7 @@ impl Seat {
             }
             self.bound = processor.filter(|_| bound);
         }
-        strayed || self.following.waits_for_others
+        (strayed || self.following.waits_for_others).then_some(Warmth::One)
     }
 }
 
@@ -263,7 +274,7 @@ mod tests {
             let (mut seat, mut faulting) = (Seat::new(spins), Faulting::default());
             let awake = (0..10 * LOOK).filter(|n| {
                 faulting.note(7 + n % 2);
-                seat.follow(faulting)
+                seat.follow(faulting) == Some(Warmth::Several)
             });
             assert_eq!(awake.count(), if spins { 0 } else { 10 });
             assert!(!seat.is_bound());

@@ -83,6 +83,8 @@ counters! {
     ThpSwpin = "thp_swpin",
     /// Faults served, of all kinds.
     Pgmajfault = "pgmajfault",
+    /// Of these, served by the control thread while it stayed awake for several threads.
+    ControlFaults = "control_faults",
     /// Never-touched pages filled in registered ranges.
     HolePages = "hole_pages_filled",
     /// Pages that could not be moved and were left alone.
