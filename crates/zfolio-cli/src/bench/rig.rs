@@ -303,6 +303,11 @@ impl Rig {
                 if let Side::Zswap(compressor) = side {
                     let setting = Path::new(ZSWAP).join("compressor");
                     kept.extend(change(keeper, &setting, compressor)?);
+                    // Before 6.18 its pool may be zbud, which keeps two pages in one at most.
+                    let pool = Path::new(ZSWAP).join("zpool");
+                    if pool.exists() {
+                        kept.extend(change(keeper, &pool, "zsmalloc")?);
+                    }
                 }
                 let (file, path) = keeper.swap_file(job.swap)?;
                 kept.push(file);
