@@ -256,7 +256,7 @@ impl Manager {
             for message in &messages[..count] {
                 self.take_message(core, message, now);
             }
-            if count < messages.len() || count == 1 {
+            if count < messages.len() || messages.len() == 1 {
                 return;
             }
         }
