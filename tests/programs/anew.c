@@ -2,17 +2,8 @@
 // while the manager learns of them: it looked before, registered what was left, and looks
 // again after. The new half is not registered, and nobody would bring what was moved out.
 #include "check.h"
-#include <pthread.h>
-#include <stdatomic.h>
 
 enum { AREAS = 24, AREA = 256, LEAST = 16 };
-static atomic_int stop;
-
-static void *presses(void *arg) {
-    while (!stop)
-        press();
-    return arg;
-}
 
 int main(void) {
     // Areas with a page between them that nobody may touch, so that none becomes one with
@@ -21,9 +12,7 @@ int main(void) {
     char *room = mmap(NULL, AREAS * ROOM * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     SETUP(room != MAP_FAILED);
     tag_t tags[AREAS] = {0};
-    pthread_t thread;
-    press();
-    SETUP(pthread_create(&thread, NULL, presses, NULL) == 0);
+    pthread_t thread = start_pressing();
     double until = seconds() + 5;
     for (unsigned n = 1; seconds() < until; n++) {
         char *area = room + n % AREAS * ROOM * PAGE;
@@ -41,8 +30,7 @@ int main(void) {
             fill_range(area, part, *tag);
         }
     }
-    stop = 1;
-    pthread_join(thread, NULL);
+    stop_pressing(thread);
     for (unsigned i = 0; i < AREAS; i++)
         if (tags[i])
             check_range(room + i * ROOM * PAGE, AREA, tags[i], "an area at the end");

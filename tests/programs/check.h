@@ -199,6 +199,28 @@ static inline void press(void) {
     ballast_tag += pages;
 }
 
+static int pressing;
+
+static inline void *presses(void *arg) {
+    while (__atomic_load_n(&pressing, __ATOMIC_RELAXED))
+        press();
+    return arg;
+}
+
+// Presses beside the caller, who must not, until `stop_pressing`.
+static inline pthread_t start_pressing(void) {
+    pthread_t thread;
+    press();
+    pressing = 1;
+    SETUP(pthread_create(&thread, NULL, presses, NULL) == 0);
+    return thread;
+}
+
+static inline void stop_pressing(pthread_t thread) {
+    __atomic_store_n(&pressing, 0, __ATOMIC_RELAXED);
+    pthread_join(thread, NULL);
+}
+
 // Returns once nine pages of ten of the range have been moved out. Bare, it
 // returns at once.
 static inline void push_out(void *at, size_t pages) {

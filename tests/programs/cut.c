@@ -1,26 +1,15 @@
 // Mappings that come and go, each a little elsewhere in the same room, while the manager
 // learns of them: none is cut in two, so each can be moved as one.
 #include "check.h"
-#include <pthread.h>
-#include <stdatomic.h>
 
 enum { ROOM = 600, LEAST = 200, STEP = 7 };
-static atomic_int stop;
-
-static void *presses(void *arg) {
-    while (!stop)
-        press();
-    return arg;
-}
 
 int main(void) {
     // Two rooms that nobody else takes; what is not used of them nobody may touch.
     char *room = mmap(NULL, 2 * ROOM * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     SETUP(room != MAP_FAILED);
     char *other = room + ROOM * PAGE;
-    pthread_t thread;
-    press();
-    SETUP(pthread_create(&thread, NULL, presses, NULL) == 0);
+    pthread_t thread = start_pressing();
     double until = seconds() + 5;
     for (unsigned n = 1; seconds() < until; n++) {
         size_t before = n * STEP % (ROOM - LEAST), pages = LEAST + n * 11 % (ROOM - LEAST - before);
@@ -37,7 +26,6 @@ int main(void) {
         SETUP(mmap(room, 2 * ROOM * PAGE, PROT_NONE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == room);
     }
-    stop = 1;
-    pthread_join(thread, NULL);
+    stop_pressing(thread);
     return 0;
 }
