@@ -162,8 +162,6 @@ static void fork_beside(void *(*body)(void *), int forks, pid_t (*make)(void)) {
     stop = 1;
     for (int t = 0; t < 4; t++)
         pthread_join(threads[t], NULL);
-    // The last fork is counted after its child, which may be gone, was given all.
-    usleep(100000);
 }
 
 static void threads(void) { fork_beside(writer, 12, fork); }

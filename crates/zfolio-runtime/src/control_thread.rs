@@ -43,6 +43,7 @@ const PART_OF_USAGE: usize = 4;
 const PUBLISH_TURNS: u32 = 64;
 /// How old the list of mappings may be while there is pressure, ns.
 const VMAS_NS: u64 = 100_000_000;
+
 /// How long to sleep when `headroom` pages are left to the next watermark.
 #[must_use]
 pub(crate) fn nap_ns(headroom: usize) -> u64 {

@@ -56,7 +56,7 @@ impl Manager {
         let mut worker = self.workers[index].lock();
         // (Bound, it would keep whom it waits for from running, as it would where
         // processors are few.)
-        let may_spin = self.processors > FEW_PROCESSORS;
+        let may_spin = !self.has_few_processors();
         let mut seat = Seat::new(may_spin);
         let mut spin_until = 0;
         let mut served = 0_u32;
@@ -120,12 +120,14 @@ impl Manager {
     /// The next fault to serve: from those read already, or from the
     /// descriptor, waiting as long as it takes.
     fn next_fault(&self, seat: &mut Seat, spin_until: u64) -> Fault {
-        let may_spin = self.processors > FEW_PROCESSORS;
+        let few = self.has_few_processors();
         let mut core = self.core.lock();
         loop {
             if let Some(fault) = core.pending.pop_front() {
                 core.faulting.note(fault.thread);
-                if !core.pending.is_empty() && self.gains_by_two() {
+                // (Where processors are few a second thread would only be in the way of the
+                // control thread, which serves faults as well: `warm`.)
+                if !core.pending.is_empty() && (!few || self.zswap.is_backed()) {
                     core.crowd = CROWD;
                 }
                 if core.crowd > 0 {
@@ -156,7 +158,7 @@ impl Manager {
             core.reader = true;
             let retry = !core.deferred.is_empty();
             // (Where processors are few, the threads that fault have not run since.)
-            if retry || may_spin && !seat.is_bound() {
+            if retry || !few && !seat.is_bound() {
                 self.pump(&mut core);
             }
             if core.pending.is_empty() {
@@ -177,11 +179,8 @@ impl Manager {
         }
     }
 
-    /// Whether another thread is woken for faults that wait behind one being served.
-    /// Where processors are few it would only be in the way of the control thread, which
-    /// serves them as well (`warm`), unless it has a backing to wait for.
-    fn gains_by_two(&self) -> bool {
-        self.processors > FEW_PROCESSORS || self.zswap.is_backed()
+    const fn has_few_processors(&self) -> bool {
+        self.processors <= FEW_PROCESSORS
     }
 
     /// Whether a fault that waited `waits` times gets a frame beyond `high`.

@@ -1,8 +1,8 @@
 //! The control thread awake with nothing to reclaim: `near` says for whom, and why.
 //!
 //! It keeps its processor from falling asleep. Where several threads fault it serves some
-//! of their faults there: of two that read at random a third (9.7 us a read instead of
-//! 11.4), of four more (8.9 instead of 12.5). Not where pages may have to be read from a
+//! of their faults there (`docs/peers.md` says what that gains). Not where there is one
+//! processor only: it would be in their way. Not where pages may have to be read from a
 //! backing: reclaim would wait for that. Nor for one thread that faults: two of ours would
 //! race for each message, and redis answers a tenth fewer requests then.
 
@@ -27,7 +27,8 @@ impl Manager {
     /// Has the control thread stay awake for a moment.
     pub(crate) fn keep_warm(&self, warmth: Warmth) {
         let until = now_ns(Clock::Monotonic) + WARM_NS;
-        let helps = warmth == Warmth::Several && !self.zswap.is_backed();
+        let apart = self.processors > 1;
+        let helps = warmth == Warmth::Several && apart && !self.zswap.is_backed();
         self.warm_helps.store(helps, Ordering::Relaxed);
         self.warm_until.store(until, Ordering::Relaxed);
         if self.control_sleeps.load(Ordering::Relaxed) != 0 {
