@@ -202,12 +202,11 @@ impl Manager {
                 self.past_of(&core, &mut child)
             };
             if fill || !words.is_some_and(|words| words.leave(&past)) {
-                // (Before it is filled: it may end then, and whoever waits for it.)
-                self.count(Counter::RawForks, 1);
                 self.fill_child(worker, &mut child, &past, |_| true);
                 if let Some(words) = words {
                     words.leave_filled();
                 }
+                self.count(Counter::RawForks, 1);
             } else if self.zswap.backing_pages() > 0 {
                 // The file and its key are this process's alone.
                 self.fill_child(
