@@ -12,7 +12,7 @@ int main(void) {
     char *room = mmap(NULL, AREAS * ROOM * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     SETUP(room != MAP_FAILED);
     tag_t tags[AREAS] = {0};
-    pthread_t thread = start_pressing();
+    pthread_t thread = press_beside();
     double until = seconds() + 5;
     for (unsigned n = 1; seconds() < until; n++) {
         char *area = room + n % AREAS * ROOM * PAGE;
@@ -30,7 +30,7 @@ int main(void) {
             fill_range(area, part, *tag);
         }
     }
-    stop_pressing(thread);
+    end_press_beside(thread);
     for (unsigned i = 0; i < AREAS; i++)
         if (tags[i])
             check_range(room + i * ROOM * PAGE, AREA, tags[i], "an area at the end");

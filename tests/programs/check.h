@@ -199,25 +199,25 @@ static inline void press(void) {
     ballast_tag += pages;
 }
 
-static int pressing;
+static int pressing_beside;
 
-static inline void *presses(void *arg) {
-    while (__atomic_load_n(&pressing, __ATOMIC_RELAXED))
+static inline void *presses_beside(void *arg) {
+    while (__atomic_load_n(&pressing_beside, __ATOMIC_RELAXED))
         press();
     return arg;
 }
 
-// Presses beside the caller, who must not, until `stop_pressing`.
-static inline pthread_t start_pressing(void) {
+// Presses beside the caller, who must not, until `end_press_beside`.
+static inline pthread_t press_beside(void) {
     pthread_t thread;
     press();
-    pressing = 1;
-    SETUP(pthread_create(&thread, NULL, presses, NULL) == 0);
+    pressing_beside = 1;
+    SETUP(pthread_create(&thread, NULL, presses_beside, NULL) == 0);
     return thread;
 }
 
-static inline void stop_pressing(pthread_t thread) {
-    __atomic_store_n(&pressing, 0, __ATOMIC_RELAXED);
+static inline void end_press_beside(pthread_t thread) {
+    __atomic_store_n(&pressing_beside, 0, __ATOMIC_RELAXED);
     pthread_join(thread, NULL);
 }
 

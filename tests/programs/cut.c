@@ -9,7 +9,7 @@ int main(void) {
     char *room = mmap(NULL, 2 * ROOM * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     SETUP(room != MAP_FAILED);
     char *other = room + ROOM * PAGE;
-    pthread_t thread = start_pressing();
+    pthread_t thread = press_beside();
     double until = seconds() + 5;
     for (unsigned n = 1; seconds() < until; n++) {
         size_t before = n * STEP % (ROOM - LEAST), pages = LEAST + n * 11 % (ROOM - LEAST - before);
@@ -26,6 +26,6 @@ int main(void) {
         SETUP(mmap(room, 2 * ROOM * PAGE, PROT_NONE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == room);
     }
-    stop_pressing(thread);
+    end_press_beside(thread);
     return 0;
 }

@@ -10,6 +10,7 @@ static void *thread(void *arg) {
     // So that what it uses of its stack lies pages below the descriptor.
     volatile char below[4 * PAGE];
     below[0] = 1;
+    (void)below[0];
     while (__atomic_load_n(&go, __ATOMIC_ACQUIRE) == 0)
         syscall(SYS_futex, &go, FUTEX_WAIT, 0, NULL, NULL, 0);
     syscall(SYS_exit, 0);
