@@ -286,6 +286,39 @@ fn rows_stand_side_by_side() {
 }
 
 #[test]
+fn a_program_of_ones_own_is_timed() {
+    let _swap = SWAP.lock();
+    let Some(z) = support::managed() else { return };
+    let dir = tempdir();
+    let json = dir.path().join("out.json");
+    let mut command = z.command([
+        "bench",
+        "peers",
+        "--quick",
+        "--only",
+        "native,run",
+        "--json",
+    ]);
+    command.arg(&json).args(["--", "python3", "-c"]);
+    command.arg(
+        "a = [bytes([i % 251]) * 9000 for i in range(5000)]\n\
+         print('{\"check\":\"%d\"}' % sum(map(sum, a)))\n\
+         print('{\"phase\":\"p\",\"value\":1.5,\"unit\":\"s\"}')",
+    );
+    let output = finish(&mut command, "");
+    output.succeeded();
+    assert!(output.stdout.contains("python3 -c"), "{}", output.stdout);
+    let found = json_of(&json);
+    let measured = found["workloads"][0]["rows"].as_array().expect("rows");
+    assert_eq!(measured.len(), 2, "{found}");
+    for row in measured {
+        assert_eq!(row["phases"][0]["figures"][0], 1.5, "{row}");
+        assert_eq!(row["phases"][1]["phase"], "elapsed", "{row}");
+        assert_eq!(row["phases"][1]["figures"][0], row["elapsed_s"][0], "{row}");
+    }
+}
+
+#[test]
 fn usemem_stands_alone_and_checks_itself() {
     let usemem = |args: &[&str]| {
         let all = [&["usemem"], args].concat();
@@ -362,6 +395,14 @@ fn mistakes_are_told_before_the_work_begins() {
         (&["peers", "--share", "4"], 2, "--share"),
         (&["peers", "--runs", "0"], 2, "--runs"),
         (&["peers", "--json", "/no/such/x.json"], 73, "--json"),
+        (&["peers", "--", "no-such-program"], 127, "no-such-program"),
+        (&["peers", "--size", "64M", "--", "true"], 2, "--size"),
+        (
+            &["peers", "--workload", "fill", "--", "true"],
+            2,
+            "--workload",
+        ),
+        (&["peers", "--only", "native", "--", "false"], 2, "false"),
         (&["usemem", "--folio", "8K"], 2, "8K"),
         (&["usemem", "--size", "1M"], 2, "--size"),
         (&["usemem", "--processes", "65"], 2, "--processes"),

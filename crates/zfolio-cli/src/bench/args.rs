@@ -40,7 +40,7 @@ fn pages(text: &str) -> Result<usize, String> {
 #[derive(Args, Debug)]
 pub(crate) struct BenchPeers {
     /// What the workloads need when nothing limits them; 1G, or 128M with --quick
-    #[arg(long, value_name = "SIZE", value_parser = Size::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = Size::parse, conflicts_with = "command")]
     pub(crate) size: Option<Size>,
     /// What every row may use, pools included: a part of what the workload needs,
     /// 5 to 95; default: 75, and 40 for programs
@@ -51,7 +51,12 @@ pub(crate) struct BenchPeers {
     pub(crate) runs: Option<u32>,
     /// Only these workloads, by commas: fill, thp, seq, rand, hot, threads, python,
     /// redis, compile
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        conflicts_with = "command"
+    )]
     pub(crate) workload: Vec<String>,
     /// Only these rows, by commas: native, run, region, zram-lz4, zswap-lzo,
     /// file ...
@@ -69,6 +74,11 @@ pub(crate) struct BenchPeers {
     /// Where the results go besides the terminal
     #[command(flatten)]
     pub(crate) files: BenchFiles,
+    /// A program of your own in place of the workloads, by what it takes; what it
+    /// prints of the form {"phase":NAME,"value":N,"unit":UNIT} is a figure too, and
+    /// {"check":TEXT} must be the same in every run
+    #[arg(last = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
 }
 
 /// `zfolio bench usemem`.

@@ -34,6 +34,8 @@ use workload::{WORKLOADS, Workload};
 /// Least share with `--quick`: in little memory, what a program always needs
 /// counts for more.
 const QUICK_SHARE: u32 = 65;
+/// Characters of a command that are shown.
+const WORDS: usize = 120;
 /// Smallest `--size`, bytes.
 const LEAST: u64 = 32 << 20;
 
@@ -45,6 +47,8 @@ struct Plan {
     seed: u64,
     timeout: Duration,
     workloads: Vec<&'static Workload>,
+    /// A program of the user's, in place of the workloads.
+    own: Vec<OsString>,
     /// Empty: all there are.
     only: Vec<String>,
     quick: bool,
@@ -96,7 +100,12 @@ pub(super) fn peers(args: &BenchPeers) -> Result<ExitCode, Failure> {
     let sides = plan.sides(&mut rig)?;
     let mut all = Vec::new();
     for workload in &plan.workloads {
-        all.push(plan.compare(&mut rig, workload, &sides));
+        let compared = plan.compare(&mut rig, workload, &sides);
+        if let (Some(name), Some(why)) = (plan.own.first(), &compared.left_out) {
+            let what = format!("bench peers: {}", name.to_string_lossy());
+            return Err(usage(&what, why, "run it by itself first"));
+        }
+        all.push(compared);
     }
     let told = report::Report {
         plan: &plan,
@@ -116,7 +125,11 @@ pub(super) fn peers(args: &BenchPeers) -> Result<ExitCode, Failure> {
             Status::Internal,
             format!("bench peers: {workload}, {side}"),
             why,
-            "report this",
+            if plan.own.is_empty() {
+                "report this"
+            } else {
+                "see how it ends under zfolio run"
+            },
         )),
     }
 }
@@ -138,7 +151,12 @@ impl Plan {
             let why = format!("{} is more than half of this machine's memory", short(size));
             return Err(usage("--size", why, "give it less"));
         }
-        let workloads = args::chosen("--workload", &args.workload, &WORKLOADS, |w| w.name)?;
+        let workloads = if args.command.is_empty() {
+            args::chosen("--workload", &args.workload, &WORKLOADS, |w| w.name)?
+        } else {
+            crate::target::find(&args.command[0])?;
+            vec![&workload::OWN]
+        };
         for name in &args.only {
             if !is_a_side(name) {
                 let why = format!("no row is called {name}");
@@ -153,9 +171,20 @@ impl Plan {
             seed: args.seed,
             timeout: Duration::from_secs(args.limit),
             workloads,
+            own: args.command.clone(),
             only: args.only.clone(),
             quick: args.quick,
         })
+    }
+
+    /// What is run, for people.
+    fn what(&self) -> String {
+        if self.own.is_empty() {
+            return format!("Workloads of about {} MiB", self.size >> 20);
+        }
+        let words: Vec<_> = self.own.iter().map(|word| word.to_string_lossy()).collect();
+        let words = words.join(" ").replace(char::is_control, " ");
+        words.chars().take(WORDS).collect()
     }
 
     /// The sides to be measured; notes those asked for that are not here.
@@ -212,7 +241,7 @@ impl Plan {
         if compared.left_out.is_some() {
             return compared;
         }
-        let command = workload.command(rig, self.size, self.seed);
+        let command = workload.command(rig, self.size, self.seed, &self.own);
         let native = match rig.run(&Side::Native, &self.job(&command, 0, self.size)) {
             Ok(ran) => ran,
             Err(why) => {
@@ -222,6 +251,7 @@ impl Plan {
         };
         let told = Told::read(&native.stdout);
         compared.units = told.units();
+        compared.units.extend(workload.timed());
         compared.need = native.charged.unwrap_or(0).max(native.resident);
         let usual = if self.quick {
             workload.share.max(QUICK_SHARE)
@@ -245,7 +275,7 @@ impl Plan {
                 if row.failed.is_none() {
                     let job = self.job(&command, row.limit.unwrap_or(0), compared.need);
                     let ran = rig.run(&row.side, &job);
-                    row.add(ran, &told);
+                    row.add(ran, &told, workload.timed());
                     rig::settle();
                 }
                 progress.step();
@@ -304,7 +334,8 @@ fn is_a_side(name: &str) -> bool {
 }
 
 impl Row {
-    fn add(&mut self, ran: Result<Ran, String>, native: &Told) {
+    /// A round; `timed`: the phase that is the whole run.
+    fn add(&mut self, ran: Result<Ran, String>, native: &Told, timed: Option<(String, String)>) {
         let ran = match ran {
             Ok(ran) => ran,
             Err(why) => {
@@ -319,7 +350,12 @@ impl Row {
             self.failed = Some(why);
             return;
         }
-        for (phase, value, _) in told.phases {
+        let told = told
+            .phases
+            .into_iter()
+            .map(|(phase, value, _)| (phase, value));
+        let timed = timed.map(|(phase, _)| (phase, ran.wall));
+        for (phase, value) in told.chain(timed) {
             self.figures.entry(phase).or_default().push(value);
         }
         self.used.extend(ran.used());
@@ -368,13 +404,19 @@ mod tests {
         };
         let phase = "{\"phase\":\"walk\",\"value\":2.0,\"unit\":\"s\"}\n";
         let mut right = row();
-        right.add(ran(&format!("{phase}{{\"check\":\"1\"}}\n")), &native);
+        let timed = workload::OWN.timed();
+        right.add(
+            ran(&format!("{phase}{{\"check\":\"1\"}}\n")),
+            &native,
+            timed,
+        );
+        assert_eq!(right.figures["elapsed"], [0.0]);
         assert_eq!(right.figures["walk"], [2.0]);
         let mut wrong = row();
-        wrong.add(ran(&format!("{phase}{{\"check\":\"2\"}}\n")), &native);
+        wrong.add(ran(&format!("{phase}{{\"check\":\"2\"}}\n")), &native, None);
         assert!(wrong.broken && wrong.figures.is_empty());
         let mut slow = row();
-        slow.add(Err(format!("{} 3 s", rig::ENDED)), &native);
+        slow.add(Err(format!("{} 3 s", rig::ENDED)), &native, None);
         assert!(!slow.broken && slow.failed.is_some());
     }
 }

@@ -23,13 +23,13 @@ pub(super) struct Report<'a> {
 impl Report<'_> {
     pub(super) fn text(&self) -> String {
         let mut text = format!(
-            "Workloads of about {} MiB, {} round(s), rows in turn; {} processors, Linux {}, \
+            "{}, {} round(s), rows in turn; {} processors, Linux {}, \
              control groups of version {}.\n\
              used: most memory charged and the kernel's pool outside it. Figures are medians, \
              spread is least..most.\n\
              x: times as fast as {REFERENCE} in the same round (native where that is not); \
              above 1 is faster, whatever the unit.\n",
-            self.plan.size >> 20,
+            self.plan.what(),
             self.plan.runs,
             machine::cpus(),
             machine::kernel_release(),
@@ -106,7 +106,8 @@ impl Compared {
 
     /// The phases that are the point of it, with their units.
     fn shown(&self) -> Vec<(String, String)> {
-        let shown = |(phase, _): &&(String, String)| self.workload.phases.contains(&phase.as_str());
+        let of = self.workload.phases;
+        let shown = |(phase, _): &&(String, String)| of.is_empty() || of.contains(&phase.as_str());
         self.units.iter().filter(shown).cloned().collect()
     }
 
@@ -285,6 +286,7 @@ mod tests {
             seed: 1,
             timeout: Duration::from_secs(1),
             workloads: Vec::new(),
+            own: Vec::new(),
             only: Vec::new(),
             quick: false,
         };

@@ -22,6 +22,8 @@ enum Kind {
     Python,
     Redis,
     Compile,
+    /// The user's.
+    Own,
 }
 
 /// A workload.
@@ -31,7 +33,7 @@ pub(super) struct Workload {
     /// Percent of its need that a row may use, unless told.
     pub(super) share: u32,
     kind: Kind,
-    /// The phases that are the point of it; others it runs are left out.
+    /// The phases that are the point of it; others it runs are left out. None: all are.
     pub(super) phases: &'static [&'static str],
 }
 
@@ -92,6 +94,14 @@ pub(super) const WORKLOADS: [Workload; 9] = [
     },
 ];
 
+/// A program of the user's, whatever it is.
+pub(super) const OWN: Workload = Workload {
+    name: "command",
+    share: 40,
+    kind: Kind::Own,
+    phases: &[],
+};
+
 impl Workload {
     /// Whether it can be told to use a region.
     pub(super) fn asks_for_regions(&self) -> bool {
@@ -101,7 +111,7 @@ impl Workload {
     /// Why it cannot be run here.
     pub(super) fn missing(&self) -> Option<String> {
         let program = match self.kind {
-            Kind::Memory(..) => return None,
+            Kind::Memory(..) | Kind::Own => return None,
             Kind::Python => "python3",
             Kind::Redis => "redis-server",
             Kind::Compile => "cc",
@@ -109,8 +119,19 @@ impl Workload {
         (!is_installed(program)).then(|| format!("{program} is not installed"))
     }
 
-    /// The program and its arguments, for about `size` bytes.
-    pub(super) fn command(&self, rig: &Rig, size: u64, seed: u64) -> Vec<OsString> {
+    /// Name and unit of what the whole run is, where it is a figure.
+    pub(super) fn timed(&self) -> Option<(String, String)> {
+        (self.kind == Kind::Own).then(|| ("elapsed".to_owned(), "s".to_owned()))
+    }
+
+    /// The program and its arguments, for about `size` bytes; `own`: the user's.
+    pub(super) fn command(
+        &self,
+        rig: &Rig,
+        size: u64,
+        seed: u64,
+        own: &[OsString],
+    ) -> Vec<OsString> {
         let number = |n: u64| OsString::from(n.to_string());
         let mut command: Vec<OsString> = vec![rig.exe().into(), "bench-work".into()];
         match self.kind {
@@ -126,6 +147,7 @@ impl Workload {
                     command.extend([option.into(), number(value)]);
                 }
             }
+            Kind::Own => own.clone_into(&mut command),
             Kind::Python => {
                 command = ["python3", "-c", OBJECTS].map(OsString::from).into();
                 command.push(number(size / BYTES_PER_OBJECT));
