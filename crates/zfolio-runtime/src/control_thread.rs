@@ -252,7 +252,7 @@ impl Manager {
             if self.is_called_away() {
                 return Relief::Later;
             }
-            self.pay_back(false);
+            self.pay_back();
             if self.behind_steps.load(Ordering::Relaxed) >= HAND_STEPS {
                 self.behind_steps.store(0, Ordering::Relaxed);
                 self.step_hand(&mut reclaim);

@@ -1,4 +1,4 @@
-//! Swap-in of a page or two: decompressed beside the arena, and copied in.
+//! Swap-in by copies: of a page or two, decompressed beside the arena, and of short runs.
 //!
 //! A MOVE takes the frame out of the arena's page table, for which every
 //! processor that runs a thread of this process is interrupted; for one page that
@@ -21,6 +21,9 @@ pub(crate) const COPIED: usize = 2;
 /// The same where they lie apart: each run would be a MOVE, and its frames, which must
 /// lie together, a MOVE each before.
 pub(crate) const COPIED_APART: usize = 16;
+/// Pages of a larger load that are copied at most where they lie together, and their
+/// frames do: what is present already cuts a reader's window to such runs.
+pub(crate) const COPIED_RUN: usize = 16;
 /// Frames owed to the system at most.
 const OWED: usize = 128;
 
@@ -84,9 +87,7 @@ impl Manager {
         }
         let outcome = self.publish_copies(worker, vpn, plan);
         self.zswap.invalidate(&worker.slots);
-        if !self.is_in_thread() {
-            self.pay_back(true);
-        }
+        self.pay_back_from_fault();
         self.end();
         outcome
     }
@@ -153,15 +154,31 @@ impl Manager {
         }
     }
 
+    /// [`Self::pay_back`] by whoever serves a fault: not by a thread of the program's, and
+    /// since somebody waits for ours, not before it is twice as much as long as the control
+    /// thread is awake to do it.
+    pub(crate) fn pay_back_from_fault(&self) {
+        let awake = self.control_sleeps.load(Ordering::Relaxed) == 0;
+        let patience = if awake { 2 } else { 1 };
+        if !self.is_in_thread() {
+            self.pay_back_from(patience * self.debt());
+        }
+    }
+
     /// Gives the system the frames that it is owed, once they are enough for a
     /// call; below `stop` they are forgiven, or usage would only ever sink. Within an
-    /// operation (frames must not change while a fork copies them), and by threads of
-    /// our own: somebody waits for one that serves faults, so it leaves this to the
-    /// control thread while that is awake, up to twice as many.
-    pub(crate) fn pay_back(&self, serves: bool) {
-        let most = OWED.min(self.watermarks().free_low / 2);
-        let left = serves && self.control_sleeps.load(Ordering::Relaxed) == 0;
-        if self.owed.load(Ordering::Relaxed) < if left { 2 * most } else { most } {
+    /// operation: frames must not change while a fork copies them.
+    pub(crate) fn pay_back(&self) {
+        self.pay_back_from(self.debt());
+    }
+
+    /// Owed frames that are enough for a call.
+    fn debt(&self) -> usize {
+        OWED.min(self.watermarks().free_low / 2)
+    }
+
+    fn pay_back_from(&self, least: usize) {
+        if self.owed.load(Ordering::Relaxed) < least {
             return;
         }
         let owed = self.owed.swap(0, Ordering::Relaxed);

@@ -5,6 +5,7 @@
 //! pool), here (standby) or in `fill` (a page never touched).
 
 use crate::control::{Counter, FaultKind};
+use crate::copyin::COPIED;
 use crate::extent::Vpn;
 use crate::manager::{Core, Fault, Manager, Worker, address_of};
 use crate::movein::Landed;
@@ -334,15 +335,11 @@ impl Manager {
     ) -> Outcome {
         let mut refused = None;
         let mut came = 0;
-        self.land_cheaply(first, base, pages, |index, landed| {
+        self.land_cheaply(first, base, pages, COPIED, |index, landed| {
             let slot = base.offset(index);
             match landed {
                 Landed::Moved => self.arena().give_holes(slot, 1),
-                Landed::Copied => {
-                    self.arena().give_frames(slot, 1);
-                    self.owed.fetch_add(1, Ordering::Relaxed);
-                }
-                Landed::AlreadyThere => self.arena().give_frames(slot, 1),
+                Landed::Copied | Landed::AlreadyThere => self.arena().give_frames(slot, 1),
                 Landed::Refused(errno) => {
                     if first + index == vpn {
                         refused = Some(errno);

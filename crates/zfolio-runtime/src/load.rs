@@ -1,6 +1,7 @@
 //! Swap-in from the pool: decompress into frames, move the frames in.
 
 use crate::control::{Counter, FaultKind};
+use crate::copyin::COPIED_RUN;
 use crate::extent::{EXTENT_PAGES, GROUP_PAGES, Vpn, group_of};
 use crate::fault::Outcome;
 use crate::manager::{Core, Manager, Worker, address_of};
@@ -106,6 +107,7 @@ impl Manager {
         }
         let outcome = self.publish_loaded(worker, vpn, &plan);
         self.zswap.invalidate(&worker.slots);
+        self.pay_back_from_fault();
         self.end();
         outcome
     }
@@ -183,7 +185,7 @@ impl Manager {
                 next += 1;
                 continue;
             }
-            self.land(first, at, len, |index, landed| {
+            self.land_cheaply(first, at, len, COPIED_RUN, |index, landed| {
                 let (page, frame) = (first + index, at.offset(index));
                 match landed {
                     Landed::Moved => self.arena().give_holes(frame, 1),

@@ -1,8 +1,8 @@
 //! Moving pages into the program.
 
-use crate::copyin::COPIED;
 use crate::extent::Vpn;
 use crate::manager::{Manager, address_of};
+use core::sync::atomic::Ordering;
 use zfolio_mm::{PAGE_SHIFT, PAGE_SIZE, Pfn};
 use zfolio_sys::procfs::PresentRun;
 use zfolio_sys::syscall::Errno;
@@ -70,21 +70,28 @@ impl Manager {
         }
     }
 
-    /// As [`Self::land`], but few pages are copied: see `copyin`.
+    /// As [`Self::land`], but `few` pages, and fewer, are copied: see `copyin`. The
+    /// system is owed a frame for each that was.
     pub(crate) fn land_cheaply(
         &self,
         vpn: Vpn,
         at: Pfn,
         pages: usize,
+        few: usize,
         mut each: impl FnMut(usize, Landed),
     ) {
-        if pages > COPIED || !self.may_take_of_the_system(pages) {
+        if pages > few || !self.may_take_of_the_system(pages) {
             return self.land(vpn, at, pages, each);
         }
-        for index in 0..pages {
-            let from = self.address(at.offset(index));
-            each(index, self.copy_in(vpn + index, from));
+        let run = self.copy_run_in(vpn, self.address(at), pages);
+        (0..run).for_each(|index| each(index, Landed::Copied));
+        let mut copied = run;
+        for index in run..pages {
+            let landed = self.copy_in(vpn + index, self.address(at.offset(index)));
+            copied += usize::from(landed == Landed::Copied);
+            each(index, landed);
         }
+        self.owed.fetch_add(copied, Ordering::Relaxed);
     }
 
     /// The kernel says that something is at `vpn` already. Its word is taken

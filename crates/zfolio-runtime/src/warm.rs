@@ -47,7 +47,7 @@ impl Manager {
         };
         let (mut now, mut others) = (begin, 0);
         while now < until && idle() {
-            self.pay_back(false);
+            self.pay_back();
             if self.warm_helps.load(Ordering::Relaxed) {
                 if self.help(worker) {
                     now = now_ns(Clock::Monotonic);
