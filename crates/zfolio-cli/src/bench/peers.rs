@@ -117,18 +117,18 @@ pub(super) fn peers(args: &BenchPeers) -> Result<ExitCode, Failure> {
     let broken = |compared: &Compared| {
         let row = compared.rows.iter().find(|row| row.broken)?;
         let why = row.failed.clone().unwrap_or_default();
-        Some((compared.workload.name, row.side.name(), why))
+        Some((compared.workload.name, row.side.clone(), why))
     };
     match all.iter().find_map(broken) {
         None => Ok(ExitCode::SUCCESS),
         Some((workload, side, why)) => Err(Failure::new(
             Status::Internal,
-            format!("bench peers: {workload}, {side}"),
+            format!("bench peers: {workload}, {}", side.name()),
             why,
-            if plan.own.is_empty() {
-                "report this"
-            } else {
-                "see how it ends under zfolio run"
+            match (plan.own.is_empty(), side.is_kernel()) {
+                (true, _) => "report this",
+                (false, true) => "give it more (--share), or leave that row out (--only)",
+                (false, false) => "see how it ends under zfolio run",
             },
         )),
     }

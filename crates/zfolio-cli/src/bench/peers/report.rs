@@ -52,7 +52,7 @@ impl Report<'_> {
         results::with_machine(json!({
             "experiment": "peers",
             "cgroup_version": self.group_version,
-            "size": self.plan.size,
+            "size": self.plan.own.is_empty().then_some(self.plan.size),
             "runs": self.plan.runs,
             "seed": self.plan.seed,
             "left_out": self.left_out,
