@@ -154,9 +154,9 @@ impl Manager {
         }
     }
 
-    /// [`Self::pay_back`] by whoever serves a fault: not by a thread of the program's, and
-    /// since somebody waits for ours, not before it is twice as much as long as the control
-    /// thread is awake to do it.
+    /// [`Self::pay_back`] by whoever serves a fault, within its operation: not by a thread of
+    /// the program's, and since somebody waits for ours, not before it is twice as much as
+    /// long as the control thread is awake to do it.
     pub(crate) fn pay_back_from_fault(&self) {
         let awake = self.control_sleeps.load(Ordering::Relaxed) == 0;
         let patience = if awake { 2 } else { 1 };
@@ -166,8 +166,9 @@ impl Manager {
     }
 
     /// Gives the system the frames that it is owed, once they are enough for a
-    /// call; below `stop` they are forgiven, or usage would only ever sink. Within an
-    /// operation: frames must not change while a fork copies them.
+    /// call; below `stop` they are forgiven, or usage would only ever sink. Frames
+    /// must not change while a fork copies them: within an operation, or by the control
+    /// thread, which freezes the manager for a fork itself.
     pub(crate) fn pay_back(&self) {
         self.pay_back_from(self.debt());
     }
