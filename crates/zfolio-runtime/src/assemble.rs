@@ -3,6 +3,7 @@
 use crate::clean::CleanPages;
 use crate::compaction::Compacting;
 use crate::control::Segment;
+use crate::discard::Vanishing;
 use crate::engines::{EngineThreads, Submitting};
 use crate::extent::Extents;
 use crate::frames::FrameArena;
@@ -136,6 +137,7 @@ pub(crate) fn assemble(parts: Parts) -> Result<&'static Manager, Unstarted> {
         density,
         core: Mutex::new(Core {
             extents: Extents::default(),
+            vanishing: Vanishing::new(),
             registered: Ranges::default(),
             pins: Pins::default(),
             standby: Standby::default(),

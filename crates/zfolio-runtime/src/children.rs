@@ -4,6 +4,7 @@
 //! itself, it is told what it cannot know, or it is filled and let go.
 
 use crate::control::Counter;
+use crate::discard::BATCH;
 use crate::extent::Vpn;
 use crate::fork::ZERO_PAGE;
 use crate::forkwords::ForkWords;
@@ -228,10 +229,33 @@ impl Manager {
         past: &[Message],
         which: impl Fn(Place) -> bool,
     ) {
-        let all = 0..usize::MAX >> PAGE_SHIFT;
-        let tracked: Vec<(Vpn, Place)> = self.core.lock().extents.tracked(all).collect();
+        let mut left = 0..usize::MAX >> PAGE_SHIFT;
+        let mut batch = [(0, Place::Present); BATCH];
         let told = child.since.len(); // part of `past`
-        for (vpn, place) in tracked {
+        loop {
+            let core = self.core.lock();
+            let batch = core.extents.first_tracked(&mut left, &mut batch);
+            drop(core);
+            if batch.is_empty() {
+                return;
+            }
+            if !self.fill_batch(worker, child, (past, told), batch, &which) {
+                return;
+            }
+        }
+    }
+
+    /// See [`Self::fill_child`]; `told`: how many of the child's own events are in `past`.
+    /// False: the child is no more.
+    fn fill_batch(
+        &self,
+        worker: &mut Worker,
+        child: &mut Child,
+        (past, told): (&[Message], usize),
+        batch: &[(Vpn, Place)],
+        which: impl Fn(Place) -> bool,
+    ) -> bool {
+        for (vpn, place) in batch.iter().copied() {
             self.control_goes_on();
             if matches!(place, Place::Present | Place::Gone) || !which(place) {
                 continue;
@@ -255,13 +279,14 @@ impl Manager {
                 {
                     // Done; there already; or nothing mapped there.
                     None | Some(Errno::EXIST | Errno::NOENT | Errno::INVAL) => break,
-                    Some(Errno::SRCH) => return,
+                    Some(Errno::SRCH) => return false,
                     // An event of the child's, or no memory: without this page
                     // it must not go on.
                     Some(_) => pause(QUIET_NS),
                 }
             }
         }
+        true
     }
 }
 

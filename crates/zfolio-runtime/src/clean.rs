@@ -18,7 +18,7 @@
 
 use crate::control::{Counter, FaultKind};
 use crate::events::addresses_of;
-use crate::extent::{Extent, Vpn, group_of};
+use crate::extent::{Extent, Vpn};
 use crate::fault::Outcome;
 use crate::manager::{Core, Manager, Worker, address_of, pages_within};
 use crate::regionengine::Access;
@@ -246,7 +246,7 @@ impl Manager {
             core.extents.set(*vpn, Place::Stored(*slot));
             if let Some(extent) = core.extents.get_mut(*vpn) {
                 extent.past(*vpn).store(&core.clock);
-                let loads = core::mem::take(&mut extent.loads[group_of(*vpn)]);
+                let loads = core::mem::take(&mut extent.group(*vpn).loads);
                 core.neighbours.leave(*vpn, loads);
             }
         }

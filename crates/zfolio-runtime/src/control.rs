@@ -33,7 +33,7 @@ pub const ENV_GROUP: &str = "ZFOLIO_GROUP";
 /// First word of a segment: "zfolio01".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"zfolio01");
 /// Layout version: both sides must agree.
-pub const VERSION: u32 = 11;
+pub const VERSION: u32 = 12;
 /// Process slots in a segment. Later processes are managed but share the last.
 pub const SLOTS: usize = 1024;
 /// Most threads of a manager: the watchdog, those that serve faults, the control

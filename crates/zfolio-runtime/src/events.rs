@@ -8,6 +8,7 @@
 //! (`parked`). Parked events are applied by whoever finds that they may be (`settle`).
 
 use crate::control::Counter;
+use crate::discard::BATCH;
 use crate::extent::Vpn;
 use crate::manager::{Core, Fault, Manager, address_of, pages_within};
 use crate::order::Truth;
@@ -15,11 +16,10 @@ use crate::regionengine::Access;
 use crate::standby::Run;
 use crate::vmas::Vmas;
 use crate::word::Place;
-use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 use zfolio_mm::{PAGE_SHIFT, PAGE_SIZE};
-use zfolio_sys::procfs::{File, PresentRun, for_each_mapping, private_mapping_at};
+use zfolio_sys::procfs::{File, for_each_mapping, private_mapping_at};
 use zfolio_sys::syscall::Errno;
 use zfolio_sys::uffd::{Message, RawMessage, Uffd};
 
@@ -126,92 +126,34 @@ impl Manager {
         }
     }
 
-    /// madvise: the range is about to be discarded. Pages still present
-    /// vanish some time after this; until we have filled them again they must
-    /// not be moved out, or the old contents would come back.
-    fn removed(&self, core: &mut Core, start: usize, end: usize) {
-        let pages = pages_within(start, end);
-        self.drop_contents(core, pages.clone(), Place::Gone);
-        let mut at = start;
-        let mut runs = [PresentRun::default(); 32];
-        while at < end {
-            // Pages not marked might be moved out, and come back undiscarded.
-            let (count, reached) = self
-                .fds
-                .pagemap()
-                .occupied(at, end, &mut runs)
-                .unwrap_or_else(|errno| {
-                    self.fail(format_args!(
-                        "the page table cannot be read (errno {})",
-                        errno.0
-                    ))
-                });
-            for run in &runs[..count] {
-                let present = pages_within(run.start(), run.end());
-                for vpn in present.start.max(pages.start)..present.end.min(pages.end) {
-                    core.extents.set(vpn, Place::Gone);
-                }
-            }
-            if reached <= at {
-                break;
-            }
-            at = reached;
-        }
-        self.count(Counter::Removes, 1);
-    }
-
-    fn unmapped(&self, core: &mut Core, start: usize, end: usize) {
-        let pages = pages_within(start, end);
-        core.registered.remove(start..end);
-        self.drop_contents(core, pages.clone(), Place::Present);
-        core.extents.prune(pages);
-        self.count(Counter::Unmaps, 1);
-    }
-
-    /// Frees what is kept for `pages` and says `after` of each that had a word.
-    /// A page being stored or loaded belongs to that operation, which finds
-    /// the word changed and frees what it holds.
-    pub(crate) fn drop_contents(&self, core: &mut Core, pages: Range<Vpn>, after: Place) {
-        let tracked: Vec<(Vpn, Place)> = core.extents.tracked(pages).collect();
-        let mut slots = Vec::with_capacity(tracked.len());
-        for (vpn, place) in tracked {
-            match place {
-                Place::Stored(slot) | Place::Clean(slot) => slots.push(slot),
-                Place::Standby(at) => {
-                    self.arena().give_frames(at, 1);
-                    core.standby.pages -= 1;
-                }
-                Place::Present | Place::Storing(_) | Place::Loading(_) | Place::Gone => {}
-            }
-            core.extents.set(vpn, after);
-        }
-        self.zswap.invalidate(&slots);
-        if !slots.is_empty() {
-            self.frames_freed();
-        }
-    }
-
     /// mremap: words follow their pages. No operation is under way.
     fn remapped(&self, core: &mut Core, from: usize, to: usize, len: usize) {
         let source = pages_within(from, from + len);
         let target = pages_within(to, to + len);
-        self.drop_contents(core, target.clone(), Place::Present);
-        let words: Vec<(Vpn, Place)> = core.extents.tracked(source.clone()).collect();
-        for (vpn, _) in &words {
-            core.extents.set(*vpn, Place::Present);
-        }
+        self.drop_contents(core, target.clone());
+        let mut batch = [(0, Place::Present); BATCH];
+        let mut left = source.clone();
         let mut run: Option<Run> = None;
-        for (vpn, place) in words {
-            let vpn = vpn - source.start + target.start;
-            core.extents.set(vpn, place);
-            if let Place::Standby(at) = place {
-                match &mut run {
-                    Some(run) if run.vpn + run.pages == vpn && run.at.offset(run.pages) == at => {
-                        run.pages += 1;
-                    }
-                    _ => {
-                        core.standby.push_all(run.take());
-                        run = Some(Run { vpn, at, pages: 1 });
+        loop {
+            let batch = core.extents.first_tracked(&mut left, &mut batch);
+            if batch.is_empty() {
+                break;
+            }
+            for (vpn, place) in batch.iter().copied() {
+                core.extents.set(vpn, Place::Present);
+                let vpn = vpn - source.start + target.start;
+                core.extents.set(vpn, place);
+                if let Place::Standby(at) = place {
+                    match &mut run {
+                        Some(run)
+                            if run.vpn + run.pages == vpn && run.at.offset(run.pages) == at =>
+                        {
+                            run.pages += 1;
+                        }
+                        _ => {
+                            core.standby.push_all(run.take());
+                            run = Some(Run { vpn, at, pages: 1 });
+                        }
                     }
                 }
             }
@@ -221,60 +163,6 @@ impl Manager {
         // (The source stays registered until its UNMAP, if there is one.)
         core.registered.insert(to..to + len);
         self.count(Counter::Remaps, 1);
-    }
-
-    /// Drops the words of pages that were copied in while words had to stay.
-    /// Before parked events are applied: they move words.
-    pub(crate) fn drop_superseded(&self, core: &mut Core) {
-        while let Some(vpn) = core.superseded.pop() {
-            if matches!(
-                core.extents.place(vpn),
-                Place::Stored(_) | Place::Standby(_)
-            ) {
-                self.drop_contents(core, vpn..vpn + 1, Place::Present);
-            }
-        }
-    }
-
-    /// In the child of a fork: drops what is kept for pages that are present
-    /// all the same, since the parent copied one in and had not noted it yet
-    /// when the image was taken. (With other threads about, what is present
-    /// at an address may be another mapping's.)
-    pub(crate) fn reconcile(&self, core: &mut Core) {
-        let ranges: Vec<Range<usize>> = core.registered.iter().collect();
-        let mut runs = [PresentRun::default(); 64];
-        for range in ranges {
-            let mut at = range.start;
-            while at < range.end {
-                let Ok((count, reached)) = self.fds.pagemap().occupied(at, range.end, &mut runs)
-                else {
-                    break;
-                };
-                for run in &runs[..count] {
-                    self.drop_stale(core, pages_within(run.start(), run.end()));
-                }
-                if reached <= at {
-                    break;
-                }
-                at = reached;
-            }
-        }
-    }
-
-    /// Drops all that is kept: the child of a fork has it all.
-    pub(crate) fn drop_everything(&self, core: &mut Core) {
-        self.drop_contents(core, 0..usize::MAX >> PAGE_SHIFT, Place::Present);
-    }
-
-    fn drop_stale(&self, core: &mut Core, pages: Range<Vpn>) {
-        let stale: Vec<(Vpn, Place)> = core
-            .extents
-            .tracked(pages)
-            .filter(|(_, place)| matches!(place, Place::Stored(_) | Place::Standby(_)))
-            .collect();
-        for (vpn, _) in stale {
-            self.drop_contents(core, vpn..vpn + 1, Place::Present);
-        }
     }
 
     /// Registers a range that the list of mappings gave, or what is left of

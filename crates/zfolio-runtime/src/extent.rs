@@ -18,86 +18,125 @@ const EXTENT_SHIFT: usize = 21;
 /// A page of the program: its address >> 12.
 pub(crate) type Vpn = usize;
 
-/// 2 MiB of address space.
+/// What is kept for a group: 64 KiB of address space.
 ///
 /// # Invariants
-/// `tracked` is the number of words whose place is not `Present`.
-pub(crate) struct Extent {
-    words: [Word; EXTENT_PAGES],
+/// `tracked` is the number of words whose place is not `Present`, `gone` that of those whose
+/// place is `Gone`.
+pub(crate) struct Group {
+    words: [Word; GROUP_PAGES],
     /// When each page came back, or was stored.
-    past: [Past; EXTENT_PAGES],
-    /// Rounds of the clock hand for which a group is left alone, which refused to move.
-    pub(crate) left_alone: [u8; GROUPS],
-    /// Loads from the pool since the group was last moved out, saturating.
-    pub(crate) loads: [u8; GROUPS],
-    /// When the last three loads of a group were, the latest first, by the clock of
+    past: [Past; GROUP_PAGES],
+    /// When the last three loads were, the latest first, by the clock of
     /// [`Rush`](crate::readahead::Rush).
-    pub(crate) loaded_at: [[u32; 3]; GROUPS],
+    pub(crate) loaded_at: [u32; 3],
     /// A bit per page that came because of another one and of whose use nothing is known
     /// yet.
-    unasked: [u64; EXTENT_PAGES / 64],
+    unasked: u16,
+    /// Rounds of the clock hand for which the group is left alone, which refused to move.
+    pub(crate) left_alone: u8,
+    /// Loads from the pool since the group was last moved out, saturating.
+    pub(crate) loads: u8,
+    tracked: u8,
+    gone: u8,
+}
+
+impl Group {
+    const EMPTY: Self = Self {
+        words: [Word::PRESENT; GROUP_PAGES],
+        past: [Past::NOTHING; GROUP_PAGES],
+        loaded_at: [0; 3],
+        unasked: 0,
+        left_alone: 0,
+        loads: 0,
+        tracked: 0,
+        gone: 0,
+    };
+
+    fn set(&mut self, index: usize, place: Place) {
+        let was = self.words[index].place();
+        let is = |place, other| u8::from(place == other);
+        self.tracked = self.tracked + is(was, Place::Present) - is(place, Place::Present);
+        self.gone = self.gone + is(place, Place::Gone) - is(was, Place::Gone);
+        self.words[index] = Word::new(place);
+    }
+}
+
+/// 2 MiB of address space. Groups that nothing was noted of are not there: a program may
+/// touch one page in each extent of a large reservation.
+#[derive(Default)]
+pub(crate) struct Extent {
+    groups: [Option<Box<Group>>; GROUPS],
     /// The program had a huge page here when it was moved out.
     pub(crate) huge: bool,
-    tracked: u16,
 }
 
 impl Extent {
-    fn empty() -> Self {
-        Self {
-            words: [Word::default(); EXTENT_PAGES],
-            past: [Past::default(); EXTENT_PAGES],
-            left_alone: [0; GROUPS],
-            loads: [0; GROUPS],
-            loaded_at: [[0; 3]; GROUPS],
-            unasked: [0; EXTENT_PAGES / 64],
-            huge: false,
-            tracked: 0,
-        }
+    fn is_tracked(&self) -> bool {
+        self.groups.iter().flatten().any(|group| group.tracked > 0)
+    }
+
+    fn has_gone(&self) -> bool {
+        self.groups.iter().flatten().any(|group| group.gone > 0)
     }
 
     /// Where page `index` of the extent is.
     pub(crate) fn place(&self, index: usize) -> Place {
-        self.words[index].place()
+        let group = self.groups[index / GROUP_PAGES].as_ref();
+        group.map_or(Place::Present, |group| {
+            group.words[index % GROUP_PAGES].place()
+        })
+    }
+
+    /// What is kept for the group of page `vpn`, if anything is.
+    pub(crate) fn known_group(&self, vpn: Vpn) -> Option<&Group> {
+        self.groups[group_of(vpn)].as_deref()
+    }
+
+    /// The group of page `vpn`, made if needed.
+    pub(crate) fn group(&mut self, vpn: Vpn) -> &mut Group {
+        self.groups[group_of(vpn)].get_or_insert_with(|| Box::new(Group::EMPTY))
     }
 
     /// What is known of page `vpn`.
     pub(crate) fn past(&mut self, vpn: Vpn) -> &mut Past {
-        &mut self.past[vpn % EXTENT_PAGES]
+        &mut self.group(vpn).past[vpn % GROUP_PAGES]
     }
 
     /// Ticks for which page `index` of the extent is spared, if it is present.
     pub(crate) fn present(&self, index: usize, clock: &Clock) -> Option<u8> {
-        let present = self.place(index) == Place::Present;
-        present.then(|| self.past[index].spared(clock))
+        let Some(group) = &self.groups[index / GROUP_PAGES] else {
+            return Some(0);
+        };
+        let page = index % GROUP_PAGES;
+        let present = group.words[page].place() == Place::Present;
+        present.then(|| group.past[page].spared(clock))
     }
 
     /// One round less for which groups of `pages` are left alone.
     pub(crate) fn pass(&mut self, pages: Range<Vpn>) {
-        for rounds in &mut self.left_alone[group_of(pages.start)..=group_of(pages.end - 1)] {
-            *rounds = rounds.saturating_sub(1);
+        let groups = &mut self.groups[group_of(pages.start)..=group_of(pages.end - 1)];
+        for group in groups.iter_mut().flatten() {
+            group.left_alone = group.left_alone.saturating_sub(1);
         }
     }
 
     /// Marks pages as brought without having been asked for.
     pub(crate) fn mark_unasked<'a>(&mut self, pages: impl Iterator<Item = &'a Vpn>) {
-        for page in pages.map(|page| page % EXTENT_PAGES) {
-            self.unasked[page / 64] |= 1 << (page % 64);
+        for page in pages {
+            self.group(*page).unasked |= 1 << (page % GROUP_PAGES);
         }
     }
 
     /// Takes that mark off a page; whether it had one.
     pub(crate) fn take_unasked(&mut self, vpn: Vpn) -> bool {
-        let (word, bit) = (vpn % EXTENT_PAGES / 64, 1 << (vpn % 64));
-        let was = self.unasked[word] & bit != 0;
-        self.unasked[word] &= !bit;
+        let Some(group) = &mut self.groups[group_of(vpn)] else {
+            return false;
+        };
+        let bit = 1 << (vpn % GROUP_PAGES);
+        let was = group.unasked & bit != 0;
+        group.unasked &= !bit;
         was
-    }
-
-    fn set(&mut self, index: usize, place: Place) {
-        let was = self.words[index].place() != Place::Present;
-        let is = place != Place::Present;
-        self.words[index] = Word::new(place);
-        self.tracked = self.tracked + u16::from(is) - u16::from(was);
     }
 }
 
@@ -139,15 +178,13 @@ impl Extents {
         let extent = if place == Place::Present {
             self.map.get_mut(&key)
         } else {
-            Some(
-                self.map
-                    .entry(key)
-                    .or_insert_with(|| Box::new(Extent::empty())),
-            )
+            Some(self.map.entry(key).or_default())
         };
-        if let Some(extent) = extent {
-            self.kept = self.kept + held(place) - held(extent.place(index));
-            extent.set(index, place);
+        let Some(extent) = extent else { return };
+        let was = extent.place(index);
+        if was != place {
+            self.kept = self.kept + held(place) - held(was);
+            extent.group(vpn).set(index % GROUP_PAGES, place);
         }
     }
 
@@ -163,26 +200,63 @@ impl Extents {
 
     /// The extent of page `vpn`, made if needed.
     pub(crate) fn entry(&mut self, vpn: Vpn) -> &mut Extent {
-        self.map
-            .entry(split(vpn).0)
-            .or_insert_with(|| Box::new(Extent::empty()))
+        self.map.entry(split(vpn).0).or_default()
     }
 
     /// Pages in `range` that are not `Present`, in address order.
     pub(crate) fn tracked(&self, range: Range<Vpn>) -> impl Iterator<Item = (Vpn, Place)> + '_ {
         let keys = split(range.start).0..=split(range.end).0;
-        self.map
-            .range(keys)
-            .filter(|(_, extent)| extent.tracked > 0)
-            .flat_map(move |(key, extent)| {
-                let base = key * EXTENT_PAGES;
-                let from = range.start.max(base) - base;
-                let until = range.end.saturating_sub(base).min(EXTENT_PAGES);
-                (from..until.max(from)).filter_map(move |index| {
-                    let place = extent.place(index);
-                    (place != Place::Present).then_some((base + index, place))
-                })
+        let groups = self.map.range(keys).flat_map(|(key, extent)| {
+            let first = key * EXTENT_PAGES;
+            let known = extent.groups.iter().enumerate();
+            known.filter_map(move |(index, group)| {
+                let group = group.as_deref().filter(|group| group.tracked > 0)?;
+                Some((first + index * GROUP_PAGES, group))
             })
+        });
+        groups.flat_map(move |(base, group)| {
+            let from = range.start.saturating_sub(base).min(GROUP_PAGES);
+            let until = range.end.saturating_sub(base).min(GROUP_PAGES);
+            (from..until.max(from)).filter_map(move |index| {
+                let place = group.words[index].place();
+                (place != Place::Present).then_some((base + index, place))
+            })
+        })
+    }
+
+    /// The first pages of `left` that are not `Present`, as many as `into` has room for,
+    /// in address order; `left` is what comes after them then.
+    pub(crate) fn first_tracked<'a>(
+        &self,
+        left: &mut Range<Vpn>,
+        into: &'a mut [(Vpn, Place)],
+    ) -> &'a [(Vpn, Place)] {
+        let mut count = 0;
+        for (page, room) in self.tracked(left.clone()).zip(into.iter_mut()) {
+            *room = page;
+            count += 1;
+        }
+        left.start = into[..count].last().map_or(left.end, |(vpn, _)| vpn + 1);
+        &into[..count]
+    }
+
+    /// Takes the word off the pages of `range` that are `Gone`.
+    pub(crate) fn forget_gone(&mut self, range: Range<Vpn>) {
+        let keys = split(range.start).0..=split(range.end).0;
+        for (key, extent) in self.map.range_mut(keys) {
+            let first = key * EXTENT_PAGES;
+            for (index, group) in extent.groups.iter_mut().enumerate() {
+                let Some(group) = group.as_mut().filter(|group| group.gone > 0) else {
+                    continue;
+                };
+                let base = first + index * GROUP_PAGES;
+                for page in (base..base + GROUP_PAGES).filter(|page| range.contains(page)) {
+                    if group.words[page - base].place() == Place::Gone {
+                        group.set(page - base, Place::Present);
+                    }
+                }
+            }
+        }
     }
 
     /// Collects the pages of `range`, all in one extent, that are stored.
@@ -198,30 +272,41 @@ impl Extents {
     pub(crate) fn prune(&mut self, range: Range<Vpn>) {
         let keys = split(range.start).0..=split(range.end).0;
         self.map
-            .extract_if(keys, |_, extent| extent.tracked == 0)
+            .extract_if(keys, |_, extent| !extent.is_tracked())
             .for_each(drop);
+    }
+
+    /// Whether any page of the extent of `vpn` is `Gone`.
+    pub(crate) fn has_gone(&self, vpn: Vpn) -> bool {
+        self.get(vpn).is_some_and(Extent::has_gone)
     }
 
     /// Checks the invariant of every extent.
     #[cfg(test)]
     pub(crate) fn validate(&self) -> Result<(), alloc::string::String> {
-        let words = self.map.values().flat_map(|extent| extent.words);
+        let groups = || {
+            let groups = self.map.values().flat_map(|extent| &extent.groups);
+            groups.flatten()
+        };
+        let words = groups().flat_map(|group| group.words);
         let kept = words
             .filter(|w| !matches!(w.place(), Place::Present | Place::Gone))
             .count();
         if kept != self.kept {
             return Err(alloc::format!("{kept} pages kept, counted {}", self.kept));
         }
-        for (key, extent) in &self.map {
-            let tracked = extent
-                .words
-                .iter()
-                .filter(|w| w.place() != Place::Present)
-                .count();
-            if tracked != usize::from(extent.tracked) {
+        for group in groups() {
+            let count = |wanted: fn(Place) -> bool| {
+                let words = group.words.iter();
+                words.filter(|word| wanted(word.place())).count()
+            };
+            let tracked = count(|place| place != Place::Present);
+            let gone = count(|place| place == Place::Gone);
+            if tracked != usize::from(group.tracked) || gone != usize::from(group.gone) {
                 return Err(alloc::format!(
-                    "extent {key:#x}: {tracked} tracked, counted {}",
-                    extent.tracked
+                    "{tracked} tracked and {gone} gone, counted {} and {}",
+                    group.tracked,
+                    group.gone
                 ));
             }
         }
@@ -264,6 +349,19 @@ mod tests {
             let seen: std::vec::Vec<_> = extents.tracked(from..from + len).collect();
             let want: std::vec::Vec<_> = model.range(from..from + len).map(|(k, v)| (*k, *v)).collect();
             prop_assert_eq!(seen, want);
+            let mut left = from..from + len;
+            let mut batch = [(0, Place::Present); 7];
+            let mut seen = std::vec::Vec::new();
+            loop {
+                let some = extents.first_tracked(&mut left, &mut batch);
+                if some.is_empty() { break; }
+                seen.extend_from_slice(some);
+            }
+            let want: std::vec::Vec<_> = model.range(from..from + len).map(|(k, v)| (*k, *v)).collect();
+            prop_assert_eq!(seen, want);
+            extents.forget_gone(from..from + len);
+            model.retain(|vpn, place| !(from..from + len).contains(vpn) || *place != Place::Gone);
+            extents.validate().unwrap();
             extents.prune(0..4000);
             let all: std::vec::Vec<_> = extents.tracked(0..4000).collect();
             prop_assert_eq!(all.len(), model.len());

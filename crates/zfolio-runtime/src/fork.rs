@@ -32,6 +32,7 @@ use crate::parked::Resolved;
 use crate::word::Place;
 use core::sync::atomic::Ordering;
 use zfolio_mm::PAGE_SIZE;
+use zfolio_sys::heap;
 use zfolio_sys::lock::{futex_wait, pause};
 use zfolio_sys::syscall::Errno;
 use zfolio_sys::thread::{Life, spawn_with, yield_now};
@@ -103,6 +104,7 @@ impl Manager {
     /// takes over, and returns when faults are served again, or need not be.
     /// `fit`: whether this child may have such a thread.
     pub fn after_fork_child(&'static self, fit: bool) {
+        heap::usage::freeze(false);
         self.child_ready.store(0, Ordering::Release);
         let adopt: Life<Self> = |manager, _, stack| manager.adopt(stack);
         let refused = if fit {
@@ -149,6 +151,7 @@ impl Manager {
             self.pump_for_others(&mut self.core.lock());
         }
         self.await_quiet();
+        heap::usage::freeze(true);
     }
 
     fn await_quiet(&self) {
@@ -190,6 +193,7 @@ impl Manager {
                 continue;
             }
             self.core.lock().being_copied = false;
+            heap::usage::freeze(false);
             let children = self.serve_children(worker);
             if matches!(asked, adopt::ASKED | adopt::ASKED_FILL) {
                 self.release_children(worker, asked == adopt::ASKED_FILL, Some(words));

@@ -40,6 +40,7 @@ mod compaction;
 pub mod control;
 mod control_thread;
 mod copyin;
+mod discard;
 pub mod engines;
 mod evacuate;
 mod events;

@@ -2,7 +2,7 @@
 
 use crate::control::{Counter, FaultKind};
 use crate::copyin::COPIED_RUN;
-use crate::extent::{EXTENT_PAGES, GROUP_PAGES, Vpn, group_of};
+use crate::extent::{EXTENT_PAGES, GROUP_PAGES, Vpn};
 use crate::fault::Outcome;
 use crate::manager::{Core, Manager, Worker, address_of};
 use crate::movein::Landed;
@@ -238,14 +238,14 @@ impl Manager {
             for page in pages.iter().filter(|page| **page != vpn || plan.sequential) {
                 extent.past(*page).come_along();
             }
-            let group = group_of(vpn);
             if !plan.sequential {
-                core.rush.note(&mut extent.loaded_at[group]);
+                let group = extent.group(vpn);
+                core.rush.note(&mut group.loaded_at);
                 // (What a rush brought says nothing of what neighbours are worth.)
-                extent.loads[group] = if plan.rush {
+                group.loads = if plan.rush {
                     0
                 } else {
-                    extent.loads[group].saturating_add(1)
+                    group.loads.saturating_add(1)
                 };
                 if let Place::Clean(_) = extent.place(vpn % EXTENT_PAGES) {
                     extent.past(vpn).come_along();
@@ -264,9 +264,8 @@ impl Manager {
         let advice = core.streams.advise(vpn, most);
         let stored = |page: Vpn| matches!(core.extents.place(page), Place::Stored(_));
         let extent = core.extents.get(vpn);
-        let loads = extent.map_or(0, |extent| extent.loads[group_of(vpn)]);
-        let loaded_at =
-            extent.map_or_else(Default::default, |extent| extent.loaded_at[group_of(vpn)]);
+        let group = extent.and_then(|extent| extent.known_group(vpn));
+        let (loads, loaded_at) = group.map_or((0, [0; 3]), |group| (group.loads, group.loaded_at));
         if advice.sequential {
             let whole = readahead::extent(vpn);
             // A huge page read in order comes back whole, so that it is one again.

@@ -5,6 +5,7 @@ use crate::clean::CleanPages;
 use crate::compaction::Compacting;
 use crate::control::{Counter, ProcessSlot, Segment};
 use crate::copyin::COPIED_APART;
+use crate::discard::Vanishing;
 use crate::engines::{BATCH_PAGES, EngineThreads};
 use crate::extent::{Extents, Vpn};
 use crate::forkwords::ForkWords;
@@ -99,6 +100,7 @@ pub(crate) struct Core {
     /// As many fit as the arena has slots. (Pages of zeros need none and may be
     /// more: then some stay as they are, present and never moved again.)
     pub(crate) superseded: Vec<Vpn>,
+    pub(crate) vanishing: Vanishing,
     /// Descriptors of children, from FORK events.
     pub(crate) children: Vec<Child>,
     /// A child came without handlers and must be filled.

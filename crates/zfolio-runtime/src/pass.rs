@@ -1,6 +1,6 @@
 //! A pass of the clock hand: what it looks at together, and what it leaves where it is.
 
-use crate::extent::{EXTENT_PAGES, Vpn, group_of};
+use crate::extent::{EXTENT_PAGES, Vpn};
 use crate::manager::Core;
 use crate::moveout::Going;
 use core::ops::Range;
@@ -68,7 +68,10 @@ pub(crate) fn cold_pages(core: &mut Core, piece: &mut Range<Vpn>, how: Going) ->
     };
     let (clock, spared) = (&core.clock, &mut core.spared);
     let mut note = |ticks: u8| *spared = Some(spared.map_or(ticks, |least| least.min(ticks)));
-    let left_alone = |page: Vpn| extent.left_alone[group_of(page)] > 0;
+    let left_alone = |page: Vpn| {
+        let group = extent.known_group(page);
+        group.is_some_and(|group| group.left_alone > 0)
+    };
     let ticks = |page: Vpn| extent.present(page % EXTENT_PAGES, clock);
     let whole = how.huge && piece.len() == EXTENT_PAGES;
     if whole && !how.cold {

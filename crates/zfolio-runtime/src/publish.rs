@@ -91,6 +91,9 @@ impl Manager {
                 Counter::PoolPeak,
                 pool.pool_total_size(),
             );
+            let (heap, heap_peak) = zfolio_sys::heap::usage::bytes();
+            stats.set(Counter::ManagerHeap, heap as u64);
+            stats.set(Counter::ManagerHeapPeak, heap_peak as u64);
             stats.set(Counter::StandbyPages, standby as u64);
             stats.set(Counter::FreeFrames, free as u64);
             stats.set(Counter::FreeHugeBlocks, blocks as u64);

@@ -6,7 +6,7 @@
 
 use crate::control::Counter;
 use crate::events::addresses_of;
-use crate::extent::{EXTENT_PAGES, Vpn, group_of};
+use crate::extent::{EXTENT_PAGES, Vpn};
 use crate::manager::{Core, Manager, address_of, pages_within};
 use crate::moveout::{Going, Leaving};
 use crate::pass::{Pieces, cold_pages};
@@ -144,6 +144,13 @@ impl Manager {
         };
         if count == 0 {
             reclaim.hand = self.next_present(part.end, reclaim.vmas.end());
+        }
+        let pages = pages_within(part.start, part.end);
+        {
+            let mut core = self.core.lock();
+            if core.extents.has_gone(pages.start) {
+                self.forget_vanished(&mut core, pages);
+            }
         }
         if reclaim.gathered() == 0 {
             reclaim.since = part.start;
@@ -389,7 +396,7 @@ impl Manager {
 
     /// Locked, pinned, shared with a child of a fork: not ours to move.
     fn leave_alone(&self, core: &mut Core, vpn: Vpn) {
-        core.extents.entry(vpn).left_alone[group_of(vpn)] = LEFT_ALONE;
+        core.extents.entry(vpn).group(vpn).left_alone = LEFT_ALONE;
         self.count(Counter::Unmovable, 1);
     }
 

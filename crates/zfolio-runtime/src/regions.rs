@@ -344,7 +344,7 @@ impl RegionEngine for Manager {
         {
             let mut core = self.core.lock();
             core.registered.remove(range.clone());
-            self.drop_contents(&mut core, pages.clone(), Place::Present);
+            self.drop_contents(&mut core, pages.clone());
             core.extents.prune(pages);
         }
         // Nothing is moved out of it from here on. (A load under way finds its
@@ -409,7 +409,7 @@ impl RegionEngine for Manager {
         }
         let mut core = self.core.lock();
         // Under the lock nothing of it goes out or comes in.
-        self.drop_contents(&mut core, pages, Place::Present);
+        self.drop_contents(&mut core, pages);
         let mut present = 0;
         self.each_present(&inner, |run| {
             present += (run.end() - run.start()) / PAGE_SIZE

@@ -1,6 +1,6 @@
 //! Storing what is in standby: the cold end, a folio at a time.
 
-use crate::extent::{EXTENT_PAGES, group_of};
+use crate::extent::EXTENT_PAGES;
 use crate::manager::{Core, Manager, Worker};
 use crate::standby::Run;
 use crate::word::Place;
@@ -165,7 +165,7 @@ fn claim(core: &mut Core, order: Order, resident: usize) -> Option<Run> {
                 .set(vpn, Place::Storing(folio.at.offset(index)));
             if let Some(extent) = core.extents.get_mut(vpn) {
                 extent.past(vpn).store(&core.clock);
-                let loads = core::mem::take(&mut extent.loads[group_of(vpn)]);
+                let loads = core::mem::take(&mut extent.group(vpn).loads);
                 core.neighbours.leave(vpn, loads);
                 if extent.take_unasked(vpn) {
                     core.rush.judge(false);

@@ -31,6 +31,9 @@ pub(crate) enum Place {
 pub(crate) struct Word(u32);
 
 impl Word {
+    /// [`Place::Present`].
+    pub(crate) const PRESENT: Self = Self(0);
+
     pub(crate) fn new(place: Place) -> Self {
         let (tag, payload) = match place {
             Place::Present => (0, 0),

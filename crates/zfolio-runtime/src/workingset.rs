@@ -55,6 +55,8 @@ impl Clock {
 pub(crate) struct Past(u8);
 
 impl Past {
+    /// Nothing is known.
+    pub(crate) const NOTHING: Self = Self(0);
     const LEVEL: u32 = 6;
     const TICK: u8 = (1 << Self::LEVEL) - 1;
 

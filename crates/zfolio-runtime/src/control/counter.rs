@@ -48,6 +48,10 @@ counters! {
     StandbyPages = "standby_pages",
     /// Backed frames with nothing in them.
     FreeFrames = "free_frames",
+    /// Heap of the manager in use now: tables and buffers. Bytes.
+    ManagerHeap = "manager_heap_bytes",
+    /// Highest `ManagerHeap` there was. Bytes.
+    ManagerHeapPeak = "manager_heap_peak_bytes",
     // Movement, in pages unless said otherwise.
     /// Pages moved out of the program.
     PagesOut = "pages_out",

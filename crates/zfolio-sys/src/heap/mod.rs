@@ -1,10 +1,15 @@
 //! The manager's own heap, apart from libc's: the program's allocator may be
 //! mid-call, replaced, or have its pages moved out.
 //!
-//! Small blocks come from talc; blocks of 128 KiB and more from whole
-//! pages of the same reservation, which are given back to the system when
-//! freed. So zeroed big blocks cost nothing until they are touched.
+//! Small blocks come from talc, in one half of the reservation; blocks of 128 KiB and
+//! more are runs of whole pages in the other ([`page_runs`]), which are given back to the
+//! system when freed. So zeroed big blocks cost nothing until they are touched. Neighbours
+//! that are free are one in both halves.
 
+mod page_runs;
+pub mod usage;
+
+use self::page_runs::{PageRuns, UNIT};
 use crate::arena::{discard, reserve_private};
 use crate::lock::{Mutex, MutexGuard, RawFutexMutex};
 use crate::syscall::{Errno, nr, syscall};
@@ -16,23 +21,43 @@ use talc::{ErrOnOom, Span, Talc, Talck};
 /// Blocks from this size on are whole pages.
 const BIG: usize = 128 << 10;
 const PAGE: usize = 4096;
-/// Freed big blocks remembered for reuse.
-const FREED: usize = 64;
 
 /// A global allocator over one reservation; refuses everything before
 /// [`Heap::reserve`].
 pub struct Heap {
     small: Talck<RawFutexMutex, ErrOnOom>,
-    big: Mutex<Big>,
+    big: Mutex<Option<Big>>,
 }
 
+/// The half for big blocks, once there is a reservation.
 struct Big {
-    /// Of the reservation; `end` is 0 as long as there is none.
-    start: usize,
-    next: usize,
-    end: usize,
-    freed: [(usize, usize); FREED],
-    count: usize,
+    reserved: Range<usize>,
+    /// Address of unit 0.
+    first: usize,
+    runs: PageRuns<Bits>,
+}
+
+/// A bitmap at the beginning of the half.
+struct Bits {
+    at: *mut u64,
+    words: usize,
+}
+
+// SAFETY: the words lie in the heap's own reservation, and are used under its lock only.
+unsafe impl Send for Bits {}
+
+impl AsRef<[u64]> for Bits {
+    fn as_ref(&self) -> &[u64] {
+        // SAFETY: mapped for as long as the heap lives, and borrowed as `self` is.
+        unsafe { core::slice::from_raw_parts(self.at, self.words) }
+    }
+}
+
+impl AsMut<[u64]> for Bits {
+    fn as_mut(&mut self) -> &mut [u64] {
+        // SAFETY: as above.
+        unsafe { core::slice::from_raw_parts_mut(self.at, self.words) }
+    }
 }
 
 impl Default for Heap {
@@ -47,16 +72,7 @@ impl Heap {
     pub const fn new() -> Self {
         Self {
             small: Talc::new(ErrOnOom).lock(),
-            big: Mutex::from_raw(
-                <RawFutexMutex as lock_api::RawMutex>::INIT,
-                Big {
-                    start: 0,
-                    next: 0,
-                    end: 0,
-                    freed: [(0, 0); FREED],
-                    count: 0,
-                },
-            ),
+            big: Mutex::from_raw(<RawFutexMutex as lock_api::RawMutex>::INIT, None),
         }
     }
 
@@ -68,13 +84,13 @@ impl Heap {
     pub fn reserve(&self, len: usize) -> Result<Range<usize>, Errno> {
         const MADV_NOHUGEPAGE: usize = 15;
         let mut big = self.big.lock();
-        if big.end != 0 {
-            return Ok(big.start..big.end);
+        if let Some(big) = &*big {
+            return Ok(big.reserved.clone());
         }
         let range = reserve_private(len, c"zfolio heap")?;
         // SAFETY: advice on our own mapping. Kernels without huge pages refuse.
         let _ = unsafe { syscall(nr::MADVISE, [range.start, len, MADV_NOHUGEPAGE, 0, 0, 0]) };
-        let half = range.start + len / 2;
+        let half = (range.start + len / 2) & !(PAGE - 1);
         // SAFETY: a fresh mapping that only this heap uses.
         let claimed = unsafe {
             self.small
@@ -82,52 +98,60 @@ impl Heap {
                 .claim(Span::new(range.start as *mut u8, half as *mut u8))
         };
         claimed.map_err(|()| Errno::NOMEM)?;
-        (big.start, big.next, big.end) = (range.start, half, range.end);
+        *big = Some(Big::new(range.clone(), half));
         Ok(range)
     }
 }
 
 impl Big {
-    fn take(&mut self, len: usize) -> Option<usize> {
-        if let Some(index) = self.freed[..self.count]
-            .iter()
-            .position(|(_, free)| *free >= len)
-        {
-            let (start, free) = self.freed[index];
-            if free == len {
-                self.count -= 1;
-                self.freed[index] = self.freed[self.count];
-            } else {
-                self.freed[index] = (start + len, free - len);
-            }
-            return Some(start);
+    /// `half ..` of a fresh reservation.
+    fn new(reserved: Range<usize>, half: usize) -> Self {
+        let words = page_runs::words((reserved.end - half) / UNIT);
+        let bits = Bits {
+            at: half as *mut u64,
+            words,
+        };
+        let first = half + (words * size_of::<u64>()).next_multiple_of(PAGE);
+        Self {
+            runs: PageRuns::new(bits, reserved.end.saturating_sub(first) / UNIT),
+            reserved,
+            first,
         }
-        let start = self.next;
-        (start + len <= self.end && start != 0).then(|| self.next = start + len)?;
-        Some(start)
+    }
+
+    fn take(&mut self, len: usize) -> Option<usize> {
+        let unit = self.runs.take(len / UNIT)?;
+        Some(self.first + unit * UNIT)
     }
 
     fn give(&mut self, start: usize, len: usize) {
-        if self.count < FREED {
-            self.freed[self.count] = (start, len);
-            self.count += 1;
-        } // else its addresses are lost; its memory is not
+        let ours = self.runs.give((start - self.first) / UNIT, len / UNIT);
+        debug_assert!(ours, "a block that was not handed out was given back");
     }
 }
 
-fn whole_pages(layout: Layout) -> Option<usize> {
-    (layout.size() >= BIG && layout.align() <= PAGE).then(|| layout.size().next_multiple_of(PAGE))
+/// Bytes of a block of whole units, if the layout asks for one.
+fn whole_units(layout: Layout) -> Option<usize> {
+    (layout.size() >= BIG && layout.align() <= PAGE).then(|| layout.size().next_multiple_of(UNIT))
 }
 
 // SAFETY: both parts hand out disjoint blocks of the reservation with the
 // size and alignment asked for, or null.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        match whole_pages(layout) {
-            Some(len) => self.big.lock().take(len).unwrap_or(0) as *mut u8,
+        usage::about_to_change();
+        let block = match whole_units(layout) {
+            Some(len) => {
+                let mut big = self.big.lock();
+                big.as_mut().and_then(|big| big.take(len)).unwrap_or(0) as *mut u8
+            }
             // SAFETY: the caller's promises, passed on.
             None => unsafe { self.small.alloc(layout) },
+        };
+        if !block.is_null() {
+            usage::taken(layout.size());
         }
+        block
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
@@ -135,7 +159,7 @@ unsafe impl GlobalAlloc for Heap {
         // ones by the kernel, used ones because their frames were given back.
         unsafe {
             let block = self.alloc(layout);
-            if whole_pages(layout).is_none() && !block.is_null() {
+            if whole_units(layout).is_none() && !block.is_null() {
                 block.write_bytes(0, layout.size());
             }
             block
@@ -143,15 +167,19 @@ unsafe impl GlobalAlloc for Heap {
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        match whole_pages(layout) {
+        usage::about_to_change();
+        match whole_units(layout) {
             Some(len) => {
                 let start = block as usize;
                 let _ = discard(start, len);
-                self.big.lock().give(start, len);
+                if let Some(big) = &mut *self.big.lock() {
+                    big.give(start, len);
+                }
             }
             // SAFETY: the caller's promises, passed on.
             None => unsafe { self.small.dealloc(block, layout) },
         }
+        usage::given(layout.size());
     }
 }
 
