@@ -72,6 +72,7 @@ mod readahead;
 mod reclaim;
 pub mod regionengine;
 pub mod regions;
+mod registration;
 pub mod rungroups;
 mod share;
 mod standby;

@@ -347,6 +347,15 @@ impl Manager {
                 continue;
             }
             let next = piece.start;
+            // (What moves is of one mapping.)
+            match self.holds(core, address_of(next)) {
+                Ok(true) => {}
+                Ok(false) => {
+                    piece.start = piece.end;
+                    continue;
+                }
+                Err(_) => return Err(Stop::Later),
+            }
             let out = self.take_along(leaving, next, len);
             piece.start += out.pages;
             match out.stopped {

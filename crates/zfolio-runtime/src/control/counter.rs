@@ -91,6 +91,8 @@ counters! {
     ControlFaults = "control_faults",
     /// Never-touched pages filled in registered ranges.
     HolePages = "hole_pages_filled",
+    /// Mappings that were unmapped without an event and forgotten when that was found.
+    RegistrationsLost = "registrations_lost",
     /// Pages that could not be moved and were left alone.
     Unmovable = "unmovable_pages",
     /// Frames given back to the system. Pages.
