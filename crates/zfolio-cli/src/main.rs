@@ -44,6 +44,7 @@ mod supervise;
 mod target;
 mod uffd_probe;
 mod unattended;
+mod unreached;
 mod usemem;
 #[allow(unreachable_pub, reason = "the tests include it as well")]
 mod watch;

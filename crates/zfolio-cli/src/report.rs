@@ -7,6 +7,7 @@ use crate::machine;
 use crate::size::{grouped, human, short};
 use crate::stats::{Process, Tree};
 use crate::supervise::Outcome;
+use crate::unreached::{self, Stranger};
 use serde_json::{Map, Value, json};
 use std::ffi::OsString;
 use std::path::Path;
@@ -91,6 +92,8 @@ pub(crate) struct Finished {
     pub(crate) settings: Settings,
     /// What the segment said.
     pub(crate) tree: Tree,
+    /// Whom it never reached.
+    pub(crate) unreached: Vec<Stranger>,
     /// What it cost.
     pub(crate) usage: Usage,
     /// How it ended.
@@ -149,6 +152,7 @@ impl Finished {
                 "max_rss_bytes": self.usage.max_rss,
             }),
         );
+        map.insert("unreached".into(), unreached::json(&self.unreached));
         map.extend(self.tree.json());
         Value::Object(map)
     }
@@ -314,9 +318,16 @@ impl Finished {
             .processes
             .iter()
             .any(|process| self.is_told_of(process))
+            || !self.unreached.is_empty()
         {
             format!(
                 "zfolio: nothing was managed: {name} used {peak} at most (high {high}); {processes}."
+            )
+        } else if self.usage.max_rss > self.settings.high {
+            // It ended before anybody looked.
+            format!(
+                "zfolio: nothing was managed: a process used {peak} (high {high}), of files or \
+                 without the library; {processes}."
             )
         } else {
             format!(
@@ -372,6 +383,7 @@ mod tests {
                 behind: Checked::default(),
             },
             tree,
+            unreached: Vec::new(),
             usage: Usage {
                 wall: Duration::from_secs(2),
                 max_rss: 12 << 20,

@@ -17,6 +17,7 @@ use crate::size::{self, MIN_HIGH, human};
 use crate::stats::Tree;
 use crate::supervise::{Outcome, Supervisor};
 use crate::unattended::Unattended;
+use crate::unreached::{self, Unreached};
 use crate::{target, uffd_probe};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
@@ -82,6 +83,7 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
     let pid = running.pid();
     let mut cramped = Cramped::new(started);
     let mut unattended = Unattended::new(started);
+    let mut unreached = Unreached::new(segment.path(), &library, settings.high, started);
     let looked = || {
         let now = Instant::now();
         for line in cramped.look(&segment, now) {
@@ -92,6 +94,7 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
         for line in unattended.look(&segment, now) {
             say(&line);
         }
+        unreached.look(now);
     };
     let (peaks, outcome) = Peaks::during(&segment, looked, || running.wait());
     let wall = started.elapsed();
@@ -108,6 +111,7 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
         pid,
         settings,
         tree,
+        unreached: unreached.finish(),
         usage: usage(wall),
         outcome,
     };
@@ -212,6 +216,10 @@ fn tell(finished: &Finished) {
     let mut lines = finished.failures();
     if !finished.settings.quiet {
         lines.extend(finished.unmanaged());
+        lines.extend(unreached::lines(
+            &finished.unreached,
+            finished.settings.high,
+        ));
         lines.extend(finished.summary());
     }
     for line in lines {

@@ -5,7 +5,9 @@
 //! control block that holds just what compiled C code expects at `%fs:0` and
 //! `%fs:0x28`; all signals are blocked; and it drops the program's descriptor
 //! table for one of its own, so that a program that closes every descriptor
-//! cannot close ours, and we keep none of its pipes open.
+//! cannot close ours, and we keep none of its pipes open. A tracer that follows
+//! threads as they are made (strace -f, proot, gdb that started the program) does
+//! not get these: what it reads of memory that is out, they bring.
 
 use crate::arena::{map_private, name_mapping};
 use crate::lock::Mutex;
@@ -18,7 +20,8 @@ const CLONE_FLAGS: usize = 0x100 // VM
     | 0x800 // SIGHAND
     | 0x1_0000 // THREAD
     | 0x4_0000 // SYSVSEM
-    | 0x8_0000; // SETTLS
+    | 0x8_0000 // SETTLS
+    | 0x80_0000; // UNTRACED: a tracer of the thread that makes it does not get it
 const SIG_SETMASK: usize = 2;
 const CLOSE_RANGE_UNSHARE: usize = 2;
 /// Bytes kept at the top of the stack mapping for the control block.
