@@ -132,7 +132,7 @@ fn a_program_that_starts_without_proc_runs_on() {
     let program = program.to_str().expect("a plain path");
     let script = format!("mount -t tmpfs none /proc && exec {program} nothing unmanaged");
     let output = z.run("40M", &["unshare", "-m", "sh", "-c", &script]);
-    let told = "opening /proc/self/statm failed (errno 2)";
+    let told = "opening /proc/thread-self/statm failed (errno 2)";
     assert_eq!(output.succeeded().stderr.matches(told).count(), 1);
     assert_eq!(output.counter("pages_out"), 0);
 }

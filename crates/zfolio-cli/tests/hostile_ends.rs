@@ -223,7 +223,10 @@ fn a_user_may_be_undumpable() {
         return;
     };
     let output = user.run(z, "exec ./hostile undumpable unmanaged");
-    told_once(&output, "opening /proc/self/pagemap failed (errno 13)");
+    told_once(
+        &output,
+        "opening /proc/thread-self/pagemap failed (errno 13)",
+    );
     let output = user.run(z, "exec ./hostile undumpable after");
     let child = "it is the child of a fork, and opening its descriptors failed (errno 13)";
     told_once(&output, child);

@@ -37,8 +37,8 @@ impl Opened {
         Ok(Self {
             frames: Uffd::open(SOURCE_FEATURES)?,
             program: Uffd::open(PROGRAM_FEATURES)?,
-            statm: File::open(c"/proc/self/statm")?,
-            maps: File::open(c"/proc/self/maps")?,
+            statm: File::open(c"/proc/thread-self/statm")?,
+            maps: File::open(c"/proc/thread-self/maps")?,
             pagemap: Pagemap::open()?,
         })
     }

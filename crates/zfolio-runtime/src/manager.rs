@@ -264,7 +264,7 @@ pub struct Manager {
     pub(crate) fork_generation: AtomicU32,
     /// Set once the child of a fork serves itself.
     pub(crate) child_ready: AtomicU32,
-    /// /proc/self/maps, to ask about one mapping.
+    /// The list of mappings, to ask about one mapping.
     pub(crate) maps: AtomicUsize,
     /// Frames of ours to give back to the system for copies that it made.
     pub(crate) owed: AtomicUsize,

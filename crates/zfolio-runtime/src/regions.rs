@@ -149,7 +149,7 @@ impl Manager {
         let protects = protecting.is_ok();
         let opened = protecting.or_else(|_| open(0));
         let program = lifted(step("userfaultfd", opened)?);
-        let pagemap = step("opening /proc/self/pagemap", Pagemap::open())?;
+        let pagemap = step("opening /proc/thread-self/pagemap", Pagemap::open())?;
         let pagemap = Pagemap::from_file(File::from_fd(lift_descriptor(pagemap.file().fd())));
         let source = Uffd::open_for_user_faults(SOURCE_FEATURES);
         let source = lifted(step("userfaultfd", source)?);

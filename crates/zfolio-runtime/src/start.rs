@@ -88,7 +88,7 @@ pub fn watch(host: &'static Host, _index: usize, stack: Range<usize>) -> ! {
         }
         let (segment, statm) = with_descriptors(|| {
             let segment = (host.open_segment)().ok()?;
-            Some((segment, File::open(c"/proc/self/statm")))
+            Some((segment, File::open(c"/proc/thread-self/statm")))
         })?;
         segment.processes.fetch_add(1, Ordering::Relaxed);
         let file = &segment.config.standard_error;
@@ -123,8 +123,10 @@ pub fn watch(host: &'static Host, _index: usize, stack: Range<usize>) -> ! {
         describe(&segment.slots[index]);
         let started = (host.unfit)()
             .map_or(Ok(()), |why| Err(Unstarted::Unfit(why)))
-            .and_then(|()| step("opening /proc/self/statm", statm))
-            .and_then(|statm| step("reading /proc/self/statm", Statm::read(statm)).map(|_| statm))
+            .and_then(|()| step("opening /proc/thread-self/statm", statm))
+            .and_then(|statm| {
+                step("reading /proc/thread-self/statm", Statm::read(statm)).map(|_| statm)
+            })
             .and_then(|statm| {
                 (host.hold_forks)();
                 let started = with_descriptors(|| {
@@ -201,14 +203,14 @@ fn start(
 ) -> Result<&'static Manager, Unstarted> {
     let high_bytes = options.high << PAGE_SHIFT;
     reserve_descriptors();
-    let pagemap = step("opening /proc/self/pagemap", Pagemap::open())?;
+    let pagemap = step("opening /proc/thread-self/pagemap", Pagemap::open())?;
     if step("mapping a page", is_memory_locked(pagemap))? {
         return Err(Unstarted::Unfit(
             "it locks its memory (mlockall), which would lock the manager's as well",
         ));
     }
     let heap_bytes = (256 << 20) + high_bytes / 2;
-    let size = step("reading /proc/self/statm", Statm::read(statm))?;
+    let size = step("reading /proc/thread-self/statm", Statm::read(statm))?;
     let room = room(size.size << PAGE_SHIFT, size.data << PAGE_SHIFT) / SHARE;
     let Some(room) = room.checked_sub(heap_bytes + EXTRA) else {
         return Err(Unstarted::Unfit(
@@ -221,7 +223,10 @@ fn start(
     )?;
     let program = step("userfaultfd", Uffd::open(PROGRAM_FEATURES))?;
     let source = step("userfaultfd", Uffd::open(SOURCE_FEATURES))?;
-    let maps = step("opening /proc/self/maps", File::open(c"/proc/self/maps"))?;
+    let maps = step(
+        "opening /proc/thread-self/maps",
+        File::open(c"/proc/thread-self/maps"),
+    )?;
     let words = step("mapping shared memory", SharedWords::map())?;
 
     let map = step("reserving the arena", reserve_arena(options.high, room))?;

@@ -25,6 +25,8 @@ const SMALLEST: usize = 64 << 10;
 /// The managed mappings, in address order.
 pub(crate) struct Vmas {
     list: Vec<Range<usize>>,
+    /// Where the next one is read to.
+    next: Vec<Range<usize>>,
     /// Ranges that are ours.
     private: Vec<Range<usize>>,
     buffer: Vec<u8>,
@@ -35,6 +37,7 @@ impl Vmas {
     pub(crate) fn new(maps: File, private: Vec<Range<usize>>) -> Self {
         Self {
             list: Vec::with_capacity(256),
+            next: Vec::with_capacity(256),
             private: private.into_iter().map(whole_pages).collect(),
             buffer: alloc::vec![0; 32 << 10],
             maps,
@@ -80,16 +83,18 @@ impl Vmas {
         &mut self.list
     }
 
-    /// Reads the list anew.
+    /// Reads the list anew; it stays as it is if that cannot be done.
     pub(crate) fn refresh(&mut self) -> Result<(), Errno> {
-        self.list.clear();
-        let (list, private) = (&mut self.list, &self.private);
+        self.next.clear();
+        let (list, private) = (&mut self.next, &self.private);
         let mut filter = Filter::default();
         for_each_mapping(self.maps, &mut self.buffer, |mapping| {
             if let Some(range) = filter.admit(mapping) {
                 push_without(list, range, private);
             }
-        })
+        })?;
+        core::mem::swap(&mut self.list, &mut self.next);
+        Ok(())
     }
 
     /// The first managed address at or after `from`, with its mapping.
@@ -285,6 +290,14 @@ mod tests {
         assert_eq!(around(&vmas), Some(pages(12, 30)));
         vmas.keep_private(pages(29, 30));
         assert_eq!(around(&vmas), None);
+    }
+
+    #[test]
+    fn a_list_that_cannot_be_read_stays() {
+        let mut vmas = Vmas::new(File::from_fd(usize::MAX), Vec::new());
+        vmas.list_mut().push(pages(10, 20));
+        assert!(vmas.refresh().is_err());
+        assert_eq!(vmas.list, [pages(10, 20)]);
     }
 
     #[test]

@@ -60,13 +60,11 @@ impl File {
     /// Reads from `offset`.
     ///
     /// # Errors
-    /// As the kernel says.
+    /// As the kernel says, twice: it may have had no memory for the text just then.
     pub fn read_at(self, into: &mut [u8], offset: usize) -> Result<usize, Errno> {
+        let (at, len) = (into.as_mut_ptr() as usize, into.len());
         // SAFETY: the kernel writes at most the slice.
-        unsafe {
-            let at = into.as_mut_ptr() as usize;
-            syscall(nr::PREAD64, [self.0, at, into.len(), offset, 0, 0])
-        }
+        twice(|| unsafe { syscall(nr::PREAD64, [self.0, at, len, offset, 0, 0]) })
     }
 
     /// Writes, as much as fits.
@@ -90,7 +88,15 @@ impl File {
     }
 }
 
-/// Page counts of /proc/self/statm.
+/// The answer to a question, asked once more if there was none: a failure that comes again is
+/// believed. Callers look in turns of several questions, and what failed for a reason that has
+/// passed would have them do without all of a turn.
+fn twice(mut ask: impl FnMut() -> Result<usize, Errno>) -> Result<usize, Errno> {
+    ask().or_else(|_| ask())
+}
+
+/// Page counts of a statm, of the thread that opened it: the process's, as long as that thread
+/// lives. (/proc/self is the main thread's, which may end before the others: zeros then.)
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Statm {
     /// Address space, pages.
@@ -276,20 +282,9 @@ pub fn private_mapping_at(maps: File, address: usize) -> Result<core::ops::Range
     let mut arg = [0_u64; 13];
     arg[0] = size_of_val(&arg) as u64;
     arg[2] = address as u64;
+    let at = arg.as_mut_ptr() as usize;
     // SAFETY: the argument has the kernel's layout and asks for no strings.
-    unsafe {
-        syscall(
-            nr::IOCTL,
-            [
-                maps.0,
-                IOC_PROCMAP_QUERY,
-                arg.as_mut_ptr() as usize,
-                0,
-                0,
-                0,
-            ],
-        )
-    }?;
+    twice(|| unsafe { syscall(nr::IOCTL, [maps.0, IOC_PROCMAP_QUERY, at, 0, 0, 0]) })?;
     let kind = arg[5] & (READABLE | WRITABLE | EXECUTABLE | SHARED);
     if kind != READABLE | WRITABLE || arg[8] != 0 {
         return Err(Errno::INVAL);
@@ -329,7 +324,7 @@ impl PresentRun {
     }
 }
 
-/// /proc/self/pagemap.
+/// A pagemap.
 #[derive(Clone, Copy, Debug)]
 pub struct Pagemap(File);
 
@@ -339,7 +334,7 @@ impl Pagemap {
     /// # Errors
     /// As the kernel says.
     pub fn open() -> Result<Self, Errno> {
-        File::open(c"/proc/self/pagemap").map(Self)
+        File::open(c"/proc/thread-self/pagemap").map(Self)
     }
 
     /// The file behind it.
@@ -515,7 +510,7 @@ mod tests {
 
     #[test]
     fn every_mapping_is_seen_through_a_small_buffer() {
-        let file = File::open(c"/proc/self/maps").unwrap();
+        let file = File::open(c"/proc/thread-self/maps").unwrap();
         let collect = |size: usize| {
             let mut starts = Vec::new();
             for_each_mapping(file, &mut std::vec![0; size], |m| starts.push(m.start)).unwrap();
