@@ -23,3 +23,21 @@ fn what_is_unmapped_without_an_event_is_noticed() {
     }
     assert!(lost > 0, "the kernel tells of it now?");
 }
+
+/// Whether a mapping is registered is asked while it is on its way elsewhere: what is
+/// not there any more, with an event in flight, has not been lost.
+#[test]
+fn what_is_being_moved_is_not_taken_for_lost() {
+    let (Some(z), Some(path)) = (support::real(), compiled("carried")) else {
+        return;
+    };
+    let path = path.to_str().expect("a plain path");
+    for pause in ["100", "1000"] {
+        let options = ["--quiet", "--high", "24M"];
+        let output = z.run_with(&options, &[path, "4", pause], "");
+        output.succeeded();
+        assert!(output.counter("remaps") > 100);
+        assert!(output.counter("pages_out") > 1000);
+        assert_eq!(output.counter("registrations_lost"), 0);
+    }
+}

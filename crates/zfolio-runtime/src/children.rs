@@ -255,6 +255,7 @@ impl Manager {
         batch: &[(Vpn, Place)],
         which: impl Fn(Place) -> bool,
     ) -> bool {
+        let elsewhere = self.address(zfolio_mm::Pfn(0));
         for (vpn, place) in batch.iter().copied() {
             self.control_goes_on();
             if matches!(place, Place::Present | Place::Gone) || !which(place) {
@@ -277,8 +278,11 @@ impl Manager {
                     .copy_pages(address_of(to), from, PAGE_SIZE)
                     .stopped
                 {
-                    // Done; there already; or nothing mapped there.
-                    None | Some(Errno::EXIST | Errno::NOENT | Errno::INVAL) => break,
+                    // Done, or there already.
+                    None | Some(Errno::EXIST) => break,
+                    // Nothing mapped there, if nothing is on its way elsewhere: the kernel
+                    // looks for the mapping before it looks for events.
+                    Some(Errno::NOENT | Errno::INVAL) if child.uffd.is_quiet(elsewhere) => break,
                     Some(Errno::SRCH) => return false,
                     // An event of the child's, or no memory: without this page
                     // it must not go on.

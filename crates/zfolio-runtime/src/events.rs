@@ -43,7 +43,9 @@ impl Truth for Now<'_> {
     fn begins_at(&mut self, address: usize) -> Option<bool> {
         let maps = File::from_fd(self.manager.maps.load(Ordering::Relaxed));
         let mapping = private_mapping_at(maps, address).ok()?;
-        Some(mapping.start == address && self.is_registered(address)?)
+        // (Asked in any case: the list says nothing of events in flight.)
+        let registered = self.is_registered(address)?;
+        Some(mapping.start == address && registered)
     }
 }
 

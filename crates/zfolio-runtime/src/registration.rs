@@ -30,14 +30,18 @@ impl Manager {
         if !self.scope.is_process() {
             return Ok(true);
         }
-        let held = self.fds.program().is_registered(address)?;
-        if !held {
-            let maps = File::from_fd(self.maps.load(Ordering::Relaxed));
-            let mapping = mapping_at(maps, address);
-            let page = address..address + PAGE_SIZE;
-            self.forget_lost(core, mapping.unwrap_or(page));
+        if self.fds.program().is_registered(address)? {
+            return Ok(true);
         }
-        Ok(held)
+        // First the mapping, then once more whether it is registered: the mapping is then
+        // one that no event changed meanwhile.
+        let maps = File::from_fd(self.maps.load(Ordering::Relaxed));
+        let mapping = mapping_at(maps, address).unwrap_or(address..address + PAGE_SIZE);
+        if self.fds.program().is_registered(address)? {
+            return Ok(true);
+        }
+        self.forget_lost(core, mapping);
+        Ok(false)
     }
 
     /// Forgets those parts of a range to be registered that the record has and the kernel

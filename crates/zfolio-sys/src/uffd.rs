@@ -309,15 +309,21 @@ impl Uffd {
     /// nothing: CONTINUE is for shared memory, and refused for what we manage
     /// after the registration has been looked up.
     ///
+    /// Either answer is of a moment at which no event was in flight, as long as nobody
+    /// reads the descriptor meanwhile.
+    ///
     /// # Errors
     /// `AGAIN` while an event of that process is in flight, `SRCH` when it is
     /// gone.
     pub fn is_registered(self, address: usize) -> Result<bool, Errno> {
-        match self.ioctl(IOC_CONTINUE, &mut [address as u64, 4096, 0, 0]) {
+        let ask = || match self.ioctl(IOC_CONTINUE, &mut [address as u64, 4096, 0, 0]) {
             Err(errno @ (Errno::AGAIN | Errno::SRCH)) => Err(errno),
             Err(Errno::NOENT) => Ok(false),
             _ => Ok(true),
-        }
+        };
+        // The kernel looks for events, then for the mapping, and only where there is one
+        // for events again. A mapping that leaves between the first two is "not there".
+        if ask()? { Ok(true) } else { ask() }
     }
 
     /// Whether no event is in flight: every change of the address space that
