@@ -212,10 +212,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let checked = behind(dir.path(), Some(1 << 30)).check(1 << 29).unwrap();
         let segment = crate::segment::OwnSegment::create(|segment| {
-            assert!(checked.store(&segment.config));
+            assert!(checked.store(segment.config()));
         })
         .unwrap();
-        let config = &segment.config;
+        let config = segment.config();
         let stored = config.with_backing_dir(|path| Ok(path.to_bytes().to_vec()));
         let path = std::fs::canonicalize(dir.path()).unwrap();
         assert_eq!(stored, Ok(path.as_os_str().as_bytes().to_vec()));

@@ -47,7 +47,7 @@ impl Cramped {
             return Vec::new();
         }
         self.last = now;
-        let high = segment.config.high.load(Relaxed);
+        let high = segment.config().high.load(Relaxed);
         let slots = claimed(segment);
         self.by_slot
             .resize(slots.len().max(self.by_slot.len()), Seen::default());
@@ -89,7 +89,7 @@ mod tests {
     /// Lines told in a minute in which `pages` are brought back every second.
     fn told(pool: u64, pages: usize) -> Vec<String> {
         let segment = crate::stats::tests::example();
-        segment.config.high.store(200 << 20, Relaxed);
+        segment.config().high.store(200 << 20, Relaxed);
         let slot = &segment.slots[0];
         slot.set(Counter::PoolBytes, pool);
         let begin = Instant::now();

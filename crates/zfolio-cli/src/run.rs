@@ -50,7 +50,7 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
 
     let supervisor = Supervisor::install().map_err(|error| internal("signal handlers", error))?;
     let mut stored = true;
-    let segment = OwnSegment::create(|segment| stored = settings.store(&segment.config))?;
+    let segment = OwnSegment::create(|segment| stored = settings.store(segment.config()))?;
     if !stored {
         let (why, mend) = ("the path is too long", "name another directory");
         return Err(Failure::new(Status::CannotCreate, "--backing", why, mend));
@@ -82,7 +82,7 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
     })?;
     let pid = running.pid();
     let mut cramped = Cramped::new(started);
-    let mut unattended = Unattended::new(started);
+    let mut unattended = Unattended::new(&segment, started);
     let mut unreached = Unreached::new(segment.path(), &library, settings.high, started);
     let looked = || {
         let now = Instant::now();

@@ -126,8 +126,8 @@ impl OwnSegment {
             file.set_len(Segment::BYTES as u64)?;
             let map = Mapping::of(&file, ProtFlags::READ | ProtFlags::WRITE)?;
             configure(&map);
-            map.version.store(VERSION, Relaxed);
-            map.magic.store(MAGIC, Release);
+            map.head.version.store(VERSION, Relaxed);
+            map.head.magic.store(MAGIC, Release);
             fs::rename(&hidden, &path)?;
             Ok(map)
         })();
@@ -208,10 +208,10 @@ fn known(file: &File, access: ProtFlags) -> io::Result<Mapping> {
         return Err(wrong("not a control segment of this version"));
     }
     let map = Mapping::of(file, access)?;
-    if map.magic.load(Acquire) != MAGIC {
+    if map.head.magic.load(Acquire) != MAGIC {
         return Err(wrong("not a control segment"));
     }
-    if map.version.load(Relaxed) != VERSION {
+    if map.head.version.load(Relaxed) != VERSION {
         return Err(wrong("a control segment of another version"));
     }
     Ok(map)
@@ -313,11 +313,11 @@ mod tests {
     fn a_segment_is_seen_by_a_reader_and_goes_with_its_owner() {
         let dir = tempfile::tempdir().unwrap();
         let own =
-            OwnSegment::create_in(dir.path(), &mut |s| s.config.high.store(77, Relaxed)).unwrap();
+            OwnSegment::create_in(dir.path(), &mut |s| s.config().high.store(77, Relaxed)).unwrap();
         let mode = fs::metadata(own.path()).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         let seen = SharedSegment::open(own.path()).unwrap();
-        assert_eq!(seen.config.high.load(Relaxed), 77);
+        assert_eq!(seen.config().high.load(Relaxed), 77);
         let blocks = || fs::metadata(own.path()).unwrap().blocks() * 512;
         assert!(blocks() < 256 << 10, "{}", blocks());
         assert_eq!((own.claim(4711), own.claim(4712)), (0, 1));

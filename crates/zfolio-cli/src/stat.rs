@@ -28,7 +28,7 @@ pub(crate) fn stat(which: Option<&Path>) -> Result<ExitCode, Failure> {
     println!(
         "{} (high {}{})",
         path.display(),
-        human(segment.config.high.load(Relaxed)),
+        human(segment.config().high.load(Relaxed)),
         shared(&segment),
     );
     for group in &tree.groups {
@@ -40,7 +40,7 @@ pub(crate) fn stat(which: Option<&Path>) -> Result<ExitCode, Failure> {
 
 /// What those that share `high` have, if they do.
 fn shared(segment: &Segment) -> String {
-    if segment.config.shared.load(Relaxed) == 0 {
+    if segment.config().shared.load(Relaxed) == 0 {
         return " for each".into();
     }
     let now = human(segment.groups[0].resident_bytes.load(Relaxed));

@@ -8,6 +8,7 @@
 //! Totals add every counter up, except the `*_peak_*` ones, whose total is the
 //! largest process's: peaks of different processes are not of one instant.
 
+use crate::exit::one_line;
 use crate::groups::GroupState;
 use crate::held::Held;
 use crate::histogram::Latency;
@@ -212,11 +213,9 @@ impl Process {
             .collect();
         Self {
             pid: slot.pid.load(Relaxed),
-            comm: String::from_utf8_lossy(&comm)
-                .trim_end_matches('\0')
-                .to_owned(),
+            comm: one_line(String::from_utf8_lossy(&comm).trim_end_matches('\0')),
             state: slot.state.load(Acquire),
-            message: String::from_utf8_lossy(&message).into_owned(),
+            message: one_line(&String::from_utf8_lossy(&message)),
             told: slot.told.load(Acquire) != 0,
             figures: Figures::read(slot),
         }

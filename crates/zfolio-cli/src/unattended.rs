@@ -5,14 +5,22 @@
 //! the process with a line; once it is gone as well the program would hang at
 //! its next page that is out. So `zfolio run` looks from outside.
 //!
-//! A process is ended only if for some seconds neither the watchdog that its
-//! manager named exists nor one at least of its other threads (those left may
-//! wait for that one, or for a lock it held: for ever), and it still is the
-//! program image that named them: its arena lies where they said. That rules out a process that is exiting
-//! (no mappings any more), one that has called exec (where addresses are not
-//! random its next arena may lie there as well: only the last slot of a process
-//! id is looked at, which is claimed before there is an arena), and a stranger with the
-//! same id in another namespace.
+//! Every process of the tree can write to the segment, one that gave up its privileges
+//! too, and `zfolio run` may have more. So what stands there only says which process to look
+//! at. A process is ended for what is true of itself, as /proc has it, and nobody
+//! else can bring about:
+//!
+//! - it is a descendant of ours, after a descriptor of it was opened: its id is nobody
+//!   else's from then on;
+//! - it has the segment of this run mapped, and a mapping begins where its slot says that
+//!   its arena is;
+//! - it has no thread that is named as a watchdog.
+//!
+//! For some seconds that must be so, and another thread of its manager's gone as well
+//! (those left may wait for that one, or for a lock it held: for ever). It rules out a
+//! process that is exiting (no mappings any more), one that has called exec (where addresses
+//! are not random its next arena may lie there as well: only the last slot of a process
+//! id is looked at, which is claimed before there is an arena), and a stranger.
 
 use crate::exit::one_line;
 use crate::stats::{Process, claimed};
@@ -23,7 +31,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
-use zfolio_runtime::control::{ProcessSlot, Segment, state};
+use zfolio_runtime::control::{ProcessSlot, Segment, WATCHDOG_NAME, state};
 
 /// Between two looks.
 const EVERY: Duration = Duration::from_secs(1);
@@ -38,15 +46,19 @@ pub(crate) struct Unattended {
     last: Instant,
     times: Vec<u32>,
     ended: Vec<u32>,
+    /// See [`file_of`]: the segment's.
+    file: Option<String>,
 }
 
 impl Unattended {
-    /// Begins at `now`.
-    pub(crate) fn new(now: Instant) -> Self {
+    /// Begins at `now`, for the processes that have `segment` mapped.
+    pub(crate) fn new(segment: &Segment, now: Instant) -> Self {
+        let address = std::ptr::from_ref(segment).addr();
         Self {
             last: now,
             times: Vec::new(),
             ended: Vec::new(),
+            file: file_of(address),
         }
     }
 
@@ -81,7 +93,7 @@ impl Unattended {
                 continue;
             }
             *times = 0;
-            if matches!(end(slot), Ok(true)) {
+            if matches!(end(slot, self.file.as_deref()), Ok(true)) {
                 self.ended.push(slot.pid.load(Relaxed));
                 slot.set_message(WHY);
                 slot.told.store(1, Relaxed);
@@ -104,8 +116,24 @@ fn is_unattended(slot: &ProcessSlot) -> bool {
     slot.state.load(Acquire) == state::MANAGING && has_gone(watchdog) && others.iter().any(has_gone)
 }
 
-/// Kills the process if it is the one that claimed the slot.
-fn end(slot: &ProcessSlot) -> Result<bool> {
+/// The file of the mapping of ours that begins at `address`, as lists of mappings name it:
+/// device and inode, with a blank at either end. (A path may be reused, or be another's in
+/// another mount namespace.)
+fn file_of(address: usize) -> Option<String> {
+    let maps = fs::read_to_string("/proc/self/maps").ok()?;
+    let mapping = maps
+        .lines()
+        .find(|mapping| mapping.starts_with(&format!("{address:x}-")))?;
+    let mut fields = mapping.split(' ').skip(3);
+    Some(format!(" {} {} ", fields.next()?, fields.next()?))
+}
+
+/// Kills the process that the slot names if it is one of ours that nobody serves. `file`:
+/// that of the segment.
+fn end(slot: &ProcessSlot, file: Option<&str>) -> Result<bool> {
+    let Some(file) = file else {
+        return Ok(false);
+    };
     let pid = slot.pid.load(Relaxed);
     let Some(raw) = i32::try_from(pid).ok().and_then(Pid::from_raw) else {
         return Ok(false);
@@ -114,11 +142,44 @@ fn end(slot: &ProcessSlot) -> Result<bool> {
     let process = pidfd_open(raw, PidfdFlags::empty())?;
     let arena = format!("{:x}-", slot.arena.load(Relaxed));
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
-    if !maps.lines().any(|mapping| mapping.starts_with(&arena)) || !is_unattended(slot) {
+    if !maps.lines().any(|mapping| mapping.starts_with(&arena))
+        || !maps.lines().any(|mapping| mapping.contains(file))
+        || has_watchdog(pid)
+        || !is_unattended(slot)
+        || !is_descendant(pid)
+    {
         return Ok(false);
     }
     pidfd_send_signal(&process, Signal::KILL)?;
     Ok(true)
+}
+
+/// Whether the process is a child of ours, or a child's child, and so on. (The kernel's lists
+/// of children may leave one out while another ends.)
+fn is_descendant(pid: u32) -> bool {
+    let parent = |pid: &u32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let (_, fields) = stat.rsplit_once(") ")?;
+        fields.split(' ').nth(1)?.parse().ok()
+    };
+    let line = std::iter::successors(parent(&pid), parent);
+    line.take_while(|pid| *pid > 0)
+        .any(|pid| pid == std::process::id())
+}
+
+/// Whether a thread of the process is named as a watchdog; if that cannot be told, yes.
+fn has_watchdog(pid: u32) -> bool {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return true;
+    };
+    let names = tasks
+        .flatten()
+        .map(|task| fs::read(task.path().join("comm")));
+    names.into_iter().any(|name| match name {
+        Ok(name) => name.trim_ascii_end() == WATCHDOG_NAME.as_bytes(),
+        // It has just ended, or cannot be looked at.
+        Err(error) => error.kind() != std::io::ErrorKind::NotFound,
+    })
 }
 
 fn line(process: &Process) -> String {
@@ -142,6 +203,16 @@ mod tests {
 
     /// The same, and whether it called exec and claimed another slot since.
     fn ended_of(threads: [u32; 3], elsewhere: bool, exec: bool) -> (Vec<String>, Child) {
+        looked(threads, elsewhere, exec, true)
+    }
+
+    /// The same; `member`: whether it has the run's segment mapped.
+    fn looked(
+        threads: [u32; 3],
+        elsewhere: bool,
+        exec: bool,
+        member: bool,
+    ) -> (Vec<String>, Child) {
         let child = Command::new("sleep").arg("1000").spawn().unwrap();
         let maps = fs::read_to_string(format!("/proc/{}/maps", child.id())).unwrap();
         let start = maps.split('-').next().unwrap();
@@ -158,7 +229,13 @@ mod tests {
             id.store(if thread == 1 { child.id() } else { thread }, Relaxed);
         }
         let begin = Instant::now();
-        let mut unattended = Unattended::new(begin);
+        let mut unattended = Unattended::new(&segment, begin);
+        if member {
+            // (Its program stands for the segment.)
+            let mut fields = maps.lines().next().unwrap().split(' ').skip(3);
+            let file = format!(" {} {} ", fields.next().unwrap(), fields.next().unwrap());
+            unattended.file = Some(file);
+        }
         let lines: Vec<String> = (1..300)
             .flat_map(|look| unattended.look(&segment, begin + look * Duration::from_millis(50)))
             .collect();
@@ -193,6 +270,37 @@ mod tests {
         let (lines, child) = ended_of([GONE, GONE, GONE], false, true);
         assert_eq!(lines, Vec::<String>::new());
         assert!(lives(child));
+    }
+
+    #[test]
+    fn what_a_process_writes_of_another_does_not_end_it() {
+        // It has not mapped the segment.
+        let (lines, child) = looked([GONE, GONE, GONE], false, false, false);
+        assert_eq!(lines, Vec::<String>::new());
+        assert!(lives(child));
+    }
+
+    #[test]
+    fn a_stranger_is_not_ended() {
+        let slot_of = |pid: u32| {
+            let segment = crate::stats::tests::example();
+            let slot = &segment.slots[0];
+            slot.pid.store(pid, Relaxed);
+            slot.state.store(state::MANAGING, Relaxed);
+            for id in &slot.threads {
+                id.store(GONE, Relaxed);
+            }
+            let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+            let start = maps.split('-').next().unwrap_or_default();
+            let arena = u64::from_str_radix(start, 16).unwrap_or(0);
+            slot.arena.store(arena, Relaxed);
+            segment
+        };
+        // Ourselves: no descendant of ours.
+        let segment = slot_of(std::process::id());
+        let file = file_of(std::ptr::from_ref::<Segment>(&segment).addr());
+        assert!(file.is_some());
+        assert_eq!(end(&segment.slots[0], file.as_deref()), Ok(false));
     }
 
     #[test]

@@ -2,21 +2,24 @@
 //! and only ask the manager's threads to act.
 
 use crate::outside::RegisterAtfork;
-use crate::{HOST, WATCHER, fitness, manager, start_watcher, watcher};
+use crate::{HOST, WATCHER, fitness, give_up_watchers_stack, manager, start_watcher, watcher};
 use core::ptr;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use zfolio_sys::identity::of_process;
 use zfolio_sys::lock::{Mutex, reset_in_fork_child};
-use zfolio_sys::thread::pid;
+use zfolio_sys::thread::SignalMask;
 
 /// One fork at a time, and none while a manager is being made.
 static FORKING: Mutex<()> = Mutex::new(());
 /// Process in which `FORKING` is locked; 0: none.
-static HOLDER: AtomicU32 = AtomicU32::new(0);
+static HOLDER: AtomicU64 = AtomicU64::new(0);
 /// Process in which a manager is being made; 0: none. Another one than this:
 /// a raw fork copied it half made, and nothing of it can be used.
-static STARTING: AtomicU32 = AtomicU32::new(0);
+static STARTING: AtomicU64 = AtomicU64::new(0);
 /// Whether `prepare` of the fork under way asked the manager.
 static TAKES_PART: AtomicU32 = AtomicU32::new(0);
+/// What the thread that forks blocked before.
+static BLOCKED: AtomicU64 = AtomicU64::new(0);
 
 /// Registers the handlers.
 pub(crate) fn register(with: RegisterAtfork) {
@@ -29,7 +32,7 @@ pub(crate) fn register(with: RegisterAtfork) {
 fn hold() {
     let holder = HOLDER.load(Ordering::Acquire);
     if holder != 0
-        && holder != pid()
+        && holder != of_process()
         && HOLDER
             .compare_exchange(holder, 0, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
@@ -37,7 +40,7 @@ fn hold() {
         reset_in_fork_child(&FORKING);
     }
     core::mem::forget(FORKING.lock());
-    HOLDER.store(pid(), Ordering::Release);
+    HOLDER.store(of_process(), Ordering::Release);
 }
 
 /// Unlocks it, in the process that locked it or its child by libc's fork.
@@ -51,7 +54,7 @@ fn release() {
 /// neither a manager nor nothing.
 pub(crate) fn hold_for_start() {
     hold();
-    STARTING.store(pid(), Ordering::Release);
+    STARTING.store(of_process(), Ordering::Release);
 }
 
 /// It is made, or could not be.
@@ -61,7 +64,10 @@ pub(crate) fn release_after_start() {
 }
 
 extern "C" fn prepare() {
+    // A signal handler may fork as well: not in here, where it would wait for itself.
+    let before = SignalMask::block_all();
     hold();
+    BLOCKED.store(before.bits(), Ordering::Relaxed);
     // A child of a raw fork has the tables of a manager and no threads of it.
     let ours = manager().filter(|manager| manager.is_ours());
     TAKES_PART.store(u32::from(ours.is_some()), Ordering::Release);
@@ -74,7 +80,14 @@ extern "C" fn parent() {
     if let Some(manager) = taking_part() {
         manager.after_fork_parent();
     }
+    release_to_program();
+}
+
+/// Ends what `prepare` began, in the parent or in the child.
+fn release_to_program() {
+    let before = SignalMask::from_bits(BLOCKED.load(Ordering::Relaxed));
     release();
+    before.apply();
 }
 
 extern "C" fn child() {
@@ -84,9 +97,12 @@ extern "C" fn child() {
         // The tables of a manager without its threads are of no use: what a
         // raw fork left behind stays unmanaged.
         None if manager().is_some() || STARTING.load(Ordering::Acquire) != 0 => {}
-        None => start_watcher(),
+        None => {
+            give_up_watchers_stack();
+            start_watcher();
+        }
     }
-    release();
+    release_to_program();
 }
 
 fn taking_part() -> Option<&'static zfolio_runtime::Manager> {

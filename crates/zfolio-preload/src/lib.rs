@@ -20,10 +20,11 @@ mod references;
 
 use core::ffi::{CStr, c_char, c_int};
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use zfolio_runtime::Manager;
 use zfolio_runtime::control::{ENV_CONTROL, ENV_GROUP, MAGIC, Segment, VERSION};
 use zfolio_runtime::start::{Host, Never, never_managed, watch};
+use zfolio_sys::arena::unmap;
 use zfolio_sys::heap::Heap;
 use zfolio_sys::lock::{futex_wait, futex_wake, pause};
 use zfolio_sys::syscall::Errno;
@@ -34,7 +35,7 @@ static HEAP: Heap = Heap::new();
 
 /// Bytes of the watcher's stack: it becomes the control thread, which
 /// compresses.
-const WATCHER_STACK: usize = 256 << 10;
+const STACK: usize = 256 << 10;
 
 static HOST: Host = Host {
     open_segment,
@@ -61,6 +62,8 @@ static WATCHER_THREAD: AtomicU32 = AtomicU32::new(0);
 /// Path of the control segment: a string of the process's environment block,
 /// which the kernel put on the main stack; copied, since programs write there.
 static PATH: Path = Path::empty();
+/// The stack of the last watcher that was started: in the child of a fork, of none.
+static WATCHER_STACK: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 /// Name of the group within the run; likewise.
 static GROUP: Path = Path::empty();
 
@@ -100,12 +103,13 @@ fn open_segment() -> Result<&'static Segment, Errno> {
         return Ok(segment);
     }
     let path = PATH.get().ok_or(Errno::INVAL)?;
-    let at = zfolio_sys::arena::map_shared_file(path, Segment::BYTES)?;
+    let at = zfolio_sys::arena::map_shared_file(path, Segment::BYTES, Segment::READ_ONLY_BYTES)?;
     // SAFETY: a shared mapping of at least `BYTES` bytes that is never
-    // unmapped; a Segment is made of atomic words, valid for any bytes.
+    // unmapped; a Segment is made of atomic words, valid for any bytes. Nobody here writes
+    // to its head.
     let segment = unsafe { &*(at as *const Segment) };
-    let known = segment.magic.load(Ordering::Acquire) == MAGIC
-        && segment.version.load(Ordering::Relaxed) == VERSION;
+    let known = segment.head.magic.load(Ordering::Acquire) == MAGIC
+        && segment.head.version.load(Ordering::Relaxed) == VERSION;
     if known {
         SEGMENT.store(ptr::from_ref(segment).cast_mut(), Ordering::Release);
         Ok(segment)
@@ -117,12 +121,24 @@ fn open_segment() -> Result<&'static Segment, Errno> {
 /// Starts the watcher; whatever fails, the program simply runs unmanaged.
 fn start_watcher() {
     let started = if fitness::may_have_threads(&HOST) {
-        spawn_with(WATCHER_STACK, &HOST, 0, watch).map_err(Never::NoThread)
+        spawn_with(STACK, &HOST, 0, watch).map_err(Never::NoThread)
     } else {
         Err(Never::Unfit(fitness::FILTERED))
     };
-    if let Err(why) = started {
-        never_managed(&HOST, why);
+    match started {
+        Ok(stack) => {
+            WATCHER_STACK[0].store(stack.start, Ordering::Relaxed);
+            WATCHER_STACK[1].store(stack.end, Ordering::Relaxed);
+        }
+        Err(why) => never_managed(&HOST, why),
+    }
+}
+
+/// In the child of a fork, which has no watcher yet: gives back the stack of its parent's.
+fn give_up_watchers_stack() {
+    let [start, end] = [0, 1].map(|at: usize| WATCHER_STACK[at].swap(0, Ordering::Relaxed));
+    if start != 0 {
+        unmap(start..end);
     }
 }
 

@@ -7,13 +7,14 @@
 use crate::control::state;
 use crate::fatal::{EXIT_FAILED, Line};
 use crate::forkwords::ForkWords;
-use crate::manager::{Core, Manager};
-use crate::ranges::Ranges;
+use crate::manager::{Core, Manager, pages_within};
 use crate::start::{PROGRAM_FEATURES, SOURCE_FEATURES, describe};
 use alloc::vec::Vec;
 use core::fmt::Write;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
+use zfolio_mm::PAGE_SIZE;
+use zfolio_sys::identity;
 use zfolio_sys::limits::{reserve_descriptors, with_descriptors};
 use zfolio_sys::lock::{futex_wake, reset_in_fork_child};
 use zfolio_sys::procfs::{File, Pagemap, for_each_mapping};
@@ -44,22 +45,32 @@ impl Opened {
     }
 }
 
+/// Looks, 10 ms apart, at a parent that does nothing for its child before it is taken for
+/// dead: its process id may say nothing (0, from within a pid namespace).
+const SILENT_LOOKS: u32 = 3000;
+
 impl Manager {
     /// Runs in the child's first manager thread: takes over, lets the program
     /// go on, and becomes its control thread.
     pub(crate) fn adopt(&'static self, stack: Range<usize>) -> ! {
-        let parent = self.pid.load(Ordering::Relaxed);
         let words = self.fork_words();
         // Still the parent's: faults of this process go to it until it is asked.
         let opened = match with_descriptors(Opened::open) {
             Ok(opened) => opened,
             Err(errno) => {
-                self.go_unmanaged(parent, "opening its descriptors", errno);
+                self.go_unmanaged("opening its descriptors", errno);
                 self.let_program_go();
                 thread::exit_thread()
             }
         };
-        words.ask_for_release(false, || thread::parent_pid() == parent);
+        // (While the parent has its descriptor of this process, no other can be registered.)
+        let airlock = self.airlocks.small..self.airlocks.small + PAGE_SIZE;
+        words.ask_for_release(false, || {
+            opened
+                .program
+                .register(airlock.start, airlock.len())
+                .is_err()
+        });
         self.reset_locks();
         if let Err(errno) = self.take_over(&opened, words, stack) {
             self.fail(format_args!(
@@ -78,12 +89,22 @@ impl Manager {
 
     /// The child may not manage itself (it gave up its privileges before it
     /// forked, say): the parent gives it all its memory back.
-    pub(crate) fn go_unmanaged(&self, parent: u32, what: &str, errno: Errno) {
+    pub(crate) fn go_unmanaged(&self, what: &str, errno: Errno) {
         let words = self.fork_words();
         let slot = &self.segment.slots[self.segment.claim(thread::pid())];
         describe(slot);
         let mut line = Line::default();
-        let filled = words.ask_for_release(true, || thread::parent_pid() == parent);
+        let parent = thread::parent_pid();
+        let mut silent = (words.beats(), 0);
+        let filled = words.ask_for_release(true, || {
+            let beats = words.beats();
+            silent = if beats == silent.0 {
+                (beats, silent.1 + 1)
+            } else {
+                (beats, 0)
+            };
+            thread::parent_pid() == parent && silent.1 < SILENT_LOOKS
+        });
         words.taken(self.fork_generation.load(Ordering::Acquire));
         let _ = write!(
             line,
@@ -112,6 +133,8 @@ impl Manager {
         reset_in_fork_child(&self.reclaim);
         reset_in_fork_child(&self.compacting);
         reset_in_fork_child(&self.tier);
+        reset_in_fork_child(&self.stacks);
+        reset_in_fork_child(&self.old_words);
         for worker in &self.workers {
             reset_in_fork_child(worker);
         }
@@ -145,15 +168,17 @@ impl Manager {
         self.fds.adopt(program, statm, pagemap);
         self.maps.store(maps.fd(), Ordering::Relaxed);
         self.arena().adopt(frames, pagemap);
+        self.give_up_parents_stacks(stack);
         let private = {
             let mut reclaim = self.reclaim.lock();
-            reclaim.vmas.keep_private(stack);
             reclaim.vmas.adopt(maps);
             reclaim.vmas.private().to_vec()
         };
         self.renew_fork_words()?;
         self.register_own()?;
         self.pid.store(thread::pid(), Ordering::Relaxed);
+        self.identity
+            .store(identity::of_process(), Ordering::Relaxed);
         self.renew_statistics();
         let mut core = self.core.lock();
         core.forget_parents_work();
@@ -179,21 +204,37 @@ impl Manager {
         for own in private {
             core.registered.remove(own);
         }
-        let live = mappings(maps)?;
-        let ranges: Vec<Range<usize>> = core.registered.iter().collect();
-        core.registered = Ranges::default();
-        for range in ranges {
-            for mapping in &live {
-                let part = range.start.max(mapping.start)..range.end.min(mapping.end);
-                if !part.is_empty() {
-                    program.register(part.start, part.len())?;
-                    core.registered.insert(part);
-                }
-            }
-        }
+        self.register_again(&mut core, program, &private_mappings(maps)?)?;
         self.reconcile(&mut core);
         drop(core);
+        self.give_up_old_words();
         self.start_threads()
+    }
+
+    /// Registers what is recorded where it is still mapped; what is not is forgotten.
+    /// `live`: in address order.
+    fn register_again(
+        &self,
+        core: &mut Core,
+        program: Uffd,
+        live: &[Range<usize>],
+    ) -> Result<(), Errno> {
+        let recorded = core::mem::take(&mut core.registered);
+        let mut live = live;
+        for range in recorded.iter() {
+            let passed = live.partition_point(|mapping| mapping.end <= range.start);
+            live = &live[passed..];
+            let mut at = range.start;
+            for mapping in live.iter().take_while(|mapping| mapping.start < range.end) {
+                let part = range.start.max(mapping.start)..range.end.min(mapping.end);
+                self.drop_contents(core, pages_within(at, part.start));
+                program.register(part.start, part.len())?;
+                at = part.end;
+                core.registered.insert(part);
+            }
+            self.drop_contents(core, pages_within(at, range.end));
+        }
+        Ok(())
     }
 
     fn renew_statistics(&self) {
@@ -218,12 +259,14 @@ impl Core {
     }
 }
 
-/// Every mapping of this process.
-fn mappings(maps: File) -> Result<Vec<Range<usize>>, Errno> {
+/// The private mappings of this process that are of no file, in address order.
+fn private_mappings(maps: File) -> Result<Vec<Range<usize>>, Errno> {
     let mut list = Vec::with_capacity(256);
     let mut buffer = alloc::vec![0; 32 << 10];
     for_each_mapping(maps, &mut buffer, |mapping| {
-        list.push(mapping.start..mapping.end)
+        if mapping.inode == 0 && mapping.perms.last() == Some(&b'p') {
+            list.push(mapping.start..mapping.end);
+        }
     })?;
     Ok(list)
 }

@@ -33,6 +33,7 @@ use zfolio_compress::adaptive::{Adaptive, Density};
 use zfolio_compress::{Codec, Compressor};
 use zfolio_mm::{Order, Pfn};
 use zfolio_sys::arena::{ArenaMap, SharedWords};
+use zfolio_sys::identity;
 use zfolio_sys::lock::Mutex;
 use zfolio_sys::procfs::{File, Pagemap};
 use zfolio_sys::syscall::Errno;
@@ -55,6 +56,8 @@ pub(crate) struct Parts {
     pub(crate) words: SharedWords,
     /// Addresses that are ours, besides what is made here.
     pub(crate) private: Vec<Range<usize>>,
+    /// The stack of the thread that becomes its control thread, if it is known.
+    pub(crate) stack: Option<Range<usize>>,
     pub(crate) left_alone: fn(&Range<usize>) -> bool,
     pub(crate) segment: &'static Segment,
     /// Index of the slot in it.
@@ -115,6 +118,7 @@ pub(crate) fn assemble(parts: Parts) -> Result<&'static Manager, Unstarted> {
         workers.push(Mutex::new(Worker::new(context_of(&zswap)?)));
     }
     let mut private = parts.private;
+    private.extend(parts.stack.clone());
     private.extend([map.range(), locks.range(), parts.words.range()]);
     // Only a fork needs to say what was copied meanwhile.
     let superseded = if parts.scope.is_process() {
@@ -196,6 +200,9 @@ pub(crate) fn assemble(parts: Parts) -> Result<&'static Manager, Unstarted> {
         reads: AtomicU64::new(0),
         cpu_ns: Default::default(),
         pid: AtomicU32::new(thread::pid()),
+        identity: AtomicU64::new(identity::of_process()),
+        stacks: Mutex::new(parts.stack.into_iter().collect()),
+        old_words: Mutex::new(None),
         resident: AtomicUsize::new(0),
         backing_retry_ns: AtomicU64::new(0),
         huge_count_ns: AtomicU64::new(0),

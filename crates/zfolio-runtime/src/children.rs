@@ -7,7 +7,7 @@ use crate::control::Counter;
 use crate::discard::BATCH;
 use crate::extent::Vpn;
 use crate::fork::ZERO_PAGE;
-use crate::forkwords::ForkWords;
+use crate::forkwords::{ForkWords, adopt};
 use crate::manager::{Core, Manager, Worker, address_of, pages_within};
 use crate::parked::resolve;
 use crate::past::past_length;
@@ -217,6 +217,9 @@ impl Manager {
                     |place| matches!(place, Place::Stored(slot) if self.zswap.is_in_backing(slot)),
                 );
             }
+            if let Some(words) = words {
+                words.set(words.adopt(), adopt::LEFT);
+            }
             child.uffd.close_of_child();
         }
     }
@@ -258,6 +261,7 @@ impl Manager {
         let elsewhere = self.address(zfolio_mm::Pfn(0));
         for (vpn, place) in batch.iter().copied() {
             self.control_goes_on();
+            self.fork_words().beat();
             if matches!(place, Place::Present | Place::Gone) || !which(place) {
                 continue;
             }

@@ -30,6 +30,9 @@ pub use process::{BUCKETS, Histogram, MESSAGE, ProcessSlot, state};
 pub const ENV_CONTROL: &str = "ZFOLIO_CONTROL";
 /// Environment variable: name of the group, within the run, of a process and those it starts.
 pub const ENV_GROUP: &str = "ZFOLIO_GROUP";
+/// Name of the thread that looks whether the others go on: what shows from outside that
+/// a manager lives.
+pub const WATCHDOG_NAME: &str = "zfolio-watchdog";
 /// First word of a segment: "zfolio01".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"zfolio01");
 /// Layout version: both sides must agree.
@@ -43,9 +46,10 @@ pub const THREADS: usize = 2 + MAX_FAULT_THREADS;
 /// A process among those that share `high`.
 #[repr(C)]
 pub struct Member {
-    /// Process id; 0 for nobody.
-    pub pid: AtomicU32,
-    /// CLOCK_MONOTONIC of the last update, ns.
+    /// The number of its process (`zfolio_sys::identity`); 0 for nobody.
+    pub owner: AtomicU64,
+    /// CLOCK_REALTIME of the last update, ns: the one clock that is the same in every
+    /// time namespace.
     pub updated_ns: AtomicU64,
     /// What it has resident.
     pub resident_bytes: AtomicU64,
@@ -93,13 +97,23 @@ pub struct RunGroup {
 /// Most members at a time.
 pub const MEMBERS: usize = 1024;
 
-/// The whole segment.
-#[repr(C)]
-pub struct Segment {
+/// What `zfolio run` writes before anybody else sees the segment, on pages of its own:
+/// processes map them so that nobody can write there, whatever it becomes.
+#[repr(C, align(4096))]
+pub struct Head {
     /// [`MAGIC`].
     pub magic: AtomicU64,
     /// [`VERSION`].
     pub version: AtomicU32,
+    /// What was asked for.
+    pub config: Config,
+}
+
+/// The whole segment.
+#[repr(C)]
+pub struct Segment {
+    /// Read only but for its creator.
+    pub head: Head,
     /// Slots claimed so far. The memory of these is there, and that of the first; nobody
     /// may look at the others, which would be a SIGBUS once the file system is full.
     pub claimed: AtomicU32,
@@ -107,8 +121,6 @@ pub struct Segment {
     pub crowded: AtomicU32,
     /// Processes that loaded the preload library.
     pub processes: AtomicU64,
-    /// What was asked for.
-    pub config: Config,
     /// The run, and its named parts.
     pub groups: [RunGroup; GROUPS],
     /// Most that all backings took together, as added up; bytes.
@@ -126,6 +138,15 @@ pub struct Segment {
 impl Segment {
     /// Bytes of a segment.
     pub const BYTES: usize = size_of::<Self>();
+
+    /// Bytes that no process may write.
+    pub const READ_ONLY_BYTES: usize = size_of::<Head>();
+
+    /// What was asked for.
+    #[must_use]
+    pub const fn config(&self) -> &Config {
+        &self.head.config
+    }
 
     /// Bytes a new segment needs memory for: all but the slots after the first.
     pub const FIRST_BYTES: usize = offset_of!(Self, slots) + size_of::<ProcessSlot>();

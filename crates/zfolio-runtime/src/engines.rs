@@ -226,8 +226,7 @@ impl Manager {
             return Ok(());
         };
         for index in 0..threads.engines.len() {
-            let stack = thread::spawn_with(STACK, self, index, Self::engine_thread)?;
-            self.reclaim.lock().vmas.keep_private(stack);
+            self.note_stack(thread::spawn_with(STACK, self, index, Self::engine_thread)?);
         }
         Ok(())
     }

@@ -33,15 +33,21 @@ use crate::word::Place;
 use core::sync::atomic::Ordering;
 use zfolio_mm::PAGE_SIZE;
 use zfolio_sys::heap;
+use zfolio_sys::identity;
 use zfolio_sys::lock::{futex_wait, pause};
 use zfolio_sys::syscall::Errno;
-use zfolio_sys::thread::{Life, spawn_with, yield_now};
+use zfolio_sys::thread::{Clock, Life, now_ns, spawn_with, yield_now};
 
 /// Between two looks whether parked events could be applied, ns, and looks at
 /// most: a second or so. Asleep, since the program's threads, with a lower
 /// priority than ours, must run to end their events.
 const SETTLE_NS: u64 = 20_000;
 const SETTLE_TURNS: u32 = 20_000;
+
+/// How long a child may take to ask, once its parent's fork has returned, ns. It asks within
+/// a millisecond, unless it is stopped, or the machine has far more to do than it can; and
+/// as long the parent cannot move a page.
+const LEASE_NS: u64 = 1_000_000_000;
 
 /// A page of zeros to copy from.
 pub(crate) static ZERO_PAGE: [u8; PAGE_SIZE] = [0; PAGE_SIZE];
@@ -81,6 +87,7 @@ impl Manager {
             self.thaw(worker);
         }
         if self.fork_asked() {
+            self.give_up_old_words();
             self.freeze();
             words.set(words.request(), request::FROZEN);
             let taken = self.fork_window(words, worker);
@@ -113,8 +120,7 @@ impl Manager {
             Some(Errno::PERM)
         };
         if let Some(errno) = refused {
-            let parent = self.pid.load(Ordering::Relaxed);
-            self.go_unmanaged(parent, "starting a thread", errno);
+            self.go_unmanaged("starting a thread", errno);
             return;
         }
         while self.child_ready.load(Ordering::Acquire) == 0 {
@@ -125,7 +131,7 @@ impl Manager {
     /// Whether this process is the one the manager's threads run in (a raw
     /// fork's child has the tables and no threads).
     pub fn is_ours(&self) -> bool {
-        self.pid.load(Ordering::Relaxed) == zfolio_sys::thread::pid()
+        self.identity.load(Ordering::Relaxed) == identity::of_process()
     }
 
     /// No operation starts from here on, and none is under way at the end.
@@ -181,8 +187,10 @@ impl Manager {
     /// what the words have for it.
     fn fork_window(&self, words: ForkWords, worker: &mut Worker) -> bool {
         let (mut granted, mut taken) = (false, true);
+        let mut lease_ends = None;
         loop {
             self.control_goes_on();
+            words.beat();
             let rung = words.bell().load(Ordering::Acquire);
             let parent_done = words.request().load(Ordering::Acquire) == request::PARENT_DONE;
             let asked = words.adopt().load(Ordering::Acquire);
@@ -195,6 +203,16 @@ impl Manager {
             self.core.lock().being_copied = false;
             heap::usage::freeze(false);
             let children = self.serve_children(worker);
+            let now = now_ns(Clock::Monotonic);
+            if parent_done && children > 0 && asked == adopt::NONE {
+                let ends = *lease_ends.get_or_insert(now + LEASE_NS);
+                if now > ends && words.expire() {
+                    self.release_children(worker, true, Some(words));
+                    words.set(words.adopt(), adopt::GRANTED);
+                    self.count(Counter::ForkLeasesExpired, 1);
+                    return false;
+                }
+            }
             if matches!(asked, adopt::ASKED | adopt::ASKED_FILL) {
                 self.release_children(worker, asked == adopt::ASKED_FILL, Some(words));
                 words.set(words.adopt(), adopt::GRANTED);

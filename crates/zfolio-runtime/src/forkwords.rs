@@ -3,8 +3,23 @@
 //!
 //! ```text
 //! request: NONE -> PREPARE -> FROZEN -> PARENT_DONE -> NONE
-//! adopt:   NONE -> ASKED or ASKED_FILL -> GRANTED -> TAKEN
+//! adopt:   NONE -> ASKED or ASKED_FILL -> LEFT -> GRANTED -> TAKEN
+//!               -> EXPIRED -------------> LEFT -> GRANTED -> TAKEN
 //! ```
+//!
+//! | step | by | then |
+//! |---|---|---|
+//! | NONE -> PREPARE | parent's program thread | waits for FROZEN; the watchdog bounds that |
+//! | PREPARE -> FROZEN | parent's control thread | waits, a lease at most once the parent is done |
+//! | FROZEN -> PARENT_DONE | parent's program thread | goes on |
+//! | NONE -> ASKED, ASKED_FILL | child, by compare and exchange | waits while its parent lives |
+//! | NONE -> EXPIRED | control thread, likewise | has the child filled, whether it runs or not |
+//! | -> LEFT | control thread | what the child has to know, or that it has all, can be read |
+//! | -> GRANTED | control thread | the parent's descriptor of the child is closed |
+//! | -> TAKEN | child | it has read; the words may be another fork's |
+//!
+//! Only one of child and control thread leaves NONE: either the child asks, or it finds
+//! that it was given everything.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use zfolio_sys::arena::Words;
@@ -29,12 +44,22 @@ pub(crate) mod adopt {
     pub(crate) const ASKED_FILL: u32 = 3;
     /// I have read what was left for me.
     pub(crate) const TAKEN: u32 = 4;
+    /// You have not asked in time: you are being given everything.
+    pub(crate) const EXPIRED: u32 = 5;
+    /// What you need to know is written down; I let go next.
+    pub(crate) const LEFT: u32 = 6;
+
+    /// Whether a child in this state still waits for what is left for it.
+    pub(crate) const fn waits(state: u32) -> bool {
+        matches!(state, ASKED | ASKED_FILL | EXPIRED)
+    }
 }
 
 /// Where the list of events lies among the words: its length, its start, and
 /// the words of one event.
 const COUNT: usize = 8;
 const GENERATION: usize = 9;
+const BEATS: usize = 10;
 const LIST: usize = 16;
 const EVENT: usize = 7;
 /// In place of a length: the child was filled.
@@ -135,6 +160,10 @@ impl ForkWords {
     pub(crate) fn set(&self, word: &AtomicU32, value: u32) {
         word.store(value, Ordering::Release);
         futex_wake(word, u32::MAX);
+        self.ring();
+    }
+
+    fn ring(&self) {
         self.bell().fetch_add(1, Ordering::Release);
         futex_wake(self.bell(), u32::MAX);
     }
@@ -165,31 +194,51 @@ impl ForkWords {
         }
     }
 
+    /// The child's lease is over; whether it had not asked yet.
+    pub(crate) fn expire(&self) -> bool {
+        self.leave_none(adopt::EXPIRED)
+    }
+
+    fn leave_none(&self, to: u32) -> bool {
+        self.adopt()
+            .compare_exchange(adopt::NONE, to, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
+    }
+
+    /// Shows that the parent is at work for its child.
+    pub(crate) fn beat(&self) {
+        self.0[BEATS].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often it was.
+    pub(crate) fn beats(&self) -> u32 {
+        self.0[BEATS].load(Ordering::Relaxed)
+    }
+
     /// The child asks its parent to let go of its ranges; `fill`: after
-    /// copying in all that is missing. False if the parent is gone, which let
-    /// go of them too.
+    /// copying in all that is missing. Returns once that was done (or is, but for the
+    /// closing of a descriptor), or when `parent_lives`, which is called every
+    /// 10 ms, says no. False: the parent left nothing.
     pub(crate) fn ask_for_release(
         &self,
         fill: bool,
         mut parent_lives: impl FnMut() -> bool,
     ) -> bool {
-        self.set(
-            self.adopt(),
-            if fill {
-                adopt::ASKED_FILL
-            } else {
-                adopt::ASKED
-            },
-        );
-        Self::wait_while(
-            self.adopt(),
-            if fill {
-                adopt::ASKED_FILL
-            } else {
-                adopt::ASKED
-            },
-            &mut parent_lives,
-        )
+        let how = if fill {
+            adopt::ASKED_FILL
+        } else {
+            adopt::ASKED
+        };
+        if self.leave_none(how) {
+            self.ring();
+        }
+        loop {
+            let state = self.adopt().load(Ordering::Acquire);
+            let until_granted = state == adopt::LEFT || adopt::waits(state);
+            if !until_granted || !Self::wait_while(self.adopt(), state, &mut parent_lives) {
+                return !adopt::waits(self.adopt().load(Ordering::Acquire));
+            }
+        }
     }
 
     /// The child has read what was left for it; false if that was of a later
@@ -243,3 +292,6 @@ mod tests {
         assert!(!words.leave(&[events[0]; 5000]), "more than fits");
     }
 }
+
+#[cfg(test)]
+mod model;

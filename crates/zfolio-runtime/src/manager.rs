@@ -283,6 +283,12 @@ pub struct Manager {
     /// CPU time of each worker's thread, ns.
     pub(crate) cpu_ns: [AtomicU64; 1 + MAX_FAULT_THREADS],
     pub(crate) pid: AtomicU32,
+    /// Which process its threads run in.
+    pub(crate) identity: AtomicU64,
+    /// Stacks of its threads, and words that a fork before the last one used: the child of
+    /// a fork has copies of them that nobody uses.
+    pub(crate) stacks: Mutex<Vec<Range<usize>>>,
+    pub(crate) old_words: Mutex<Option<Range<usize>>>,
     /// Resident pages at the last sample.
     pub(crate) resident: AtomicUsize,
     /// When a backing that refused is tried again, ns; 0: it does not refuse.

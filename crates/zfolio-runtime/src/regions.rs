@@ -190,6 +190,7 @@ impl Manager {
             maps: none,
             words,
             private: Vec::new(),
+            stack: None,
             left_alone: |_| false,
             segment,
             statistics,

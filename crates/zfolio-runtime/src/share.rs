@@ -42,7 +42,8 @@ const NONE: u32 = u32::MAX;
 /// What a process says of itself. Pages, and bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Having {
-    pub(crate) pid: u32,
+    /// Which process (`zfolio_sys::identity`).
+    pub(crate) owner: u64,
     pub(crate) resident: usize,
     pub(crate) needs: usize,
     pub(crate) zswap_bytes: u64,
@@ -89,14 +90,14 @@ impl Membership {
     pub(crate) fn backing(&self, segment: &Segment, out: u64) -> Option<u64> {
         let at = self.place.load(Ordering::Relaxed) as usize;
         let mine = segment.members.get(at)?;
-        let now = now_ns(Clock::Monotonic);
+        let now = now_ns(Clock::Realtime);
         mine.backing_bytes.store(out, Ordering::Relaxed);
         // Writing back may take long, and nothing is published meanwhile.
         mine.updated_ns.store(now, Ordering::Release);
         let all = living(segment, now).map(|member| member.backing_bytes.load(Ordering::Relaxed));
         let all = all.fold(0, u64::saturating_add);
         segment.backing_peak.fetch_max(all, Ordering::Relaxed);
-        let size = segment.config.backing_size.load(Ordering::Relaxed);
+        let size = segment.config().backing_size.load(Ordering::Relaxed);
         Some(size.saturating_sub(all.saturating_sub(out)))
     }
 
@@ -106,24 +107,24 @@ impl Membership {
         let all = Allowed {
             high,
             limits: GroupLimits::default(),
-            backing: segment.config.backing_size.load(Ordering::Relaxed),
-            max: match segment.config.max.load(Ordering::Relaxed) {
+            backing: segment.config().backing_size.load(Ordering::Relaxed),
+            max: match segment.config().max.load(Ordering::Relaxed) {
                 0 => usize::MAX,
                 bytes => pages(bytes),
             },
         };
-        if segment.config.shared.load(Ordering::Relaxed) == 0 {
+        if segment.config().shared.load(Ordering::Relaxed) == 0 {
             return all;
         }
-        let now = now_ns(Clock::Monotonic);
+        let now = now_ns(Clock::Realtime);
         let at = self.place.load(Ordering::Relaxed) as usize;
         let mine = segment.members.get(at);
         // Stopped for long, it may have lost its place.
-        let mine = mine.filter(|member| member.pid.load(Ordering::Relaxed) == of.pid);
+        let mine = mine.filter(|member| member.owner.load(Ordering::Relaxed) == of.owner);
         let mine = match mine {
             Some(mine) => mine,
             None if of.resident < high / SMALL => return all,
-            None => match join(segment, of.pid, now) {
+            None => match join(segment, of.owner, now) {
                 Some(at) => {
                     self.place
                         .store(u32::try_from(at).unwrap_or(NONE), Ordering::Relaxed);
@@ -237,13 +238,13 @@ fn least(one: Option<u64>, other: Option<u64>) -> Option<u64> {
 }
 
 /// Takes a place that is nobody's.
-fn join(segment: &Segment, pid: u32, now: u64) -> Option<usize> {
+fn join(segment: &Segment, me: u64, now: u64) -> Option<usize> {
     let place = segment.members.iter().position(|member| {
-        let owner = member.pid.load(Ordering::Relaxed);
-        let free = owner == 0 || owner == pid || is_stale(member, now);
+        let owner = member.owner.load(Ordering::Relaxed);
+        let free = owner == 0 || owner == me || is_stale(member, now);
         free && member
-            .pid
-            .compare_exchange(owner, pid, Ordering::AcqRel, Ordering::Relaxed)
+            .owner
+            .compare_exchange(owner, me, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
     })?;
     let used = u32::try_from(place + 1).unwrap_or(0);
@@ -252,13 +253,14 @@ fn join(segment: &Segment, pid: u32, now: u64) -> Option<usize> {
 }
 
 fn is_stale(member: &Member, now: u64) -> bool {
-    now.saturating_sub(member.updated_ns.load(Ordering::Acquire)) > STALE_NS
+    // (Not of the future either: the clock may have been set back.)
+    now.abs_diff(member.updated_ns.load(Ordering::Acquire)) > STALE_NS
 }
 
 fn living(segment: &Segment, now: u64) -> impl Iterator<Item = &Member> {
     let used = segment.members_used.load(Ordering::Acquire) as usize;
     let taken = segment.members.iter().take(used);
-    taken.filter(move |member| member.pid.load(Ordering::Relaxed) != 0 && !is_stale(member, now))
+    taken.filter(move |member| member.owner.load(Ordering::Relaxed) != 0 && !is_stale(member, now))
 }
 
 /// The share of one who needs `mine`, of `high` among all (that one included)
@@ -318,7 +320,7 @@ impl Manager {
         let needs = program.max(usage) + pool;
         let figures = self.zswap.group(GroupId::ROOT);
         let of = Having {
-            pid: self.pid.load(Ordering::Relaxed),
+            owner: self.identity.load(Ordering::Relaxed),
             resident: usage,
             needs: grown(needs),
             zswap_bytes: figures.zswap,

@@ -6,7 +6,7 @@
 //! descriptors and the fault threads, and becomes the control thread.
 
 use crate::assemble::{Parts, assemble};
-use crate::control::{ProcessSlot, Segment, state};
+use crate::control::{ProcessSlot, Segment, WATCHDOG_NAME, state};
 use crate::control_thread::nap_ns;
 use crate::manager::{MAX_FAULT_THREADS, MIN_FAULT_THREADS, Manager, STACK};
 use crate::options::{Options, Watermarks};
@@ -17,7 +17,8 @@ use core::fmt::Write;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 use zfolio_mm::{Order, PAGE_SHIFT, PAGE_SIZE};
-use zfolio_sys::arena::{ArenaMap, SharedWords, reserve_private};
+use zfolio_sys::arena::{ArenaMap, SharedWords, reserve_private, unmap};
+use zfolio_sys::identity;
 use zfolio_sys::limits::{largest_resident, reserve_descriptors, room, with_descriptors};
 use zfolio_sys::process::know_standard_error;
 use zfolio_sys::procfs::{File, Pagemap, PresentRun, Statm};
@@ -91,10 +92,10 @@ pub fn watch(host: &'static Host, _index: usize, stack: Range<usize>) -> ! {
             Some((segment, File::open(c"/proc/thread-self/statm")))
         })?;
         segment.processes.fetch_add(1, Ordering::Relaxed);
-        let file = &segment.config.standard_error;
+        let file = &segment.config().standard_error;
         let [device, inode] = [0, 1].map(|at: usize| file[at].load(Ordering::Relaxed));
         know_standard_error((device, inode));
-        let options = Options::from_config(&segment.config).ok()?;
+        let options = Options::from_config(segment.config()).ok()?;
         let group = (host.group)().and_then(|name| rungroups::named(segment, name));
         let membership = Membership::of(group.unwrap_or(RUN));
         loop {
@@ -105,7 +106,7 @@ pub fn watch(host: &'static Host, _index: usize, stack: Range<usize>) -> ! {
                 |size| size.resident.saturating_sub(size.shared),
             );
             let has = Having {
-                pid: thread::pid(),
+                owner: identity::of_process(),
                 resident: usage,
                 needs: grown(usage),
                 ..Having::default()
@@ -240,7 +241,8 @@ fn start(
         pagemap,
         maps,
         words,
-        private: alloc::vec![heap, stack, (host.data)()],
+        private: alloc::vec![heap, (host.data)()],
+        stack: Some(stack),
         left_alone: host.left_alone,
         segment,
         statistics: index,
@@ -313,8 +315,7 @@ impl Manager {
     pub(crate) fn start_threads(&'static self) -> Result<(), Errno> {
         self.start_engines()?;
         for index in (1..self.workers.len()).chain([0]) {
-            let stack = thread::spawn_with(STACK, self, index, Self::thread_entry)?;
-            self.reclaim.lock().vmas.keep_private(stack);
+            self.note_stack(thread::spawn_with(STACK, self, index, Self::thread_entry)?);
         }
         Ok(())
     }
@@ -322,15 +323,51 @@ impl Manager {
     fn thread_entry(&'static self, index: usize, _stack: Range<usize>) -> ! {
         self.stats().threads[index].store(thread::id(), Ordering::Relaxed);
         match index {
-            0 => self.watchdog(),
-            worker => self.fault_thread(worker),
+            0 => {
+                thread::set_name(WATCHDOG_NAME);
+                self.watchdog()
+            }
+            worker => {
+                thread::set_name("zfolio-fault");
+                self.fault_thread(worker)
+            }
         }
     }
 
+    /// A thread of ours has this stack.
+    pub(crate) fn note_stack(&self, stack: Range<usize>) {
+        self.reclaim.lock().vmas.keep_private(stack.clone());
+        self.stacks.lock().push(stack);
+    }
+
+    /// In the child of a fork: gives back the stacks of the parent's threads, of which it
+    /// has no thread. `own`: the calling thread's.
+    pub(crate) fn give_up_parents_stacks(&self, own: Range<usize>) {
+        let stacks = core::mem::replace(&mut *self.stacks.lock(), alloc::vec![own.clone()]);
+        let mut reclaim = self.reclaim.lock();
+        for stack in stacks {
+            reclaim.vmas.give_up_private(&stack);
+            unmap(stack);
+        }
+        reclaim.vmas.keep_private(own);
+    }
+
+    /// Makes new words for the next fork. The old ones may be looked at until that
+    /// begins, when [`Self::give_up_old_words`] is called.
     pub(crate) fn renew_fork_words(&self) -> Result<(), Errno> {
+        let old = self.words.range();
         self.words.renew()?;
         self.reclaim.lock().vmas.keep_private(self.words.range());
+        *self.old_words.lock() = Some(old);
         Ok(())
+    }
+
+    /// No thread of this process uses the words of the last fork any more.
+    pub(crate) fn give_up_old_words(&self) {
+        if let Some(old) = self.old_words.lock().take() {
+            self.reclaim.lock().vmas.give_up_private(&old);
+            unmap(old);
+        }
     }
 
     /// Puts the process's name into its statistics.

@@ -59,6 +59,12 @@ impl Vmas {
         }
     }
 
+    /// A range is ours no longer: it was unmapped.
+    pub(crate) fn give_up_private(&mut self, range: &Range<usize>) {
+        let range = whole_pages(range.clone());
+        self.private.retain(|own| *own != range);
+    }
+
     /// What is left around `range` of `wide`, which contains it, without anything that is
     /// ours; nothing if `range` itself is in part.
     pub(crate) fn around(&self, range: &Range<usize>, wide: Range<usize>) -> Option<Range<usize>> {

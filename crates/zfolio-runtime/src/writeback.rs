@@ -28,7 +28,7 @@ impl Manager {
         let Some(backing) = &self.options.backing else {
             return;
         };
-        let opened = self.segment.config.with_backing_dir(|dir| {
+        let opened = self.segment.config().with_backing_dir(|dir| {
             let file = FileBacking::create(dir, backing.size)?;
             Ok::<_, Errno>((file, KeyPage::random()?))
         });

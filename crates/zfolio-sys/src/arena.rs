@@ -110,6 +110,13 @@ pub(crate) fn map_private(len: usize) -> Result<usize, Errno> {
     }
 }
 
+/// Gives a mapping of ours back, or the copy of one that the child of a fork inherited.
+/// Nobody may use it any more: that is the contract of every `usize` address here.
+pub fn unmap(range: core::ops::Range<usize>) {
+    // SAFETY: a whole mapping that this crate made, by the contract above.
+    let _ = unsafe { syscall(nr::MUNMAP, [range.start, range.len(), 0, 0, 0, 0]) };
+}
+
 /// Names a mapping, which also keeps it from merging with the program's.
 /// Kernels without the feature refuse, harmlessly.
 pub(crate) fn name_mapping(start: usize, len: usize, name: &core::ffi::CStr) {
@@ -142,27 +149,42 @@ pub fn reserve_private(
     Ok(start..start + len)
 }
 
-/// Maps `len` bytes of a file, shared; returns where. Never unmapped.
+/// Maps `len` bytes of a file, shared; returns where. Never unmapped. The first `fixed`
+/// bytes can be read only, now and later: by nobody who inherits the mapping either.
 ///
 /// # Errors
 /// As the kernel says.
-pub fn map_shared_file(path: &core::ffi::CStr, len: usize) -> Result<usize, Errno> {
+pub fn map_shared_file(path: &core::ffi::CStr, len: usize, fixed: usize) -> Result<usize, Errno> {
+    let at = map_file(path, len, None)?;
+    if fixed == 0 {
+        return Ok(at);
+    }
+    map_file(path, fixed, Some(at)).inspect_err(|_| unmap(at..at + len))
+}
+
+/// Maps a file to be written to, or a file's beginning `over` what is mapped there, not to
+/// be written to.
+fn map_file(path: &core::ffi::CStr, len: usize, over: Option<usize>) -> Result<usize, Errno> {
     const O_RDWR_CLOEXEC: usize = 0o2_000_002;
+    const O_RDONLY_CLOEXEC: usize = 0o2_000_000;
+    const PROT_READ: usize = 1;
+    const MAP_FIXED: usize = 0x10;
     const MAP_SHARED: usize = 1;
     const SEEK_END: usize = 2;
+    let (flags, access, how) = match over {
+        None => (O_RDWR_CLOEXEC, PROT_READ_WRITE, MAP_SHARED),
+        // (Of a file opened to be read no mapping can be made writable later.)
+        Some(_) => (O_RDONLY_CLOEXEC, PROT_READ, MAP_SHARED | MAP_FIXED),
+    };
     // SAFETY: a NUL-terminated path.
-    let fd = unsafe {
-        syscall(
-            nr::OPEN,
-            [path.as_ptr() as usize, O_RDWR_CLOEXEC, 0, 0, 0, 0],
-        )
-    }?;
-    // SAFETY: a fresh mapping at an address of the kernel's choice.
+    let fd = unsafe { syscall(nr::OPEN, [path.as_ptr() as usize, flags, 0, 0, 0, 0]) }?;
+    // SAFETY: a fresh mapping at an address of the kernel's choice, or over one that
+    // the caller has just made.
     let at = unsafe {
         // What is past the end of the file would be a SIGBUS when it is used.
         match syscall(nr::LSEEK, [fd, 0, SEEK_END, 0, 0, 0]) {
             Ok(bytes) if bytes >= len => {
-                syscall(nr::MMAP, [0, len, PROT_READ_WRITE, MAP_SHARED, fd, 0])
+                syscall(nr::MMAP, [over.unwrap_or(0), len, access, how, fd, 0])
             }
             _ => Err(Errno::INVAL),
         }
@@ -190,7 +212,8 @@ impl SharedWords {
         words.renew().map(|()| words)
     }
 
-    /// Replaces them by new ones; the old stay mapped.
+    /// Replaces them by new ones; the old stay mapped until the caller, who
+    /// knows when nobody looks at them any more, unmaps their addresses.
     ///
     /// # Errors
     /// When the kernel refuses the mapping.

@@ -59,7 +59,7 @@ fn map_told(path: &str) -> Option<usize> {
     let mut text = [0; 256];
     text.get_mut(..path.len())?.copy_from_slice(path.as_bytes());
     let path = CStr::from_bytes_until_nul(&text).ok()?;
-    map_shared_file(path, 4096).ok()
+    map_shared_file(path, 4096, 0).ok()
 }
 
 /// Takes a plan; false if it makes no sense.

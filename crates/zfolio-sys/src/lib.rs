@@ -9,6 +9,7 @@
 //! | [`blocks`] | blocks out of memory that somebody else keeps |
 //! | [`cache`] | what is to be read soon |
 //! | [`heap`] | memory for the manager itself |
+//! | [`identity`] | which process this is |
 //! | [`disk`] | files without a name |
 //! | [`secret`] | a key that no child has |
 //! | `inject` | failures on demand, in debug builds |
@@ -28,6 +29,7 @@ pub mod blocks;
 pub mod cache;
 pub mod disk;
 pub mod heap;
+pub mod identity;
 #[cfg(debug_assertions)]
 pub mod inject;
 pub mod limits;

@@ -27,6 +27,42 @@ const CLOSE_RANGE_UNSHARE: usize = 2;
 /// Bytes kept at the top of the stack mapping for the control block.
 const CONTROL_BLOCK: usize = 256;
 
+/// The signals that a thread blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub struct SignalMask(u64);
+
+impl SignalMask {
+    /// Blocks all signals in the calling thread; what it blocked before.
+    pub fn block_all() -> Self {
+        Self(u64::MAX).exchange()
+    }
+
+    /// Makes it the calling thread's.
+    pub fn apply(self) {
+        let _ = self.exchange();
+    }
+
+    fn exchange(self) -> Self {
+        let mut before = 0_u64;
+        let (new, old) = ((&raw const self.0) as usize, (&raw mut before) as usize);
+        // SAFETY: both masks are eight bytes.
+        let _ = unsafe { syscall(nr::RT_SIGPROCMASK, [SIG_SETMASK, new, old, 8, 0, 0]) };
+        Self(before)
+    }
+
+    /// As the kernel has it: bit n - 1 for signal n.
+    #[must_use]
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// See [`Self::bits`].
+    pub const fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+}
+
 /// A stack for a manager thread.
 #[derive(Clone, Copy, Debug)]
 pub struct Stack {
@@ -136,17 +172,8 @@ pub unsafe fn spawn(stack: &Stack, entry: extern "C" fn(usize), arg: usize) -> R
         frame.write(entry as usize);
         frame.add(1).write(arg);
     }
-    let all_signals = u64::MAX;
-    let mut old_signals = 0_u64;
-    // SAFETY: both masks are eight bytes; the new thread inherits the mask,
-    // and the caller's is put back below.
-    unsafe {
-        let (new, old) = (
-            (&raw const all_signals) as usize,
-            (&raw mut old_signals) as usize,
-        );
-        syscall(nr::RT_SIGPROCMASK, [SIG_SETMASK, new, old, 8, 0, 0])?;
-    }
+    // The new thread inherits the mask; the caller's is put back below.
+    let signals = SignalMask::block_all();
     let tid: isize;
     // SAFETY: the parent's side returns like any system call. The child's
     // side starts on the fresh stack, pops what was put there, and never
@@ -175,13 +202,7 @@ pub unsafe fn spawn(stack: &Stack, entry: extern "C" fn(usize), arg: usize) -> R
             lateout("r11") _,
         );
     }
-    // SAFETY: puts the caller's own mask back.
-    let _ = unsafe {
-        syscall(
-            nr::RT_SIGPROCMASK,
-            [SIG_SETMASK, (&raw const old_signals) as usize, 0, 8, 0, 0],
-        )
-    };
+    signals.apply();
     if tid < 0 {
         return Err(Errno(i32::try_from(-tid).unwrap_or(0)));
     }
@@ -339,6 +360,21 @@ pub fn name() -> [u8; 16] {
     name
 }
 
+/// Names the calling thread; 15 bytes are kept.
+pub fn set_name(name: &str) {
+    const PR_SET_NAME: usize = 15;
+    let mut bytes = [0_u8; 16];
+    let len = name.len().min(15);
+    bytes[..len].copy_from_slice(&name.as_bytes()[..len]);
+    // SAFETY: the kernel reads a NUL-terminated name.
+    let _ = unsafe {
+        syscall(
+            nr::PRCTL,
+            [PR_SET_NAME, bytes.as_ptr() as usize, 0, 0, 0, 0],
+        )
+    };
+}
+
 /// Processors that a thread may run on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Affinity {
@@ -413,6 +449,8 @@ pub fn processor() -> usize {
 #[derive(Clone, Copy, Debug)]
 #[repr(usize)]
 pub enum Clock {
+    /// Time of day: it may be set, and is the same in every time namespace.
+    Realtime = 0,
     /// Time since boot.
     Monotonic = 1,
     /// CPU time of all threads of this process.

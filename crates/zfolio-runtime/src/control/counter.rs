@@ -91,6 +91,8 @@ counters! {
     ControlFaults = "control_faults",
     /// Never-touched pages filled in registered ranges.
     HolePages = "hole_pages_filled",
+    /// Children of forks that did not ask in time and were filled: stopped ones, say.
+    ForkLeasesExpired = "fork_leases_expired",
     /// Mappings that were unmapped without an event and forgotten when that was found.
     RegistrationsLost = "registrations_lost",
     /// Pages that could not be moved and were left alone.

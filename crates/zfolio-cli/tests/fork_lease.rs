@@ -1,0 +1,52 @@
+//! Forks whose child does not answer, or is not where its parent would look for it.
+
+mod memory;
+mod support;
+
+use memory::compiled;
+use support::Output;
+
+#[track_caller]
+fn lease(options: &[&str], args: &[&str]) -> Option<Output> {
+    let z = support::real()?;
+    let path = compiled("lease")?;
+    let path = path.to_str().expect("a plain path");
+    let options = [&["--quiet", "--high", "32M"], options].concat();
+    let output = z.run_with(&options, &[&[path], args].concat(), "");
+    output.succeeded();
+    assert!(output.counter("pages_out") > 10_000, "{}", output.stats);
+    Some(output)
+}
+
+#[test]
+fn a_stopped_child_stops_nobody() {
+    if let Some(output) = lease(&[], &["stopped"]) {
+        assert_eq!(output.counter("fork_leases_expired"), 1);
+    }
+}
+
+#[test]
+fn a_signal_handler_forks_within_a_fork() {
+    if let Some(output) = lease(&[], &["handler"]) {
+        assert_eq!(output.counter("fork_leases_expired"), 0);
+    }
+}
+
+#[test]
+fn a_long_line_of_forks_leaves_no_mappings() {
+    lease(&[], &["line", "80"]);
+}
+
+#[test]
+fn process_one_of_a_pid_namespace_has_its_memory() {
+    let Some(output) = lease(&[], &["namespace"]) else {
+        return;
+    };
+    if output.stdout.contains("no namespace") {
+        support::skip("pid namespaces cannot be made here");
+        return;
+    }
+    let dir = support::tempdir();
+    let backing = format!("file:{},size=1G", dir.path().display());
+    lease(&["--backing", &backing], &["namespace"]);
+}

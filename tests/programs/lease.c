@@ -1,0 +1,151 @@
+// Children of forks that do not do what children do: what becomes of their parent, of them,
+// and of what a long line of them leaves behind.
+//   lease stopped       a child is stopped before it runs: the parent reclaims and forks on;
+//                       going on later the child has its memory
+//   lease handler       a signal handler forks, within fork as well
+//   lease line N        N generations, each of which forks and ends: mappings stay as many
+//   lease namespace     a child that is process 1 of a pid namespace forks in its turn
+#include "check.h"
+#include <sched.h>
+
+enum { AREA = 12000, TAG = 0x3000000 };
+static char *area;
+
+static unsigned mappings(void) {
+    char line[512];
+    unsigned count = 0;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    SETUP(maps);
+    while (fgets(line, sizeof line, maps))
+        count++;
+    fclose(maps);
+    return count;
+}
+
+static pid_t forked(void) {
+    pid_t pid = fork();
+    SETUP(pid >= 0);
+    return pid;
+}
+
+static void stopped(void) {
+    int go[2];
+    SETUP(pipe(go) == 0);
+    pid_t child = forked();
+    if (child == 0) {
+        char byte;
+        SETUP(read(go[0], &byte, 1) == 1);
+        check_range(area, AREA, TAG, "the stopped child's");
+        fill_range(area, AREA, TAG + AREA);
+        press();
+        check_range(area, AREA, TAG + AREA, "what the stopped child wrote");
+        _exit(0);
+    }
+    SETUP(kill(child, SIGSTOP) == 0);
+    for (int i = 0; i < 3; i++) {
+        press();
+        check_range(area, AREA, TAG, "the parent's");
+        pid_t other = forked();
+        if (other == 0) {
+            check_range(area, AREA, TAG, "another child's");
+            _exit(0);
+        }
+        expect_child(other, "another child");
+    }
+    SETUP(kill(child, SIGCONT) == 0 && write(go[1], "", 1) == 1);
+    expect_child(child, "the stopped child");
+}
+
+static volatile unsigned in_handler;
+
+static void forks_too(int signal) {
+    int saved = errno;
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(signal != SIGALRM);
+    if (pid > 0) {
+        in_handler++;
+        while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+            ;
+    }
+    errno = saved;
+}
+
+static void handler(void) {
+    struct sigaction action = {.sa_handler = forks_too, .sa_flags = SA_RESTART};
+    SETUP(sigaction(SIGALRM, &action, NULL) == 0);
+    for (unsigned i = 0; i < 150; i++) {
+        // At another moment of the fork each time.
+        ualarm(200 + i * 137 % 9000, 0);
+        pid_t pid = forked();
+        if (pid == 0) {
+            check_range(area, 64, TAG, "a child's");
+            _exit(0);
+        }
+        expect_child(pid, "a child");
+    }
+    ualarm(0, 0);
+    SETUP(in_handler > 0);
+}
+
+static void line(unsigned generations) {
+    int done[2];
+    SETUP(pipe(done) == 0);
+    if (forked() > 0) {
+        char byte;
+        close(done[1]);
+        ssize_t got = read(done[0], &byte, 1);
+        if (got != 1)
+            die(1, "line", NULL, "the last generation said nothing");
+        return;
+    }
+    unsigned before = 0;
+    for (unsigned i = 0; i < generations; i++) {
+        if (forked() > 0)
+            _exit(0);
+        check_page(area + i % AREA * PAGE, TAG + i % AREA, "a generation's");
+        if (i == 10)
+            before = mappings();
+    }
+    if (mappings() > before + 4)
+        die(1, "line", NULL, "mappings have become more");
+    SETUP(write(done[1], "", 1) == 1);
+    _exit(0);
+}
+
+static void namespace(void) {
+    if (unshare(CLONE_NEWPID) != 0) {
+        puts("no namespace");
+        return;
+    }
+    pid_t first = forked();
+    if (first == 0) {
+        check_range(area, AREA, TAG, "process 1's");
+        press();
+        pid_t second = forked();
+        if (second == 0) {
+            check_range(area, AREA, TAG, "its child's");
+            _exit(0);
+        }
+        expect_child(second, "its child");
+        _exit(0);
+    }
+    expect_child(first, "process 1");
+}
+
+int main(int argc, char **argv) {
+    SETUP(argc > 1);
+    area = map_new(AREA * PAGE);
+    fill_range(area, AREA, TAG);
+    push_out(area, AREA);
+    if (!strcmp(argv[1], "stopped"))
+        stopped();
+    else if (!strcmp(argv[1], "handler"))
+        handler();
+    else if (!strcmp(argv[1], "line"))
+        line(argc > 2 ? atoi(argv[2]) : 60);
+    else
+        namespace();
+    check_range(area, AREA, TAG, "the parent's at the end");
+    return 0;
+}
