@@ -41,3 +41,20 @@ fn what_is_being_moved_is_not_taken_for_lost() {
         assert_eq!(output.counter("registrations_lost"), 0);
     }
 }
+
+/// Threads that discard or remap without a pause leave no moment at which no event is in
+/// flight: it is made for whoever waits.
+#[test]
+fn nobody_waits_for_ever_beside_changes_without_a_pause() {
+    let (Some(z), Some(path)) = (support::real(), compiled("restless")) else {
+        return;
+    };
+    let path = path.to_str().expect("a plain path");
+    for what in ["discard", "remap"] {
+        let options = ["--quiet", "--high", "24M"];
+        let output = z.run_with(&options, &[path, what], "");
+        output.succeeded();
+        assert!(output.counter("pages_in") > 100);
+        assert!(output.counter("address_space_holds") > 0);
+    }
+}

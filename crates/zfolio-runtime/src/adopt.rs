@@ -143,6 +143,7 @@ impl Manager {
             engines.reset_in_fork_child();
         }
         self.inflight.store(0, Ordering::Relaxed);
+        self.quiet.restart();
         self.frame_waiters.store(0, Ordering::Relaxed);
         self.max_waiters.store(0, Ordering::Relaxed);
         self.max_since_ns.store(0, Ordering::Relaxed);

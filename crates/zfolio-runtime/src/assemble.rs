@@ -177,6 +177,7 @@ pub(crate) fn assemble(parts: Parts) -> Result<&'static Manager, Unstarted> {
         workers,
         processors: processors(),
         inflight: AtomicU32::new(0),
+        quiet: crate::quiet::Quiet::default(),
         fault_wake: AtomicU32::new(0),
         control_wake: AtomicU32::new(0),
         warm_until: AtomicU64::new(0),

@@ -173,6 +173,7 @@ impl Manager {
                 return;
             }
             drop(core);
+            self.ask_for_quiet();
             pause(QUIET_NS);
         }
         self.fail(format_args!(

@@ -374,7 +374,10 @@ impl Manager {
                     drop(core);
                     self.look_at_mappings(reclaim, memory);
                 }
-                Step::Later => return Err(Relief::Later),
+                Step::Later => {
+                    self.ask_for_quiet();
+                    return Err(Relief::Later);
+                }
             }
         }
         moved_any |= self.move_gathered(reclaim).map_err(later)? > 0;

@@ -19,6 +19,8 @@ use zfolio_zswap::Slot;
 pub(crate) const BATCH: usize = 256;
 /// Discarded ranges remembered until their pages have vanished.
 const VANISHING: usize = 32;
+/// Pages of a discard marked without a look at which of them are there, at most.
+const MARKED_UNSEEN: usize = 64;
 
 /// Discarded ranges of which pages were present when that was read, and are `Gone` since;
 /// oldest first. The program may never touch them again: their words are looked at
@@ -32,6 +34,9 @@ impl Vanishing {
 
     /// Adds a range; the one that has to leave for it.
     fn push(&mut self, range: Range<Vpn>) -> Option<Range<Vpn>> {
+        if self.0.contains(&range) {
+            return None;
+        }
         let oldest = (self.0.len() == VANISHING).then(|| self.0.pop_front());
         self.0.push_back(range);
         oldest.flatten()
@@ -49,10 +54,28 @@ impl Manager {
         self.drop_contents(core, pages.clone());
         let mut any = false;
         // Pages not marked might be moved out, and come back undiscarded.
-        self.for_each_occupied(start..end, |run| {
+        if self.is_held() && pages.len() <= MARKED_UNSEEN {
+            // (The page table cannot be read before the hold ends.)
+            any = true;
+            pages
+                .clone()
+                .for_each(|vpn| core.extents.set(vpn, Place::Gone));
+        } else {
+            self.mark_occupied(core, &pages, &mut any);
+        }
+        self.count(Counter::Removes, 1);
+        if !any {
+            core.extents.prune(pages);
+        } else if let Some(oldest) = core.vanishing.push(pages) {
+            self.forget_vanished(core, oldest);
+        }
+    }
+
+    fn mark_occupied(&self, core: &mut Core, pages: &Range<Vpn>, any: &mut bool) {
+        self.for_each_occupied(addresses_of(pages), |run| {
             for vpn in run.start.max(pages.start)..run.end.min(pages.end) {
                 core.extents.set(vpn, Place::Gone);
-                any = true;
+                *any = true;
             }
         })
         .unwrap_or_else(|errno| {
@@ -61,12 +84,6 @@ impl Manager {
                 errno.0
             ))
         });
-        self.count(Counter::Removes, 1);
-        if !any {
-            core.extents.prune(pages);
-        } else if let Some(oldest) = core.vanishing.push(pages) {
-            self.forget_vanished(core, oldest);
-        }
     }
 
     pub(crate) fn unmapped(&self, core: &mut Core, start: usize, end: usize) {

@@ -79,12 +79,6 @@ impl Manager {
         }
     }
 
-    /// Whether no event is in flight, read or not.
-    pub(crate) fn is_quiet(&self) -> bool {
-        let elsewhere = self.address(zfolio_mm::Pfn(0));
-        self.fds.program().is_quiet(elsewhere)
-    }
-
     /// Applies what was parked, if nothing stands in the way any more.
     pub(crate) fn settle(&self, core: &mut Core) {
         let waits = |core: &Core| !core.parked.is_empty() && !core.fork_freeze;

@@ -144,12 +144,13 @@ impl Manager {
                 }
                 return fault;
             }
-            if core.reader && !core.deferred.is_empty() {
+            if core.reader && core.waits_for_quiet() {
                 // Whoever reads may sleep for long: retry without it.
                 drop(core);
                 pause(RETRY_NS);
                 core = self.core.lock();
-                core.retry_deferred();
+                self.retry_if_quiet(&mut core);
+                self.ask_for_deferred(&core);
                 continue;
             }
             if core.reader {
@@ -157,7 +158,7 @@ impl Manager {
                 continue;
             }
             core.reader = true;
-            let retry = !core.deferred.is_empty();
+            let retry = core.waits_for_quiet();
             // (Where processors are few, the threads that fault have not run since.)
             if retry || !few && !seat.is_bound() {
                 self.pump(&mut core);
@@ -174,7 +175,8 @@ impl Manager {
                 self.pump(&mut core);
             }
             if retry && core.pending.is_empty() {
-                core.retry_deferred();
+                self.retry_if_quiet(&mut core);
+                self.ask_for_deferred(&core);
             }
             core.reader = false;
         }
@@ -237,7 +239,7 @@ impl Manager {
 
     fn read_messages(&self, core: &mut Core, messages: &mut [RawMessage]) {
         let mut now = 0;
-        while core.has_room(messages.len()) {
+        while core.has_room(messages.len()) && !self.has_read_enough(core) {
             let count = match self.fds.program().read(messages) {
                 Ok(0) => return,
                 Ok(count) => count,
@@ -269,7 +271,7 @@ impl Manager {
         if core.fork_freeze {
             return self.serve_frozen(&mut core, worker, fault);
         }
-        if !self.opens(&mut core) {
+        if self.is_restless() || !self.opens(&mut core) {
             return Outcome::Defer;
         }
         if self.is_gone(&core, fault.vpn) {

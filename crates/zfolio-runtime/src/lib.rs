@@ -67,6 +67,7 @@ mod past;
 mod pins;
 pub mod protect;
 mod publish;
+mod quiet;
 mod ranges;
 mod readahead;
 mod reclaim;

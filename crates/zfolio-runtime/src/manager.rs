@@ -15,6 +15,7 @@ use crate::near::Faulting;
 use crate::options::{Options, Watermarks};
 use crate::parked::Parked;
 use crate::pins::Pins;
+use crate::quiet::Quiet;
 use crate::ranges::Ranges;
 use crate::readahead::{Neighbours, Rush, Streams};
 use crate::reclaim::Reclaim;
@@ -241,6 +242,8 @@ pub struct Manager {
     pub(crate) processors: usize,
     /// Operations under way outside the core lock.
     pub(crate) inflight: AtomicU32,
+    /// See [`crate::quiet`].
+    pub(crate) quiet: Quiet,
     /// Bumped to wake sleeping fault threads.
     pub(crate) fault_wake: AtomicU32,
     /// Bumped to wake the control thread.
@@ -357,6 +360,11 @@ impl Core {
     pub(crate) fn has_room(&self, messages: usize) -> bool {
         self.pending.len() + messages <= PENDING
             && (!self.being_copied || self.parked.has_room(messages))
+    }
+
+    /// Whether something is put off until no event is in flight.
+    pub(crate) fn waits_for_quiet(&self) -> bool {
+        !self.deferred.is_empty() || (!self.parked.is_empty() && !self.fork_freeze)
     }
 
     /// Whether new operations may start.

@@ -42,6 +42,58 @@ pub(crate) trait Truth {
     fn begins_at(&mut self, address: usize) -> Option<bool>;
 }
 
+/// What the kernel said at one moment, so that it is asked once only.
+struct Asked<T> {
+    truth: T,
+    /// Address, whether it was asked for a beginning, and the answer.
+    known: [(usize, bool, Option<bool>); KNOWN],
+    /// Answers had, of which the last `KNOWN` are known.
+    count: usize,
+}
+
+impl<T: Truth> Asked<T> {
+    fn new(truth: T) -> Self {
+        Self {
+            truth,
+            known: [(0, false, None); KNOWN],
+            count: 0,
+        }
+    }
+
+    fn ask(
+        &mut self,
+        address: usize,
+        beginning: bool,
+        ask: impl Fn(&mut T, usize) -> Option<bool>,
+    ) -> Option<bool> {
+        let had = &self.known[..self.count.min(KNOWN)];
+        let same = |known: &&(usize, bool, _)| (known.0, known.1) == (address, beginning);
+        if let Some((_, _, answer)) = had.iter().find(same) {
+            return *answer;
+        }
+        let answer = ask(&mut self.truth, address);
+        self.known[self.count % KNOWN] = (address, beginning, answer);
+        self.count += 1;
+        answer
+    }
+}
+
+impl<T: Truth> Truth for Asked<T> {
+    fn was_put_off(&self) -> bool {
+        self.truth.was_put_off()
+    }
+
+    fn is_registered(&mut self, address: usize) -> Option<bool> {
+        self.ask(address, false, T::is_registered)
+    }
+
+    fn begins_at(&mut self, address: usize) -> Option<bool> {
+        self.ask(address, true, T::begins_at)
+    }
+}
+
+/// Answers of the kernel's that are remembered.
+const KNOWN: usize = 128;
 /// Choices tried at most, and events that one choice is made of.
 const TRIES: u32 = 64;
 const PULLS: usize = 8;
@@ -62,7 +114,7 @@ pub(crate) fn put_in_order(
     join_halves(&mut events[fixed..]);
     let mut search = Search {
         registered,
-        truth,
+        truth: Asked::new(truth),
         fixed,
         tries: 0,
         pulls: [Pull::default(); PULLS],
@@ -97,6 +149,9 @@ pub(crate) fn is_joined(events: &[Message], at: usize) -> bool {
 /// Puts each second half right behind the first: the last one that lacks it.
 fn join_halves(events: &mut [Message]) {
     for at in 0..events.len() {
+        if emptied(&events[at]).is_none() {
+            continue;
+        }
         let lacks_it = |first: &usize| {
             is_half(&events[*first], &events[at])
                 && (first + 1 == at || !is_joined(events, first + 1))
@@ -181,7 +236,7 @@ fn overlap(a: &Range<usize>, b: &Range<usize>) -> bool {
 /// The search for what to pull before what.
 struct Search<'a, T> {
     registered: &'a Ranges,
-    truth: T,
+    truth: Asked<T>,
     fixed: usize,
     tries: u32,
     /// One after the other.
@@ -210,6 +265,7 @@ impl<T: Truth> Search<'_, T> {
                 let mut later = events[index + 1..].iter().filter_map(emptied);
                 (later.any(|left| overlap(&left, &page))
                     && !is_taken(events, self.registered, page.clone(), PIECES)
+                    && !self.truth.was_put_off()
                     && self.truth.begins_at(target.start) == Some(true))
                 .then_some((index, target))
             })
@@ -219,7 +275,11 @@ impl<T: Truth> Search<'_, T> {
     /// Tries what may come before the first doubtful remap; leaves `events`
     /// as they were.
     fn go(&mut self, events: &mut [Message], depth: usize) {
-        let Some((at, target)) = self.first_doubtful(events) else {
+        let doubtful = self.first_doubtful(events);
+        if self.truth.was_put_off() {
+            return; // nothing will be decided
+        }
+        let Some((at, target)) = doubtful else {
             return self.judge(events, depth);
         };
         let mut tried = false;
@@ -247,7 +307,7 @@ impl<T: Truth> Search<'_, T> {
                 pull.make(events);
                 self.go(events, depth + 1);
                 pull.unmake(events);
-                if self.best_wrong == 0 {
+                if self.best_wrong == 0 || self.truth.was_put_off() {
                     return;
                 }
             }
@@ -277,6 +337,9 @@ impl<T: Truth> Search<'_, T> {
             }
             for range in emptied(event).into_iter().chain(target(event)) {
                 for address in [range.start, range.end - PAGE_SIZE] {
+                    if self.truth.was_put_off() {
+                        return;
+                    }
                     let page = address..address + PAGE_SIZE;
                     let ours = is_taken(events, self.registered, page, PIECES);
                     wrong += usize::from(self.truth.is_registered(address) == Some(!ours));

@@ -39,6 +39,10 @@ impl Parked {
         self.events.is_empty()
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.events.len()
+    }
+
     pub(crate) fn has_room(&self, messages: usize) -> bool {
         self.events.len() + messages <= PARKED
     }

@@ -314,13 +314,19 @@ impl Manager {
     /// that runs on unmanaged must not be ended for want of one.
     pub(crate) fn start_threads(&'static self) -> Result<(), Errno> {
         self.start_engines()?;
-        for index in (1..self.workers.len()).chain([0]) {
+        // (Regions have no events. The last index is the thread that holds.)
+        let last = self.workers.len() - usize::from(!self.scope.is_process());
+        for index in (1..=last).chain([0]) {
             self.note_stack(thread::spawn_with(STACK, self, index, Self::thread_entry)?);
         }
         Ok(())
     }
 
     fn thread_entry(&'static self, index: usize, _stack: Range<usize>) -> ! {
+        if index == self.workers.len() {
+            thread::set_name("zfolio-hold");
+            self.hold_thread()
+        }
         self.stats().threads[index].store(thread::id(), Ordering::Relaxed);
         match index {
             0 => {

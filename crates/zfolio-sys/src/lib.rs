@@ -9,6 +9,7 @@
 //! | [`blocks`] | blocks out of memory that somebody else keeps |
 //! | [`cache`] | what is to be read soon |
 //! | [`heap`] | memory for the manager itself |
+//! | [`hold`] | holding the address space still |
 //! | [`identity`] | which process this is |
 //! | [`disk`] | files without a name |
 //! | [`secret`] | a key that no child has |
@@ -29,6 +30,7 @@ pub mod blocks;
 pub mod cache;
 pub mod disk;
 pub mod heap;
+pub mod hold;
 pub mod identity;
 #[cfg(debug_assertions)]
 pub mod inject;

@@ -288,6 +288,14 @@ pub fn exit_thread() -> ! {
     }
 }
 
+/// Has the calling thread's sleeps end when they should, and not up to 50 us later (the
+/// kernel's default timer slack).
+pub fn sleep_exactly() {
+    const PR_SET_TIMERSLACK: usize = 29;
+    // SAFETY: takes numbers only.
+    let _ = unsafe { syscall(nr::PRCTL, [PR_SET_TIMERSLACK, 1, 0, 0, 0, 0]) };
+}
+
 /// Asks that the calling thread be run soon after it wakes: a higher priority
 /// where that is allowed (CAP_SYS_NICE), else a short time slice, which the
 /// scheduler takes as a wish for low latency (Linux 6.12).

@@ -327,11 +327,13 @@ impl Uffd {
     }
 
     /// Whether no event is in flight: every change of the address space that
-    /// sends one has had it read. `elsewhere` is a page that is not registered
-    /// with this descriptor.
+    /// sends one has had it read. `elsewhere` is a page of private memory that is
+    /// not registered with this descriptor. Needs no lock of the address space if there is
+    /// a page in that mapping already.
     #[must_use]
     pub fn is_quiet(self, elsewhere: usize) -> bool {
-        self.copy_pages(elsewhere, elsewhere, 4096).stopped != Some(Errno::AGAIN)
+        let asked = self.ioctl(IOC_CONTINUE, &mut [elsewhere as u64, 4096, 0, 0]);
+        asked != Err(Errno::AGAIN)
     }
 
     /// Reads waiting messages without blocking; returns how many.

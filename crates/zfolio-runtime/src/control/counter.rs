@@ -209,6 +209,8 @@ counters! {
     Unmaps = "unmaps",
     /// Moves put off because an event was in flight.
     MoveRetries = "move_retries",
+    /// Times that the address space was held still, so that no event is in flight.
+    AddressSpaceHolds = "address_space_holds",
     // Engines, all queues of a process together; units are pages.
     /// Units handed to an engine.
     EngineSubmitted = "engine_submitted",
