@@ -40,6 +40,7 @@ mod segment;
 mod size;
 mod stat;
 mod stats;
+mod staying;
 mod supervise;
 mod target;
 mod uffd_probe;

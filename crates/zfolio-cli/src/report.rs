@@ -6,6 +6,7 @@ use crate::exit::one_line;
 use crate::machine;
 use crate::size::{grouped, human, short};
 use crate::stats::{Process, Tree};
+use crate::staying;
 use crate::supervise::Outcome;
 use crate::unreached::{self, Stranger};
 use serde_json::{Map, Value, json};
@@ -17,6 +18,8 @@ use zfolio_runtime::control::{Config, Counter, state};
 use zfolio_runtime::options::codec_words;
 use zfolio_sys::limits::filters;
 
+/// The part of `high` by which a process may be above it before the summary says why.
+const TOLERATED: u64 = 16;
 /// Version of the JSON's shape; raised when a key changes its meaning.
 const SCHEMA: u32 = 1;
 
@@ -267,8 +270,18 @@ impl Finished {
                 duration(total.get(Counter::StallNs)),
             ),
         ];
+        lines.extend(self.about_high(largest));
         lines.extend(self.about_backing());
         lines.iter().map(|line| one_line(line)).collect()
+    }
+
+    /// A line on what could not leave, where `high` was not kept.
+    fn about_high(&self, largest: &Process) -> Option<String> {
+        let high = self.settings.high;
+        (lived_in(largest) > high + high / TOLERATED)
+            .then(|| staying::words(&largest.figures))
+            .flatten()
+            .map(|words| format!("zfolio: high was not kept: {words}."))
     }
 
     /// A line on what was written back, if there is a backing.
@@ -406,6 +419,19 @@ mod tests {
                 "zfolio: 380 MiB compressed to 120 MiB (3.2x) at most; 1.1 GiB moved out, 781 MiB brought back.",
                 "zfolio: cost: 100 page faults served (p50 20 us, p99 20 us), 4.1 s of CPU for compression, 0.3 s waiting at high.",
             ]
+        );
+    }
+
+    #[test]
+    fn what_could_not_leave_is_told_where_high_was_not_kept() {
+        let segment = crate::stats::tests::example();
+        segment.slots[0].set(Counter::StaysReadOnly, 96 << 20);
+        let kept = finished(Tree::read(&segment)).summary();
+        assert_eq!(kept.len(), 3, "{kept:?}");
+        segment.slots[0].set(Counter::ResidentPeakSteady, 290 << 20);
+        assert_eq!(
+            finished(Tree::read(&segment)).summary()[3],
+            "zfolio: high was not kept: 96 MiB could not leave (96 MiB read-only)."
         );
     }
 

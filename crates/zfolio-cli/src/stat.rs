@@ -4,6 +4,7 @@ use crate::exit::{Failure, Status, one_line};
 use crate::segment::{SharedSegment, directories, list};
 use crate::size::human;
 use crate::stats::{Process, Tree};
+use crate::staying;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering::Relaxed;
@@ -102,6 +103,14 @@ fn table(tree: &Tree) -> String {
     }
     for process in &tree.processes {
         text.push_str(&engines(process));
+    }
+    for process in &tree.processes {
+        if let Some(words) = staying::words(&process.figures) {
+            text.push_str(&format!(
+                "{:>8} {words} when most was above high\n",
+                process.pid
+            ));
+        }
     }
     text
 }

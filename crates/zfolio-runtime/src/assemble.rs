@@ -207,6 +207,7 @@ pub(crate) fn assemble(parts: Parts) -> Result<&'static Manager, Unstarted> {
         resident: AtomicUsize::new(0),
         backing_retry_ns: AtomicU64::new(0),
         huge_count_ns: AtomicU64::new(0),
+        stays_count_ns: AtomicU64::new(0),
         io_under_way: AtomicU32::new(0),
         io_done: AtomicU64::new(0),
         max_waiters: AtomicU32::new(0),

@@ -216,7 +216,9 @@ impl Manager {
         self.arena().keep_at_most(self.watermarks().kept_for_pool());
         // Under way at all, usage is brought down to `stop`; but reclaim that
         // only wants frames leaves it where it is.
-        let mark = if self.usage() > self.watermarks().start + self.room() {
+        let before = self.usage();
+        self.count_what_stays(&mut reclaim, before);
+        let mark = if before > self.watermarks().start + self.room() {
             self.watermarks().stop
         } else {
             self.watermarks().start

@@ -34,6 +34,7 @@ extern crate alloc;
 mod adopt;
 mod assemble;
 mod atmax;
+mod cannotleave;
 mod children;
 mod clean;
 mod compaction;

@@ -298,6 +298,8 @@ pub struct Manager {
     pub(crate) backing_retry_ns: AtomicU64,
     /// When the arena's huge pages are counted next, ns.
     pub(crate) huge_count_ns: AtomicU64,
+    /// When what cannot leave is counted next, ns.
+    pub(crate) stays_count_ns: AtomicU64,
     /// Calls of the backing under way, and how many there were.
     pub(crate) io_under_way: AtomicU32,
     pub(crate) io_done: AtomicU64,

@@ -11,6 +11,7 @@
 //! when a thread ends the kernel clears its id there, for whoever joins it, and
 //! does not wait for a page that is out. Whoever joins would wait for ever.
 
+use crate::cannotleave::Why;
 use alloc::vec::Vec;
 use core::ops::Range;
 use zfolio_mm::PAGE_SIZE;
@@ -103,6 +104,23 @@ impl Vmas {
         Ok(())
     }
 
+    /// Reads the mappings for `each` to see those of the program's that are not managed. The
+    /// list stays as it is.
+    pub(crate) fn left_alone(
+        &mut self,
+        mut each: impl FnMut(Range<usize>, Why),
+    ) -> Result<(), Errno> {
+        let private = &self.private;
+        let mut filter = Filter::default();
+        for_each_mapping(self.maps, &mut self.buffer, |mapping| {
+            let whole = mapping.start..mapping.end;
+            let managed = filter.admit(mapping).is_some();
+            if !managed && !mapping.name.starts_with(b"[anon:zfolio") {
+                each_without(whole, private, |part| each(part, Why::of(mapping)));
+            }
+        })
+    }
+
     /// The first managed address at or after `from`, with its mapping.
     pub(crate) fn next(&self, from: usize) -> Option<Range<usize>> {
         let index = self.list.partition_point(|vma| vma.end <= from);
@@ -136,6 +154,11 @@ const fn whole_pages(range: Range<usize>) -> Range<usize> {
 /// Adds what is left of `range` without `private`: where the kernel finds nothing that
 /// tells a mapping of the program's from one of ours beside it, it makes one of the two.
 fn push_without(list: &mut Vec<Range<usize>>, range: Range<usize>, private: &[Range<usize>]) {
+    each_without(range, private, |part| list.push(part));
+}
+
+/// Calls `each` for the parts of `range` without `private`.
+fn each_without(range: Range<usize>, private: &[Range<usize>], mut each: impl FnMut(Range<usize>)) {
     let Range { mut start, end } = range;
     while start < end {
         let ours = private
@@ -144,7 +167,7 @@ fn push_without(list: &mut Vec<Range<usize>>, range: Range<usize>, private: &[Ra
             .min_by_key(|own| own.start);
         let until = ours.map_or(end, |own| own.start);
         if start < until {
-            list.push(start..until);
+            each(start..until);
         }
         start = ours.map_or(end, |own| own.end);
     }

@@ -97,6 +97,20 @@ counters! {
     RegistrationsLost = "registrations_lost",
     /// Pages that could not be moved and were left alone.
     Unmovable = "unmovable_pages",
+    // Resident memory that cannot leave, at the look that found most. Bytes.
+    /// Of shared mappings.
+    StaysShared = "stays_shared_bytes",
+    /// Of private mappings of files.
+    StaysFile = "stays_file_bytes",
+    /// Of executable anonymous memory.
+    StaysExecutable = "stays_executable_bytes",
+    /// Of anonymous memory that may only be read.
+    StaysReadOnly = "stays_read_only_bytes",
+    /// Of anonymous memory that nobody may touch.
+    StaysNoAccess = "stays_no_access_bytes",
+    /// Of the main stack, the variables of libraries, and small mappings.
+    StaysApart = "stays_apart_bytes",
+    // Movement again.
     /// Frames given back to the system. Pages.
     Released = "released_frames",
     /// Frames taken from the system. Pages.
