@@ -100,6 +100,11 @@ fn syscalls() {
 }
 
 #[test]
+fn direct() {
+    run("direct");
+}
+
+#[test]
 fn signals() {
     run("signals");
 }

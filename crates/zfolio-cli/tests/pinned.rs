@@ -2,16 +2,22 @@
 
 mod support;
 
-use support::{compile, managed};
+use support::{Output, Zfolio, compile, managed, tempdir};
 
 const MIB: u64 = 1 << 20;
+
+/// Runs `tests/programs/readonly.c` with 96 MiB that may only be read.
+fn read_only(z: &Zfolio, high: &str) -> Output {
+    let dir = tempdir();
+    let source = include_str!("../../../tests/programs/readonly.c");
+    let program = compile(dir.path(), "readonly", source, &[]).expect("cc compiles it");
+    z.run(high, &[program.to_str().expect("a plain path"), "96"])
+}
 
 #[test]
 fn what_may_only_be_read_stays_and_is_told_of() {
     let Some(z) = managed() else { return };
-    let program = compile("readonly");
-    let program = program.to_str().expect("a plain path");
-    let output = z.run("48M", &[program, "96"]);
+    let output = read_only(z, "48M");
     output.succeeded();
     let stays = output.counter("stays_read_only_bytes");
     assert!(stays > 24 * MIB && stays <= 97 * MIB, "{stays} bytes");
@@ -26,9 +32,7 @@ fn what_may_only_be_read_stays_and_is_told_of() {
 #[test]
 fn nothing_is_told_where_high_is_kept() {
     let Some(z) = managed() else { return };
-    let program = compile("readonly");
-    let program = program.to_str().expect("a plain path");
-    let output = z.run("192M", &[program, "96"]);
+    let output = read_only(z, "192M");
     output.succeeded();
     assert!(!output.stderr.contains("not kept"), "{}", output.stderr);
     assert_eq!(output.counter("stays_read_only_bytes"), 0);

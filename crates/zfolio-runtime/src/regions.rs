@@ -85,7 +85,8 @@ pub enum Serving {
     Threads,
     /// The thread that touches, as in [`Self::InThread`], but by page protection
     /// and SIGSEGV instead of userfaultfd: slower, and works where that is
-    /// refused.
+    /// refused. Memory that a direct read writes to (`O_DIRECT`, io_uring, a device)
+    /// must be pinned from before the call until it has ended, or bytes may be lost.
     Protected,
 }
 
