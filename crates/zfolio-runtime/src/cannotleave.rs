@@ -18,6 +18,12 @@ use zfolio_sys::thread::{Clock, now_ns};
 /// Between two looks, ns: and this many times what the last one took.
 const LOOK_NS: u64 = 250_000_000;
 const LOOK_SHARE: u64 = 100;
+/// Addresses a look goes through, of all mappings and of each: reservations of terabytes
+/// are not looked at to their end.
+const LOOK_BYTES: usize = 64 << 30;
+const MAPPING_BYTES: usize = 8 << 30;
+/// Addresses looked at in one call: whoever maps memory waits for no more.
+const CALL_BYTES: usize = 256 << 20;
 
 /// Why a mapping is not managed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,7 +78,15 @@ impl Staying {
 
     fn look(vmas: &mut Vmas, pagemap: Pagemap) -> Result<Self, Errno> {
         let mut staying = Self::default();
-        vmas.left_alone(|range, why| staying.0[why as usize] += present(pagemap, range))?;
+        let mut budget = LOOK_BYTES;
+        vmas.left_alone(|range, why| {
+            let part = range.start
+                ..range
+                    .end
+                    .min(range.start.saturating_add(budget.min(MAPPING_BYTES)));
+            budget -= part.len();
+            staying.0[why as usize] += present(pagemap, part);
+        })?;
         Ok(staying)
     }
 }
@@ -82,7 +96,8 @@ fn present(pagemap: Pagemap, range: Range<usize>) -> usize {
     let mut runs = [PresentRun::default(); 64];
     let (mut at, mut pages) = (range.start, 0);
     while at < range.end {
-        let Ok((count, reached)) = pagemap.present(at, range.end, &mut runs) else {
+        let end = range.end.min(at.saturating_add(CALL_BYTES));
+        let Ok((count, reached)) = pagemap.present(at, end, &mut runs) else {
             return pages;
         };
         let found = runs[..count].iter();
