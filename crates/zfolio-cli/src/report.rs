@@ -20,6 +20,8 @@ use zfolio_sys::limits::filters;
 
 /// The part of `high` by which a process may be above it before the summary says why.
 const TOLERATED: u64 = 16;
+/// The part of `high` from which on what could not leave is a reason for that.
+const MATTERS: u64 = 8;
 /// Version of the JSON's shape; raised when a key changes its meaning.
 const SCHEMA: u32 = 1;
 
@@ -278,7 +280,8 @@ impl Finished {
     /// A line on what could not leave, where `high` was not kept.
     fn about_high(&self, largest: &Process) -> Option<String> {
         let high = self.settings.high;
-        (lived_in(largest) > high + high / TOLERATED)
+        let is_why = staying::bytes(&largest.figures) >= high / MATTERS;
+        (lived_in(largest) > high + high / TOLERATED && is_why)
             .then(|| staying::words(&largest.figures))
             .flatten()
             .map(|words| format!("zfolio: high was not kept: {words}."))

@@ -17,10 +17,15 @@ const REASONS: [(Counter, &str); 6] = [
 /// Below this a reason is not told: every program has a little of each. Bytes.
 const TOLD: u64 = 1 << 20;
 
+/// All that stayed, bytes.
+pub(crate) fn bytes(figures: &Figures) -> u64 {
+    REASONS.iter().map(|(which, _)| figures.get(*which)).sum()
+}
+
 /// `112 MiB could not leave (96 MiB read-only, 16 MiB of files)`; `None` where nothing to
 /// speak of stayed.
 pub(crate) fn words(figures: &Figures) -> Option<String> {
-    let all: u64 = REASONS.iter().map(|(which, _)| figures.get(*which)).sum();
+    let all = bytes(figures);
     let mut told: Vec<(u64, &str)> = REASONS
         .iter()
         .map(|(which, what)| (figures.get(*which), *what))
