@@ -57,7 +57,7 @@ mod tests {
         }
         assert_eq!(
             words(&Tree::read(&segment).processes[0].figures).as_deref(),
-            Some("99 MiB could not leave (96 MiB read-only, 3 MiB of files)")
+            Some("99 MiB could not leave (96 MiB read-only, 3.0 MiB of files)")
         );
     }
 }

@@ -76,10 +76,14 @@ impl Staying {
         self.0.iter().sum()
     }
 
-    fn look(vmas: &mut Vmas, pagemap: Pagemap) -> Result<Self, Errno> {
+    /// `own`: not the program's, though nothing else says so.
+    fn look(vmas: &mut Vmas, pagemap: Pagemap, own: &Range<usize>) -> Result<Self, Errno> {
         let mut staying = Self::default();
         let mut budget = LOOK_BYTES;
         vmas.left_alone(|range, why| {
+            if own.contains(&range.start) {
+                return;
+            }
             let part = range.start
                 ..range
                     .end
@@ -123,7 +127,7 @@ impl Manager {
         {
             return;
         }
-        let found = Staying::look(&mut reclaim.vmas, self.fds.pagemap());
+        let found = Staying::look(&mut reclaim.vmas, self.fds.pagemap(), &self.quiet.range());
         let end = now_ns(Clock::Monotonic);
         let wait = LOOK_NS.max((end - begin).saturating_mul(LOOK_SHARE));
         self.stays_count_ns.store(end + wait, Ordering::Relaxed);

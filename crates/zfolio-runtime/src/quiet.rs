@@ -14,7 +14,8 @@
 
 use crate::control::Counter;
 use crate::manager::{Core, Fault, Manager};
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::ops::Range;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use zfolio_mm::PAGE_SIZE;
 use zfolio_sys::hold::Hold;
 use zfolio_sys::lock::{futex_wait, futex_wake, pause};
@@ -49,6 +50,8 @@ pub(crate) struct Quiet {
     held: AtomicBool,
     /// Times that somebody found a quiet moment while it was active.
     found: AtomicU32,
+    /// Where the range lies that the address space is held with; 0: there is none yet.
+    range: AtomicUsize,
     /// 1 while somebody waits for a hold; the thread that holds sleeps on it.
     asked: AtomicU32,
 }
@@ -61,6 +64,14 @@ impl Quiet {
         self.works.store(false, Ordering::Relaxed);
         self.held.store(false, Ordering::Relaxed);
         self.asked.store(0, Ordering::Relaxed);
+        self.range.store(0, Ordering::Relaxed);
+    }
+
+    /// Where the range lies that the address space is held with. (Nothing but the zero page
+    /// is there, and no list of what is ours has it.)
+    pub(crate) fn range(&self) -> Range<usize> {
+        let start = self.range.load(Ordering::Relaxed);
+        start..start + MOST * PAGE_SIZE
     }
 }
 
@@ -144,6 +155,8 @@ impl Manager {
             }
             if hold.is_none() {
                 hold = Hold::reserve(MOST).ok();
+                let start = hold.as_ref().map_or(0, |hold| hold.range().start);
+                self.quiet.range.store(start, Ordering::Relaxed);
             }
             // (Where there are no addresses for it, whoever waits goes on trying.)
             let took = hold

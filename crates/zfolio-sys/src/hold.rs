@@ -55,6 +55,12 @@ impl Hold {
         })
     }
 
+    /// Where it lies.
+    #[must_use]
+    pub fn range(&self) -> Range<usize> {
+        self.range.clone()
+    }
+
     /// Fills what is not yet of the first `pages` pages, so that they can be held with.
     ///
     /// # Errors
