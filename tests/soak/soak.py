@@ -3,9 +3,11 @@
 
     tests/soak/soak.py short --runs 10000
     tests/soak/soak.py mix --seconds 1200 --seed 7
+    tests/soak/soak.py random --seconds 3600 --jobs 2
 
 `short` is small and short-lived processes, some of them large enough to be managed;
-`mix` is the stressors of tests/programs. Every program checks its own bytes. A run that
+`mix` is the stressors of tests/programs; `random` is random programs with random options
+(docs/soak.md), of which one that fails is shrunk to a short list of calls. Every program checks its own bytes. A run that
 fails or takes too long is shown with its command (and, if it hangs, what each thread
 waits for), and the soak goes on; the exit status is 1 then. 2: wrong usage; 71: nothing
 can be managed here.
@@ -20,6 +22,8 @@ import subprocess
 import sys
 import tempfile
 import time
+
+import randomly
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAMS = ROOT / "tests" / "programs"
@@ -89,21 +93,28 @@ def run(command, limit, log):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("what", choices=["short", "mix"])
+    parser.add_argument("what", choices=["short", "mix", "random"])
     parser.add_argument("--runs", type=int, default=10**9)
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--limit", type=float, default=90, help="seconds a run may take")
     parser.add_argument("--zfolio", type=pathlib.Path, default=ROOT / "target/release/zfolio")
-    parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--json", type=pathlib.Path, help="the result (not of random)")
+    parser.add_argument("--jobs", type=int, default=1, help="random: runs at a time")
+    parser.add_argument("--shrink", type=float, default=120, help="random: seconds a seed is shrunk for; 0: not")
+    parser.add_argument("--bare", action="store_true", help="random: without zfolio, to try the programs")
+    parser.add_argument("--verbose", action="store_true", help="random: a line for each seed")
     args = parser.parse_args()
     if args.runs == 10**9 and args.seconds == float("inf"):
         parser.error("give --runs or --seconds")
-    if not args.zfolio.exists():
+    if not args.bare and not args.zfolio.exists():
         parser.error(f"{args.zfolio} is not there: cargo build --release, or --zfolio")
-    if subprocess.run([args.zfolio, "doctor"], capture_output=True).returncode:
+    if not args.bare and subprocess.run([args.zfolio, "doctor"], capture_output=True).returncode:
         print("soak: nothing can be managed here: see `zfolio doctor`", file=sys.stderr)
         return 71
+    if args.what == "random":
+        with tempfile.TemporaryDirectory() as folder:
+            return 1 if randomly.soak(args, waits, folder) else 0
     draw = random.Random(args.seed)
     table = SHORT if args.what == "short" else MIX
     counts, failures, begin = {}, [], time.monotonic()

@@ -1,0 +1,186 @@
+"""Random programs under `zfolio run`, with random options, and how one that fails shrinks.
+
+A seed says what the program does and how it is run; see random_program.c. What fails is
+repeated from a list of its operations, of which parts are left out as long as it still
+fails (delta debugging), threads and processes first.
+"""
+import concurrent.futures
+import json
+import os
+import pathlib
+import random
+import shlex
+import subprocess
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+COMPRESSORS = ["auto", "lz4", "zstd", "zstd:-3", "deflate-iaa", "deflate-iaa:fixed", "deflate-iaa:canned", "none"]
+MEANS = {1: "a wrong byte", 2: "could not be set up", 3: "a call refused, or not", 4: "a crash, of itself or a child", 70: "the manager gave up"}
+
+
+def compiled(into):
+    """Compiles the program; returns where it is."""
+    at = pathlib.Path(into) / "random_program"
+    command = ["cc", "-O2", "-g", "-Wall", "-Wextra", "-Wno-clobbered", "-pthread", "-o", at, HERE / "random_program.c"]
+    subprocess.run(command, check=True)
+    return at
+
+
+def drawn(seed, folder, zfolio):
+    """The options of `zfolio run` and of the program, for a seed."""
+    draw = random.Random(seed)
+    high = draw.choice([16, 16, 24, 32, 48])
+    threads = draw.choice([1, 1, 2, 3])
+    pages = int(high * 256 * draw.uniform(1.6, 3.6) / threads)
+    program = ["--seed", str(seed), "--threads", str(threads), "--pages", str(pages)]
+    program += ["--ops", str(draw.choice([150, 300, 450]) // threads), "--touchers", str(draw.choice([0, 0, 1, 2]))]
+    program += ["--raw", str(draw.choice([0, 0, 30, 100]))]
+    run = [str(zfolio), "run", "--quiet", "--high", f"{high}M"]
+    compressor = draw.choice(COMPRESSORS)
+    run += ["--compressor", compressor, "--folio", draw.choice(["4K", "16K", "64K", "64K", "256K", "2M"])]
+    if compressor == "auto" and draw.random() < 0.5:
+        run += ["--tier", "auto"]
+    if draw.random() < 0.3:
+        run += ["--backing", f"file:{folder},size={draw.choice([64, 512])}M"]
+    if draw.random() < 0.25:
+        run += ["--engines", str(draw.choice([1, 2]))]
+    if draw.random() < 0.3:
+        run += ["--per-process"]
+    elif draw.random() < 0.2:
+        run += ["--group", "soak/random"]
+    return run, program
+
+
+class Result:
+    """What became of one run."""
+
+    def __init__(self, status, said, moved, seconds):
+        self.status, self.said, self.moved, self.seconds = status, said, moved, seconds
+
+    def why(self):
+        """In words; None if all was right."""
+        if self.status == 0:
+            return None
+        if self.status is None:
+            return f"no end after {self.seconds:.0f} s; {self.said}"
+        return f"status {self.status} ({MEANS.get(self.status, 'unknown')}): {self.said}"
+
+
+def ended(command, folder, limit, waits, stats):
+    """Runs a command in a session of its own, in `folder`; kills what is left of it."""
+    begin = time.monotonic()
+    with tempfile.TemporaryFile("w+") as log:
+        child = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, start_new_session=True)
+        try:
+            status = child.wait(limit)
+            stuck = ""
+        except subprocess.TimeoutExpired:
+            status, stuck = None, "waiting: " + "; ".join(waits(child.pid))
+        members = {int(line.split("/")[0]) for line in waits(child.pid)} | {child.pid}
+        for pid in members:
+            if status is None or pid != child.pid:
+                try:
+                    os.kill(pid, 9)
+                except ProcessLookupError:
+                    pass
+        child.wait()
+        log.seek(0)
+        said = (log.read()[-1500:].strip() + " " + stuck).strip()
+    moved = None
+    try:
+        moved = json.loads(pathlib.Path(stats).read_text())["total"]["pages_out"]
+    except (OSError, ValueError, KeyError):
+        pass
+    return Result(status, said, moved, time.monotonic() - begin)
+
+
+class Runner:
+    """Runs the program of a seed, whole or from a list."""
+
+    def __init__(self, zfolio, folder, limit, waits, bare):
+        self.zfolio, self.folder, self.limit, self.waits, self.bare = zfolio, pathlib.Path(folder), limit, waits, bare
+        self.program = compiled(folder)
+
+    def command(self, seed, without=()):
+        run, program = drawn(seed, self.folder, self.zfolio)
+        words = [str(self.program), *program]
+        return words if self.bare else [*run, *without, "--", *words]
+
+    def run(self, seed):
+        stats = self.folder / f"stats-{seed}"
+        return ended(self.command(seed, ["--stats", str(stats)]), self.folder, self.limit, self.waits, stats)
+
+    def operations(self, seed):
+        _, program = drawn(seed, self.folder, self.zfolio)
+        done = subprocess.run([self.program, *program, "--print"], capture_output=True, text=True, check=True)
+        return done.stdout.splitlines()
+
+    def fails(self, seed, lines, tries):
+        """Whether the list fails in one of some runs."""
+        path = self.folder / f"list-{seed}"
+        path.write_text("\n".join(lines) + "\n")
+        command = [*self.command(seed), "--replay", str(path)]
+        for _ in range(tries):
+            if ended(command, self.folder, self.limit, self.waits, self.folder / "none").status != 0:
+                return True
+        return False
+
+    def shrunk(self, seed, seconds, tries=3):
+        """A short list that still fails, or None if it did not fail again."""
+        until = time.monotonic() + seconds
+        lines = self.operations(seed)
+        if not self.fails(seed, lines, 2 * tries):
+            return None
+        size = max(len(lines) // 2, 1)
+        while time.monotonic() < until:
+            begin, before = 0, len(lines)
+            while begin < len(lines) and time.monotonic() < until:
+                fewer = lines[:begin] + lines[begin + size:]
+                if self.fails(seed, fewer, tries):
+                    lines = fewer
+                else:
+                    begin += size
+            if size == 1 and len(lines) == before:
+                break
+            size = max(size // 2, 1)
+        return lines
+
+
+def soak(args, waits, folder):
+    """Runs seeds; returns how many failed."""
+    runner = Runner(args.zfolio.resolve(), folder, args.limit, waits, args.bare)
+    begin, failed, wasted, done = time.monotonic(), [], 0, 0
+
+    def going_on(number):
+        return number < args.runs and time.monotonic() - begin < args.seconds
+
+    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+        number, under_way = 0, {}
+        while under_way or going_on(number):
+            while going_on(number) and len(under_way) < args.jobs:
+                seed = args.seed + number
+                under_way[pool.submit(runner.run, seed)] = seed
+                number += 1
+            ready, _ = concurrent.futures.wait(under_way, return_when=concurrent.futures.FIRST_COMPLETED)
+            for future in ready:
+                seed, result = under_way.pop(future), future.result()
+                done += 1
+                why, command = result.why(), shlex.join(runner.command(seed))
+                if args.verbose:
+                    print(f"seed {seed}: {result.status} in {result.seconds:.1f} s, {result.moved} pages out", flush=True)
+                if why:
+                    failed.append(seed)
+                    print(f"FAILED seed {seed}: {command}\n  {why}", flush=True)
+                elif not result.moved and not args.bare:
+                    wasted += 1
+                    print(f"wasted seed {seed}: nothing was moved out: {command}", flush=True)
+    for seed in failed if args.shrink else []:
+        lines = runner.shrunk(seed, args.shrink)
+        if lines is None:
+            print(f"seed {seed} did not fail again", flush=True)
+        else:
+            print(f"seed {seed}, {len(lines)} operations: {shlex.join(runner.command(seed))} --replay LIST", flush=True)
+            print("\n".join("  " + line for line in lines), flush=True)
+    print(f"{done} seeds in {time.monotonic() - begin:.0f} s, {len(failed)} failed, {wasted} wasted")
+    return len(failed)
