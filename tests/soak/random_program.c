@@ -2,6 +2,7 @@
 // know at every moment what theirs must hold.
 //
 //     random_program --seed S [--ops N] [--threads T] [--touchers R] [--pages P] [--raw PERCENT]
+//     random_program ... --without A,B      none of these operations, by children neither
 //     random_program ... --print            the operations, one a line
 //     random_program ... --replay FILE      those of FILE instead (of the same seed's options)
 //
@@ -51,6 +52,14 @@ static op_t random_op(uint64_t *state, unsigned worker) {
     return op;
 }
 
+static uint8_t left_out[OP_COUNT];
+
+static void leave_out(char *names) {
+    for (char *name = strtok(names, ","); name; name = strtok(NULL, ","))
+        for (unsigned code = 0; code < OP_COUNT; code++)
+            left_out[code] |= strcmp(name, OPS[code].name) == 0;
+}
+
 static void run_op(worker_t *w, const op_t *op) {
     myself = w;
     pthread_mutex_lock(&w->lock);
@@ -66,7 +75,8 @@ static void run_random(worker_t *w, uint64_t seed, unsigned count) {
     for (unsigned i = 0; i < count; i++) {
         op_t op = random_op(&seed, w->id);
         w->now = &op;
-        OPS[op.code].run(w, &op);
+        if (!left_out[op.code])
+            OPS[op.code].run(w, &op);
         w->done++;
     }
     w->now = NULL;
@@ -78,7 +88,7 @@ static size_t list_size;
 static void *work(void *arg) {
     worker_t *w = arg;
     for (size_t i = 0; i < list_size; i++)
-        if (list[i].worker == w->id)
+        if (list[i].worker == w->id && !left_out[list[i].code])
             run_op(w, &list[i]);
     myself = w;
     await_children(w);
@@ -181,7 +191,7 @@ static void load(const char *path) {
 int main(int argc, char **argv) {
     static const struct option options[] = {
         {"seed", 1, 0, 's'}, {"ops", 1, 0, 'o'}, {"threads", 1, 0, 't'}, {"touchers", 1, 0, 'r'}, {"pages", 1, 0, 'p'},
-        {"raw", 1, 0, 'w'}, {"print", 0, 0, 'P'}, {"replay", 1, 0, 'R'}, {"child", 0, 0, 'c'}, {0}};
+        {"raw", 1, 0, 'w'}, {"print", 0, 0, 'P'}, {"replay", 1, 0, 'R'}, {"child", 0, 0, 'c'}, {"without", 1, 0, 'W'}, {0}};
     unsigned long seed = 1, ops = 200, touchers = 0, pages = 4096;
     int print = 0, child = 0;
     const char *replay = NULL;
@@ -196,6 +206,7 @@ int main(int argc, char **argv) {
         case 'P': print = 1; break;
         case 'R': replay = optarg; break;
         case 'c': child = 1; break;
+        case 'W': leave_out(optarg); break;
         default: return SETUP_FAILED;
         }
     if (worker_count < 1 || worker_count > WORKERS || pages < 64 || optind < argc || touchers > 8)

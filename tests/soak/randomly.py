@@ -98,13 +98,13 @@ def ended(command, folder, limit, waits, stats):
 class Runner:
     """Runs the program of a seed, whole or from a list."""
 
-    def __init__(self, zfolio, folder, limit, waits, bare):
+    def __init__(self, zfolio, folder, limit, waits, bare, without=""):
         self.zfolio, self.folder, self.limit, self.waits, self.bare = zfolio, pathlib.Path(folder), limit, waits, bare
-        self.program = compiled(folder)
+        self.program, self.left_out = compiled(folder), ["--without", without] if without else []
 
     def command(self, seed, without=()):
         run, program = drawn(seed, self.folder, self.zfolio)
-        words = [str(self.program), *program]
+        words = [str(self.program), *program, *self.left_out]
         return words if self.bare else [*run, *without, "--", *words]
 
     def run(self, seed):
@@ -113,7 +113,7 @@ class Runner:
 
     def operations(self, seed):
         _, program = drawn(seed, self.folder, self.zfolio)
-        done = subprocess.run([self.program, *program, "--print"], capture_output=True, text=True, check=True)
+        done = subprocess.run([self.program, *program, *self.left_out, "--print"], capture_output=True, text=True, check=True)
         return done.stdout.splitlines()
 
     def fails(self, seed, lines, tries):
@@ -149,7 +149,7 @@ class Runner:
 
 def soak(args, waits, folder):
     """Runs seeds; returns how many failed."""
-    runner = Runner(args.zfolio.resolve(), folder, args.limit, waits, args.bare)
+    runner = Runner(args.zfolio.resolve(), folder, args.limit, waits, args.bare, args.without)
     begin, failed, wasted, done = time.monotonic(), [], 0, 0
 
     def going_on(number):
