@@ -16,6 +16,12 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 COMPRESSORS = ["auto", "lz4", "zstd", "zstd:-3", "deflate-iaa", "deflate-iaa:fixed", "deflate-iaa:canned", "none"]
+# Operations that are known to fail, and why (docs/soak.md): left out unless asked for.
+KNOWN_TO_FAIL = {
+    "attach": "SHM_REMAP sends no event: a child forked at once may read old bytes",
+    "forkwise": "memory wiped on fork is noted by address, and for few ranges",
+    "mutex": "the kernel does not wait for a page that is out when it walks a robust list",
+}
 MEANS = {1: "a wrong byte", 2: "could not be set up", 3: "a call refused, or not", 4: "a crash, of itself or a child", 70: "the manager gave up"}
 
 
@@ -149,7 +155,12 @@ class Runner:
 
 def soak(args, waits, folder):
     """Runs seeds; returns how many failed."""
-    runner = Runner(args.zfolio.resolve(), folder, args.limit, waits, args.bare, args.without)
+    without = "" if args.without == "nothing" else args.without
+    for name in KNOWN_TO_FAIL if args.without is None else []:
+        print(f"left out: {name}: {KNOWN_TO_FAIL[name]}", flush=True)
+    if without is None:
+        without = ",".join(KNOWN_TO_FAIL)
+    runner = Runner(args.zfolio.resolve(), folder, args.limit, waits, args.bare, without)
     begin, failed, wasted, done = time.monotonic(), [], 0, 0
 
     def going_on(number):

@@ -103,7 +103,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=1, help="random: runs at a time")
     parser.add_argument("--shrink", type=float, default=120, help="random: seconds a seed is shrunk for; 0: not")
     parser.add_argument("--bare", action="store_true", help="random: without zfolio, to try the programs")
-    parser.add_argument("--without", default="", help="random: operations to leave out, a,b,c")
+    parser.add_argument("--without", help="random: operations to leave out, a,b,c, or nothing; default: what is known to fail")
     parser.add_argument("--verbose", action="store_true", help="random: a line for each seed")
     args = parser.parse_args()
     if args.runs == 10**9 and args.seconds == float("inf"):

@@ -150,7 +150,7 @@ impl Manager {
             let Some(part) = vmas.around(&next, cut) else {
                 continue; // ours
             };
-            let quiet = self.is_quiet();
+            let quiet = self.is_quiet() && self.forget_what_left(core, &part);
             if self.fds.program().register(part.start, part.len()).is_ok() && quiet {
                 self.note_registered(core, maps, &part, next.start);
             }
