@@ -378,6 +378,7 @@ impl Manager {
                 }
                 Step::Later => {
                     self.ask_for_quiet();
+                    self.await_quiet_moment();
                     return Err(Relief::Later);
                 }
             }

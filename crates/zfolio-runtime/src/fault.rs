@@ -161,7 +161,7 @@ impl Manager {
             let retry = core.waits_for_quiet();
             // (Where processors are few, the threads that fault have not run since.)
             if retry || !few && !seat.is_bound() {
-                self.pump(&mut core);
+                self.pump_or_leave(&mut core);
             }
             if core.pending.is_empty() {
                 drop(core);
@@ -172,7 +172,7 @@ impl Manager {
                     core::hint::spin_loop();
                 }
                 core = self.core.lock();
-                self.pump(&mut core);
+                self.pump_or_leave(&mut core);
             }
             if retry && core.pending.is_empty() {
                 self.retry_if_quiet(&mut core);
@@ -232,6 +232,14 @@ impl Manager {
         self.read_messages(core, &mut [RawMessage::default(); MESSAGES]);
     }
 
+    /// [`Self::pump`], unless events had better stay unread for now. (Who reads for others
+    /// goes on at once with something else: it must not wait for a hold.)
+    fn pump_or_leave(&self, core: &mut Core) {
+        if !self.has_read_enough(core) {
+            self.pump(core);
+        }
+    }
+
     /// Reads one message, if one waits, as [`Self::pump`] reads all.
     pub(crate) fn pump_one(&self, core: &mut Core) {
         self.read_messages(core, &mut [RawMessage::default()]);
@@ -239,7 +247,7 @@ impl Manager {
 
     fn read_messages(&self, core: &mut Core, messages: &mut [RawMessage]) {
         let mut now = 0;
-        while core.has_room(messages.len()) && !self.has_read_enough(core) {
+        while core.has_room(messages.len()) {
             let count = match self.fds.program().read(messages) {
                 Ok(0) => return,
                 Ok(count) => count,

@@ -33,6 +33,8 @@ const LONGEST_NS: u64 = 5_000_000;
 /// How long a fault waits before it asks, ns: most collisions pass by themselves.
 const PATIENCE_NS: u64 = 200_000;
 
+/// How long reclaim waits for a moment that it asked for, ns.
+const AWAITED_NS: u64 = 2_000_000;
 /// Events to be put in order at which reading stops until the next hold.
 const PARKED: usize = 32;
 
@@ -121,6 +123,23 @@ impl Manager {
             && self.quiet.active.load(Ordering::Relaxed)
             && self.quiet.works.load(Ordering::Relaxed)
             && !self.is_held()
+    }
+
+    /// Waits for the moment that was asked for, but not long, and applies the events that
+    /// wait for it: whoever serves faults may wait for the caller.
+    pub(crate) fn await_quiet_moment(&self) {
+        let end = now_ns(Clock::Monotonic) + AWAITED_NS;
+        while now_ns(Clock::Monotonic) < end {
+            {
+                let mut core = self.core.lock();
+                self.pump_for_others(&mut core);
+                if self.is_quiet() {
+                    self.settle(&mut core);
+                    return;
+                }
+            }
+            pause(AWAITED_NS / 100);
+        }
     }
 
     /// Applies the events that wait, and has the faults that were put off tried again, if
