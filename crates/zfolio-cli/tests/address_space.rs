@@ -58,3 +58,16 @@ fn nobody_waits_for_ever_beside_changes_without_a_pause() {
         assert!(output.counter("address_space_holds") > 0);
     }
 }
+
+/// What mremap adds to locked memory is touched by the kernel while its event is in flight.
+#[test]
+fn locked_memory_grows() {
+    let (Some(z), Some(path)) = (support::real(), compiled("grow_locked")) else {
+        return;
+    };
+    let path = path.to_str().expect("a plain path");
+    let output = z.run_with(&["--quiet", "--high", "24M"], &[path], "");
+    output.succeeded();
+    assert!(output.counter("pages_out") > 1000);
+    assert!(output.counter("left_to_the_kernel") > 0);
+}

@@ -150,7 +150,7 @@ impl Manager {
                 pause(RETRY_NS);
                 core = self.core.lock();
                 self.retry_if_quiet(&mut core);
-                self.ask_for_deferred(&core);
+                self.ask_for_deferred(&mut core);
                 continue;
             }
             if core.reader {
@@ -176,7 +176,7 @@ impl Manager {
             }
             if retry && core.pending.is_empty() {
                 self.retry_if_quiet(&mut core);
-                self.ask_for_deferred(&core);
+                self.ask_for_deferred(&mut core);
             }
             core.reader = false;
         }
@@ -246,6 +246,7 @@ impl Manager {
     }
 
     fn read_messages(&self, core: &mut Core, messages: &mut [RawMessage]) {
+        self.take_back_what_was_left();
         let mut now = 0;
         while core.has_room(messages.len()) {
             let count = match self.fds.program().read(messages) {

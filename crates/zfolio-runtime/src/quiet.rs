@@ -9,16 +9,22 @@
 //! that made them, which takes these some microseconds each. After that it is quiet until the
 //! hold ends. So the wait is bounded, and the program goes on in the pauses.
 //!
+//! One wait no hold ends: mremap of locked memory that grows has the kernel touch what is new
+//! before it reports the change. Its own fault would be served once its own event is read.
+//! What is new there was never written to, so it is left to the kernel: the page is not
+//! registered until it is there ([`Manager::free_who_waits_for_itself`]).
+//!
 //! What needs the lock of the address space (the page table, the list of mappings) waits for
 //! the end of a hold. Placing and moving pages does not.
 
 use crate::control::Counter;
-use crate::manager::{Core, Fault, Manager};
+use crate::manager::{Core, Fault, Manager, address_of};
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use zfolio_mm::PAGE_SIZE;
 use zfolio_sys::hold::Hold;
 use zfolio_sys::lock::{futex_wait, futex_wake, pause};
+use zfolio_sys::procfs::{PresentRun, waits_in_mremap};
 use zfolio_sys::thread::{Clock, now_ns, sleep_exactly};
 
 /// How long it is looked for a quiet moment before anything is tried, after somebody asked, ns.
@@ -35,6 +41,8 @@ const PATIENCE_NS: u64 = 200_000;
 
 /// How long reclaim waits for a moment that it asked for, ns.
 const AWAITED_NS: u64 = 2_000_000;
+/// How long a fault waits before its thread is asked whether it waits for itself, ns.
+const OWN_NS: u64 = 20_000_000;
 /// Events to be put in order at which reading stops until the next hold.
 const PARKED: usize = 32;
 
@@ -52,6 +60,12 @@ pub(crate) struct Quiet {
     held: AtomicBool,
     /// Times that somebody found a quiet moment while it was active.
     found: AtomicU32,
+    /// The thread that last waited for itself: it will again, page after page.
+    freed: AtomicU32,
+    /// The page that it waited for; 0: it is registered again.
+    left: AtomicUsize,
+    /// When a thread is asked next, monotonic ns.
+    next_ns: AtomicU64,
     /// Where the range lies that the address space is held with; 0: there is none yet.
     range: AtomicUsize,
     /// 1 while somebody waits for a hold; the thread that holds sleeps on it.
@@ -67,6 +81,8 @@ impl Quiet {
         self.held.store(false, Ordering::Relaxed);
         self.asked.store(0, Ordering::Relaxed);
         self.range.store(0, Ordering::Relaxed);
+        self.freed.store(0, Ordering::Relaxed);
+        self.left.store(0, Ordering::Relaxed);
     }
 
     /// Where the range lies that the address space is held with. (Nothing but the zero page
@@ -106,12 +122,62 @@ impl Manager {
     }
 
     /// The same, if faults that were put off have waited for long.
-    pub(crate) fn ask_for_deferred(&self, core: &Core) {
+    pub(crate) fn ask_for_deferred(&self, core: &mut Core) {
+        self.free_who_waits_for_itself(core);
         let active = self.quiet.active.load(Ordering::Relaxed);
         let oldest = core.deferred.front().map(|fault| fault.read_ns);
         let long = |read| active || now_ns(Clock::Monotonic) - read > PATIENCE_NS;
         if oldest.is_some_and(long) || core.parked.len() >= PARKED {
             self.ask_for_quiet();
+        }
+    }
+
+    /// Has the kernel fill the page for a thread that waits for it within mremap, and whose
+    /// event is in flight until it goes on.
+    fn free_who_waits_for_itself(&self, core: &mut Core) {
+        let Some(fault) = core.deferred.front() else {
+            return;
+        };
+        let (now, thread) = (now_ns(Clock::Monotonic), fault.thread);
+        let again = self.quiet.freed.load(Ordering::Relaxed) == thread;
+        let long = now - fault.read_ns > OWN_NS && now > self.quiet.next_ns.load(Ordering::Relaxed);
+        if !(again || long) || self.is_quiet() {
+            return;
+        }
+        self.quiet.next_ns.store(now + OWN_NS, Ordering::Relaxed);
+        if !waits_in_mremap(thread) {
+            self.quiet.freed.store(0, Ordering::Relaxed);
+            // (The next one is asked then.)
+            core.deferred.rotate_left(1);
+            return;
+        }
+        let page = address_of(fault.vpn);
+        if self.fds.program().unregister(page, PAGE_SIZE).is_ok() {
+            core.registered.remove(page..page + PAGE_SIZE);
+            core.deferred.pop_front();
+            self.quiet.freed.store(thread, Ordering::Relaxed);
+            self.quiet.left.store(page, Ordering::Relaxed);
+            self.count(Counter::LeftToTheKernel, 1);
+        }
+    }
+
+    /// Registers the page again that was left to the kernel, once it is there: before the
+    /// mremap's event is read, after which the program may carry the whole range on, in one
+    /// mapping.
+    pub(crate) fn take_back_what_was_left(&self) {
+        let page = self.quiet.left.load(Ordering::Relaxed);
+        if page == 0 {
+            return;
+        }
+        let mut run = [PresentRun::default()];
+        let there = self
+            .fds
+            .pagemap()
+            .occupied(page, page + PAGE_SIZE, &mut run);
+        if matches!(there, Ok((1, _))) {
+            // (What is refused is registered by the hand, as what is new is.)
+            let _ = self.fds.program().register(page, PAGE_SIZE);
+            self.quiet.left.store(0, Ordering::Relaxed);
         }
     }
 

@@ -147,6 +147,20 @@ pub fn waits_of(thread: u32) -> Option<usize> {
     parse_waits(of_thread(thread, "status", &mut text)?)
 }
 
+/// Whether a thread of this process waits within mremap; false if that cannot be told.
+#[must_use]
+pub fn waits_in_mremap(thread: u32) -> bool {
+    let mut text = [0; 192];
+    let call = of_thread(thread, "syscall", &mut text).and_then(parse_call);
+    call == Some(nr::MREMAP)
+}
+
+/// The number of a system call, as /proc/PID/syscall has it first: none of a thread that runs,
+/// or waits in none.
+fn parse_call(text: &[u8]) -> Option<usize> {
+    number(text.split(|byte| *byte == b' ').next()?, 10)
+}
+
 /// The beginning of a file about a thread of this process.
 fn of_thread<'a>(thread: u32, file: &str, into: &'a mut [u8]) -> Option<&'a [u8]> {
     let mut path = [0; 48];
@@ -442,6 +456,14 @@ mod tests {
     extern crate std;
     use super::*;
     use std::vec::Vec;
+
+    #[test]
+    fn a_call_is_told_from_none() {
+        assert_eq!(parse_call(b"25 0x7f00 0x1000 0x2000 0x1\n"), Some(25));
+        assert_eq!(parse_call(b"-1 0x7ffe 0x7f00\n"), None);
+        assert_eq!(parse_call(b"running\n"), None);
+        assert!(!waits_in_mremap(u32::MAX));
+    }
 
     #[test]
     fn statm_line_parses() {

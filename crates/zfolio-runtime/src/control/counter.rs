@@ -223,6 +223,8 @@ counters! {
     Unmaps = "unmaps",
     /// Moves put off because an event was in flight.
     MoveRetries = "move_retries",
+    /// Pages left to the kernel, for threads that waited for them within mremap.
+    LeftToTheKernel = "left_to_the_kernel",
     /// Times that the address space was held still, so that no event is in flight.
     AddressSpaceHolds = "address_space_holds",
     // Engines, all queues of a process together; units are pages.
