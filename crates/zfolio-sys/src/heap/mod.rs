@@ -2,7 +2,7 @@
 //! mid-call, replaced, or have its pages moved out.
 //!
 //! Small blocks come from talc, in one half of the reservation; blocks of 128 KiB and
-//! more are runs of whole pages in the other ([`page_runs`]), which are given back to the
+//! more are runs of whole pages in the other (`page_runs`), which are given back to the
 //! system when freed. So zeroed big blocks cost nothing until they are touched. Neighbours
 //! that are free are one in both halves.
 
