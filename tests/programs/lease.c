@@ -1,7 +1,7 @@
 // Children of forks that do not do what children do: what becomes of their parent, of them,
 // and of what a long line of them leaves behind.
-//   lease stopped       a child is stopped before it runs: the parent reclaims and forks on;
-//                       going on later the child has its memory
+//   lease stopped       six children, each stopped before it runs: the parent reclaims and
+//                       forks on; going on later the child has its memory
 //   lease handler       a signal handler forks, within fork as well
 //   lease line N        N generations, each of which forks and ends: mappings stay as many
 //   lease namespace     a child that is process 1 of a pid namespace forks in its turn
@@ -28,7 +28,7 @@ static pid_t forked(void) {
     return pid;
 }
 
-static void stopped(void) {
+static void child_that_stops(void) {
     int go[2];
     SETUP(pipe(go) == 0);
     pid_t child = forked();
@@ -54,6 +54,13 @@ static void stopped(void) {
     }
     SETUP(kill(child, SIGCONT) == 0 && write(go[1], "", 1) == 1);
     expect_child(child, "the stopped child");
+    SETUP(close(go[0]) == 0 && close(go[1]) == 0);
+}
+
+// A child may have settled before its signal reaches it: not each of several.
+static void stopped(void) {
+    for (int i = 0; i < 6; i++)
+        child_that_stops();
 }
 
 static volatile unsigned in_handler;
