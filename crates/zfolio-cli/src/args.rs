@@ -12,6 +12,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use zfolio_mm::Order;
+use zfolio_runtime::control::faults;
 use zfolio_runtime::options::Codec;
 
 /// Compressed memory for any program, from user space.
@@ -92,6 +93,13 @@ pub(crate) struct Run {
     /// auto only)
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = Tier::Off)]
     pub(crate) tier: Tier,
+    /// Who is told of a page that is touched while it is out: message (a thread of
+    /// ours, by userfaultfd; needs CAP_SYS_PTRACE), or the thread that touched it, which
+    /// needs no privilege: in-thread (by userfaultfd, Linux 6.8), guard (guard markers,
+    /// Linux 6.13) or protect (page protection, any kernel). auto: message where it is
+    /// permitted, else the first of the others that works here
+    #[arg(long, value_name = "WAY", value_enum, default_value_t = Faults::Auto)]
+    pub(crate) faults: Faults,
     /// Write statistics to FILE as JSON when the program has ended
     #[arg(long, value_name = "FILE")]
     pub(crate) stats: Option<PathBuf>,
@@ -105,6 +113,34 @@ pub(crate) struct Run {
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
+}
+
+/// Who is told of faults.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Faults {
+    /// What works here
+    Auto,
+    /// A thread of ours
+    Message,
+    /// The thread that faults, by userfaultfd
+    InThread,
+    /// The thread that faults, by guard markers
+    Guard,
+    /// The thread that faults, by page protection
+    Protect,
+}
+
+impl Faults {
+    /// As the control segment has it.
+    pub(crate) const fn number(self) -> u32 {
+        match self {
+            Self::Auto => faults::AUTO,
+            Self::Message => faults::MESSAGE,
+            Self::InThread => faults::IN_THREAD,
+            Self::Guard => faults::GUARD,
+            Self::Protect => faults::PROTECT,
+        }
+    }
 }
 
 /// Whether there is a second tier.

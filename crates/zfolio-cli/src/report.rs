@@ -1,6 +1,6 @@
 //! What a finished run is told as: lines for people, a JSON object for tools.
 
-use crate::args::{Compressor, Tier};
+use crate::args::{Compressor, Faults, Tier};
 use crate::behind::Checked;
 use crate::exit::one_line;
 use crate::machine;
@@ -30,6 +30,8 @@ const SCHEMA: u32 = 1;
 pub(crate) struct Settings {
     /// `high`, bytes.
     pub(crate) high: u64,
+    /// Who is told of faults.
+    pub(crate) faults: Faults,
     /// Codec and level.
     pub(crate) compressor: Compressor,
     /// Folio moved out at once.
@@ -57,6 +59,7 @@ impl Settings {
         let (codec, level) = codec_words(self.compressor.0);
         config.codec.store(codec, Relaxed);
         config.level.store(level.cast_unsigned(), Relaxed);
+        config.faults.store(self.faults.number(), Relaxed);
         config.folio_order.store(self.folio.get().into(), Relaxed);
         config.engines.store(self.engines, Relaxed);
         let off = !self.folio_compaction;
@@ -251,10 +254,11 @@ impl Finished {
         let faults = total.all_faults();
         let mut lines = vec![
             format!(
-                "zfolio: {} needed {} at its peak and lived in {} (high {high}); {processes}, {managed} managed.",
+                "zfolio: {} needed {} at its peak and lived in {} (high {high}); {processes}, {managed} managed{}.",
                 largest.comm,
                 human(figures.get(Counter::ProgramPeak)),
                 human(lived_in(largest)),
+                about_faults(largest),
             ),
             format!(
                 "zfolio: {} compressed to {}{ratio} at most; {} moved out, {} brought back.",
@@ -378,6 +382,14 @@ pub(crate) fn duration(ns: u64) -> String {
     }
 }
 
+/// How faults were told, where it was not by messages.
+fn about_faults(process: &Process) -> String {
+    match process.told_by {
+        "message" => String::new(),
+        way => format!(" ({way})"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -389,6 +401,7 @@ mod tests {
             pid: 100,
             settings: Settings {
                 high: 200 << 20,
+                faults: Faults::Message,
                 compressor: Compressor(Codec::LZ4),
                 folio: Order::K64,
                 engines: 0,

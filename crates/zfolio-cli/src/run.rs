@@ -4,7 +4,7 @@
 //! from then on the program's own end is what counts. Its environment is the
 //! only thing changed: three variables, for it and its children alone.
 
-use crate::args::Run;
+use crate::args::{Faults, Run, Tier};
 use crate::cramped::Cramped;
 use crate::exit::{Failure, Status};
 use crate::machine;
@@ -40,13 +40,10 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
         args.group.define(&segment, args.high)?;
         return Err(args.group.become_program(&path, &args.command));
     }
-    let settings = settings(&args)?;
+    let faults = faults_for(&args)?;
+    let settings = settings(&args, faults)?;
     let stats = args.stats.as_deref().map(open_stats).transpose()?;
     let library = preload::find()?;
-    match uffd_probe::usable() {
-        Err(_) if args.allow_unmanaged => {}
-        probed => probed?,
-    }
 
     let supervisor = Supervisor::install().map_err(|error| internal("signal handlers", error))?;
     let mut stored = true;
@@ -139,7 +136,42 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
     }
 }
 
-fn settings(args: &Run) -> Result<Settings, Failure> {
+/// How faults are told in this run.
+///
+/// # Errors
+/// The way asked for is not to be had here, or does not go with the other options.
+fn faults_for(args: &Run) -> Result<Faults, Failure> {
+    let way = match (args.faults, uffd_probe::usable()) {
+        (Faults::Auto | Faults::Message, Ok(())) => Faults::Message,
+        (Faults::Message, Err(_)) if args.allow_unmanaged => Faults::Message,
+        (Faults::Message, Err(why)) => return Err(why),
+        (way, _) => way,
+    };
+    if way != Faults::Message
+        && let Some(option) = needs_messages(args)
+    {
+        let why = match args.faults {
+            Faults::Auto => "needs --faults message, which is not permitted here",
+            _ => "works with --faults message only",
+        };
+        return Err(Failure::new(Status::Usage, option, why, "leave it out"));
+    }
+    Ok(way)
+}
+
+/// An option that only works where a thread of ours is told.
+fn needs_messages(args: &Run) -> Option<&'static str> {
+    [
+        ("--engines", args.engines > 0),
+        ("--tier auto", args.tier == Tier::Auto),
+        ("--backing", args.behind.backing.is_some()),
+        ("--max", args.behind.max.is_some()),
+    ]
+    .into_iter()
+    .find_map(|(option, asked)| asked.then_some(option))
+}
+
+fn settings(args: &Run, faults: Faults) -> Result<Settings, Failure> {
     let high = match args.high {
         Some(size) => size.bytes(machine::mem_total()),
         None => (machine::available() / 2).max(MIN_HIGH),
@@ -154,6 +186,7 @@ fn settings(args: &Run) -> Result<Settings, Failure> {
     }
     Ok(Settings {
         high,
+        faults,
         compressor: args.compressor,
         folio: args.folio,
         engines: args.engines,

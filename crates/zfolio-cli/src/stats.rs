@@ -15,7 +15,9 @@ use crate::histogram::Latency;
 use serde_json::{Map, Value, json};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use zfolio_mm::{ORDERS, Order};
-use zfolio_runtime::control::{Counter, FaultKind, MESSAGE, ProcessSlot, SLOTS, Segment, state};
+use zfolio_runtime::control::{
+    Counter, FaultKind, MESSAGE, ProcessSlot, SLOTS, Segment, faults, state,
+};
 
 /// Folios by order: how many were stored, loaded, refused whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -191,8 +193,18 @@ pub(crate) struct Process {
     pub(crate) message: String,
     /// It said so itself.
     pub(crate) told: bool,
+    /// How its faults are told.
+    pub(crate) told_by: &'static str,
     /// Its figures.
     pub(crate) figures: Figures,
+}
+
+/// How a process's faults are told. (What it wrote there may be anything.)
+fn told_by(slot: &ProcessSlot) -> &'static str {
+    match faults::NAMES.get(slot.told_by.load(Relaxed) as usize) {
+        Some(name) if *name != "auto" => name,
+        _ => "message",
+    }
 }
 
 impl Process {
@@ -217,6 +229,7 @@ impl Process {
             state: slot.state.load(Acquire),
             message: one_line(&String::from_utf8_lossy(&message)),
             told: slot.told.load(Acquire) != 0,
+            told_by: told_by(slot),
             figures: Figures::read(slot),
         }
     }
@@ -243,6 +256,7 @@ impl Process {
         let mut map = self.figures.json();
         map.insert("pid".into(), self.pid.into());
         map.insert("comm".into(), self.comm.clone().into());
+        map.insert("faults_told_by".into(), self.told_by.into());
         map.insert("state".into(), self.state_name().into());
         map.insert("message".into(), self.message.clone().into());
         Value::Object(map)

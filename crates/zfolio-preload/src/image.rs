@@ -7,6 +7,8 @@ use core::ops::Range;
 
 const PAGE_SIZE: usize = 4096;
 const PT_LOAD: u32 = 1;
+/// Flag of a segment that is run.
+const PF_X: u32 = 1;
 
 /// The header of an ELF file of 64 bits, the only kind this library
 /// comes in.
@@ -27,7 +29,7 @@ struct Header {
 #[repr(C)]
 struct Segment {
     kind: u32,
-    _flags: u32,
+    flags: u32,
     _offset: usize,
     address: usize,
     _physical: usize,
@@ -38,6 +40,7 @@ struct Segment {
 core::arch::global_asm!(
     ".hidden __ehdr_start",
     ".hidden zfolio_image",
+    ".globl zfolio_image",
     "zfolio_image:",
     "lea rax, [rip + __ehdr_start]",
     "ret",
@@ -47,22 +50,40 @@ unsafe extern "C" {
     fn zfolio_image() -> *const Header;
 }
 
-/// The whole pages from the first segment to the end of the last.
-pub(crate) fn range() -> Range<usize> {
+/// Calls `with` for each segment that is mapped, with its addresses.
+fn for_each_segment(mut with: impl FnMut(&Segment, Range<usize>)) -> usize {
     // SAFETY: the address of the header, which the linker puts at the start of
     // the first segment.
     let start = unsafe { zfolio_image() };
     // SAFETY: mapped, readable, and never changed.
     let header = unsafe { &*start };
     let base = start as usize;
-    let mut end = base + PAGE_SIZE;
     for index in 0..usize::from(header.segment_count) {
         let at = base + header.segments + index * usize::from(header.segment_size);
         // SAFETY: the table of segments lies in the first segment too.
         let segment = unsafe { &*(at as *const Segment) };
         if segment.kind == PT_LOAD {
-            end = end.max(base + segment.address + segment.in_memory);
+            let start = base + segment.address;
+            with(segment, start..start + segment.in_memory);
         }
     }
-    base..end.next_multiple_of(PAGE_SIZE)
+    base
+}
+
+/// The whole pages from the first segment to the end of the last.
+pub(crate) fn range() -> Range<usize> {
+    let mut last = 0;
+    let base = for_each_segment(|_, addresses| last = last.max(addresses.end));
+    base..last.max(base + PAGE_SIZE).next_multiple_of(PAGE_SIZE)
+}
+
+/// The part of it that is run.
+pub(crate) fn text() -> Range<usize> {
+    let mut text = 0..0;
+    for_each_segment(|segment, addresses| {
+        if segment.flags & PF_X != 0 {
+            text = addresses;
+        }
+    });
+    text
 }

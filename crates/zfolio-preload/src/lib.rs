@@ -22,7 +22,7 @@ use core::ffi::{CStr, c_char, c_int};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use zfolio_runtime::Manager;
-use zfolio_runtime::control::{ENV_CONTROL, ENV_GROUP, MAGIC, Segment, VERSION};
+use zfolio_runtime::control::{ENV_CONTROL, ENV_GROUP, MAGIC, Segment, VERSION, faults};
 use zfolio_runtime::start::{Host, Never, never_managed, watch};
 use zfolio_sys::arena::unmap;
 use zfolio_sys::heap::Heap;
@@ -219,11 +219,38 @@ extern "C" fn constructor(_argc: c_int, _argv: *const *const c_char, envp: *cons
     if let Some(name) = environment(envp, ENV_GROUP) {
         let _ = GROUP.set(name);
     }
-    if fitness::look(|name| environment(envp, name)) {
+    if !fitness::look(|name| environment(envp, name)) {
+        never_managed(&HOST, Never::Unfit(fitness::VALGRIND));
+    } else if let Some(segment) = asks_for_in_thread() {
+        start_in_thread(segment);
+    } else {
         forks::register(register);
         start_watcher();
+    }
+}
+
+/// The control segment, if faults are to be served in the threads that make them.
+fn asks_for_in_thread() -> Option<&'static Segment> {
+    let segment = open_segment().ok()?;
+    let asked = segment.config().faults.load(Ordering::Relaxed);
+    (asked != faults::MESSAGE).then_some(segment)
+}
+
+/// Puts the process under interception. Whatever fails, the program runs unmanaged.
+fn start_in_thread(segment: &'static Segment) {
+    let parts = zfolio_inthread::start::Parts {
+        segment,
+        text: image::text(),
+        reserve_heap: HOST.reserve_heap,
+        group: (HOST.group)(),
+    };
+    let started = if fitness::may_have_threads(&HOST) {
+        zfolio_inthread::start::start(&parts).map_err(|(what, errno)| Never::Refused(what, errno))
     } else {
-        never_managed(&HOST, Never::Unfit(fitness::VALGRIND));
+        Err(Never::Unfit(fitness::FILTERED))
+    };
+    if let Err(why) = started {
+        never_managed(&HOST, why);
     }
 }
 

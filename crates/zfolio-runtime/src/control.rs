@@ -22,7 +22,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use zfolio_mm::PAGE_SIZE;
 use zfolio_sys::arena::populate;
 
-pub use config::{Config, PATH, codec, on_max};
+pub use config::{Config, PATH, codec, faults, on_max};
 pub use counter::{Counter, FaultKind};
 pub use process::{BUCKETS, Histogram, MESSAGE, ProcessSlot, state};
 
@@ -36,7 +36,7 @@ pub const WATCHDOG_NAME: &str = "zfolio-watchdog";
 /// First word of a segment: "zfolio01".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"zfolio01");
 /// Layout version: both sides must agree.
-pub const VERSION: u32 = 12;
+pub const VERSION: u32 = 13;
 /// Process slots in a segment. Later processes are managed but share the last.
 pub const SLOTS: usize = 1024;
 /// Most threads of a manager: the watchdog, those that serve faults, the control

@@ -56,7 +56,7 @@ impl Manager {
 
 /// Ends process `pid`, this one, with a line that says why, which is left in
 /// its statistics as well.
-pub(crate) fn fail(stats: &ProcessSlot, pool: &Stats, pid: u32, why: Arguments<'_>) -> ! {
+pub fn fail(stats: &ProcessSlot, pool: &Stats, pid: u32, why: Arguments<'_>) -> ! {
     let mut line = Line::default();
     let _ = line.write_fmt(why);
     stats.set_message(line.as_str());

@@ -131,7 +131,8 @@ impl Manager {
     }
 }
 
-pub(crate) fn publish_pool(stats: &ProcessSlot, pool: &Snapshot) {
+/// Writes the counters of a pool.
+pub fn publish_pool(stats: &ProcessSlot, pool: &Snapshot) {
     for (counter, value) in [
         (Counter::StoredPages, pool.stored_pages),
         (

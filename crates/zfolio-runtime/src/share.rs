@@ -32,7 +32,7 @@ const SMALL: usize = 64;
 
 /// A process's group, and its place among the members.
 #[derive(Debug)]
-pub(crate) struct Membership {
+pub struct Membership {
     group: u32,
     place: AtomicU32,
 }
@@ -41,31 +41,38 @@ const NONE: u32 = u32::MAX;
 
 /// What a process says of itself. Pages, and bytes.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Having {
+pub struct Having {
     /// Which process (`zfolio_sys::identity`).
-    pub(crate) owner: u64,
-    pub(crate) resident: usize,
-    pub(crate) needs: usize,
-    pub(crate) zswap_bytes: u64,
-    pub(crate) swap_bytes: u64,
-    pub(crate) backing_bytes: u64,
+    pub owner: u64,
+    /// Resident pages.
+    pub resident: usize,
+    /// Pages it would have resident, could it have all it needs.
+    pub needs: usize,
+    /// Compressed bytes in its pool.
+    pub zswap_bytes: u64,
+    /// Pages it has out, in bytes.
+    pub swap_bytes: u64,
+    /// What its backing takes.
+    pub backing_bytes: u64,
 }
 
 /// What it may have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Allowed {
+pub struct Allowed {
     /// Its part of `high`, pages.
-    pub(crate) high: usize,
+    pub high: usize,
     /// Its part of the limits of the pool and of what is out.
-    pub(crate) limits: GroupLimits,
+    pub limits: GroupLimits,
     /// Its part of what backings may take, bytes.
-    pub(crate) backing: u64,
+    pub backing: u64,
     /// Its part of `max`, pages.
-    pub(crate) max: usize,
+    pub max: usize,
 }
 
 impl Membership {
-    pub(crate) const fn of(group: u32) -> Self {
+    /// In a group, by its index; no place yet.
+    #[must_use]
+    pub const fn of(group: u32) -> Self {
         Self {
             group,
             place: AtomicU32::new(NONE),
@@ -73,12 +80,12 @@ impl Membership {
     }
 
     /// For the child of a fork: the place is its parent's.
-    pub(crate) fn forget(&self) {
+    pub fn forget(&self) {
         self.place.store(NONE, Ordering::Relaxed);
     }
 
     /// Nothing of what this process has counts any more: it ends.
-    pub(crate) fn leave(&self, segment: &Segment) {
+    pub fn leave(&self, segment: &Segment) {
         let at = self.place.load(Ordering::Relaxed) as usize;
         if let Some(mine) = segment.members.get(at) {
             mine.updated_ns.store(0, Ordering::Release);
@@ -103,7 +110,7 @@ impl Membership {
 
     /// Writes what this process has and needs, and returns what it may have.
     /// Where no place is free it is on its own: all of `high`.
-    pub(crate) fn update(&self, segment: &Segment, of: Having, high: usize) -> Allowed {
+    pub fn update(&self, segment: &Segment, of: Having, high: usize) -> Allowed {
         let all = Allowed {
             high,
             limits: GroupLimits::default(),
@@ -340,7 +347,8 @@ impl Manager {
 }
 
 /// What a process needs, with something to grow by. Pages.
-pub(crate) const fn grown(pages: usize) -> usize {
+#[must_use]
+pub const fn grown(pages: usize) -> usize {
     pages + pages / 8 + 256
 }
 

@@ -163,6 +163,7 @@ pub fn never_managed(host: &Host, why: Never) {
                 errno,
             },
             Never::Unfit(why) => Unstarted::Unfit(why),
+            Never::Refused(what, errno) => Unstarted::Failed { what, errno },
         };
         let index = segment.claim(thread::pid());
         describe(&segment.slots[index]);
@@ -175,6 +176,8 @@ pub fn never_managed(host: &Host, why: Never) {
 pub enum Never {
     /// It could not be started.
     NoThread(Errno),
+    /// Its memory cannot be managed here: what was refused.
+    Refused(&'static str, Errno),
     /// It must not be.
     Unfit(&'static str),
 }
@@ -260,7 +263,7 @@ fn start(
 /// Address space several times `high`: frames are scarce, places to put them
 /// must not be (a huge page needs 2 MiB of holes in one piece). Less where
 /// address space is limited: `room` bytes.
-pub(crate) fn reserve_arena(high: usize, room: usize) -> Result<ArenaMap, Errno> {
+pub fn reserve_arena(high: usize, room: usize) -> Result<ArenaMap, Errno> {
     let slots = |times: usize, least: usize| {
         (high * times)
             .clamp(least, 1 << 27)
@@ -385,7 +388,7 @@ impl Manager {
 }
 
 /// Puts this process's name into its statistics.
-pub(crate) fn describe(slot: &ProcessSlot) {
+pub fn describe(slot: &ProcessSlot) {
     slot.started_ns
         .store(now_ns(Clock::Monotonic), Ordering::Relaxed);
     let mut name = thread::name();

@@ -18,6 +18,23 @@ pub mod codec {
     pub const DEFLATE: u32 = 4;
 }
 
+/// How a program's faults are told: choices of [`Config::faults`], and what a process
+/// says of itself in [`super::ProcessSlot::told_by`].
+pub mod faults {
+    /// In the thread that faults, by the first of the next but one that works here.
+    pub const AUTO: u32 = 0;
+    /// By messages to a thread of the manager's: userfaultfd with privilege.
+    pub const MESSAGE: u32 = 1;
+    /// In the thread that faults, by userfaultfd's SIGBUS: Linux 6.8, no privilege.
+    pub const IN_THREAD: u32 = 2;
+    /// In the thread that faults, by guard markers: Linux 6.13.
+    pub const GUARD: u32 = 3;
+    /// In the thread that faults, by page protection.
+    pub const PROTECT: u32 = 4;
+    /// Their names, by number.
+    pub const NAMES: [&str; 5] = ["auto", "message", "in-thread", "guard", "protect"];
+}
+
 /// What `zfolio run` was asked for.
 #[repr(C)]
 pub struct Config {
@@ -43,6 +60,8 @@ pub struct Config {
     pub standard_error: [AtomicU64; 2],
     /// 1: `high` is the whole tree's.
     pub shared: AtomicU32,
+    /// One of [`faults`].
+    pub faults: AtomicU32,
     /// `max` in bytes, of the tree or of each process as `high` is; 0: none.
     pub max: AtomicU64,
     /// One of [`on_max`].

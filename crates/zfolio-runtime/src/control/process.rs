@@ -80,6 +80,8 @@ pub struct ProcessSlot {
     pub threads: [AtomicU32; THREADS],
     /// Address of the arena, by which one program image is told from the next.
     pub arena: AtomicU64,
+    /// How its faults are told: one of [`super::faults`]; 0: nothing is managed yet.
+    pub told_by: AtomicU32,
     /// Command name (comm), NUL-padded bytes.
     pub comm: [AtomicU64; 2],
     /// By [`Counter`].

@@ -51,7 +51,7 @@
 //! system under it but what is discarded.
 
 mod calls;
-mod pool;
+pub mod pool;
 mod reclaim;
 mod serve;
 mod table;

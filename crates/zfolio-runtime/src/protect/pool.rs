@@ -12,30 +12,34 @@ use zfolio_zswap::Arena;
 /// back: as many pages each.
 const KEPT: usize = 64;
 
-pub(super) struct PoolArena {
+/// Frames for a pool, as the kernel gives them.
+pub struct PoolArena {
     map: ArenaMap,
     frames: Mutex<Frames>,
 }
 
 impl PoolArena {
-    pub(super) fn new(map: ArenaMap) -> Self {
+    /// All of `map`, none of which anybody has used.
+    #[must_use]
+    pub fn new(map: ArenaMap) -> Self {
         Self {
             map,
             frames: Mutex::new(Frames::new(map.slots())),
         }
     }
 
-    pub(super) fn slots(&self) -> usize {
+    /// Pages there may be.
+    pub fn slots(&self) -> usize {
         self.map.slots()
     }
 
     /// Pages it has of the system.
-    pub(super) fn backed_pages(&self) -> usize {
+    pub fn backed_pages(&self) -> usize {
         self.slots() - self.frames.lock().free_pages(Kind::Hole)
     }
 
     /// Checks the frame allocator's invariants.
-    pub(super) fn validate(&self) -> Result<(), String> {
+    pub fn validate(&self) -> Result<(), String> {
         self.frames.lock().validate()
     }
 }

@@ -1,0 +1,45 @@
+//! Giving up: every page is brought back, and the process goes on unmanaged. It is told.
+
+use crate::memory::bring::bring_all;
+use crate::raw::Blocked;
+use crate::state::State;
+use core::sync::atomic::Ordering;
+use zfolio_runtime::control::state as slot_state;
+use zfolio_runtime::start::describe;
+use zfolio_sys::thread::pid;
+
+/// Ends management for `why`. Calls are seen still, and do as they are told.
+pub(crate) fn leave(state: &State, why: &str) {
+    let _blocked = Blocked::new();
+    let mut core = state.core.lock();
+    if state.has_left() {
+        return;
+    }
+    loop {
+        let next = core
+            .ranges
+            .all_managed()
+            .map(|(range, _)| range)
+            .find(|range| {
+                let pages = range.start >> crate::raw::SHIFT..range.end >> crate::raw::SHIFT;
+                state.words.next_closed(pages.start, pages.end).is_some()
+            });
+        let Some(range) = next else { break };
+        bring_all(state, &mut core, &range);
+    }
+    core.publish(state);
+    // (Before the descriptors: with them registrations end, and absent pages are the
+    // kernel's again.)
+    state.left.store(true, Ordering::Release);
+    core.way.close_descriptors();
+    let slot = match &core.pool {
+        Some(pool) => pool.stats,
+        None => {
+            let slot = &state.segment.slots[state.segment.claim(pid())];
+            describe(slot);
+            slot
+        }
+    };
+    slot.set_message(why);
+    slot.state.store(slot_state::UNMANAGED, Ordering::Release);
+}

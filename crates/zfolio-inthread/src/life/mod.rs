@@ -1,0 +1,6 @@
+//! What happens to threads and to the process: signals, forks, new threads, exec, the end.
+
+pub(crate) mod handlers;
+pub(crate) mod leave;
+pub(crate) mod process;
+pub(crate) mod signals;

@@ -1,0 +1,251 @@
+//! What the program asked of signals, and what the kernel is told.
+//!
+//! SIGSEGV, SIGBUS and SIGSYS are ours: what the program does with them is kept in a table,
+//! and followed when a fault is none of ours. They are never truly blocked: a thread that
+//! believes them blocked is ended by a fault of its own, as it would be.
+
+use crate::raw::{self, Blocked, OURS, Plain, err, nr};
+use crate::state::State;
+use crate::threads::Record;
+use core::sync::atomic::Ordering;
+
+/// The kernel's `struct sigaction`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Action {
+    pub(crate) handler: u64,
+    pub(crate) flags: u64,
+    pub(crate) restorer: u64,
+    pub(crate) mask: u64,
+}
+// SAFETY: four numbers.
+unsafe impl Plain for Action {
+    const ZERO: Self = Self {
+        handler: 0,
+        flags: 0,
+        restorer: 0,
+        mask: 0,
+    };
+}
+
+pub(crate) const DEFAULT: u64 = 0;
+pub(crate) const IGNORE: u64 = 1;
+pub(crate) const SIGINFO: u64 = 4;
+pub(crate) const RESTORER: u64 = 0x0400_0000;
+pub(crate) const ONSTACK: u64 = 0x0800_0000;
+pub(crate) const RESETHAND: u64 = 0x8000_0000;
+pub(crate) const NODEFER: u64 = 0x4000_0000;
+const SIGNALS: usize = 65;
+const SIG_BLOCK: usize = 0;
+const SIG_UNBLOCK: usize = 1;
+const SIG_SETMASK: usize = 2;
+
+/// As the program set them, by number.
+#[derive(Clone, Copy)]
+pub(crate) struct Signals {
+    pub(crate) actions: [Action; SIGNALS],
+}
+
+pub(crate) const fn is_ours(signal: usize) -> bool {
+    matches!(signal, 7 | 11 | 31)
+}
+
+impl Signals {
+    /// Asks the kernel what is set now.
+    pub(crate) fn now() -> Self {
+        let mut actions = [Action::ZERO; SIGNALS];
+        for (signal, action) in actions.iter_mut().enumerate().skip(1) {
+            let at = (&raw mut *action) as usize;
+            // SAFETY: one action of the table.
+            unsafe { raw::call(nr::RT_SIGACTION, [signal, 0, at, 8, 0, 0]) };
+        }
+        Self { actions }
+    }
+}
+
+/// Sets an action in the kernel.
+pub(crate) fn install(signal: usize, action: &Action) -> isize {
+    let at = core::ptr::from_ref(action) as usize;
+    // SAFETY: an action that outlives the call.
+    unsafe { raw::call(nr::RT_SIGACTION, [signal, at, 0, 8, 0, 0]) }
+}
+
+/// What the kernel is told for an action of the program's.
+fn for_kernel(state: &State, action: &Action) -> Action {
+    let mut told = *action;
+    told.mask &= !OURS;
+    if action.handler != DEFAULT && action.handler != IGNORE {
+        told.flags |= RESTORER;
+        told.restorer = super::handlers::restorer();
+        if state.moving_stacks.load(Ordering::Relaxed) {
+            told.flags |= ONSTACK;
+        }
+    }
+    told
+}
+
+/// Handlers run on signal stacks from here on: a stack of the program's lies in memory that
+/// may be closed, where the kernel cannot put a signal's frame.
+pub(crate) fn handle_elsewhere(state: &State) {
+    let _blocked = Blocked::new();
+    let signals = state.signals.lock();
+    if state.moving_stacks.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    for (signal, action) in signals.actions.iter().enumerate().skip(1) {
+        if !is_ours(signal) && action.handler != DEFAULT && action.handler != IGNORE {
+            install(signal, &for_kernel(state, action));
+        }
+    }
+}
+
+/// rt_sigaction. Pointers are pinned.
+pub(crate) fn action(state: &State, args: [usize; 6]) -> isize {
+    let [signal, new, old, size, ..] = args;
+    if size != 8 || signal == 0 || signal >= SIGNALS {
+        return err::INVAL;
+    }
+    let wanted = match new {
+        0 => None,
+        at => match raw::read::<Action>(at) {
+            Some(action) => Some(action),
+            None => return err::FAULT,
+        },
+    };
+    let before;
+    {
+        let _blocked = Blocked::new();
+        let mut signals = state.signals.lock();
+        before = signals.actions[signal];
+        if let Some(action) = wanted {
+            if !is_ours(signal) {
+                let result = install(signal, &for_kernel(state, &action));
+                if result != 0 {
+                    return result;
+                }
+            }
+            signals.actions[signal] = action;
+        }
+    }
+    if old != 0 && !raw::write(old, before) {
+        return err::FAULT;
+    }
+    0
+}
+
+/// rt_sigprocmask. Pointers are pinned.
+pub(crate) fn mask(record: &Record, args: [usize; 6]) -> isize {
+    let [how, new, old, size, ..] = args;
+    if size != 8 {
+        return err::INVAL;
+    }
+    let masked = record.masked.load(Ordering::Relaxed) as u64;
+    let mut wanted = 0_u64;
+    let mut becomes = masked;
+    if new != 0 {
+        let Some(set) = raw::read::<u64>(new) else {
+            return err::FAULT;
+        };
+        becomes = match how {
+            SIG_BLOCK => masked | set & OURS,
+            SIG_UNBLOCK => masked & !set,
+            SIG_SETMASK => set & OURS,
+            _ => return err::INVAL,
+        };
+        wanted = set & !OURS;
+    }
+    let mut before = 0_u64;
+    let at = if new == 0 {
+        0
+    } else {
+        (&raw const wanted) as usize
+    };
+    let before_at = (&raw mut before) as usize;
+    // SAFETY: masks of this frame.
+    let result = unsafe { raw::call(nr::RT_SIGPROCMASK, [how, at, before_at, 8, 0, 0]) };
+    if result != 0 {
+        return result;
+    }
+    #[allow(clippy::cast_possible_truncation, reason = "64 bits")]
+    record.masked.store(becomes as usize, Ordering::Relaxed);
+    if old != 0 && !raw::write(old, before & !OURS | masked) {
+        return err::FAULT;
+    }
+    0
+}
+
+/// The kernel's `stack_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Stack {
+    start: u64,
+    flags: u64,
+    len: u64,
+}
+// SAFETY: three numbers.
+unsafe impl Plain for Stack {
+    const ZERO: Self = Self {
+        start: 0,
+        flags: 0,
+        len: 0,
+    };
+}
+
+const SS_ONSTACK: u64 = 1;
+const SS_DISABLE: u64 = 2;
+
+/// sigaltstack. Pointers are pinned. `stack`: the caller's stack pointer.
+pub(crate) fn alternate(state: &State, record: &Record, args: [usize; 6], stack: usize) -> isize {
+    let [new, old, ..] = args;
+    let len = record.program_stack[1].load(Ordering::Relaxed);
+    let before = match len {
+        0 => Stack {
+            flags: SS_DISABLE,
+            ..Stack::ZERO
+        },
+        len => Stack {
+            start: record.program_stack[0].load(Ordering::Relaxed) as u64,
+            flags: if record.is_on_signal_stack(stack) {
+                SS_ONSTACK
+            } else {
+                0
+            },
+            len: len as u64,
+        },
+    };
+    if new != 0 {
+        let Some(wanted) = raw::read::<Stack>(new) else {
+            return err::FAULT;
+        };
+        if len != 0 && before.flags & SS_ONSTACK != 0 {
+            return err::PERM;
+        }
+        if wanted.flags & SS_DISABLE != 0 {
+            record.program_stack[1].store(0, Ordering::Relaxed);
+            record.use_own_signal_stack();
+        } else {
+            let start = usize::try_from(wanted.start).unwrap_or(0);
+            let len = usize::try_from(wanted.len).unwrap_or(0);
+            let at = (&raw const wanted) as usize;
+            {
+                // The kernel writes frames there: left alone from here on.
+                let _blocked = Blocked::new();
+                let mut core = state.core.lock();
+                if !state.has_left() && len < 1 << 40 {
+                    core.keep(state, &(start..start + len));
+                }
+            }
+            // SAFETY: one stack_t of this frame, naming what the program named.
+            let result = unsafe { raw::call(nr::SIGALTSTACK, [at, 0, 0, 0, 0, 0]) };
+            if result != 0 {
+                return result;
+            }
+            record.program_stack[0].store(start, Ordering::Relaxed);
+            record.program_stack[1].store(len, Ordering::Relaxed);
+        }
+    }
+    if old != 0 && !raw::write(old, before) {
+        return err::FAULT;
+    }
+    0
+}

@@ -1,0 +1,302 @@
+//! Swap-in: a closed page is opened, with some of its neighbours, and room is made for them.
+
+use super::Vpn;
+use super::core::Core;
+use super::way::{Kind, STAGE};
+use super::words::Word;
+use crate::raw::{PAGE, SHIFT};
+use crate::state::State;
+use crate::threads::Record;
+use core::ops::Range;
+use core::sync::atomic::Ordering;
+use zfolio_zswap::Slot;
+
+/// Pages opened at a time where nobody has been yet.
+const FRESH: usize = 64;
+/// Most pages brought at a time because they are in a row.
+const MOST_AHEAD: usize = 32;
+/// Pages looked at to each side when the kernel has no mapping left for a hole in a run.
+const WIDE: usize = 4096;
+
+/// What became of a fault.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Brought {
+    /// The page is open: the access can be repeated.
+    Open,
+    /// The page was open, and is managed.
+    WasOpen,
+    /// It is none of ours.
+    NotOurs,
+}
+
+/// Opens the page at `address` if it is closed. The core lock is held.
+pub(crate) fn bring(
+    state: &State,
+    core: &mut Core,
+    record: Option<&Record>,
+    address: usize,
+) -> Brought {
+    let page = address >> SHIFT;
+    match state.words.get(page) {
+        Word::Open { .. } | Word::Kept => was_open(state, core, page),
+        Word::Untouched => {
+            core.figures.faults += 1;
+            let run = alike(state, core, page, FRESH, |word| word == Word::Untouched);
+            let run = page..run.end;
+            core.make_room(state, run.len());
+            open_fresh(state, core, &run);
+            Brought::Open
+        }
+        Word::Standby => {
+            core.figures.faults += 1;
+            let run = alike(state, core, page, STAGE, |word| word == Word::Standby);
+            core.make_room(state, run.len());
+            let addresses = run.start << SHIFT..run.end << SHIFT;
+            if core.way.open_written(&addresses).is_err() {
+                open_wide(state, core, page);
+            } else {
+                set_open(state, core, run, 1);
+            }
+            Brought::Open
+        }
+        Word::Zero | Word::Stored(_) => {
+            core.figures.faults += 1;
+            let ahead = ahead(core, record, page);
+            let is_one = |word| matches!(word, Word::Zero | Word::Stored(_));
+            let group = core.way.group();
+            let run = if group > 1 {
+                let first = page & !(group - 1);
+                let run = alike(state, core, page, ahead.max(group), is_one);
+                run.start.max(first)..run.end.min((page + ahead).next_multiple_of(group))
+            } else {
+                let run = alike(state, core, page, ahead, is_one);
+                page..run.end
+            };
+            if let Some(record) = record {
+                record.row[0].store(run.end, Ordering::Relaxed);
+            }
+            core.make_room(state, run.len());
+            load(state, core, &run, page);
+            Brought::Open
+        }
+    }
+}
+
+/// A fault on a page that is open by our words: absent, where absence faults; or somebody
+/// else was faster.
+fn was_open(state: &State, core: &mut Core, page: Vpn) -> Brought {
+    let address = page << SHIFT;
+    match core.ranges.at(address) {
+        Some((range, kind)) if kind.managed => {
+            if core.way.kind == Kind::InThread && kind.registered {
+                let run = alike(state, core, page, FRESH, |word| !word.is_closed());
+                let end = (run.end << SHIFT).min(range.end);
+                core.figures.filled += ((end - address) >> SHIFT) as u64;
+                if let Err(errno) = core.way.open_untouched(&(address..end)) {
+                    core.fail(format_args!(
+                        "a page of zeros could not be put at {address:#x} (errno {})",
+                        errno.0
+                    ));
+                }
+                return Brought::Open;
+            }
+            Brought::WasOpen
+        }
+        _ => Brought::NotOurs,
+    }
+}
+
+/// How many pages to bring at once: more and more where faults come in a row.
+fn ahead(core: &Core, record: Option<&Record>, page: Vpn) -> usize {
+    let Some(record) = record else { return 1 };
+    let len = record.row[1].load(Ordering::Relaxed);
+    let len = if record.row[0].load(Ordering::Relaxed) == page {
+        (len * 2).clamp(2, MOST_AHEAD)
+    } else {
+        1
+    };
+    record.row[1].store(len, Ordering::Relaxed);
+    len.min((core.high / 64).max(1))
+}
+
+/// The pages around `page`, `most` to each side at most, of the same range and with a word
+/// that is alike.
+fn alike(
+    state: &State,
+    core: &Core,
+    page: Vpn,
+    most: usize,
+    is_one: impl Fn(Word) -> bool,
+) -> Range<Vpn> {
+    let range = core
+        .ranges
+        .at(page << SHIFT)
+        .map_or(page..page + 1, |(range, _)| {
+            range.start >> SHIFT..range.end >> SHIFT
+        });
+    let mut start = page;
+    while start > range.start && page - start < most && is_one(state.words.get(start - 1)) {
+        start -= 1;
+    }
+    let mut end = page + 1;
+    while end < range.end && end - page < most && is_one(state.words.get(end)) {
+        end += 1;
+    }
+    start..end
+}
+
+fn set_open(state: &State, core: &Core, pages: Range<Vpn>, heat: u8) {
+    for page in pages {
+        set(state, core, page, Word::Open { heat });
+    }
+}
+
+/// Sets a word, where there is a leaf for it or the process ends.
+pub(crate) fn set(state: &State, core: &Core, page: Vpn, word: Word) {
+    if !state.words.set(page, word) {
+        core.fail(format_args!("there is no room for another page's word"));
+    }
+}
+
+/// Opens pages where nobody has been.
+fn open_fresh(state: &State, core: &mut Core, run: &Range<Vpn>) {
+    let addresses = run.start << SHIFT..run.end << SHIFT;
+    core.figures.filled += run.len() as u64;
+    match core.way.open_untouched(&addresses) {
+        Ok(()) => set_open(state, core, run.clone(), 0),
+        Err(_) => open_wide(state, core, run.start),
+    }
+}
+
+/// Loads and opens `run`, in which `wanted` faulted.
+fn load(state: &State, core: &mut Core, run: &Range<Vpn>, wanted: Vpn) {
+    let slots = fill_incoming(state, core, run);
+    let addresses = run.start << SHIFT..run.end << SHIFT;
+    let several = state.is_several();
+    match core.way.fill(&addresses, several) {
+        Ok(()) => {
+            for page in run.clone() {
+                let heat = u8::from(page == wanted);
+                set(state, core, page, Word::Open { heat });
+            }
+            core.figures.pages_in += run.len() as u64;
+            core.figures.ahead += run.len() as u64 - 1;
+            drop_slots(core, &slots[..run.len()]);
+        }
+        Err(_) if core.way.kind == Kind::Protect => open_wide(state, core, wanted),
+        Err(errno) => core.fail(format_args!(
+            "a page could not be brought back to {:#x} (errno {})",
+            addresses.start, errno.0
+        )),
+    }
+}
+
+fn drop_slots(core: &Core, slots: &[Slot]) {
+    if let Some(pool) = &core.pool {
+        pool.zswap.invalidate(slots);
+    }
+}
+
+/// Makes the bytes of closed pages in the place that pages are filled from; returns their
+/// slots, zero pages' as well.
+pub(crate) fn fill_incoming(state: &State, core: &mut Core, run: &Range<Vpn>) -> [Slot; STAGE] {
+    let mut slots = [Slot::ZERO; STAGE];
+    for (index, page) in run.clone().enumerate() {
+        if let Word::Stored(slot) = state.words.get(page) {
+            slots[index] = slot;
+        }
+        let into = core.way.incoming_page(index);
+        if slots[index] == Slot::ZERO {
+            into.fill(0);
+            continue;
+        }
+        let loaded = core
+            .pool
+            .as_mut()
+            .map(|pool| pool.zswap.load_into(&mut pool.context, slots[index], into));
+        if !matches!(loaded, Some(Ok(()))) {
+            core.fail(format_args!(
+                "the page at {:#x} did not come back from the pool as it went",
+                page << SHIFT
+            ));
+        }
+    }
+    slots
+}
+
+/// Opens the whole closed run around `page`, so that no mapping is cut in two: where the kernel
+/// has none left.
+fn open_wide(state: &State, core: &mut Core, page: Vpn) {
+    let run = alike(state, core, page, WIDE, Word::is_closed);
+    let mut at = run.start;
+    while at < run.end {
+        let part = at..(at + STAGE).min(run.end);
+        if state.words.get(at) == Word::Untouched || state.words.get(at) == Word::Standby {
+            at += 1;
+            continue;
+        }
+        let end = part
+            .clone()
+            .find(|page| !matches!(state.words.get(*page), Word::Zero | Word::Stored(_)))
+            .unwrap_or(part.end);
+        let part = at..end;
+        let slots = fill_incoming(state, core, &part);
+        if let Err(errno) = core
+            .way
+            .write_through(&(part.start << SHIFT..part.end << SHIFT))
+        {
+            core.fail(format_args!(
+                "a page could not be brought back to {:#x} (errno {})",
+                at << SHIFT,
+                errno.0
+            ));
+        }
+        for page in part.clone() {
+            set(state, core, page, Word::Standby);
+        }
+        drop_slots(core, &slots[..part.len()]);
+        core.figures.pages_in += part.len() as u64;
+        at = part.end;
+    }
+    let addresses = run.start << SHIFT..run.end << SHIFT;
+    if let Err(errno) = core.way.open_written(&addresses) {
+        core.fail(format_args!(
+            "the memory at {:#x} could not be opened (errno {}): the limit of mappings (vm.max_map_count) is reached",
+            addresses.start, errno.0
+        ));
+    }
+    set_open(state, core, run, 0);
+}
+
+/// Opens every closed page of `range`, whatever room there is.
+pub(crate) fn bring_all(state: &State, core: &mut Core, range: &Range<usize>) {
+    let end = range.end.div_ceil(PAGE);
+    let mut page = range.start >> SHIFT;
+    core.held = range.clone();
+    while let Some(closed) = state.words.next_closed(page, end) {
+        // (Each call opens one at least, and none of them is closed meanwhile.)
+        bring(state, core, None, closed << SHIFT);
+        page = closed;
+    }
+    core.held = 0..0;
+}
+
+/// Forgets what is stored of `range`; its words are the caller's to set.
+pub(crate) fn drop_stored(state: &State, core: &Core, range: &Range<usize>) {
+    let end = range.end >> SHIFT;
+    let mut page = range.start >> SHIFT;
+    let mut slots = [Slot::ZERO; STAGE];
+    let mut count = 0;
+    while let Some(closed) = state.words.next_closed(page, end) {
+        if let Word::Stored(slot) = state.words.get(closed) {
+            slots[count] = slot;
+            count += 1;
+            if count == slots.len() {
+                drop_slots(core, &slots);
+                count = 0;
+            }
+        }
+        page = closed + 1;
+    }
+    drop_slots(core, &slots[..count]);
+}

@@ -1,0 +1,279 @@
+//! What the core lock guards, and the pool, which is made when memory first runs short.
+
+use super::ranges::Ranges;
+use super::way::Way;
+use crate::pins::Seen;
+use crate::raw::PAGE;
+use crate::state::State;
+use alloc::boxed::Box;
+use core::ops::Range;
+use core::sync::atomic::Ordering;
+use zfolio_compress::adaptive::{Adaptive, Density, Form};
+use zfolio_compress::{Codec, Compressor};
+use zfolio_runtime::control::{Counter, ProcessSlot, state};
+use zfolio_runtime::fatal;
+use zfolio_runtime::protect::pool::PoolArena;
+use zfolio_runtime::publish::publish_pool;
+use zfolio_runtime::share::{Having, Membership, grown};
+use zfolio_runtime::start::{describe, reserve_arena};
+use zfolio_sys::procfs::{File, Statm};
+use zfolio_sys::thread::{Clock, now_ns, pid};
+use zfolio_sys::{heap, identity};
+use zfolio_zswap::{Limits, WorkContext, Zswap};
+
+/// Batches between two looks at what the process has resident and may have.
+const LOOKS: u32 = 16;
+
+pub(crate) struct Core {
+    pub(crate) ranges: Ranges,
+    pub(crate) way: Way,
+    pub(crate) pool: Option<Pool>,
+    /// Not to be closed now: all of it is being brought.
+    pub(crate) held: Range<usize>,
+    /// Where reclaim goes on. An address.
+    pub(crate) hand: usize,
+    pub(crate) seen: Box<Seen>,
+    /// The end of the heap, as the program set it.
+    pub(crate) brk: usize,
+    membership: Membership,
+    /// What this process may have, pages.
+    pub(crate) high: usize,
+    /// Resident pages that are neither managed nor the pool's, at least.
+    apart: usize,
+    /// Batches since the last look.
+    batches: u32,
+    /// Counts that are not published yet.
+    pub(crate) figures: Figures,
+}
+
+/// Where what is closed goes.
+pub(crate) struct Pool {
+    pub(crate) zswap: Zswap<PoolArena>,
+    pub(crate) context: WorkContext,
+    density: Density,
+    pub(crate) stats: &'static ProcessSlot,
+}
+
+/// Counted under the lock, and written to the segment now and then.
+#[derive(Default)]
+pub(crate) struct Figures {
+    pub(crate) faults: u64,
+    pub(crate) pages_in: u64,
+    pub(crate) pages_out: u64,
+    pub(crate) ahead: u64,
+    pub(crate) filled: u64,
+    pub(crate) unmovable: u64,
+    pub(crate) forks: u64,
+    pub(crate) remaps: u64,
+    pub(crate) removes: u64,
+    pub(crate) unmaps: u64,
+    pub(crate) waits: u64,
+}
+
+impl Core {
+    pub(crate) fn new(way: Way, membership: Membership, high: usize, brk: usize) -> Self {
+        Self {
+            ranges: Ranges::default(),
+            way,
+            pool: None,
+            held: 0..0,
+            hand: 0,
+            seen: Box::new(Seen::new()),
+            brk,
+            membership,
+            high,
+            apart: 0,
+            batches: 0,
+            figures: Figures::default(),
+        }
+    }
+
+    /// Pages that count: managed and open, the pool's, and what else is resident.
+    pub(crate) fn usage(&self, state: &State) -> usize {
+        self.open_pages(state) + self.pool_pages() + self.apart
+    }
+
+    pub(crate) fn open_pages(&self, state: &State) -> usize {
+        self.ranges
+            .managed_pages()
+            .saturating_sub(state.words.closed())
+    }
+
+    fn pool_pages(&self) -> usize {
+        self.pool
+            .as_ref()
+            .map_or(0, |pool| pool.zswap.arena().backed_pages())
+    }
+
+    /// Above this no page is opened before others are closed.
+    pub(crate) fn limit(&self) -> usize {
+        self.high - (self.high / 64).clamp(64, 4096)
+    }
+
+    /// Looks at what is resident and may be, every few batches.
+    pub(crate) fn look(&mut self, state: &State, now: bool) {
+        self.batches += 1;
+        if self.batches < LOOKS && !now {
+            return;
+        }
+        self.batches = 0;
+        let ours = self.open_pages(state) + self.pool_pages();
+        if let Ok(file) = File::open(c"/proc/self/statm") {
+            if let Ok(size) = Statm::read(file) {
+                let resident = size.resident.saturating_sub(size.shared);
+                self.apart = resident.saturating_sub(ours).max(self.apart / 2);
+            }
+            file.close();
+        }
+        let usage = self.usage(state);
+        let pool = self.pool.as_ref().map(|pool| pool.zswap.snapshot());
+        let has = Having {
+            owner: identity::of_process(),
+            resident: usage,
+            needs: grown(usage + state.words.closed()),
+            zswap_bytes: pool.as_ref().map_or(0, |pool| pool.compressed_bytes),
+            swap_bytes: pool
+                .as_ref()
+                .map_or(0, |pool| pool.stored_pages * PAGE as u64),
+            backing_bytes: 0,
+        };
+        let allowed = self
+            .membership
+            .update(state.segment, has, state.options.high);
+        self.high = allowed.high;
+        if let Some(pool) = &self.pool {
+            let taken = pool.zswap.pool_pages();
+            pool.density.set(if taken * 2 > self.high {
+                Form::Dense
+            } else if taken * 3 < self.high {
+                Form::Fast
+            } else {
+                pool.density.get()
+            });
+        }
+        self.publish(state);
+    }
+
+    /// Makes the pool, where there is none yet.
+    ///
+    /// # Errors
+    /// What kept it from being made.
+    pub(crate) fn begin_managing(&mut self, state: &State) -> Result<(), &'static str> {
+        if self.pool.is_some() {
+            return Ok(());
+        }
+        let options = &state.options;
+        let map = reserve_arena(options.high, usize::MAX)
+            .map_err(|_| "there are no addresses for the pool")?;
+        let density = Density::default();
+        let compressor: Box<dyn Compressor> = match options.codec {
+            Codec::Auto => Box::new(Adaptive::new(density.clone())),
+            fixed => fixed.compressor(),
+        };
+        let zswap = Zswap::with_compressor(PoolArena::new(map), compressor, Limits::default());
+        let context = zswap
+            .context()
+            .map_err(|_| "a compressor could not be made")?;
+        let stats = claim(state, self.way.kind.number());
+        self.pool = Some(Pool {
+            zswap,
+            context,
+            density,
+            stats,
+        });
+        self.look(state, true);
+        Ok(())
+    }
+
+    /// Writes what is counted to the segment.
+    pub(crate) fn publish(&mut self, state: &State) {
+        let usage = self.usage(state);
+        let closed = state.words.closed();
+        let open = self.open_pages(state);
+        let figures = core::mem::take(&mut self.figures);
+        let Some(pool) = &self.pool else {
+            self.figures = figures;
+            return;
+        };
+        let stats = pool.stats;
+        let snapshot = pool.zswap.snapshot();
+        stats.update(|| {
+            let bytes = |pages: usize| (pages * PAGE) as u64;
+            let set_peak = |now: Counter, peak: Counter, value: u64| {
+                stats.set(now, value);
+                stats.counter(peak).fetch_max(value, Ordering::Relaxed);
+            };
+            set_peak(
+                Counter::ProgramBytes,
+                Counter::ProgramPeak,
+                bytes(open + closed + self.apart),
+            );
+            set_peak(Counter::ResidentBytes, Counter::ResidentPeak, bytes(usage));
+            set_peak(
+                Counter::PoolBytes,
+                Counter::PoolPeak,
+                snapshot.pool_total_size(),
+            );
+            let (used, peak) = heap::usage::bytes();
+            stats.set(Counter::ManagerHeap, used as u64);
+            stats.set(Counter::ManagerHeapPeak, peak as u64);
+            for (counter, value) in [
+                (Counter::Pgmajfault, figures.faults),
+                (Counter::PagesIn, figures.pages_in),
+                (Counter::PagesOut, figures.pages_out),
+                (Counter::SwapRa, figures.ahead),
+                (Counter::HolePages, figures.filled),
+                (Counter::Unmovable, figures.unmovable),
+                (Counter::Forks, figures.forks),
+                (Counter::Remaps, figures.remaps),
+                (Counter::Removes, figures.removes),
+                (Counter::Unmaps, figures.unmaps),
+                (Counter::HighEvents, figures.waits),
+            ] {
+                stats.add(counter, value);
+            }
+            publish_pool(stats, &snapshot);
+            stats
+                .updated_ns
+                .store(now_ns(Clock::Monotonic), Ordering::Relaxed);
+        });
+    }
+
+    /// The process ends, or becomes another program.
+    pub(crate) fn end(&mut self, state: &State) {
+        self.publish(state);
+        self.membership.leave(state.segment);
+    }
+
+    /// In the child of a fork: the statistics are the parent's, and its place.
+    pub(crate) fn renew_in_child(&mut self, state: &State) {
+        self.membership.forget();
+        self.figures = Figures::default();
+        let number = self.way.kind.number();
+        if let Some(pool) = &mut self.pool {
+            pool.zswap.reset_in_fork_child();
+            pool.zswap.stats().restart();
+            pool.stats = claim(state, number);
+        }
+        state.segment.processes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Ends the process rather than let it read a wrong byte.
+    pub(crate) fn fail(&self, why: core::fmt::Arguments<'_>) -> ! {
+        match &self.pool {
+            Some(pool) => fatal::fail(pool.stats, pool.zswap.stats(), pid(), why),
+            None => panic!("{why}"),
+        }
+    }
+}
+
+/// A place for statistics.
+fn claim(state: &State, way: u32) -> &'static ProcessSlot {
+    let slot = &state.segment.slots[state.segment.claim(pid())];
+    describe(slot);
+    slot.told_by.store(way, Ordering::Relaxed);
+    slot.arena
+        .store(core::ptr::from_ref(state) as u64, Ordering::Relaxed);
+    slot.state.store(state::MANAGING, Ordering::Release);
+    slot
+}

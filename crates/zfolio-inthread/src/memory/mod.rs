@@ -1,0 +1,23 @@
+//! The program's memory: which of it is managed, where each page is, and how pages come and
+//! go. All of it under one lock, [`Core`]'s; `words` may be read without.
+//!
+//! | file | concept |
+//! |---|---|
+//! | [`words`] | where a page is |
+//! | [`ranges`] | which mappings are managed |
+//! | [`way`] | how pages are closed and opened: userfaultfd, guard markers, protection |
+//! | [`core`] | what the lock guards, and the pool, once memory is short |
+//! | [`bring`] | swap-in, and room for it |
+//! | [`reclaim`] | swap-out |
+//! | [`space`] | what system calls do to the address space |
+
+pub(crate) mod bring;
+pub(crate) mod core;
+pub(crate) mod ranges;
+pub(crate) mod reclaim;
+pub(crate) mod space;
+pub(crate) mod way;
+pub(crate) mod words;
+
+/// A page's number: its address over the page size.
+pub(crate) type Vpn = usize;

@@ -1,0 +1,207 @@
+//! Which mappings of the program are managed.
+//!
+//! Only what the program mapped while its calls were seen is here: private anonymous memory.
+//! Memory that it may not both read and write is here too, as *reserved*: it becomes managed
+//! when it may.
+//!
+//! # Invariant
+//! Ranges do not overlap, and begin and end at pages.
+
+use alloc::collections::BTreeMap;
+use core::ops::Range;
+
+/// A range's kind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Kind {
+    /// Readable and writable, not executable: its pages may be closed.
+    pub(crate) managed: bool,
+    /// Registered with userfaultfd, where that is the way.
+    pub(crate) registered: bool,
+}
+
+/// All of them, by their first address.
+#[derive(Default)]
+pub(crate) struct Ranges {
+    map: BTreeMap<usize, (usize, Kind)>,
+    /// Pages that are managed.
+    managed: usize,
+}
+
+impl Ranges {
+    /// Pages of managed ranges.
+    pub(crate) fn managed_pages(&self) -> usize {
+        self.managed
+    }
+
+    fn count(&mut self, range: &Range<usize>, kind: Kind, added: bool) {
+        if kind.managed {
+            let pages = range.len() / crate::raw::PAGE;
+            if added {
+                self.managed += pages;
+            } else {
+                self.managed -= pages;
+            }
+        }
+    }
+
+    /// Takes `range` out; `dropped` is told each part of it that was there.
+    pub(crate) fn remove(
+        &mut self,
+        range: &Range<usize>,
+        mut dropped: impl FnMut(Range<usize>, Kind),
+    ) {
+        while let Some((part, kind)) = self.first_within(range) {
+            let (start, end) = self.whole(part.start);
+            self.map.remove(&start);
+            self.count(&(start..end), kind, false);
+            for rest in [start..part.start, part.end..end] {
+                if !rest.is_empty() {
+                    self.put(rest, kind);
+                }
+            }
+            dropped(part, kind);
+        }
+    }
+
+    fn whole(&self, address: usize) -> (usize, usize) {
+        self.map
+            .range(..=address)
+            .next_back()
+            .map_or((address, address), |(start, (end, _))| (*start, *end))
+    }
+
+    fn put(&mut self, range: Range<usize>, kind: Kind) {
+        self.count(&range, kind, true);
+        self.map.insert(range.start, (range.end, kind));
+    }
+
+    /// Adds a range, over whatever is there. Neighbours of the same kind become one.
+    pub(crate) fn add(&mut self, range: Range<usize>, kind: Kind) {
+        if range.is_empty() {
+            return;
+        }
+        self.remove(&range, |_, _| {});
+        let mut whole = range;
+        if let Some((start, (end, of))) = self.map.range(..whole.start).next_back()
+            && *end == whole.start
+            && *of == kind
+        {
+            let before = *start..*end;
+            self.map.remove(&before.start);
+            self.count(&before, kind, false);
+            whole.start = before.start;
+        }
+        if let Some((end, of)) = self.map.get(&whole.end).copied()
+            && of == kind
+        {
+            let after = whole.end..end;
+            self.map.remove(&after.start);
+            self.count(&after, kind, false);
+            whole.end = end;
+        }
+        self.put(whole, kind);
+    }
+
+    /// The parts of `range` that are in ranges, in order.
+    pub(crate) fn within(
+        &self,
+        range: &Range<usize>,
+    ) -> impl Iterator<Item = (Range<usize>, Kind)> {
+        let (from, to) = (range.start, range.end);
+        let first = self
+            .map
+            .range(..=from)
+            .next_back()
+            .filter(|(_, (end, _))| *end > from)
+            .map_or(from, |(start, _)| *start);
+        self.map
+            .range(first..to.max(first))
+            .map(move |(start, (end, kind))| ((*start).max(from)..(*end).min(to), *kind))
+            .filter(|(part, _)| !part.is_empty())
+    }
+
+    /// The first of them.
+    pub(crate) fn first_within(&self, range: &Range<usize>) -> Option<(Range<usize>, Kind)> {
+        self.within(range).next()
+    }
+
+    /// The range that `address` is in.
+    pub(crate) fn at(&self, address: usize) -> Option<(Range<usize>, Kind)> {
+        let (start, (end, kind)) = self.map.range(..=address).next_back()?;
+        (address < *end).then_some((*start..*end, *kind))
+    }
+
+    /// The first managed range that ends after `address`.
+    pub(crate) fn managed_from(&self, address: usize) -> Option<Range<usize>> {
+        let here = self.at(address).map_or(address, |(range, _)| range.start);
+        self.map
+            .range(here..)
+            .find(|(_, (_, kind))| kind.managed)
+            .map(|(start, (end, _))| *start..*end)
+    }
+
+    /// All managed ranges.
+    pub(crate) fn all_managed(&self) -> impl Iterator<Item = (Range<usize>, Kind)> {
+        self.map
+            .iter()
+            .filter(|(_, (_, kind))| kind.managed)
+            .map(|(start, (end, kind))| (*start..*end, *kind))
+    }
+
+    /// Marks the range that begins at `start` as registered or not.
+    pub(crate) fn set_registered(&mut self, start: usize, registered: bool) {
+        if let Some((_, kind)) = self.map.get_mut(&start) {
+            kind.registered = registered;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    const PAGE: usize = crate::raw::PAGE;
+
+    proptest! {
+        #[test]
+        fn ranges_are_what_a_page_by_page_model_says(
+            steps in proptest::collection::vec(
+                (0_usize..60, 1_usize..20, 0_u8..4), 1..80)
+        ) {
+            let mut ranges = Ranges::default();
+            let mut model: Vec<Option<Kind>> = std::vec![None; 80];
+            for (start, len, what) in steps {
+                let range = start * PAGE..(start + len) * PAGE;
+                let kind = match what {
+                    0 => None,
+                    _ => Some(Kind { managed: what > 1, registered: what > 2 }),
+                };
+                match kind {
+                    None => {
+                        let mut seen = Vec::new();
+                        ranges.remove(&range, |part, kind| seen.push((part, kind)));
+                        for (part, kind) in seen {
+                            for page in part.step_by(PAGE) {
+                                prop_assert_eq!(model[page / PAGE], Some(kind));
+                            }
+                        }
+                    }
+                    Some(kind) => ranges.add(range.clone(), kind),
+                }
+                for page in start..start + len {
+                    model[page] = kind;
+                }
+                for (page, kind) in model.iter().enumerate() {
+                    prop_assert_eq!(ranges.at(page * PAGE).map(|(_, kind)| kind), *kind);
+                }
+                let managed = model.iter().flatten().filter(|kind| kind.managed).count();
+                prop_assert_eq!(ranges.managed_pages(), managed);
+                let within: usize = ranges.within(&range).map(|(part, _)| part.len() / PAGE).sum();
+                prop_assert_eq!(within, if kind.is_some() { len } else { 0 });
+            }
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Swap-out: a hand goes over managed memory and closes what has not come back lately.
+//!
+//! Nothing tells which page was used: there is no bit that may be read without privilege. So a
+//! page that came back from the pool is passed over once more than one that never left
+//! (its heat), and otherwise the hand's order decides.
+
+use super::bring::{fill_incoming, set};
+use super::core::Core;
+use super::way::STAGE;
+use super::words::{LEAF, PAGES, Word};
+use crate::raw::{self, PAGE, SHIFT, nr};
+use crate::state::State;
+use core::ops::Range;
+use zfolio_zswap::Slot;
+
+/// Pages stored at a time.
+const OUT: usize = 16;
+/// Runs that hold nothing are closed from this length on, pages.
+const FEWEST_UNTOUCHED: usize = 16;
+/// Room made beyond what is asked for, pages: batches cost less than single pages.
+const SLACK: usize = 32;
+
+impl Core {
+    /// Closes pages until `pages` more may be opened; what cannot be closed is gone over
+    /// twice, and then they are opened all the same.
+    pub(crate) fn make_room(&mut self, state: &State, pages: usize) {
+        if self.pool.is_none() || self.usage(state) + pages <= self.limit() {
+            return;
+        }
+        self.look(state, false);
+        let goal = self.limit().saturating_sub(pages + SLACK);
+        self.figures.waits += 1;
+        state.batches.begin(&state.threads, &mut self.seen);
+        let most = 3 * self.ranges.managed_pages() + LEAF;
+        let mut looked = 0;
+        while looked < most && self.usage(state) > goal {
+            let Some(window) = self.next_window() else {
+                break;
+            };
+            looked += window.len() >> SHIFT;
+            self.close_window(state, &window, goal);
+        }
+        state.batches.end();
+    }
+
+    /// The next part of managed memory under the hand: a leaf's at most.
+    fn next_window(&mut self) -> Option<Range<usize>> {
+        let found = self.ranges.managed_from(self.hand);
+        let range = match found {
+            Some(range) => range,
+            None => {
+                self.hand = 0;
+                self.ranges.managed_from(0)?
+            }
+        };
+        let start = range.start.max(self.hand);
+        let end = range.end.min((start / (LEAF * PAGE) + 1) * (LEAF * PAGE));
+        self.hand = end;
+        Some(start..end)
+    }
+
+    /// Closes what may be closed of a window, until usage is at `goal`.
+    fn close_window(&mut self, state: &State, window: &Range<usize>, goal: usize) {
+        let pages = window.start >> SHIFT..window.end >> SHIFT;
+        if !state.words.has_leaf(pages.start) && state.words.get(pages.start) == Word::Untouched {
+            return;
+        }
+        let Some(present) = present(window) else {
+            return;
+        };
+        if !self.is_watched(window) {
+            return;
+        }
+        let group = self.way.group();
+        let mut page = pages.start;
+        while page < pages.end && self.usage(state) > goal {
+            let unit = page..(page + 1).next_multiple_of(group).min(pages.end);
+            if !self.may_close(state, &unit) {
+                page = unit.end;
+                continue;
+            }
+            let is_present = |unit: &Range<usize>| {
+                unit.clone()
+                    .any(|page| present[page - pages.start] & 1 != 0)
+            };
+            let here = is_present(&unit);
+            let most = if here { OUT } else { LEAF };
+            let mut run = unit;
+            while run.end < pages.end && run.len() + group <= most {
+                let next = run.end..(run.end + group).min(pages.end);
+                if is_present(&next) != here || !self.may_close(state, &next) {
+                    break;
+                }
+                run.end = next.end;
+            }
+            if here {
+                self.store(state, &run);
+            } else if run.len() >= FEWEST_UNTOUCHED {
+                self.close_untouched(state, &run);
+            }
+            page = run.end;
+        }
+    }
+
+    /// Whether all of a unit may go now. Cools it where it may not yet.
+    fn may_close(&self, state: &State, unit: &Range<usize>) -> bool {
+        let mut may = true;
+        for page in unit.clone() {
+            match state.words.get(page) {
+                Word::Open { heat: 0 } => {}
+                Word::Open { heat } => {
+                    set(state, self, page, Word::Open { heat: heat - 1 });
+                    may = false;
+                }
+                _ => return false,
+            }
+        }
+        let addresses = unit.start << SHIFT..unit.end << SHIFT;
+        let is_held = self.held.start < addresses.end && addresses.start < self.held.end;
+        may && !is_held && !self.seen.covers(&addresses)
+    }
+
+    /// Has faults of the range that a window is in reported, from the first on.
+    fn is_watched(&mut self, window: &Range<usize>) -> bool {
+        let Some((range, kind)) = self.ranges.at(window.start) else {
+            return false;
+        };
+        if kind.registered {
+            return true;
+        }
+        let watched = self.way.watch(&range).is_ok();
+        if watched {
+            self.ranges.set_registered(range.start, true);
+        }
+        watched
+    }
+
+    /// Closes pages that hold nothing.
+    fn close_untouched(&mut self, state: &State, run: &Range<usize>) {
+        let addresses = run.start << SHIFT..run.end << SHIFT;
+        if self.way.close_untouched(&addresses).is_ok() && !state.words.set_run(run.clone(), true) {
+            self.fail(format_args!("there is no room for another page's word"));
+        }
+    }
+
+    /// Stores and closes a run of pages.
+    fn store(&mut self, state: &State, run: &Range<usize>) {
+        let addresses = run.start << SHIFT..run.end << SHIFT;
+        let several = state.is_several();
+        let frozen = match self.way.freeze(&addresses, several) {
+            Ok(frozen) if frozen > 0 => frozen,
+            _ => {
+                self.figures.unmovable += run.len() as u64;
+                return;
+            }
+        };
+        let addresses = addresses.start..addresses.start + frozen;
+        let count = frozen >> SHIFT;
+        let mut slots = [Slot::ZERO; OUT];
+        let slots = &mut slots[..count];
+        let Some(pool) = &mut self.pool else { return };
+        let source = self.way.source(&addresses);
+        let mut pages: [&[u8]; OUT] = [&[]; OUT];
+        for (page, bytes) in pages.iter_mut().zip(source.chunks_exact(PAGE)) {
+            *page = bytes;
+        }
+        let stored = pool
+            .zswap
+            .store_bytes(&mut pool.context, &pages[..count], slots);
+        if stored.is_ok() {
+            for (page, slot) in (run.start..).zip(&*slots) {
+                let word = match *slot {
+                    Slot::ZERO => Word::Zero,
+                    slot => Word::Stored(slot),
+                };
+                set(state, self, page, word);
+            }
+            self.figures.pages_out += count as u64;
+            if self.way.commit(&addresses, several).is_err() {
+                self.put_back(state, &(run.start..run.start + count), several);
+            }
+            return;
+        }
+        if let Err(errno) = self.way.undo(&addresses, several) {
+            self.fail(format_args!(
+                "the memory at {:#x} could not be opened again (errno {})",
+                addresses.start, errno.0
+            ));
+        }
+        self.figures.unmovable += count as u64;
+        for page in run.start..run.start + count {
+            set(state, self, page, Word::Open { heat: 2 });
+        }
+    }
+}
+
+const _: () = assert!(OUT <= STAGE && PAGES > 0);
+
+impl Core {
+    /// Makes pages whole again that are in the pool, and closed in part.
+    fn put_back(&mut self, state: &State, run: &Range<usize>, several: bool) {
+        let slots = fill_incoming(state, self, run);
+        let addresses = run.start << SHIFT..run.end << SHIFT;
+        if let Err(errno) = self.way.fill(&addresses, several) {
+            self.fail(format_args!(
+                "the memory at {:#x} could not be opened again (errno {})",
+                addresses.start, errno.0
+            ));
+        }
+        for page in run.clone() {
+            set(state, self, page, Word::Open { heat: 2 });
+        }
+        if let Some(pool) = &self.pool {
+            pool.zswap.invalidate(&slots[..run.len()]);
+        }
+        self.figures.unmovable += run.len() as u64;
+    }
+}
+
+/// Which pages of a window are in memory, a byte each; `None` where it is not all mapped.
+fn present(window: &Range<usize>) -> Option<[u8; LEAF]> {
+    let mut present = [0_u8; LEAF];
+    let into = present.as_mut_ptr() as usize;
+    let result = raw::own(nr::MINCORE, [window.start, window.len(), into]);
+    (result == 0).then_some(present)
+}

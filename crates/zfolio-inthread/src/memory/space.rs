@@ -1,0 +1,561 @@
+//! What system calls do to the address space. Each is made under the core lock, and what is
+//! known of the memory changes with it: nobody sees the one without the other.
+
+use super::bring::{bring_all, drop_stored, set};
+use super::core::Core;
+use super::ranges::Kind;
+use super::way;
+use super::words::Word;
+use crate::raw::{self, Blocked, PAGE, SHIFT, err, is_error, nr};
+use crate::state::State;
+use core::ops::Range;
+
+const PROT_READ_WRITE: usize = 3;
+const MAP_PRIVATE: usize = 2;
+const MAP_TYPE: usize = 15;
+const MAP_FIXED: usize = 0x10;
+const MAP_ANONYMOUS: usize = 0x20;
+const MAP_GROWSDOWN: usize = 0x100;
+const MAP_LOCKED: usize = 0x2000;
+const MAP_STACK: usize = 0x2_0000;
+const MAP_HUGETLB: usize = 0x4_0000;
+const MREMAP_FIXED: usize = 2;
+const MREMAP_DONTUNMAP: usize = 4;
+const SHM_REMAP: usize = 0o40_000;
+/// Least mapping that is managed, bytes.
+const LEAST: usize = 8 * PAGE;
+
+mod advice {
+    pub(super) const DONTNEED: usize = 4;
+    pub(super) const FREE: usize = 8;
+    pub(super) const DONTFORK: usize = 10;
+    pub(super) const WIPEONFORK: usize = 18;
+    pub(super) const COLD: usize = 20;
+    pub(super) const PAGEOUT: usize = 21;
+    pub(super) const POPULATE_READ: usize = 22;
+    pub(super) const POPULATE_WRITE: usize = 23;
+    pub(super) const DONTNEED_LOCKED: usize = 24;
+    pub(super) const GUARD_INSTALL: usize = 102;
+    pub(super) const GUARD_REMOVE: usize = 103;
+}
+
+const MANAGED: Kind = Kind {
+    managed: true,
+    registered: false,
+};
+const RESERVED: Kind = Kind {
+    managed: false,
+    registered: false,
+};
+
+fn up(len: usize) -> usize {
+    len.checked_add(PAGE - 1)
+        .map_or(len, |len| len & !(PAGE - 1))
+}
+
+/// The pages of a call's range; empty where its numbers make no sense.
+fn range_of(start: usize, len: usize) -> Range<usize> {
+    match start.checked_add(up(len)) {
+        Some(end) if start.is_multiple_of(PAGE) && end <= 1 << 47 => start..end,
+        _ => 0..0,
+    }
+}
+
+/// Makes a call that changes the address space.
+pub(crate) fn change(state: &State, number: usize, args: [usize; 6]) -> isize {
+    let _blocked = Blocked::new();
+    let mut core = state.core.lock();
+    if state.has_left() {
+        return raw::for_program(number, args);
+    }
+    let core = &mut *core;
+    match number {
+        nr::MMAP => core.mmap(state, args),
+        nr::MUNMAP => core.munmap(state, args),
+        nr::MPROTECT => core.mprotect(state, number, args),
+        nr::PKEY_MPROTECT => core.pkey_mprotect(state, args),
+        nr::BRK => core.brk(state, args),
+        nr::MREMAP => core.mremap(state, args),
+        nr::MADVISE => core.madvise(state, args),
+        nr::MLOCK | nr::MLOCK2 => core.keep_for(state, number, args, args[0], args[1]),
+        nr::SHMAT => core.shmat(state, args),
+        nr::MINCORE => raw::for_program(number, args),
+        _ => err::NOSYS,
+    }
+}
+
+impl Core {
+    /// What lay in `range` is gone.
+    pub(crate) fn forget(&mut self, state: &State, range: &Range<usize>) {
+        drop_stored(state, self, range);
+        if !state
+            .words
+            .set_run(range.start >> SHIFT..range.end >> SHIFT, false)
+        {
+            self.fail(format_args!("there is no room for another page's word"));
+        }
+        self.ranges.remove(range, |_, _| {});
+    }
+
+    /// Notes a new mapping that is to be managed. Where memory is short it is closed from the
+    /// start.
+    fn manage(&mut self, state: &State, range: Range<usize>) {
+        let pages = range.len() >> SHIFT;
+        let short = self.usage(state) + pages > self.limit() - self.limit() / 8;
+        self.ranges.add(range.clone(), MANAGED);
+        if !short || pages < 2 * self.way.group() {
+            return;
+        }
+        if self.begin_managing(state).is_err() {
+            return;
+        }
+        // All of one registration: what it was joined to may be older.
+        let whole = self.ranges.at(range.start);
+        if let Some((whole, kind)) = whole
+            && !kind.registered
+        {
+            if self.way.watch(&whole).is_err() {
+                return;
+            }
+            self.ranges.set_registered(whole.start, true);
+        }
+        if self.way.close_untouched(&range).is_ok()
+            && !state
+                .words
+                .set_run(range.start >> SHIFT..range.end >> SHIFT, true)
+        {
+            self.fail(format_args!("there is no room for another page's word"));
+        }
+    }
+
+    fn mmap(&mut self, state: &State, args: [usize; 6]) -> isize {
+        let [_, len, protection, flags, ..] = args;
+        let result = raw::for_program(nr::MMAP, args);
+        if is_error(result) {
+            return result;
+        }
+        let range = range_of(result.cast_unsigned(), len);
+        if range.is_empty() {
+            return result;
+        }
+        if flags & MAP_FIXED != 0 {
+            self.forget(state, &range);
+        }
+        let private = flags & MAP_TYPE == MAP_PRIVATE && flags & MAP_ANONYMOUS != 0;
+        let odd = flags & (MAP_STACK | MAP_GROWSDOWN | MAP_LOCKED | MAP_HUGETLB) != 0;
+        if !private || odd {
+            return result;
+        }
+        if protection == PROT_READ_WRITE && range.len() >= LEAST {
+            self.manage(state, range);
+        } else if protection & !PROT_READ_WRITE == 0 {
+            self.ranges.add(range, RESERVED);
+        }
+        result
+    }
+
+    fn munmap(&mut self, state: &State, args: [usize; 6]) -> isize {
+        let result = raw::for_program(nr::MUNMAP, args);
+        if result == 0 {
+            self.figures.unmaps += 1;
+            self.forget(state, &range_of(args[0], args[1]));
+        }
+        result
+    }
+
+    fn pkey_mprotect(&mut self, state: &State, args: [usize; 6]) -> isize {
+        if args[3] == usize::MAX {
+            return self.mprotect(state, nr::PKEY_MPROTECT, args);
+        }
+        let range = range_of(args[0], args[1]);
+        self.leave_alone(state, &range);
+        raw::for_program(nr::PKEY_MPROTECT, args)
+    }
+
+    fn mprotect(&mut self, state: &State, number: usize, args: [usize; 6]) -> isize {
+        let range = range_of(args[0], args[1]);
+        let ours = self.ranges.first_within(&range).is_some();
+        if !ours {
+            return raw::for_program(number, args);
+        }
+        if args[2] == PROT_READ_WRITE {
+            return self.becomes_writable(state, number, args, range);
+        }
+        bring_all(state, self, &range);
+        let result = raw::for_program(number, args);
+        if result == 0 {
+            self.change_kind(state, &range, args[2] & !PROT_READ_WRITE == 0);
+        }
+        result
+    }
+
+    /// What is managed of `range` is no more; it may be again, or not.
+    fn change_kind(&mut self, state: &State, range: &Range<usize>, may_be_again: bool) {
+        let mut at = range.start;
+        while let Some((part, kind)) = self.ranges.first_within(&(at..range.end)) {
+            at = part.end;
+            if kind.registered {
+                self.way.unwatch(&part);
+            }
+            if !state
+                .words
+                .set_run(part.start >> SHIFT..part.end >> SHIFT, false)
+            {
+                self.fail(format_args!("there is no room for another page's word"));
+            }
+            if may_be_again {
+                self.ranges.add(part, RESERVED);
+            } else {
+                self.ranges.remove(&part, |_, _| {});
+            }
+        }
+    }
+
+    fn becomes_writable(
+        &mut self,
+        state: &State,
+        number: usize,
+        args: [usize; 6],
+        range: Range<usize>,
+    ) -> isize {
+        // Closed pages are protected from us, not by the program: they stay so, and the call
+        // is made for the others.
+        let mut at = range.start;
+        while at < range.end {
+            let managed = self
+                .ranges
+                .within(&(at..range.end))
+                .find(|(_, kind)| kind.managed)
+                .map(|(part, _)| part);
+            let next = managed.clone().map_or(range.end, |part| part.start);
+            if next > at {
+                let mut part = args;
+                part[0] = at;
+                part[1] = next - at;
+                let result = raw::for_program(number, part);
+                if is_error(result) {
+                    return result;
+                }
+                self.reserved_becomes_managed(at..next);
+            }
+            at = managed.map_or(range.end, |part| part.end);
+        }
+        0
+    }
+
+    fn reserved_becomes_managed(&mut self, range: Range<usize>) {
+        let mut at = range.start;
+        while let Some((part, kind)) = self.ranges.first_within(&(at..range.end)) {
+            at = part.end;
+            if kind.managed {
+                continue;
+            }
+            // (It may hold something from when it was writable before: open, then.)
+            self.ranges.add(part, MANAGED);
+        }
+    }
+
+    fn brk(&mut self, state: &State, args: [usize; 6]) -> isize {
+        let result = raw::for_program(nr::BRK, args);
+        let new = result.cast_unsigned();
+        let (old, new) = (up(self.brk), up(new));
+        if new > old && old > 0 {
+            self.manage(state, old..new);
+        } else if new < old {
+            self.forget(state, &(new..old));
+        }
+        self.brk = result.cast_unsigned();
+        result
+    }
+
+    fn madvise(&mut self, state: &State, args: [usize; 6]) -> isize {
+        let range = range_of(args[0], args[1]);
+        let plain = |_: &mut Self| raw::for_program(nr::MADVISE, args);
+        if self.ranges.first_within(&range).is_none() {
+            return plain(self);
+        }
+        match args[2] {
+            advice::DONTNEED | advice::FREE | advice::DONTNEED_LOCKED => {
+                // What is free may be gone at once; and what is gone later, unseen, would be
+                // a page of which nobody knows.
+                let mut discard = args;
+                if args[2] == advice::FREE {
+                    discard[2] = advice::DONTNEED;
+                }
+                let result = raw::for_program(nr::MADVISE, discard);
+                if result == 0 {
+                    self.figures.removes += 1;
+                    self.discarded(state, &range);
+                }
+                result
+            }
+            advice::COLD | advice::PAGEOUT => 0,
+            advice::DONTFORK
+            | advice::WIPEONFORK
+            | advice::GUARD_INSTALL
+            | advice::GUARD_REMOVE => {
+                self.leave_alone(state, &range);
+                plain(self)
+            }
+            advice::POPULATE_READ | advice::POPULATE_WRITE => {
+                bring_all(state, self, &range);
+                plain(self)
+            }
+            _ => plain(self),
+        }
+    }
+
+    /// The bytes of `range` are gone; closed pages stay closed, and are zeros.
+    fn discarded(&mut self, state: &State, range: &Range<usize>) {
+        drop_stored(state, self, range);
+        let end = range.end >> SHIFT;
+        let mut page = range.start >> SHIFT;
+        while let Some(closed) = state.words.next_closed(page, end) {
+            match state.words.get(closed) {
+                Word::Stored(_) | Word::Standby => set(state, self, closed, Word::Zero),
+                _ => {}
+            }
+            page = closed + 1;
+        }
+    }
+
+    /// Brings all of `range` and manages it no more.
+    pub(crate) fn leave_alone(&mut self, state: &State, range: &Range<usize>) {
+        bring_all(state, self, range);
+        self.change_kind(state, range, false);
+    }
+
+    /// Keeps the pages of `range` open for good: the kernel has their addresses.
+    pub(crate) fn keep(&mut self, state: &State, range: &Range<usize>) {
+        let pages = range.start >> SHIFT..range.end.div_ceil(PAGE);
+        for page in pages {
+            let managed = self
+                .ranges
+                .at(page << SHIFT)
+                .is_some_and(|(_, kind)| kind.managed);
+            if managed {
+                bring_all(state, self, &(page << SHIFT..(page + 1) << SHIFT));
+                set(state, self, page, Word::Kept);
+            }
+        }
+    }
+
+    fn keep_for(
+        &mut self,
+        state: &State,
+        number: usize,
+        args: [usize; 6],
+        start: usize,
+        len: usize,
+    ) -> isize {
+        let first = start & !(PAGE - 1);
+        let range = range_of(first, len + (start - first));
+        self.leave_alone(state, &range);
+        raw::for_program(number, args)
+    }
+
+    fn shmat(&mut self, state: &State, args: [usize; 6]) -> isize {
+        let result = raw::for_program(nr::SHMAT, args);
+        if !is_error(result) && args[2] & SHM_REMAP != 0 {
+            // struct shmid_ds: the size is its seventh word.
+            let mut about = [0_u64; 32];
+            let into = about.as_mut_ptr() as usize;
+            let asked = raw::own(nr::SHMCTL, [args[0], 2, into]);
+            let len = usize::try_from(about[6]).unwrap_or(0);
+            if asked != 0 {
+                self.fail(format_args!(
+                    "what shmat replaced at {result:#x} is not known"
+                ));
+            }
+            self.forget(state, &range_of(result.cast_unsigned(), len));
+        }
+        result
+    }
+
+    fn mremap(&mut self, state: &State, args: [usize; 6]) -> isize {
+        let [old, old_len, new_len, flags, to, _] = args;
+        let from = range_of(old, old_len);
+        let new_len = up(new_len);
+        let target = (flags & MREMAP_FIXED != 0).then(|| range_of(to, new_len));
+        if old_len == 0 || self.ranges.first_within(&from).is_none() {
+            let result = raw::for_program(nr::MREMAP, args);
+            if !is_error(result)
+                && let Some(target) = target
+            {
+                self.forget(state, &target);
+            }
+            return result;
+        }
+        self.figures.remaps += 1;
+        let whole = self
+            .ranges
+            .at(old)
+            .filter(|(range, kind)| kind.managed && range.end >= from.end);
+        let Some((_, kind)) = whole else {
+            // Parts of several kinds: nothing that is managed is moved.
+            self.leave_alone(state, &from);
+            let result = raw::for_program(nr::MREMAP, args);
+            if !is_error(result) {
+                if let Some(target) = target {
+                    self.forget(state, &target);
+                }
+                if flags & MREMAP_DONTUNMAP == 0 {
+                    self.forget(state, &from);
+                }
+            }
+            return result;
+        };
+        if flags & MREMAP_DONTUNMAP != 0 {
+            bring_all(state, self, &from);
+            self.leave_alone(state, &from);
+            let result = raw::for_program(nr::MREMAP, args);
+            if !is_error(result)
+                && let Some(target) = target
+            {
+                self.forget(state, &target);
+            }
+            return result;
+        }
+        let cut = self.way.kind != way::Kind::InThread;
+        if cut {
+            self.make_one(state, &from);
+        }
+        let result = raw::for_program(nr::MREMAP, args);
+        if is_error(result) {
+            return result;
+        }
+        let at = result.cast_unsigned();
+        if at == old {
+            self.resized(state, &from, new_len);
+        } else {
+            self.moved(state, &from, at, new_len, kind);
+        }
+        result
+    }
+
+    /// Makes one mapping of a range in which pages are protected: the kernel moves no two.
+    fn make_one(&mut self, state: &State, range: &Range<usize>) {
+        let (start, end) = (range.start >> SHIFT, range.end >> SHIFT);
+        if self.way.kind == way::Kind::Guard {
+            self.make_one_around_guards(state, range);
+            return;
+        }
+        if state.words.next_closed(start, end).is_none() {
+            return;
+        }
+        if self.way.stand_by(range).is_err() {
+            bring_all(state, self, range);
+            return;
+        }
+        for page in start..end {
+            if !state.words.get(page).is_closed() {
+                set(state, self, page, Word::Standby);
+            }
+        }
+    }
+
+    /// As [`Self::make_one`]: guard markers are no mapping's, what nobody has touched is.
+    fn make_one_around_guards(&mut self, state: &State, range: &Range<usize>) {
+        let end = range.end >> SHIFT;
+        let (mut page, mut opened) = (range.start >> SHIFT, false);
+        while let Some(closed) = state.words.next_closed(page, end) {
+            page = closed + 1;
+            if state.words.get(closed) != Word::Untouched {
+                continue;
+            }
+            if !opened {
+                if let Err(errno) = self.way.open_untouched(range) {
+                    self.fail(format_args!(
+                        "the memory at {:#x} could not be opened (errno {})",
+                        range.start, errno.0
+                    ));
+                }
+                opened = true;
+            }
+            set(state, self, closed, Word::OPEN);
+        }
+    }
+
+    fn resized(&mut self, state: &State, from: &Range<usize>, new_len: usize) {
+        let end = from.start + new_len;
+        if end < from.end {
+            self.forget(state, &(end..from.end));
+        } else if end > from.end {
+            self.grew(state, from.end..end);
+        }
+    }
+
+    /// Memory that a mapping grew by. It is protected as the mapping is.
+    fn grew(&mut self, state: &State, range: Range<usize>) {
+        if range.is_empty() {
+            return;
+        }
+        let before = (range.start >> SHIFT) - 1;
+        let protected = self.way.kind == way::Kind::Protect && state.words.get(before).is_closed();
+        let watched = self
+            .ranges
+            .at(range.start - 1)
+            .is_some_and(|(_, kind)| kind.registered);
+        if protected {
+            self.ranges.add(
+                range.clone(),
+                Kind {
+                    managed: true,
+                    registered: watched,
+                },
+            );
+            if !state
+                .words
+                .set_run(range.start >> SHIFT..range.end >> SHIFT, true)
+            {
+                self.fail(format_args!("there is no room for another page's word"));
+            }
+        } else {
+            self.ranges.add(
+                range,
+                Kind {
+                    managed: true,
+                    registered: watched,
+                },
+            );
+        }
+    }
+
+    /// The bytes of `from` are at `at` now.
+    fn moved(&mut self, state: &State, from: &Range<usize>, at: usize, new_len: usize, kind: Kind) {
+        let to = at..at + new_len;
+        self.forget(state, &to);
+        let pages = (from.len().min(new_len)) >> SHIFT;
+        if from.len() > new_len {
+            // (What was cut off is gone with the rest.)
+            drop_stored(state, self, &(from.start + new_len..from.end));
+        }
+        for page in 0..pages {
+            let old = (from.start >> SHIFT) + page;
+            let word = state.words.get(old);
+            set(state, self, (at >> SHIFT) + page, word);
+        }
+        if !state
+            .words
+            .set_run(from.start >> SHIFT..from.end >> SHIFT, false)
+        {
+            self.fail(format_args!("there is no room for another page's word"));
+        }
+        self.ranges.remove(from, |_, _| {});
+        // A move ends the registration.
+        let watched = kind.registered && self.way.watch(&to).is_ok();
+        if kind.registered && !watched {
+            self.fail(format_args!(
+                "the memory moved to {at:#x} could not be registered with userfaultfd"
+            ));
+        }
+        let kind = Kind {
+            managed: true,
+            registered: watched,
+        };
+        self.ranges.add(at..at + (pages << SHIFT), kind);
+        if new_len > from.len() {
+            self.grew(state, at + (pages << SHIFT)..to.end);
+        }
+    }
+}

@@ -1,0 +1,452 @@
+//! How pages are closed and opened, so that whoever touches a closed one faults.
+//!
+//! | | in-thread | guard | protect |
+//! |---|---|---|---|
+//! | a closed page | absent, in a range registered with userfaultfd | a guard marker | PROT_NONE |
+//! | its fault | SIGBUS | SIGSEGV | SIGSEGV |
+//! | a whole run that nobody touched | as it is | PROT_NONE | PROT_NONE |
+//! | closing | MOVE to a place of ours | protected while it is stored, then the marker | protected, given back |
+//! | opening, one thread | COPY | marker gone, then filled | open, then filled |
+//! | opening, several | COPY | through /proc/self/mem while nobody may touch | likewise |
+//!
+//! A page is never seen half filled: where another thread could look, it is filled before it
+//! is opened. Closing has three steps, so that a failure in between leaves the page open and
+//! whole: [`Way::freeze`], then [`Way::commit`] or [`Way::undo`].
+
+use crate::raw::{self, PAGE, is_error, nr};
+use core::ops::Range;
+use zfolio_runtime::control::faults;
+use zfolio_sys::arena::reserve_private;
+use zfolio_sys::moves::Moves;
+use zfolio_sys::procfs::{File, Pagemap};
+use zfolio_sys::region::lift_descriptor;
+use zfolio_sys::syscall::Errno;
+use zfolio_sys::uffd::{FEATURE_MOVE, FEATURE_SIGBUS, Uffd};
+
+/// Most pages closed or filled at a time.
+pub(crate) const STAGE: usize = 64;
+
+const NONE: usize = 0;
+const READ: usize = 1;
+const READ_WRITE: usize = 3;
+const DONTNEED: usize = 4;
+const POPULATE_WRITE: usize = 23;
+const GUARD_INSTALL: usize = 102;
+const GUARD_REMOVE: usize = 103;
+const O_RDWR_CLOEXEC: usize = 0o2_000_002;
+
+/// Which way it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    InThread,
+    Guard,
+    Protect,
+}
+
+impl Kind {
+    /// As `faults` of the control segment says it.
+    pub(crate) const fn number(self) -> u32 {
+        match self {
+            Self::InThread => faults::IN_THREAD,
+            Self::Guard => faults::GUARD,
+            Self::Protect => faults::PROTECT,
+        }
+    }
+}
+
+/// A way, with what it works with.
+pub(crate) struct Way {
+    pub(crate) kind: Kind,
+    moves: Option<Moves>,
+    /// /proc/self/mem.
+    memory: Option<usize>,
+    /// What comes in is made here.
+    incoming: usize,
+    /// What goes out is moved here.
+    outgoing: usize,
+    /// Nothing is ever written here.
+    zeros: usize,
+}
+
+const fn checked(result: isize) -> Result<usize, Errno> {
+    if is_error(result) {
+        #[allow(clippy::cast_possible_truncation, reason = "an error number")]
+        return Err(Errno(-result as i32));
+    }
+    Ok(result.cast_unsigned())
+}
+
+fn protect(range: &Range<usize>, as_: usize) -> Result<(), Errno> {
+    checked(raw::own(nr::MPROTECT, [range.start, range.len(), as_])).map(drop)
+}
+
+fn advise(range: &Range<usize>, advice: usize) -> Result<(), Errno> {
+    checked(raw::own(nr::MADVISE, [range.start, range.len(), advice])).map(drop)
+}
+
+impl Way {
+    /// The first way that works here, of those that `asked` (one of `faults`) allows.
+    ///
+    /// # Errors
+    /// What the last of them was refused.
+    pub(crate) fn find(asked: u32) -> Result<Self, (&'static str, Errno)> {
+        let stage = reserve_private(3 * STAGE * PAGE, c"zfolio stage")
+            .map_err(|errno| ("reserving memory", errno))?;
+        let mut last = ("the way that was asked for", Errno::INVAL);
+        for kind in [Kind::InThread, Kind::Guard, Kind::Protect] {
+            if asked != faults::AUTO && asked != kind.number() {
+                continue;
+            }
+            let mut way = Self {
+                kind,
+                moves: None,
+                memory: None,
+                incoming: stage.start,
+                outgoing: stage.start + STAGE * PAGE,
+                zeros: stage.start + 2 * STAGE * PAGE,
+            };
+            match way.open().and_then(|()| way.probe()) {
+                Ok(()) => return Ok(way),
+                Err(why) => {
+                    way.close_descriptors();
+                    last = why;
+                }
+            }
+        }
+        Err(last)
+    }
+
+    fn open(&mut self) -> Result<(), (&'static str, Errno)> {
+        match self.kind {
+            Kind::InThread => {
+                let uffd = Uffd::open_for_user_faults(FEATURE_SIGBUS | FEATURE_MOVE)
+                    .map_err(|errno| ("userfaultfd for user faults", errno))?;
+                let fd = lift_descriptor(usize::try_from(uffd.fd()).unwrap_or(0));
+                let uffd = Uffd::from_fd(i32::try_from(fd).unwrap_or(-1));
+                let pagemap = Pagemap::open().map_err(|errno| ("the page map", errno))?;
+                let pagemap = File::from_fd(lift_descriptor(pagemap.file().fd()));
+                self.moves = Some(Moves {
+                    uffd,
+                    pagemap: Pagemap::from_file(pagemap),
+                });
+                uffd.register(self.outgoing, STAGE * PAGE)
+                    .map_err(|errno| ("registering with userfaultfd", errno))
+            }
+            Kind::Guard | Kind::Protect => {
+                let path = c"/proc/self/mem".as_ptr() as usize;
+                // (Opened by number: the path is ours.)
+                let fd = checked(raw::own(nr::OPEN, [path, O_RDWR_CLOEXEC, 0]))
+                    .map_err(|errno| ("opening /proc/self/mem", errno))?;
+                self.memory = Some(lift_descriptor(fd));
+                Ok(())
+            }
+        }
+    }
+
+    /// Does once, on a page of its own, all that this way does.
+    fn probe(&mut self) -> Result<(), (&'static str, Errno)> {
+        let page = reserve_private(PAGE, c"zfolio probe").map_err(|e| ("reserving memory", e))?;
+        let failed = |what| move |errno| (what, errno);
+        if let Some(moves) = self.moves {
+            moves
+                .uffd
+                .register(page.start, PAGE)
+                .map_err(failed("registering with userfaultfd"))?;
+        }
+        self.incoming_page(0).fill(7);
+        if self.kind != Kind::InThread {
+            self.close_untouched(&page)
+                .map_err(failed("protecting memory"))?;
+            self.open_untouched(&page)
+                .map_err(failed("protecting memory"))?;
+            // SAFETY: a page of ours.
+            unsafe { raw::bytes_mut(page.start, PAGE) }.fill(7);
+            self.freeze(&page, true)
+                .map_err(failed("protecting memory"))?;
+            self.commit(&page, true).map_err(failed("closing a page"))?;
+        }
+        self.fill(&page, true)
+            .map_err(failed("filling a closed page"))?;
+        // SAFETY: a page of ours, open.
+        let right = unsafe { raw::bytes(page.start, PAGE) }
+            .iter()
+            .all(|byte| *byte == 7);
+        let moved = self.freeze(&page, true);
+        let right = right && moved == Ok(PAGE) && self.source(&page)[PAGE - 1] == 7;
+        if let Some(moves) = self.moves {
+            let _ = moves.uffd.unregister(page.start, PAGE);
+            let _ = self.commit(&page, true);
+        }
+        zfolio_sys::arena::unmap(page);
+        if right {
+            Ok(())
+        } else {
+            Err(("trying it on a page", Errno::OPNOTSUPP))
+        }
+    }
+
+    /// Pages closed and opened together.
+    pub(crate) fn group(&self) -> usize {
+        match self.kind {
+            Kind::InThread | Kind::Guard => 1,
+            Kind::Protect => 4,
+        }
+    }
+
+    /// A page of the place that pages are filled from.
+    pub(crate) fn incoming_page(&mut self, index: usize) -> &mut [u8] {
+        debug_assert!(index < STAGE);
+        // SAFETY: memory of ours, used under the core lock alone.
+        unsafe { raw::bytes_mut(self.incoming + index * PAGE, PAGE) }
+    }
+
+    /// Has faults in `range`, which is mapped, reported to us.
+    pub(crate) fn watch(&self, range: &Range<usize>) -> Result<(), Errno> {
+        match self.moves {
+            Some(moves) => moves.uffd.register(range.start, range.len()),
+            None => Ok(()),
+        }
+    }
+
+    /// The opposite.
+    pub(crate) fn unwatch(&self, range: &Range<usize>) {
+        if let Some(moves) = self.moves {
+            let _ = moves.uffd.unregister(range.start, range.len());
+        }
+    }
+
+    /// Closes a run that holds nothing.
+    pub(crate) fn close_untouched(&self, range: &Range<usize>) -> Result<(), Errno> {
+        match self.kind {
+            Kind::InThread => Ok(()),
+            Kind::Guard | Kind::Protect => protect(range, NONE),
+        }
+    }
+
+    /// Opens a run that holds nothing, or part of it.
+    pub(crate) fn open_untouched(&self, range: &Range<usize>) -> Result<(), Errno> {
+        match self.kind {
+            Kind::InThread => self.fill_with_zeros(range),
+            Kind::Guard | Kind::Protect => protect(range, READ_WRITE),
+        }
+    }
+
+    /// Fills absent pages with zeros, up to the first that is there: only where that is the
+    /// way. What stays absent faults again.
+    fn fill_with_zeros(&self, range: &Range<usize>) -> Result<(), Errno> {
+        let Some(moves) = self.moves else {
+            return Ok(());
+        };
+        let mut at = range.start;
+        while at < range.end {
+            let len = (range.end - at).min(STAGE * PAGE);
+            let progress = moves.uffd.copy_pages(at, self.zeros, len);
+            at += progress.done;
+            match progress.stopped {
+                None | Some(Errno::AGAIN) => {}
+                Some(Errno::EXIST) => return Ok(()),
+                Some(errno) => return Err(errno),
+            }
+        }
+        Ok(())
+    }
+
+    /// First step of closing: keeps others from changing the bytes. Returns how many, from
+    /// the front, are frozen; they are at [`Self::source`].
+    pub(crate) fn freeze(&self, range: &Range<usize>, several: bool) -> Result<usize, Errno> {
+        debug_assert!(range.len() <= STAGE * PAGE);
+        match (self.kind, self.moves) {
+            (Kind::InThread, Some(moves)) => {
+                let try_it = || moves.into_held(self.outgoing, range.start, range.len());
+                let mut progress = try_it();
+                if progress.done == 0 && progress.stopped == Some(Errno::BUSY) {
+                    // Shared with the other side of a fork: made our own.
+                    advise(range, POPULATE_WRITE)?;
+                    progress = try_it();
+                }
+                match progress.stopped {
+                    Some(errno) if progress.done == 0 => Err(errno),
+                    _ => Ok(progress.done),
+                }
+            }
+            _ => {
+                if several {
+                    protect(range, READ)?;
+                }
+                Ok(range.len())
+            }
+        }
+    }
+
+    /// The frozen bytes of `range`.
+    pub(crate) fn source(&self, range: &Range<usize>) -> &[u8] {
+        let at = match self.kind {
+            Kind::InThread => self.outgoing,
+            Kind::Guard | Kind::Protect => range.start,
+        };
+        // SAFETY: frozen: ours alone, or nobody can write to it (one thread: this one).
+        unsafe { raw::bytes(at, range.len()) }
+    }
+
+    /// Second step: the pages go. After a failure some may have gone: [`Self::fill`] is what
+    /// makes them whole.
+    pub(crate) fn commit(&self, range: &Range<usize>, several: bool) -> Result<(), Errno> {
+        match self.kind {
+            Kind::InThread => advise(&(self.outgoing..self.outgoing + range.len()), DONTNEED),
+            Kind::Guard => {
+                advise(range, GUARD_INSTALL)?;
+                if several {
+                    protect(range, READ_WRITE)?;
+                }
+                Ok(())
+            }
+            Kind::Protect => {
+                protect(range, NONE)?;
+                advise(range, DONTNEED)
+            }
+        }
+    }
+
+    /// Instead of it: the pages stay, open and as they were.
+    pub(crate) fn undo(&self, range: &Range<usize>, several: bool) -> Result<(), Errno> {
+        match (self.kind, self.moves) {
+            (Kind::InThread, Some(moves)) => {
+                copy_all(moves, range, self.outgoing)?;
+                advise(&(self.outgoing..self.outgoing + range.len()), DONTNEED)
+            }
+            _ if several => protect(range, READ_WRITE),
+            _ => Ok(()),
+        }
+    }
+
+    /// Opens a closed run with the bytes of the incoming pages.
+    pub(crate) fn fill(&self, range: &Range<usize>, several: bool) -> Result<(), Errno> {
+        debug_assert!(range.len() <= STAGE * PAGE);
+        match (self.kind, self.moves) {
+            (Kind::InThread, Some(moves)) => copy_all(moves, range, self.incoming),
+            (Kind::Guard, _) if several => {
+                protect(range, NONE)?;
+                advise(range, GUARD_REMOVE)?;
+                self.write_through(range)?;
+                protect(range, READ_WRITE)
+            }
+            (Kind::Guard, _) => {
+                advise(range, GUARD_REMOVE)?;
+                self.write_directly(range);
+                Ok(())
+            }
+            _ if several => {
+                self.write_through(range)?;
+                protect(range, READ_WRITE)
+            }
+            _ => {
+                protect(range, READ_WRITE)?;
+                self.write_directly(range);
+                Ok(())
+            }
+        }
+    }
+
+    /// Writes the incoming pages to a run that stays closed; only where that is the way.
+    pub(crate) fn write_through(&self, range: &Range<usize>) -> Result<(), Errno> {
+        let fd = self.memory.ok_or(Errno::INVAL)?;
+        let mut done = 0;
+        while done < range.len() {
+            let args = [
+                fd,
+                self.incoming + done,
+                range.len() - done,
+                range.start + done,
+                0,
+                0,
+            ];
+            // SAFETY: the core lock is held, and the pages are closed.
+            done += match checked(unsafe { raw::call(nr::PWRITE64, args) })? {
+                0 => return Err(Errno::IO),
+                some => some,
+            };
+        }
+        Ok(())
+    }
+
+    fn write_directly(&self, range: &Range<usize>) {
+        // SAFETY: incoming pages are ours; the range is open and this is the one thread.
+        unsafe {
+            let source = raw::bytes(self.incoming, range.len());
+            raw::bytes_mut(range.start, range.len()).copy_from_slice(source);
+        }
+    }
+
+    /// Opens a run, whatever its pages are, after [`Self::write_through`] for all of them.
+    pub(crate) fn open_written(&self, range: &Range<usize>) -> Result<(), Errno> {
+        protect(range, READ_WRITE)
+    }
+
+    /// Makes a run whose bytes are in place untouchable; only in the way of protection.
+    pub(crate) fn stand_by(&self, range: &Range<usize>) -> Result<(), Errno> {
+        protect(range, NONE)
+    }
+
+    /// Our descriptors.
+    pub(crate) fn descriptors(&self) -> [Option<usize>; 3] {
+        let moves = self.moves;
+        [
+            self.memory,
+            moves.and_then(|moves| usize::try_from(moves.uffd.fd()).ok()),
+            moves.map(|moves| moves.pagemap.file().fd()),
+        ]
+    }
+
+    /// Moves our descriptor `fd` away: the program wants the number.
+    pub(crate) fn move_descriptor(&mut self, fd: usize) {
+        if self.memory == Some(fd) {
+            self.memory = Some(lift_descriptor(fd));
+        }
+        if let Some(moves) = &mut self.moves {
+            if moves.uffd.fd() == i32::try_from(fd).unwrap_or(-1) {
+                moves.uffd = Uffd::from_fd(i32::try_from(lift_descriptor(fd)).unwrap_or(-1));
+            } else if moves.pagemap.file().fd() == fd {
+                moves.pagemap = Pagemap::from_file(File::from_fd(lift_descriptor(fd)));
+            }
+        }
+    }
+
+    /// Closes them: nothing is managed any more.
+    pub(crate) fn close_descriptors(&mut self) {
+        for fd in self.descriptors().into_iter().flatten() {
+            File::from_fd(fd).close();
+        }
+        self.memory = None;
+        self.moves = None;
+    }
+
+    /// In the child of a fork: what was inherited is the parent's.
+    pub(crate) fn renew(&mut self) -> Result<(), Errno> {
+        self.close_descriptors();
+        self.open().map_err(|(_, errno)| errno)
+    }
+}
+
+fn copy_all(moves: Moves, range: &Range<usize>, from: usize) -> Result<(), Errno> {
+    let mut done = 0;
+    while done < range.len() {
+        let progress = moves
+            .uffd
+            .copy_pages(range.start + done, from + done, range.len() - done);
+        done += progress.done;
+        match progress.stopped {
+            None | Some(Errno::AGAIN) => {}
+            // One mapping at a time: where another begins the rest is a call of its own.
+            Some(Errno::NOENT) if progress.done > 0 => {}
+            Some(Errno::NOENT) if range.len() - done > PAGE => {
+                let one = moves.uffd.copy_pages(range.start + done, from + done, PAGE);
+                if one.done == 0 {
+                    return Err(Errno::NOENT);
+                }
+                done += one.done;
+            }
+            Some(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,335 @@
+//! Where each page is: one word a page, in leaves of 512 pages.
+//!
+//! Written under the core lock, read by anybody: a system call looks here whether a page of
+//! its arguments is closed. A leaf that does not exist says one thing of all its pages,
+//! *open* or *untouched*; so that a reservation of terabytes costs nothing.
+//!
+//! # Invariants
+//! 1. `closed` is the number of pages whose word is not open.
+//! 2. A leaf counts its words that are not zero; one without any is free.
+
+use super::Vpn;
+use core::sync::atomic::{AtomicU32, Ordering};
+use zfolio_sys::arena::reserve_private;
+use zfolio_sys::syscall::Errno;
+use zfolio_zswap::Slot;
+
+/// Pages of a leaf.
+pub(crate) const LEAF: usize = 512;
+/// Leaves of the address space of a program: 2^47 bytes of 2 MiB.
+const TOP: usize = 1 << (47 - 21);
+/// Most leaves.
+const LEAVES: usize = 1 << 17;
+/// Pages of the address space of a program.
+pub(crate) const PAGES: usize = TOP * LEAF;
+
+/// Where a page is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Word {
+    /// Where the kernel has it; passed over by reclaim so many times. Of memory that is not
+    /// managed too.
+    Open { heat: u8 },
+    /// Open, and never to be closed.
+    Kept,
+    /// Closed, by a call for a whole run; nothing is stored.
+    Untouched,
+    /// Closed page by page; zeros.
+    Zero,
+    /// Closed; in the pool.
+    Stored(Slot),
+    /// Closed, its bytes in place.
+    Standby,
+}
+
+impl Word {
+    pub(crate) const OPEN: Self = Self::Open { heat: 0 };
+
+    const fn bits(self) -> u32 {
+        match self {
+            Self::Open { heat } => (heat as u32) << 4,
+            Self::Kept => 1,
+            Self::Untouched => 2,
+            Self::Zero => 3,
+            Self::Standby => 4,
+            Self::Stored(slot) => slot.as_u32() << 3 | 7,
+        }
+    }
+
+    const fn of(bits: u32) -> Self {
+        match bits & 7 {
+            0 => Self::Open {
+                heat: (bits >> 4 & 3) as u8,
+            },
+            1 => Self::Kept,
+            2 => Self::Untouched,
+            3 => Self::Zero,
+            4 => Self::Standby,
+            _ => Self::Stored(Slot::from_u32(bits >> 3)),
+        }
+    }
+
+    pub(crate) const fn is_closed(self) -> bool {
+        !matches!(self, Self::Open { .. } | Self::Kept)
+    }
+}
+
+/// What [`Words::top`] says where there is no leaf.
+const OPEN: u32 = 0;
+const UNTOUCHED: u32 = 1;
+/// The first leaf's number.
+const FIRST: u32 = 2;
+
+/// All words.
+pub(crate) struct Words {
+    top: &'static [AtomicU32],
+    leaves: &'static [[AtomicU32; LEAF]],
+    /// Words of a leaf that are not zero; of a free one: the next free one.
+    used: &'static [AtomicU32],
+    /// Leaves taken so far.
+    taken: AtomicU32,
+    /// The first free one among them; 0: none.
+    free: AtomicU32,
+    closed: AtomicU32,
+}
+
+/// A reservation as a slice of atomics: zeros, never unmapped.
+fn reserved<T>(count: usize) -> Result<&'static [T], Errno> {
+    let range = reserve_private(count * size_of::<T>(), c"zfolio words")?;
+    // SAFETY: fresh memory that is never unmapped; T is made of atomic words, for which zeros
+    // are valid (the callers' types, all in this file).
+    Ok(unsafe { core::slice::from_raw_parts(range.start as *const T, count) })
+}
+
+impl Words {
+    pub(crate) fn reserve() -> Result<Self, Errno> {
+        Ok(Self {
+            top: reserved::<AtomicU32>(TOP)?,
+            leaves: reserved::<[AtomicU32; LEAF]>(LEAVES)?,
+            used: reserved::<AtomicU32>(LEAVES)?,
+            taken: AtomicU32::new(0),
+            free: AtomicU32::new(0),
+            closed: AtomicU32::new(0),
+        })
+    }
+
+    /// The word of a page; of one outside the program's addresses: open.
+    #[inline]
+    pub(crate) fn get(&self, page: Vpn) -> Word {
+        let Some(top) = self.top.get(page / LEAF) else {
+            return Word::OPEN;
+        };
+        match top.load(Ordering::Acquire) {
+            OPEN => Word::OPEN,
+            UNTOUCHED => Word::Untouched,
+            leaf => {
+                let word = &self.leaves[(leaf - FIRST) as usize][page % LEAF];
+                Word::of(word.load(Ordering::Acquire))
+            }
+        }
+    }
+
+    /// Closed pages.
+    pub(crate) fn closed(&self) -> usize {
+        self.closed.load(Ordering::Relaxed) as usize
+    }
+
+    /// Whether leaf `page` is in has words of its own.
+    pub(crate) fn has_leaf(&self, page: Vpn) -> bool {
+        self.top[page / LEAF].load(Ordering::Relaxed) >= FIRST
+    }
+
+    fn count_closed(&self, before: usize, after: usize) {
+        let change = u32::try_from(after.abs_diff(before)).unwrap_or(u32::MAX);
+        if after > before {
+            self.closed.fetch_add(change, Ordering::Relaxed);
+        } else {
+            self.closed.fetch_sub(change, Ordering::Relaxed);
+        }
+    }
+
+    /// The leaf that `page` is in, made where there is none; `None` when all are taken.
+    fn leaf(&self, page: Vpn) -> Option<usize> {
+        let top = &self.top[page / LEAF];
+        let fill = match top.load(Ordering::Relaxed) {
+            OPEN => 0,
+            UNTOUCHED => Word::Untouched.bits(),
+            leaf => return Some((leaf - FIRST) as usize),
+        };
+        let index = match self.free.load(Ordering::Relaxed) {
+            0 => {
+                let taken = self.taken.load(Ordering::Relaxed);
+                if taken as usize == LEAVES {
+                    return None;
+                }
+                self.taken.store(taken + 1, Ordering::Relaxed);
+                taken
+            }
+            first => {
+                let next = self.used[(first - 1) as usize].load(Ordering::Relaxed);
+                self.free.store(next, Ordering::Relaxed);
+                first - 1
+            }
+        };
+        for word in &self.leaves[index as usize] {
+            word.store(fill, Ordering::Relaxed);
+        }
+        let used = if fill == 0 { 0 } else { LEAF };
+        #[allow(clippy::cast_possible_truncation, reason = "512")]
+        self.used[index as usize].store(used as u32, Ordering::Relaxed);
+        top.store(index + FIRST, Ordering::Release);
+        Some(index as usize)
+    }
+
+    /// Gives a leaf back; from here on `says` holds for all its pages.
+    fn drop_leaf(&self, leaf_of: usize, says: u32) {
+        let top = &self.top[leaf_of];
+        let was = top.load(Ordering::Relaxed);
+        top.store(says, Ordering::Release);
+        if was >= FIRST {
+            let index = was - FIRST;
+            self.used[index as usize].store(self.free.load(Ordering::Relaxed), Ordering::Relaxed);
+            self.free.store(index + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// Sets the word of a page; false if there is no leaf to be had for it. What it was is
+    /// the caller's to have dealt with.
+    #[must_use]
+    pub(crate) fn set(&self, page: Vpn, word: Word) -> bool {
+        let before = self.get(page);
+        if before == word {
+            return true;
+        }
+        let Some(leaf) = self.leaf(page) else {
+            return false;
+        };
+        let was = before.bits() != 0;
+        let is = word.bits() != 0;
+        self.leaves[leaf][page % LEAF].store(word.bits(), Ordering::Release);
+        self.count_closed(
+            usize::from(before.is_closed()),
+            usize::from(word.is_closed()),
+        );
+        let used = &self.used[leaf];
+        match (was, is) {
+            (false, true) => {
+                used.fetch_add(1, Ordering::Relaxed);
+            }
+            (true, false) if used.fetch_sub(1, Ordering::Relaxed) == 1 => {
+                self.drop_leaf(page / LEAF, OPEN);
+            }
+            _ => {}
+        }
+        true
+    }
+
+    /// Sets a run to open or untouched; false as [`Self::set`].
+    #[must_use]
+    pub(crate) fn set_run(&self, pages: core::ops::Range<Vpn>, untouched: bool) -> bool {
+        let (word, says) = if untouched {
+            (Word::Untouched, UNTOUCHED)
+        } else {
+            (Word::OPEN, OPEN)
+        };
+        let mut page = pages.start;
+        while page < pages.end {
+            if page.is_multiple_of(LEAF) && pages.end - page >= LEAF {
+                let before = self.closed_in(page / LEAF);
+                self.drop_leaf(page / LEAF, says);
+                self.count_closed(before, if untouched { LEAF } else { 0 });
+                page += LEAF;
+            } else if !untouched && self.top[page / LEAF].load(Ordering::Relaxed) == OPEN {
+                page = (page / LEAF + 1) * LEAF;
+            } else {
+                if !self.set(page, word) {
+                    return false;
+                }
+                page += 1;
+            }
+        }
+        true
+    }
+
+    fn closed_in(&self, leaf_of: usize) -> usize {
+        match self.top[leaf_of].load(Ordering::Relaxed) {
+            OPEN => 0,
+            UNTOUCHED => LEAF,
+            leaf => self.leaves[(leaf - FIRST) as usize]
+                .iter()
+                .filter(|word| Word::of(word.load(Ordering::Relaxed)).is_closed())
+                .count(),
+        }
+    }
+
+    /// The first page of `from .. end` that is closed.
+    pub(crate) fn next_closed(&self, from: Vpn, end: Vpn) -> Option<Vpn> {
+        let mut page = from;
+        while page < end {
+            if self.top.get(page / LEAF)?.load(Ordering::Acquire) == OPEN {
+                page = (page / LEAF + 1) * LEAF;
+            } else if self.get(page).is_closed() {
+                return Some(page);
+            } else {
+                page += 1;
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    fn word() -> impl Strategy<Value = Word> {
+        prop_oneof![
+            (0_u8..4).prop_map(|heat| Word::Open { heat }),
+            Just(Word::Kept),
+            Just(Word::Untouched),
+            Just(Word::Zero),
+            Just(Word::Standby),
+            (1_u32..1 << 28).prop_map(|slot| Word::Stored(Slot::from_u32(slot))),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+        #[test]
+        fn words_are_what_was_set_last(
+            steps in proptest::collection::vec(
+                prop_oneof![
+                    (0_usize..3000, word()).prop_map(|(page, word)| (page..page + 1, word)),
+                    (0_usize..3000, 1_usize..2000, any::<bool>()).prop_map(|(page, len, untouched)| {
+                        (page..page + len, if untouched { Word::Untouched } else { Word::OPEN })
+                    }),
+                ],
+                1..60,
+            )
+        ) {
+            let words = Words::reserve().unwrap();
+            let mut model = BTreeMap::new();
+            for (pages, word) in steps {
+                let set = if pages.len() == 1 {
+                    words.set(pages.start, word)
+                } else {
+                    words.set_run(pages.clone(), word == Word::Untouched)
+                };
+                prop_assert!(set);
+                for page in pages {
+                    model.insert(page, word);
+                }
+                for page in (0..5200).step_by(7) {
+                    let expected = model.get(&page).copied().unwrap_or(Word::OPEN);
+                    prop_assert_eq!(words.get(page), expected);
+                }
+                let closed = model.values().filter(|word| word.is_closed()).count();
+                prop_assert_eq!(words.closed(), closed);
+                let first = model.iter().find(|(_, word)| word.is_closed()).map(|(page, _)| *page);
+                prop_assert_eq!(words.next_closed(0, 6000), first);
+            }
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Bare system calls, and the only instructions here that touch memory of the program.
+
+use core::arch::{asm, global_asm};
+
+pub(crate) const PAGE: usize = zfolio_mm::PAGE_SIZE;
+pub(crate) const SHIFT: u32 = zfolio_mm::PAGE_SHIFT;
+
+/// Error numbers as system calls return them, negative.
+pub(crate) mod err {
+    pub(crate) const PERM: isize = -1;
+    pub(crate) const BADF: isize = -9;
+    pub(crate) const FAULT: isize = -14;
+    pub(crate) const INVAL: isize = -22;
+    pub(crate) const NOSYS: isize = -38;
+}
+
+/// Numbers of the calls that are looked at by name.
+#[rustfmt::skip]
+pub(crate) mod nr {
+    pub(crate) const READ: usize = 0;
+    pub(crate) const WRITE: usize = 1;
+    pub(crate) const OPEN: usize = 2;
+    pub(crate) const CLOSE: usize = 3;
+    pub(crate) const FSTAT: usize = 5;
+    pub(crate) const MMAP: usize = 9;
+    pub(crate) const MPROTECT: usize = 10;
+    pub(crate) const MUNMAP: usize = 11;
+    pub(crate) const BRK: usize = 12;
+    pub(crate) const RT_SIGACTION: usize = 13;
+    pub(crate) const RT_SIGPROCMASK: usize = 14;
+    pub(crate) const RT_SIGRETURN: usize = 15;
+    pub(crate) const PREAD64: usize = 17;
+    pub(crate) const PWRITE64: usize = 18;
+    pub(crate) const READV: usize = 19;
+    pub(crate) const WRITEV: usize = 20;
+    pub(crate) const MREMAP: usize = 25;
+    pub(crate) const MINCORE: usize = 27;
+    pub(crate) const MADVISE: usize = 28;
+    pub(crate) const SHMAT: usize = 30;
+    pub(crate) const SHMCTL: usize = 31;
+    pub(crate) const DUP2: usize = 33;
+    pub(crate) const GETPID: usize = 39;
+    pub(crate) const SENDMSG: usize = 46;
+    pub(crate) const RECVMSG: usize = 47;
+    pub(crate) const CLONE: usize = 56;
+    pub(crate) const FORK: usize = 57;
+    pub(crate) const VFORK: usize = 58;
+    pub(crate) const EXECVE: usize = 59;
+    pub(crate) const EXIT: usize = 60;
+    pub(crate) const FCNTL: usize = 72;
+    pub(crate) const RT_SIGTIMEDWAIT: usize = 128;
+    pub(crate) const RT_SIGSUSPEND: usize = 130;
+    pub(crate) const SIGALTSTACK: usize = 131;
+    pub(crate) const MLOCK: usize = 149;
+    pub(crate) const MLOCKALL: usize = 151;
+    pub(crate) const PRCTL: usize = 157;
+    pub(crate) const ARCH_PRCTL: usize = 158;
+    pub(crate) const GETTID: usize = 186;
+    pub(crate) const IO_SETUP: usize = 206;
+    pub(crate) const REMAP_FILE_PAGES: usize = 216;
+    pub(crate) const SET_TID_ADDRESS: usize = 218;
+    pub(crate) const EXIT_GROUP: usize = 231;
+    pub(crate) const TGKILL: usize = 234;
+    pub(crate) const PSELECT6: usize = 270;
+    pub(crate) const PPOLL: usize = 271;
+    pub(crate) const SET_ROBUST_LIST: usize = 273;
+    pub(crate) const VMSPLICE: usize = 278;
+    pub(crate) const EPOLL_PWAIT: usize = 281;
+    pub(crate) const SIGNALFD: usize = 282;
+    pub(crate) const SIGNALFD4: usize = 289;
+    pub(crate) const DUP3: usize = 292;
+    pub(crate) const PREADV: usize = 295;
+    pub(crate) const PWRITEV: usize = 296;
+    pub(crate) const RECVMMSG: usize = 299;
+    pub(crate) const SENDMMSG: usize = 307;
+    pub(crate) const PROCESS_VM_READV: usize = 310;
+    pub(crate) const PROCESS_VM_WRITEV: usize = 311;
+    pub(crate) const SECCOMP: usize = 317;
+    pub(crate) const EXECVEAT: usize = 322;
+    pub(crate) const USERFAULTFD: usize = 323;
+    pub(crate) const MLOCK2: usize = 325;
+    pub(crate) const PREADV2: usize = 327;
+    pub(crate) const PWRITEV2: usize = 328;
+    pub(crate) const PKEY_MPROTECT: usize = 329;
+    pub(crate) const IO_PGETEVENTS: usize = 333;
+    pub(crate) const RSEQ: usize = 334;
+    pub(crate) const IO_URING_SETUP: usize = 425;
+    pub(crate) const CLONE3: usize = 435;
+    pub(crate) const CLOSE_RANGE: usize = 436;
+    pub(crate) const EPOLL_PWAIT2: usize = 441;
+    pub(crate) const FUTEX_WAITV: usize = 449;
+}
+
+/// Makes a system call; returns what the kernel did.
+///
+/// # Safety
+/// Whatever the call demands of its arguments.
+#[inline(always)]
+pub(crate) unsafe fn call(number: usize, args: [usize; 6]) -> isize {
+    let result: isize;
+    // SAFETY: the kernel changes rax, rcx and r11; the caller vouches for the rest.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") number.cast_signed() => result,
+            in("rdi") args[0],
+            in("rsi") args[1],
+            in("rdx") args[2],
+            in("r10") args[3],
+            in("r8") args[4],
+            in("r9") args[5],
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
+    result
+}
+
+/// A call on behalf of the program, with arguments of the program's.
+pub(crate) fn for_program(number: usize, args: [usize; 6]) -> isize {
+    // SAFETY: the program made this call; what it does is what it would have done.
+    unsafe { call(number, args) }
+}
+
+/// A call of our own on memory that is ours, or the program's and under the core lock.
+pub(crate) fn own(number: usize, args: [usize; 3]) -> isize {
+    // SAFETY: callers pass addresses that they hold, as each of them says.
+    unsafe { call(number, [args[0], args[1], args[2], 0, 0, 0]) }
+}
+
+pub(crate) const fn is_error(result: isize) -> bool {
+    result < 0 && result > -4096
+}
+
+// Copying that may meet memory nobody has. The fault handler, finding a fault of nobody's at
+// `zfolio_copy_at`, goes on at `zfolio_copy_failed`.
+global_asm!(
+    ".hidden zfolio_copy",
+    ".hidden zfolio_copy_at",
+    ".hidden zfolio_copy_failed",
+    ".globl zfolio_copy, zfolio_copy_at, zfolio_copy_failed",
+    ".type zfolio_copy, @function",
+    "zfolio_copy:",
+    "mov rcx, rdx",
+    "zfolio_copy_at:",
+    "rep movsb",
+    "xor eax, eax",
+    "ret",
+    "zfolio_copy_failed:",
+    "mov eax, 1",
+    "ret",
+);
+
+unsafe extern "C" {
+    fn zfolio_copy(to: *mut u8, from: *const u8, len: usize) -> usize;
+    static zfolio_copy_at: u8;
+    static zfolio_copy_failed: u8;
+}
+
+/// Where execution goes on after a fault at `pc` that nobody has an answer to; `None` if
+/// `pc` is not the copying instruction.
+pub(crate) fn fixup(pc: usize) -> Option<usize> {
+    let at = &raw const zfolio_copy_at as usize;
+    (pc == at).then_some(&raw const zfolio_copy_failed as usize)
+}
+
+/// A plain value that the program may have written any bytes into.
+///
+/// # Safety
+/// Every bit pattern is a value, and there is no padding that matters.
+pub(crate) unsafe trait Plain: Copy {
+    /// All bits zero.
+    const ZERO: Self;
+}
+// SAFETY: numbers.
+unsafe impl Plain for u64 {
+    const ZERO: Self = 0;
+}
+// SAFETY: numbers.
+unsafe impl Plain for u32 {
+    const ZERO: Self = 0;
+}
+// SAFETY: numbers.
+unsafe impl Plain for u8 {
+    const ZERO: Self = 0;
+}
+// SAFETY: numbers.
+unsafe impl<const N: usize> Plain for [u64; N] {
+    const ZERO: Self = [0; N];
+}
+
+/// Reads a value of the program's; `None` where there is no memory.
+pub(crate) fn read<T: Plain>(address: usize) -> Option<T> {
+    let mut value = T::ZERO;
+    // SAFETY: writes to `value` alone; a read of nothing is turned into a result.
+    let failed = unsafe {
+        zfolio_copy(
+            (&raw mut value).cast(),
+            address as *const u8,
+            size_of::<T>(),
+        )
+    };
+    (failed == 0).then_some(value)
+}
+
+/// Reads bytes of the program's into `into`; false where there is no memory.
+pub(crate) fn read_bytes(address: usize, into: &mut [u8]) -> bool {
+    // SAFETY: writes to `into` alone.
+    unsafe { zfolio_copy(into.as_mut_ptr(), address as *const u8, into.len()) == 0 }
+}
+
+/// Writes a value where a call of the program's asked for it; false where there is no memory.
+pub(crate) fn write<T: Plain>(address: usize, value: T) -> bool {
+    // SAFETY: the program named the address as one to be written to by this call.
+    unsafe {
+        zfolio_copy(
+            address as *mut u8,
+            (&raw const value).cast(),
+            size_of::<T>(),
+        ) == 0
+    }
+}
+
+/// The bytes of program memory that the core lock keeps others from changing.
+///
+/// # Safety
+/// The pages are readable, and no thread can write to them until the slice is gone.
+pub(crate) unsafe fn bytes<'a>(address: usize, len: usize) -> &'a [u8] {
+    // SAFETY: by contract.
+    unsafe { core::slice::from_raw_parts(address as *const u8, len) }
+}
+
+/// As [`bytes`], to be written.
+///
+/// # Safety
+/// The pages are writable, and no other thread can touch them until the slice is gone.
+pub(crate) unsafe fn bytes_mut<'a>(address: usize, len: usize) -> &'a mut [u8] {
+    // SAFETY: by contract.
+    unsafe { core::slice::from_raw_parts_mut(address as *mut u8, len) }
+}
+
+/// The three signals that are ours: SIGBUS, SIGSEGV, SIGSYS.
+pub(crate) const OURS: u64 = 1 << (7 - 1) | 1 << (11 - 1) | 1 << (31 - 1);
+
+/// Sets the mask of signals of this thread; returns the one before.
+pub(crate) fn set_mask(mask: u64) -> u64 {
+    let mut old = 0_u64;
+    let (new, old_at) = ((&raw const mask) as usize, (&raw mut old) as usize);
+    // SAFETY: both masks are eight bytes of this frame.
+    unsafe { call(nr::RT_SIGPROCMASK, [2, new, old_at, 8, 0, 0]) };
+    old
+}
+
+/// All signals blocked but ours, until it is dropped.
+pub(crate) struct Blocked(u64);
+
+impl Blocked {
+    pub(crate) fn new() -> Self {
+        Self(set_mask(!OURS))
+    }
+}
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        set_mask(self.0);
+    }
+}

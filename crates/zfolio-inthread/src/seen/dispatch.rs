@@ -1,0 +1,245 @@
+//! Each call to whoever answers it.
+
+use super::entry::Frame;
+use super::pinning::Keeper;
+use super::table;
+use crate::life::{leave, process, signals};
+use crate::memory::space;
+use crate::raw::{self, Blocked, OURS, err, is_error, nr};
+use crate::state::{self, State};
+use crate::threads;
+
+/// Most bytes that one call moves at a time: what is moved is kept.
+const PIECE: usize = 256 << 10;
+const PR_SET_SECCOMP: usize = 22;
+const PR_SET_SYSCALL_USER_DISPATCH: usize = 59;
+const ARCH_SET_GS: usize = 0x1001;
+const ARCH_SET_FS: usize = 0x1002;
+
+/// Makes the call of `frame`; returns its result.
+pub(crate) fn dispatch(frame: &mut Frame) -> isize {
+    let state = state::get();
+    let (number, args) = (frame.rax & 0xffff_ffff, frame.args());
+    let Some(record) = threads::current() else {
+        return raw::for_program(number, args);
+    };
+    let stack = frame.stack();
+    let in_handler = record.is_on_signal_stack(stack);
+    record.pinned.drop_stale(stack, in_handler);
+    let depth = record.pinned.depth();
+    let keeper = Keeper {
+        state,
+        record,
+        stack,
+        in_handler,
+    };
+    let result = route(&keeper, frame, number, args);
+    record.pinned.cut(depth);
+    result
+}
+
+fn route(keeper: &Keeper<'_>, frame: &mut Frame, number: usize, args: [usize; 6]) -> isize {
+    let (state, record) = (keeper.state, keeper.record);
+    match number {
+        nr::MMAP
+        | nr::MUNMAP
+        | nr::MPROTECT
+        | nr::PKEY_MPROTECT
+        | nr::BRK
+        | nr::MREMAP
+        | nr::MADVISE
+        | nr::MLOCK
+        | nr::MLOCK2
+        | nr::SHMAT => space::change(state, number, args),
+        nr::MINCORE => {
+            keeper.keep(args[2], args[1].div_ceil(raw::PAGE));
+            raw::for_program(number, args)
+        }
+        nr::RT_SIGACTION => {
+            keeper.keep(args[1], 32);
+            keeper.keep(args[2], 32);
+            signals::action(state, args)
+        }
+        nr::RT_SIGPROCMASK => {
+            keeper.keep(args[1], 8);
+            keeper.keep(args[2], 8);
+            signals::mask(record, args)
+        }
+        nr::SIGALTSTACK => {
+            keeper.keep(args[0], 24);
+            keeper.keep(args[1], 24);
+            signals::alternate(state, record, args, keeper.stack)
+        }
+        nr::RT_SIGRETURN => super::entry::return_from_signal(frame),
+        nr::FORK | nr::VFORK | nr::CLONE | nr::CLONE3 => process::clone(keeper, frame, number),
+        nr::EXECVE | nr::EXECVEAT => process::exec(keeper, number, args),
+        nr::EXIT => process::exit_thread(state, record, args),
+        nr::EXIT_GROUP => process::exit(state, args),
+        nr::READ | nr::WRITE | nr::PREAD64 | nr::PWRITE64 => transfer(keeper, number, args),
+        nr::SET_ROBUST_LIST => {
+            record
+                .robust
+                .store(args[0], core::sync::atomic::Ordering::Relaxed);
+            leave_to_kernel(state, args[0], args[1]);
+            raw::for_program(number, args)
+        }
+        nr::RSEQ => {
+            leave_to_kernel(state, args[0], args[1]);
+            raw::for_program(number, args)
+        }
+        nr::SET_TID_ADDRESS => {
+            leave_to_kernel(state, args[0], 4);
+            raw::for_program(number, args)
+        }
+        nr::CLOSE | nr::DUP2 | nr::DUP3 | nr::CLOSE_RANGE => {
+            process::descriptors(state, number, args)
+        }
+        nr::RT_SIGSUSPEND
+        | nr::RT_SIGTIMEDWAIT
+        | nr::SIGNALFD
+        | nr::SIGNALFD4
+        | nr::PPOLL
+        | nr::PSELECT6
+        | nr::EPOLL_PWAIT
+        | nr::EPOLL_PWAIT2
+        | nr::IO_PGETEVENTS => with_mask(keeper, number, args),
+        // The kernel would keep addresses that are not followed: as where it is not built in.
+        nr::IO_URING_SETUP | nr::IO_SETUP | nr::VMSPLICE => err::NOSYS,
+        _ => by_table_or_leave(keeper, number, args),
+    }
+}
+
+fn by_table_or_leave(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isize {
+    let state = keeper.state;
+    match number {
+        nr::PRCTL => match args[0] {
+            PR_SET_SECCOMP => leave::leave(state, "it filters its system calls (seccomp)"),
+            PR_SET_SYSCALL_USER_DISPATCH => return err::INVAL,
+            _ => {}
+        },
+        nr::SECCOMP if args[0] != 2 && args[0] != 3 => {
+            leave::leave(state, "it filters its system calls (seccomp)");
+        }
+        nr::USERFAULTFD => leave::leave(state, "it uses userfaultfd itself"),
+        nr::ARCH_PRCTL if matches!(args[0], ARCH_SET_FS) => {
+            leave::leave(state, "it changes where its thread-local storage is");
+        }
+        nr::ARCH_PRCTL if args[0] == ARCH_SET_GS => {}
+        nr::MLOCKALL => leave::leave(state, "it locks its memory (mlockall)"),
+        nr::REMAP_FILE_PAGES => {}
+        _ => {}
+    }
+    by_table(keeper, number, args)
+}
+
+fn by_table(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isize {
+    match number {
+        16 => {
+            // The number of an ioctl says how much it points to, mostly.
+            let len = args[1] >> 16 & 0x3fff;
+            keeper.keep(args[2], len.max(256));
+        }
+        69 | 70 => keeper.keep(args[1], args[2].saturating_add(8)),
+        nr::PROCESS_VM_READV | nr::PROCESS_VM_WRITEV => {
+            keeper.keep_vectors(args[1], args[2]);
+            keeper.keep_vectors(args[3], args[4]);
+        }
+        _ => match table::pointers(number) {
+            Some(pointers) => keeper.keep_all(pointers, &args),
+            None => keeper.keep_guesses(&args),
+        },
+    }
+    let result = raw::for_program(number, args);
+    if matches!(number, nr::OPEN | 257 | 437) && !is_error(result) {
+        process::opened(keeper.state, number, args);
+    }
+    result
+}
+
+/// read and write, in pieces: a long one would keep all its pages as long as it lasts.
+fn transfer(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isize {
+    let [fd, buffer, len, offset, ..] = args;
+    if len <= PIECE {
+        keeper.keep(buffer, len);
+        return raw::for_program(number, args);
+    }
+    // A read of anything but a file may end at any length; a write goes on as long as it would.
+    let goes_on = matches!(number, nr::WRITE | nr::PWRITE64) || is_file(fd);
+    let depth = keeper.record.pinned.depth();
+    let mut done = 0;
+    loop {
+        let piece = (len - done).min(PIECE);
+        keeper.keep(buffer + done, piece);
+        let part = [fd, buffer + done, piece, offset.wrapping_add(done), 0, 0];
+        let result = raw::for_program(number, part);
+        keeper.record.pinned.cut(depth);
+        if is_error(result) {
+            return if done > 0 { done.cast_signed() } else { result };
+        }
+        done += result.cast_unsigned();
+        if result.cast_unsigned() < piece || done == len || !goes_on {
+            return done.cast_signed();
+        }
+    }
+}
+
+fn is_file(fd: usize) -> bool {
+    let mut about = [0_u64; 18];
+    let at = about.as_mut_ptr() as usize;
+    let asked = raw::own(nr::FSTAT, [fd, at, 0]);
+    asked == 0 && about[3] & 0xf000 == 0x8000
+}
+
+/// The kernel will write or read there whenever it likes.
+fn leave_to_kernel(state: &State, address: usize, len: usize) {
+    if address == 0 || len > 1 << 20 {
+        return;
+    }
+    let _blocked = Blocked::new();
+    let mut core = state.core.lock();
+    if !state.has_left() {
+        core.keep(state, &(address..address + len));
+    }
+}
+
+/// Calls with a mask of signals: ours are taken out of it.
+fn with_mask(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isize {
+    if let Some(pointers) = table::pointers(number) {
+        keeper.keep_all(pointers, &args);
+    } else {
+        keeper.keep_guesses(&args);
+    }
+    let mut args = args;
+    let at = match number {
+        nr::RT_SIGSUSPEND | nr::RT_SIGTIMEDWAIT => 0,
+        nr::SIGNALFD | nr::SIGNALFD4 => 1,
+        nr::PPOLL => 3,
+        nr::EPOLL_PWAIT | nr::EPOLL_PWAIT2 => 4,
+        _ => 5,
+    };
+    let mut nested = [0_u64; 2];
+    let mask;
+    let mut mask_at = args[at];
+    if at == 5 && mask_at != 0 {
+        // A structure: the mask's address, and its size.
+        let Some(words) = raw::read::<[u64; 2]>(mask_at) else {
+            return raw::for_program(number, args);
+        };
+        nested = words;
+        mask_at = usize::try_from(words[0]).unwrap_or(0);
+        keeper.keep(mask_at, 8);
+    }
+    if mask_at != 0 {
+        let Some(wanted) = raw::read::<u64>(mask_at) else {
+            return raw::for_program(number, args);
+        };
+        mask = wanted & !OURS;
+        if at == 5 {
+            nested[0] = (&raw const mask) as u64;
+            args[5] = nested.as_ptr() as usize;
+        } else {
+            args[at] = (&raw const mask) as usize;
+        }
+    }
+    raw::for_program(number, args)
+}

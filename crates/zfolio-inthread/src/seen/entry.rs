@@ -1,0 +1,240 @@
+//! Where calls arrive: from a stub, or from the handler of a call that dispatch stopped.
+//!
+//! In rcx is where the program goes on (rcx and r11 are the kernel's to change); all other
+//! registers are as for the call. Calls without pointers go straight to the kernel. For the
+//! others all registers are saved in a [`Frame`] below the 128 bytes that the program may use
+//! under its stack pointer; the vector registers too, since the code called uses them.
+
+use super::dispatch;
+use super::table::{CALLS, PLAIN};
+use crate::life::process;
+use core::arch::global_asm;
+
+/// The registers of a call, as they lie on the stack of the thread.
+#[repr(C)]
+pub(crate) struct Frame {
+    vectors: [[u64; 2]; 16],
+    /// The number; then the result.
+    pub(crate) rax: usize,
+    pub(crate) rdi: usize,
+    pub(crate) rsi: usize,
+    pub(crate) rdx: usize,
+    pub(crate) r10: usize,
+    pub(crate) r8: usize,
+    pub(crate) r9: usize,
+    rbx: usize,
+    rbp: usize,
+    r12: usize,
+    r13: usize,
+    r14: usize,
+    r15: usize,
+    /// Where the program goes on.
+    pub(crate) rip: usize,
+}
+
+/// What the program may use below its stack pointer.
+const RED_ZONE: usize = 128;
+/// From a frame to the stack pointer of the program.
+pub(crate) const ABOVE: usize = size_of::<Frame>() + RED_ZONE;
+const _: () = assert!(ABOVE == 496);
+
+global_asm!(
+    ".hidden zfolio_call_entry",
+    ".globl zfolio_call_entry",
+    ".hidden zfolio_call_exit",
+    ".globl zfolio_call_exit",
+    ".type zfolio_call_entry, @function",
+    ".p2align 5",
+    "zfolio_call_entry:",
+    ".cfi_startproc",
+    ".cfi_def_cfa rsp, 0",
+    ".cfi_register rip, rcx",
+    "lea rsp, [rsp - 128]",
+    "push rcx",
+    ".cfi_def_cfa rsp, 136",
+    ".cfi_offset rip, -136",
+    "mov ecx, eax",
+    "cmp ecx, {calls}",
+    "jae 2f",
+    "lea r11, [rip + {plain}]",
+    "cmp byte ptr [r11 + rcx], 0",
+    "je 2f",
+    "syscall",
+    "pop rcx",
+    "lea rsp, [rsp + 128]",
+    "jmp rcx",
+    "2:",
+    "push r15",
+    "push r14",
+    "push r13",
+    "push r12",
+    "push rbp",
+    "push rbx",
+    "push r9",
+    "push r8",
+    "push r10",
+    "push rdx",
+    "push rsi",
+    "push rdi",
+    "push rax",
+    "sub rsp, 256",
+    "mov rbp, rsp",
+    ".cfi_def_cfa rbp, 496",
+    ".cfi_offset r15, -144",
+    ".cfi_offset r14, -152",
+    ".cfi_offset r13, -160",
+    ".cfi_offset r12, -168",
+    ".cfi_offset rbp, -176",
+    ".cfi_offset rbx, -184",
+    "movups [rsp], xmm0",
+    "movups [rsp + 16], xmm1",
+    "movups [rsp + 32], xmm2",
+    "movups [rsp + 48], xmm3",
+    "movups [rsp + 64], xmm4",
+    "movups [rsp + 80], xmm5",
+    "movups [rsp + 96], xmm6",
+    "movups [rsp + 112], xmm7",
+    "movups [rsp + 128], xmm8",
+    "movups [rsp + 144], xmm9",
+    "movups [rsp + 160], xmm10",
+    "movups [rsp + 176], xmm11",
+    "movups [rsp + 192], xmm12",
+    "movups [rsp + 208], xmm13",
+    "movups [rsp + 224], xmm14",
+    "movups [rsp + 240], xmm15",
+    "mov rdi, rsp",
+    "and rsp, -16",
+    "cld",
+    "call {dispatch}",
+    "mov rsp, rbp",
+    "zfolio_call_exit:",
+    "movups xmm0, [rsp]",
+    "movups xmm1, [rsp + 16]",
+    "movups xmm2, [rsp + 32]",
+    "movups xmm3, [rsp + 48]",
+    "movups xmm4, [rsp + 64]",
+    "movups xmm5, [rsp + 80]",
+    "movups xmm6, [rsp + 96]",
+    "movups xmm7, [rsp + 112]",
+    "movups xmm8, [rsp + 128]",
+    "movups xmm9, [rsp + 144]",
+    "movups xmm10, [rsp + 160]",
+    "movups xmm11, [rsp + 176]",
+    "movups xmm12, [rsp + 192]",
+    "movups xmm13, [rsp + 208]",
+    "movups xmm14, [rsp + 224]",
+    "movups xmm15, [rsp + 240]",
+    "add rsp, 256",
+    "pop rax",
+    "pop rdi",
+    "pop rsi",
+    "pop rdx",
+    "pop r10",
+    "pop r8",
+    "pop r9",
+    "pop rbx",
+    "pop rbp",
+    "pop r12",
+    "pop r13",
+    "pop r14",
+    "pop r15",
+    "pop rcx",
+    "lea rsp, [rsp + 128]",
+    "jmp rcx",
+    ".cfi_endproc",
+    // A call that makes a thread: rdi its number, rsi its six arguments. The new thread's
+    // stack pointer is a frame, as the caller has prepared it.
+    ".hidden zfolio_call_clone",
+    ".globl zfolio_call_clone",
+    ".type zfolio_call_clone, @function",
+    "zfolio_call_clone:",
+    "mov rax, rdi",
+    "mov rdi, [rsi]",
+    "mov rdx, [rsi + 16]",
+    "mov r10, [rsi + 24]",
+    "mov r8, [rsi + 32]",
+    "mov r9, [rsi + 40]",
+    "mov rsi, [rsi + 8]",
+    "syscall",
+    "test rax, rax",
+    "jz 3f",
+    "ret",
+    "3:",
+    "mov rbp, rsp",
+    "mov rdi, rsp",
+    "and rsp, -16",
+    "call {begin}",
+    "mov rsp, rbp",
+    "jmp zfolio_call_exit",
+    ".hidden zfolio_call_return",
+    ".globl zfolio_call_return",
+    ".type zfolio_call_return, @function",
+    "zfolio_call_return:",
+    "mov rsp, rdi",
+    "mov eax, 15",
+    "syscall",
+    calls = const CALLS,
+    plain = sym PLAIN,
+    dispatch = sym dispatch,
+    begin = sym begin,
+);
+
+unsafe extern "C" {
+    fn zfolio_call_entry();
+    fn zfolio_call_return(stack: usize) -> !;
+    fn zfolio_call_clone(number: usize, args: *const [usize; 6]) -> isize;
+}
+
+pub(crate) fn entry_address() -> usize {
+    zfolio_call_entry as *const () as usize
+}
+
+unsafe extern "C" fn dispatch(frame: *mut Frame) {
+    // SAFETY: the entry's frame, on this thread's stack.
+    let frame = unsafe { &mut *frame };
+    frame.rax = dispatch::dispatch(frame).cast_unsigned();
+}
+
+unsafe extern "C" fn begin(frame: *mut Frame) {
+    // SAFETY: the copy that `clone_with` put on the new thread's stack.
+    let frame = unsafe { &mut *frame };
+    process::begin_thread(frame);
+}
+
+impl Frame {
+    /// The program's stack pointer.
+    pub(crate) fn stack(&self) -> usize {
+        core::ptr::from_ref(self) as usize + ABOVE
+    }
+
+    pub(crate) fn args(&self) -> [usize; 6] {
+        [self.rdi, self.rsi, self.rdx, self.r10, self.r8, self.r9]
+    }
+}
+
+/// The program returns from a signal by a call of its own: the signal's frame is at its
+/// stack pointer.
+pub(crate) fn return_from_signal(frame: &Frame) -> ! {
+    // SAFETY: all that the program has on its stack is above.
+    unsafe { zfolio_call_return(frame.stack()) }
+}
+
+/// Puts a copy of `frame` on a stack that ends at `top`; where it lies. Its result is
+/// `result`.
+pub(crate) fn prepare_stack(frame: &Frame, top: usize, result: usize) -> usize {
+    let at = top - ABOVE;
+    let copy = Frame {
+        rax: result,
+        ..*frame
+    };
+    // SAFETY: the program named this as a stack that nobody uses; a fault there is served, or
+    // is the program's.
+    unsafe { (at as *mut Frame).write_unaligned(copy) };
+    at
+}
+
+/// Makes the call; the new thread begins in `begin`, with its stack pointer at a frame.
+pub(crate) fn clone_with(number: usize, args: &[usize; 6]) -> isize {
+    // SAFETY: the program's call, with a stack prepared.
+    unsafe { zfolio_call_clone(number, args) }
+}

@@ -1,0 +1,21 @@
+//! How the program's system calls come to us before they run.
+//!
+//! The kernel's Syscall User Dispatch stops every call that is not made from our own text:
+//! that costs a signal. So the site of a call is rewritten when it is first met, where that is
+//! safe: its `mov $number, %eax` becomes a jump to a stub, which jumps to our entry.
+//!
+//! | file | concept |
+//! |---|---|
+//! | [`entry`] | where calls arrive: registers saved, dispatched, restored |
+//! | [`arm`] | dispatch by the kernel, for this thread |
+//! | [`rewrite`] | sites that become jumps |
+//! | [`table`] | what each call does with its arguments |
+//! | [`pinning`] | keeping what a call will touch |
+//! | [`dispatch`] | each call to whoever answers it |
+
+pub(crate) mod arm;
+pub(crate) mod dispatch;
+pub(crate) mod entry;
+pub(crate) mod pinning;
+pub(crate) mod rewrite;
+pub(crate) mod table;

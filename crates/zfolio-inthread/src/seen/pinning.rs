@@ -1,0 +1,199 @@
+//! Keeping what a call will touch in memory, as long as it runs.
+
+use super::table::Pointer;
+use crate::life::leave;
+use crate::memory::bring::bring;
+use crate::raw::{self, Blocked, PAGE, SHIFT};
+use crate::state::State;
+use crate::threads::Record;
+use core::ops::Range;
+
+/// End of the addresses that a program has.
+const END: usize = 1 << 47;
+/// Most bytes of a path, its end included.
+const PATH: usize = 4096;
+/// Behind an argument of an unknown call.
+const GUESS: usize = 256;
+/// Vectors looked at; a call with more is refused by the kernel.
+const VECTORS: usize = 1024;
+/// Bytes of a `struct iovec`, `msghdr`, `mmsghdr`.
+const VECTOR: usize = 16;
+const MESSAGE: usize = 56;
+const MESSAGES: usize = 64;
+
+/// A call that is being prepared.
+pub(crate) struct Keeper<'a> {
+    pub(crate) state: &'a State,
+    pub(crate) record: &'static Record,
+    /// The program's stack pointer.
+    pub(crate) stack: usize,
+    pub(crate) in_handler: bool,
+}
+
+impl Keeper<'_> {
+    /// Keeps `len` bytes at `address` and brings what of them is out. Memory that is not there
+    /// is nobody's business but the kernel's.
+    pub(crate) fn keep(&self, address: usize, len: usize) {
+        if len == 0 || address < PAGE || address >= END {
+            return;
+        }
+        let range = address..address.saturating_add(len).min(END);
+        if self.publish(&range) {
+            self.bring(&range);
+        }
+    }
+
+    fn publish(&self, range: &Range<usize>) -> bool {
+        if self
+            .record
+            .pinned
+            .publish(range, self.stack, self.in_handler)
+        {
+            return true;
+        }
+        leave::leave(
+            self.state,
+            "calls within calls in signal handlers, too many",
+        );
+        false
+    }
+
+    fn bring(&self, range: &Range<usize>) {
+        if self.state.batches.is_under_way() {
+            // A batch lasts as long as the lock is held.
+            let _blocked = Blocked::new();
+            drop(self.state.core.lock());
+        }
+        let end = (range.end - 1 >> SHIFT) + 1;
+        let mut page = range.start >> SHIFT;
+        while let Some(closed) = self.state.words.next_closed(page, end) {
+            if self.state.has_left() {
+                return;
+            }
+            let _blocked = Blocked::new();
+            let mut core = self.state.core.lock();
+            bring(self.state, &mut core, Some(self.record), closed << SHIFT);
+            page = closed;
+        }
+    }
+
+    /// Keeps a string.
+    pub(crate) fn keep_text(&self, address: usize) {
+        if !(PAGE..END).contains(&address) {
+            return;
+        }
+        let range = address..(address + PATH).min(END);
+        if !self.publish(&range) {
+            return;
+        }
+        let border = (address | (PAGE - 1)) + 1;
+        self.bring(&(address..border));
+        // It ends before the next page, most often; that one need not be there.
+        if self.state.words.get(border >> SHIFT).is_closed() && !ends_before(address, border) {
+            self.bring(&(border..range.end.max(border + 1)));
+        }
+    }
+
+    /// Keeps buffers and what they are described by.
+    pub(crate) fn keep_vectors(&self, address: usize, count: usize) {
+        let count = count.min(VECTORS);
+        self.keep(address, count * VECTOR);
+        // One pin from the first to the last: there are few.
+        let (mut from, mut to) = (usize::MAX, 0);
+        for index in 0..count {
+            let Some((start, len)) = vector(address, index) else {
+                return;
+            };
+            if len > 0 && start < END {
+                from = from.min(start);
+                to = to.max(start.saturating_add(len).min(END));
+            }
+        }
+        if from >= to || !self.publish(&(from..to)) {
+            return;
+        }
+        for index in 0..count {
+            if let Some((start, len)) = vector(address, index)
+                && len > 0
+                && (PAGE..END).contains(&start)
+            {
+                self.bring(&(start..start.saturating_add(len).min(END)));
+            }
+        }
+    }
+
+    fn keep_message(&self, address: usize) {
+        self.keep(address, MESSAGE);
+        // name, its length, vectors, their count, control data, its length, flags
+        let Some(words) = raw::read::<[u64; 7]>(address) else {
+            return;
+        };
+        let word = |at: usize| usize::try_from(words[at]).unwrap_or(0);
+        self.keep(word(0), word(1) & 0xffff_ffff);
+        self.keep(word(4), word(5));
+        self.keep_vectors(word(2), word(3));
+    }
+
+    /// Keeps all that the table says of a call.
+    pub(crate) fn keep_all(&self, pointers: &[Pointer], args: &[usize; 6]) {
+        let arg = |at: u8| args[usize::from(at)];
+        // Counts are of 32 bits, mostly; where one is of 64, no buffer is as long.
+        let count = |at: u8| match arg(at) {
+            count if count < END => count,
+            count => count & 0xffff_ffff,
+        };
+        for pointer in pointers {
+            match *pointer {
+                Pointer::Bytes(at, len) => self.keep(arg(at), usize::from(len)),
+                Pointer::Array(at, of, size) => {
+                    self.keep(arg(at), count(of).saturating_mul(usize::from(size)));
+                }
+                Pointer::Text(at) => self.keep_text(arg(at)),
+                Pointer::Vectors(at, of) => self.keep_vectors(arg(at), count(of)),
+                Pointer::Message(at) => self.keep_message(arg(at)),
+                Pointer::Messages(at, of) => {
+                    let count = (count(of) & 0xffff_ffff).min(VECTORS);
+                    self.keep(arg(at), count * MESSAGES);
+                    for index in 0..count {
+                        self.keep_message(arg(at) + index * MESSAGES);
+                    }
+                }
+                Pointer::Measured(at, len_at) => {
+                    self.keep(arg(len_at), 4);
+                    if let Some(len) = raw::read::<u32>(arg(len_at)).filter(|_| arg(len_at) != 0) {
+                        self.keep(arg(at), (len as usize).min(1 << 20));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Keeps a little behind everything that could be a pointer.
+    pub(crate) fn keep_guesses(&self, args: &[usize; 6]) {
+        for arg in args {
+            self.keep(*arg, GUESS);
+        }
+    }
+}
+
+fn vector(address: usize, index: usize) -> Option<(usize, usize)> {
+    let [start, len] = raw::read::<[u64; 2]>(address + index * VECTOR)?;
+    Some((
+        usize::try_from(start).unwrap_or(0),
+        usize::try_from(len).unwrap_or(0),
+    ))
+}
+
+/// Whether a string ends before `border`, which is at the end of a page.
+fn ends_before(address: usize, border: usize) -> bool {
+    let mut at = address;
+    let mut bytes = [0_u8; 64];
+    while at < border {
+        let len = (border - at).min(bytes.len());
+        if !raw::read_bytes(at, &mut bytes[..len]) || bytes[..len].contains(&0) {
+            return true;
+        }
+        at += len;
+    }
+    false
+}

@@ -1,0 +1,164 @@
+//! What each system call of x86-64 does with its arguments: which of them are pointers, and
+//! to how much.
+//!
+//! A number that is not here is treated as unknown: a little behind every argument that could
+//! be a pointer is kept.
+
+/// Numbers that are looked up; the ones above are unknown.
+pub(crate) const CALLS: usize = 512;
+
+/// One pointer among a call's arguments, which are numbered from 0.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Pointer {
+    /// To so many bytes.
+    Bytes(u8, u16),
+    /// To as many bytes as another argument says, times a size.
+    Array(u8, u8, u16),
+    /// To a string.
+    Text(u8),
+    /// To an array of `struct iovec`, as many as another argument says.
+    Vectors(u8, u8),
+    /// To a `struct msghdr`.
+    Message(u8),
+    /// To an array of `struct mmsghdr`, as many as another argument says.
+    Messages(u8, u8),
+    /// To a buffer whose length is behind another pointer, a word of 32 bits.
+    Measured(u8, u8),
+}
+
+use Pointer::{Array, Bytes, Measured, Message, Messages, Text, Vectors};
+
+/// A call's number and its pointers.
+type Row = (u16, &'static [Pointer]);
+
+/// Most bytes of a socket's address.
+const ADDRESS: u16 = 128;
+const TIME: u16 = 16;
+
+/// Calls without pointers, which go straight to the kernel.
+#[rustfmt::skip]
+const WITHOUT: &[u16] = &[
+    8, 24, 32, 34, 37, 39, 41, 48, 50, 62, 74, 75, 77, 81, 91, 93, 95, 102, 104, 105,
+    106, 107, 108, 109, 110, 111, 112, 113, 114, 117, 119, 121, 122, 123, 124, 140, 141, 145,
+    146, 147, 186, 187, 200, 221, 226, 234, 252, 255, 277, 284, 285, 290, 291, 306,
+    434, 438,
+];
+
+#[rustfmt::skip]
+const ROWS: &[Row] = &[
+    (0, &[Array(1, 2, 1)]), (1, &[Array(1, 2, 1)]), (2, &[Text(0)]),
+    (4, &[Text(0), Bytes(1, 144)]), (5, &[Bytes(1, 144)]), (6, &[Text(0), Bytes(1, 144)]),
+    (7, &[Array(0, 1, 8)]), (13, &[Bytes(1, 32), Bytes(2, 32)]),
+    (14, &[Bytes(1, 8), Bytes(2, 8)]), (17, &[Array(1, 2, 1)]),
+    (18, &[Array(1, 2, 1)]), (19, &[Vectors(1, 2)]), (20, &[Vectors(1, 2)]), (21, &[Text(0)]),
+    (22, &[Bytes(0, 8)]),
+    (23, &[Bytes(1, 128), Bytes(2, 128), Bytes(3, 128), Bytes(4, TIME)]),
+    (27, &[]), (29, &[]), (30, &[]), (31, &[Bytes(2, 256)]),
+    (35, &[Bytes(0, TIME), Bytes(1, TIME)]), (36, &[Bytes(1, 32)]),
+    (38, &[Bytes(1, 32), Bytes(2, 32)]), (40, &[Bytes(2, 8)]), (42, &[Array(1, 2, 1)]),
+    (43, &[Measured(1, 2)]), (44, &[Array(1, 2, 1), Array(4, 5, 1)]),
+    (45, &[Array(1, 2, 1), Measured(4, 5)]), (46, &[Message(1)]), (47, &[Message(1)]),
+    (49, &[Array(1, 2, 1)]), (51, &[Measured(1, 2)]), (52, &[Measured(1, 2)]), (53, &[Bytes(3, 8)]),
+    (54, &[Array(3, 4, 1)]), (55, &[Measured(3, 4)]),
+    (61, &[Bytes(1, 4), Bytes(3, 144)]), (63, &[Bytes(0, 390)]),
+    (64, &[]), (65, &[Array(1, 2, 6)]), (67, &[]), (68, &[]), (71, &[Bytes(2, 128)]), (72, &[Bytes(2, 32)]),
+    (76, &[Text(0)]), (78, &[Array(1, 2, 1)]), (79, &[Array(0, 1, 1)]), (80, &[Text(0)]),
+    (82, &[Text(0), Text(1)]), (83, &[Text(0)]), (84, &[Text(0)]), (85, &[Text(0)]),
+    (86, &[Text(0), Text(1)]), (87, &[Text(0)]), (88, &[Text(0), Text(1)]),
+    (89, &[Text(0), Array(1, 2, 1)]), (90, &[Text(0)]), (92, &[Text(0)]), (94, &[Text(0)]),
+    (96, &[Bytes(0, 16), Bytes(1, 8)]), (97, &[Bytes(1, 16)]), (98, &[Bytes(1, 144)]),
+    (99, &[Bytes(0, 112)]), (100, &[Bytes(0, 32)]), (103, &[Array(1, 2, 1)]),
+    (115, &[Array(1, 0, 4)]), (116, &[Array(1, 0, 4)]),
+    (118, &[Bytes(0, 4), Bytes(1, 4), Bytes(2, 4)]), (120, &[Bytes(0, 4), Bytes(1, 4), Bytes(2, 4)]),
+    (125, &[Bytes(0, 8), Bytes(1, 24)]), (126, &[Bytes(0, 8), Bytes(1, 24)]), (127, &[Array(0, 1, 1)]),
+    (128, &[Bytes(0, 8), Bytes(1, 128), Bytes(2, TIME)]), (129, &[Bytes(2, 128)]), (130, &[Bytes(0, 8)]),
+    (131, &[Bytes(0, 24), Bytes(1, 24)]), (132, &[Text(0), Bytes(1, 16)]), (133, &[Text(0)]),
+    (137, &[Text(0), Bytes(1, 120)]), (138, &[Bytes(1, 120)]),
+    (142, &[Bytes(1, 4)]), (143, &[Bytes(1, 4)]), (148, &[Bytes(1, TIME)]),
+    (155, &[Text(0), Text(1)]), (157, &[]), (158, &[]), (160, &[Bytes(1, 16)]), (161, &[Text(0)]),
+    (165, &[Text(0), Text(1), Text(2), Text(4)]), (166, &[Text(0)]),
+    (170, &[Array(0, 1, 1)]), (171, &[Array(0, 1, 1)]),
+    (188, &[Text(0), Text(1), Array(2, 3, 1)]), (189, &[Text(0), Text(1), Array(2, 3, 1)]),
+    (190, &[Text(1), Array(2, 3, 1)]), (191, &[Text(0), Text(1), Array(2, 3, 1)]),
+    (192, &[Text(0), Text(1), Array(2, 3, 1)]), (193, &[Text(1), Array(2, 3, 1)]),
+    (194, &[Text(0), Array(1, 2, 1)]), (195, &[Text(0), Array(1, 2, 1)]), (196, &[Array(1, 2, 1)]),
+    (197, &[Text(0), Text(1)]), (198, &[Text(0), Text(1)]), (199, &[Text(1)]), (201, &[Bytes(0, 8)]),
+    (202, &[Bytes(0, 4), Bytes(3, TIME), Bytes(4, 4)]), (203, &[Array(2, 1, 1)]), (204, &[Array(2, 1, 1)]),
+    (213, &[]), (217, &[Array(1, 2, 1)]), (218, &[]), (222, &[Bytes(1, 64), Bytes(2, 4)]),
+    (223, &[Bytes(2, 32), Bytes(3, 32)]), (224, &[Bytes(1, 32)]), (225, &[]),
+    (227, &[Bytes(1, TIME)]), (228, &[Bytes(1, TIME)]), (229, &[Bytes(1, TIME)]),
+    (230, &[Bytes(2, TIME), Bytes(3, TIME)]), (232, &[Array(1, 2, 12)]), (233, &[Bytes(3, 12)]),
+    (235, &[Text(0), Bytes(1, 32)]), (240, &[Text(0), Bytes(3, 64)]), (241, &[Text(0)]),
+    (242, &[Array(1, 2, 1), Bytes(4, TIME)]), (243, &[Array(1, 2, 1), Bytes(3, 4), Bytes(4, TIME)]),
+    (244, &[Bytes(1, 64)]), (245, &[Bytes(1, 64), Bytes(2, 64)]),
+    (247, &[Bytes(2, 128), Bytes(4, 144)]), (248, &[Text(0), Text(1), Array(2, 3, 1)]),
+    (249, &[Text(0), Text(1), Text(2)]), (253, &[]), (254, &[Text(1)]),
+    (257, &[Text(1)]), (258, &[Text(1)]), (259, &[Text(1)]), (260, &[Text(1)]), (261, &[Text(1), Bytes(2, 32)]),
+    (262, &[Text(1), Bytes(2, 144)]), (263, &[Text(1)]), (264, &[Text(1), Text(3)]), (265, &[Text(1), Text(3)]),
+    (266, &[Text(0), Text(2)]), (267, &[Text(1), Array(2, 3, 1)]), (268, &[Text(1)]), (269, &[Text(1)]),
+    (270, &[Bytes(1, 128), Bytes(2, 128), Bytes(3, 128), Bytes(4, TIME), Bytes(5, 16)]),
+    (271, &[Array(0, 1, 8), Bytes(2, TIME), Bytes(3, 8)]), (272, &[]),
+    (275, &[Bytes(1, 8), Bytes(3, 8)]), (276, &[]), (280, &[Text(1), Bytes(2, 32)]),
+    (281, &[Array(1, 2, 12), Bytes(4, 8)]), (282, &[Bytes(1, 8)]), (283, &[]),
+    (286, &[Bytes(2, 32), Bytes(3, 32)]), (287, &[Bytes(1, 32)]), (288, &[Measured(1, 2)]),
+    (289, &[Bytes(1, 8)]), (293, &[Bytes(0, 8)]), (294, &[]),
+    (295, &[Vectors(1, 2)]), (296, &[Vectors(1, 2)]), (297, &[Bytes(3, 128)]),
+    (299, &[Messages(1, 2), Bytes(4, TIME)]), (301, &[Text(4)]), (302, &[Bytes(2, 16), Bytes(3, 16)]),
+    (303, &[Text(1), Bytes(2, 256), Bytes(3, 8)]), (305, &[Bytes(1, 208)]), (307, &[Messages(1, 2)]), (308, &[]),
+    (309, &[Bytes(0, 4), Bytes(1, 4)]), (310, &[Vectors(1, 2), Array(3, 4, 16)]),
+    (311, &[Vectors(1, 2), Array(3, 4, 16)]), (314, &[Bytes(1, 128)]), (315, &[Array(1, 2, 1)]),
+    (316, &[Text(1), Text(3)]), (318, &[Array(0, 1, 1)]), (319, &[Text(0)]), (324, &[]), (326, &[Bytes(1, 8), Bytes(3, 8)]),
+    (327, &[Vectors(1, 2)]), (328, &[Vectors(1, 2)]), (332, &[Text(1), Bytes(4, 256)]),
+    (424, &[Bytes(2, 128)]), (437, &[Text(1), Array(2, 3, 1)]), (439, &[Text(1)]),
+    (441, &[Array(1, 2, 12), Bytes(3, TIME), Bytes(4, 8)]), (449, &[Array(0, 1, 24), Bytes(3, TIME)]),
+    (452, &[Text(1)]), (454, &[Bytes(0, 4)]), (455, &[Bytes(0, 4), Bytes(3, TIME)]), (456, &[Array(0, 3, 24)]),
+];
+
+/// 1 for calls without pointers.
+pub(crate) static PLAIN: [u8; CALLS] = {
+    let mut plain = [0; CALLS];
+    let mut at = 0;
+    while at < WITHOUT.len() {
+        plain[WITHOUT[at] as usize] = 1;
+        at += 1;
+    }
+    plain
+};
+
+/// By number, a row's place in the table plus one; 0: none.
+static PLACES: [u16; CALLS] = {
+    let mut places = [0; CALLS];
+    let mut at = 0;
+    while at < ROWS.len() {
+        #[allow(clippy::cast_possible_truncation, reason = "few rows")]
+        let place = at as u16 + 1;
+        places[ROWS[at].0 as usize] = place;
+        at += 1;
+    }
+    places
+};
+
+/// The pointers of a call; `None` for one that is unknown.
+pub(crate) fn pointers(number: usize) -> Option<&'static [Pointer]> {
+    let place = *PLACES.get(number)?;
+    let (_, pointers) = ROWS.get(usize::from(place).checked_sub(1)?)?;
+    Some(pointers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_call_is_in_one_place() {
+        for (at, (number, _)) in ROWS.iter().enumerate() {
+            assert_eq!(
+                usize::from(PLACES[*number as usize]),
+                at + 1,
+                "{number} is twice"
+            );
+            assert_eq!(PLAIN[*number as usize], 0, "{number} has pointers, or not");
+        }
+        assert!(pointers(0).is_some() && pointers(511).is_none() && pointers(9999).is_none());
+    }
+}

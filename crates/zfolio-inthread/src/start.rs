@@ -1,0 +1,120 @@
+//! The beginning: in the constructor of the preloaded library, while the program has one
+//! thread and none of its code has run.
+
+use crate::life::handlers;
+use crate::life::signals::Signals;
+use crate::memory::core::Core;
+use crate::memory::way::Way;
+use crate::memory::words::Words;
+use crate::pins::Batches;
+use crate::raw::{self, nr};
+use crate::seen::arm;
+use crate::state::{self, State};
+use crate::threads::Threads;
+use alloc::boxed::Box;
+use core::ops::Range;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use zfolio_runtime::control::Segment;
+use zfolio_runtime::options::Options;
+use zfolio_runtime::rungroups;
+use zfolio_runtime::share::Membership;
+use zfolio_sys::arena::reserve_private;
+use zfolio_sys::lock::Mutex;
+use zfolio_sys::process::know_standard_error;
+use zfolio_sys::procfs::File;
+use zfolio_sys::syscall::Errno;
+
+/// Bytes reserved for stubs.
+const STUBS: usize = 256 << 10;
+
+/// What the preloaded library lends.
+pub struct Parts {
+    /// The control segment.
+    pub segment: &'static Segment,
+    /// Addresses of the library's own text.
+    pub text: Range<usize>,
+    /// Makes the heap usable: bytes to reserve.
+    pub reserve_heap: fn(usize) -> Result<Range<usize>, Errno>,
+    /// Name of the group within the run.
+    pub group: Option<&'static str>,
+}
+
+/// Why nothing is managed: what was tried, and the error.
+pub type Refused = (&'static str, Errno);
+
+/// Puts the process under interception; its memory is managed from here on.
+///
+/// # Errors
+/// What cannot be had here. Nothing has changed then, but for addresses reserved.
+pub fn start(parts: &Parts) -> Result<(), Refused> {
+    let segment = parts.segment;
+    let config = segment.config();
+    if threads_now() != 1 {
+        return Err(("finding the process with one thread", Errno::BUSY));
+    }
+    let options = Options::from_config(config).map_err(|what| (what, Errno::INVAL))?;
+    let failed = |what| move |errno| (what, errno);
+    let heap = (64 << 20) + (options.high << raw::SHIFT) / 2;
+    (parts.reserve_heap)(heap).map_err(failed("reserving memory"))?;
+    let way = Way::find(config.faults.load(Ordering::Relaxed))?;
+    let words = Words::reserve().map_err(failed("reserving memory"))?;
+    let threads = Threads::reserve().map_err(failed("reserving memory"))?;
+    let stubs = reserve_private(STUBS, c"zfolio stubs").map_err(failed("reserving memory"))?;
+    let group = parts.group.and_then(|name| rungroups::named(segment, name));
+    let membership = Membership::of(group.unwrap_or(rungroups::RUN));
+    let file = &config.standard_error;
+    let [device, inode] = [0, 1].map(|at: usize| file[at].load(Ordering::Relaxed));
+    know_standard_error((device, inode));
+    let brk = raw::own(nr::BRK, [0; 3]).cast_unsigned();
+    let state: &'static State = Box::leak(Box::new(State {
+        words,
+        core: Mutex::new(Core::new(way, membership, options.high, brk)),
+        batches: Batches::new(),
+        threads,
+        signals: Mutex::new(Signals::now()),
+        several: AtomicBool::new(false),
+        left: AtomicBool::new(false),
+        moving_stacks: AtomicBool::new(false),
+        pid: AtomicU32::new(zfolio_sys::thread::pid()),
+        segment,
+        options,
+        text: parts.text.clone(),
+        stubs,
+    }));
+    state::publish(state);
+    let record = state
+        .threads
+        .claim()
+        .ok_or(("a place for a thread", Errno::NOMEM))?;
+    record.use_own_signal_stack();
+    handlers::install();
+    match arm::arm(state) {
+        0 => {
+            segment.processes.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+        error => {
+            handlers::give_back(state);
+            let error = i32::try_from(-error).unwrap_or(0);
+            Err(("Syscall User Dispatch", Errno(error)))
+        }
+    }
+}
+
+/// How many threads there are now.
+fn threads_now() -> usize {
+    let mut text = [0_u8; 512];
+    let Ok(file) = File::open(c"/proc/self/stat") else {
+        return 0;
+    };
+    let len = file.read_at(&mut text, 0).unwrap_or(0);
+    file.close();
+    // After the name, which ends with the last ')': the eighteenth field.
+    let text = &text[..len];
+    let end = text.iter().rposition(|byte| *byte == b')').unwrap_or(0);
+    let mut fields = text[end..].split(|byte| *byte == b' ');
+    let field = fields.nth(18).unwrap_or(&[]);
+    field.iter().fold(0, |number, digit| {
+        number * 10 + usize::from(digit.wrapping_sub(b'0'))
+    })
+}

@@ -1,0 +1,58 @@
+//! All there is in a process, in one place that handlers and calls find.
+
+use crate::life::signals::Signals;
+use crate::memory::core::Core;
+use crate::memory::words::Words;
+use crate::pins::Batches;
+use crate::threads::Threads;
+use core::ops::Range;
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use zfolio_runtime::control::Segment;
+use zfolio_runtime::options::Options;
+use zfolio_sys::lock::Mutex;
+
+pub(crate) struct State {
+    pub(crate) words: Words,
+    pub(crate) core: Mutex<Core>,
+    pub(crate) batches: Batches,
+    pub(crate) threads: Threads,
+    pub(crate) signals: Mutex<Signals>,
+    /// More than one thread; never again one.
+    pub(crate) several: AtomicBool,
+    /// Management has ended: every page is open and stays so.
+    pub(crate) left: AtomicBool,
+    /// Some code runs on a stack in managed memory: its signals are handled elsewhere.
+    pub(crate) moving_stacks: AtomicBool,
+    /// Of the process whose memory this is.
+    pub(crate) pid: AtomicU32,
+    pub(crate) segment: &'static Segment,
+    pub(crate) options: Options,
+    /// Our own text: calls from there are not the program's.
+    pub(crate) text: Range<usize>,
+    /// Memory for stubs.
+    pub(crate) stubs: Range<usize>,
+}
+
+static STATE: AtomicPtr<State> = AtomicPtr::new(ptr::null_mut());
+
+/// Publishes it; once.
+pub(crate) fn publish(state: &'static State) {
+    STATE.store(ptr::from_ref(state).cast_mut(), Ordering::Release);
+}
+
+/// The state. Only reached by what the start has set up.
+pub(crate) fn get() -> &'static State {
+    // SAFETY: published before the first handler or call that comes here, and leaked.
+    unsafe { &*STATE.load(Ordering::Acquire) }
+}
+
+impl State {
+    pub(crate) fn is_several(&self) -> bool {
+        self.several.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn has_left(&self) -> bool {
+        self.left.load(Ordering::Acquire)
+    }
+}
