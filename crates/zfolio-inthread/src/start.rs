@@ -8,7 +8,7 @@ use crate::memory::way::Way;
 use crate::memory::words::Words;
 use crate::pins::Batches;
 use crate::raw::{self, nr};
-use crate::seen::arm;
+use crate::seen::{arm, entry};
 use crate::state::{self, State};
 use crate::threads::Threads;
 use alloc::boxed::Box;
@@ -95,10 +95,37 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
         }
         error => {
             handlers::give_back(state);
+            state::unpublish();
             let error = i32::try_from(-error).unwrap_or(0);
             Err(("Syscall User Dispatch", Errno(error)))
         }
     }
+}
+
+/// Whether the program's calls are seen in this process.
+#[must_use]
+pub fn is_on() -> bool {
+    state::is_there()
+}
+
+/// Makes a call for a function of ours that stands in for libc's: seen, where calls are.
+///
+/// # Errors
+/// What the kernel returned, when it was an error number.
+///
+/// # Safety
+/// Whatever the call itself demands of its arguments.
+pub unsafe fn call(number: usize, args: [usize; 6]) -> Result<usize, Errno> {
+    if !is_on() {
+        // SAFETY: by contract.
+        return unsafe { zfolio_sys::syscall::syscall(number, args) };
+    }
+    // SAFETY: by contract.
+    let result = unsafe { entry::call_here(number, &args) };
+    if raw::is_error(result) {
+        return Err(Errno(i32::try_from(-result).unwrap_or(0)));
+    }
+    Ok(result.cast_unsigned())
 }
 
 /// How many threads there are now.

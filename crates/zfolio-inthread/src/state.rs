@@ -47,6 +47,16 @@ pub(crate) fn get() -> &'static State {
     unsafe { &*STATE.load(Ordering::Acquire) }
 }
 
+/// Takes it back: nothing is seen after all.
+pub(crate) fn unpublish() {
+    STATE.store(ptr::null_mut(), Ordering::Release);
+}
+
+/// Whether the process is under interception.
+pub(crate) fn is_there() -> bool {
+    !STATE.load(Ordering::Acquire).is_null()
+}
+
 impl State {
     pub(crate) fn is_several(&self) -> bool {
         self.several.load(Ordering::Acquire)

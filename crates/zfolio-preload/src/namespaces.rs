@@ -5,7 +5,8 @@
 use crate::outside::set_errno;
 use crate::{manager, without_watcher};
 use core::ffi::c_int;
-use zfolio_sys::syscall::{Errno, nr, syscall};
+use zfolio_inthread::start::{call as syscall, is_on};
+use zfolio_sys::syscall::{Errno, nr};
 
 /// unshare(2).
 #[unsafe(no_mangle)]
@@ -28,7 +29,7 @@ fn alone(number: usize, args: [c_int; 2]) -> c_int {
         unsafe { syscall(number, [first, second, 0, 0, 0, 0]) }
     };
     let mut result = call();
-    if refused(result) && manager().is_none() {
+    if refused(result) && manager().is_none() && !is_on() {
         without_watcher(|| result = call());
     }
     match result {

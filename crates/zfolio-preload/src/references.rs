@@ -11,7 +11,8 @@ use core::ffi::{c_int, c_uint, c_void};
 use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use zfolio_sys::lock::pause;
-use zfolio_sys::syscall::{Errno, nr, syscall};
+use zfolio_inthread::start::{call as syscall, is_on};
+use zfolio_sys::syscall::{Errno, nr};
 
 const O_ACCMODE: usize = 3;
 const F_GETFL: usize = 3;
@@ -101,6 +102,7 @@ unsafe extern "C" fn madvise(start: *mut c_void, len: usize, advice: c_int) -> c
         syscall(nr::MADVISE, [start as usize, len, advice, 0, 0, 0])
     };
     let result = match advice {
+        _ if is_on() => call(advice),
         MADV_GUARD_INSTALL => call(advice).and_then(|_| call(MADV_DONTNEED)),
         MADV_WIPEONFORK => wipe_on_fork(&(start as usize..start as usize + len), call),
         _ => call(advice),

@@ -270,7 +270,12 @@ impl Zfolio {
         let dir = tempdir();
         let stats = dir.path().join("stats.json");
         let mut command = self.command(["run", "--stats"]);
-        command.arg(&stats).args(options).arg("--").args(program);
+        command.arg(&stats);
+        // Another way of telling faults, for a test that is run once more with it.
+        if let Ok(way) = std::env::var("ZFOLIO_TEST_FAULTS") {
+            command.args(["--faults", &way]);
+        }
+        command.args(options).arg("--").args(program);
         let mut output = finish(&mut command, input);
         if let Ok(text) = fs::read_to_string(&stats) {
             output.stats = serde_json::from_str(&text).expect("--stats writes JSON");

@@ -40,6 +40,8 @@ pub(crate) struct Core {
     pub(crate) high: usize,
     /// Resident pages that are neither managed nor the pool's, at least.
     apart: usize,
+    /// Pages by which the limit is raised: as many could not be had by closing others.
+    pub(crate) room: usize,
     /// Batches since the last look.
     batches: u32,
     /// Counts that are not published yet.
@@ -83,6 +85,7 @@ impl Core {
             membership,
             high,
             apart: 0,
+            room: 0,
             batches: 0,
             figures: Figures::default(),
         }
@@ -99,7 +102,7 @@ impl Core {
             .saturating_sub(state.words.closed())
     }
 
-    fn pool_pages(&self) -> usize {
+    pub(crate) fn pool_pages(&self) -> usize {
         self.pool
             .as_ref()
             .map_or(0, |pool| pool.zswap.arena().backed_pages())
@@ -107,7 +110,7 @@ impl Core {
 
     /// Above this no page is opened before others are closed.
     pub(crate) fn limit(&self) -> usize {
-        self.high - (self.high / 64).clamp(64, 4096)
+        self.high - (self.high / 64).clamp(64, 4096) + self.room
     }
 
     /// Looks at what is resident and may be, every few batches.

@@ -17,6 +17,8 @@ use zfolio_zswap::Slot;
 const OUT: usize = 16;
 /// Runs that hold nothing are closed from this length on, pages.
 const FEWEST_UNTOUCHED: usize = 16;
+/// Pages by which the limit is raised where reclaim gets nowhere.
+const ROOM: usize = 256;
 /// Room made beyond what is asked for, pages: batches cost less than single pages.
 const SLACK: usize = 32;
 
@@ -33,6 +35,7 @@ impl Core {
         state.batches.begin(&state.threads, &mut self.seen);
         let most = 3 * self.ranges.managed_pages() + LEAF;
         let mut looked = 0;
+        let (closed, pool) = (state.words.closed(), self.pool_pages());
         while looked < most && self.usage(state) > goal {
             let Some(window) = self.next_window() else {
                 break;
@@ -41,6 +44,15 @@ impl Core {
             self.close_window(state, &window, goal);
         }
         state.batches.end();
+        let closed = state.words.closed().saturating_sub(closed);
+        let pool = self.pool_pages().saturating_sub(pool);
+        if self.usage(state) > goal && closed < 2 * pool + SLACK {
+            // Nothing more to close, or the pool takes what closing gives: the limit is
+            // raised, until there is less to do again.
+            self.room += ROOM.max(pages);
+        } else {
+            self.room -= self.room.div_ceil(64);
+        }
     }
 
     /// The next part of managed memory under the hand: a leaf's at most.

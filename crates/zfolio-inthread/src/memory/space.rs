@@ -102,11 +102,10 @@ impl Core {
     fn manage(&mut self, state: &State, range: Range<usize>) {
         let pages = range.len() >> SHIFT;
         let short = self.usage(state) + pages > self.limit() - self.limit() / 8;
+        // (Before it counts, so that no peak is told that never was.)
+        let ready = short && self.begin_managing(state).is_ok();
         self.ranges.add(range.clone(), MANAGED);
-        if !short || pages < 2 * self.way.group() {
-            return;
-        }
-        if self.begin_managing(state).is_err() {
+        if !ready || pages < 2 * self.way.group() {
             return;
         }
         // All of one registration: what it was joined to may be older.

@@ -166,6 +166,23 @@ global_asm!(
     "call {begin}",
     "mov rsp, rbp",
     "jmp zfolio_call_exit",
+    // A call of the program's that reached a function of ours: rdi its number, rsi its six
+    // arguments.
+    ".hidden zfolio_call_here",
+    ".globl zfolio_call_here",
+    ".type zfolio_call_here, @function",
+    "zfolio_call_here:",
+    "mov rax, rdi",
+    "mov rdi, [rsi]",
+    "mov rdx, [rsi + 16]",
+    "mov r10, [rsi + 24]",
+    "mov r8, [rsi + 32]",
+    "mov r9, [rsi + 40]",
+    "mov rsi, [rsi + 8]",
+    "lea rcx, [rip + 4f]",
+    "jmp zfolio_call_entry",
+    "4:",
+    "ret",
     ".hidden zfolio_call_return",
     ".globl zfolio_call_return",
     ".type zfolio_call_return, @function",
@@ -181,6 +198,7 @@ global_asm!(
 
 unsafe extern "C" {
     fn zfolio_call_entry();
+    fn zfolio_call_here(number: usize, args: *const [usize; 6]) -> isize;
     fn zfolio_call_return(stack: usize) -> !;
     fn zfolio_call_clone(number: usize, args: *const [usize; 6]) -> isize;
 }
@@ -210,6 +228,15 @@ impl Frame {
     pub(crate) fn args(&self) -> [usize; 6] {
         [self.rdi, self.rsi, self.rdx, self.r10, self.r8, self.r9]
     }
+}
+
+/// Makes a call of the program's that reached a function of ours, as if it had come here.
+///
+/// # Safety
+/// Whatever the call demands of its arguments.
+pub(crate) unsafe fn call_here(number: usize, args: &[usize; 6]) -> isize {
+    // SAFETY: by contract.
+    unsafe { zfolio_call_here(number, args) }
 }
 
 /// The program returns from a signal by a call of its own: the signal's frame is at its
