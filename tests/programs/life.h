@@ -91,6 +91,10 @@ static pthread_t presser;
 
 static inline void *press_on_and_on(void *arg) {
     (void)arg;
+    // Signals are the main thread's, whatever that is doing.
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, NULL);
     while (pressing)
         press_on(CHUNK);
     return NULL;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::fs::OpenOptions;
 use std::path::Path;
 use std::process::ExitCode;
-use zfolio_runtime::control::Segment;
+use zfolio_runtime::control::{Segment, faults};
 use zfolio_runtime::protect::probe;
 use zfolio_runtime::regions::Unavailable;
 use zfolio_sys::syscall::Errno;
@@ -19,6 +19,14 @@ const OLDEST: (u32, u32) = (6, 8);
 const FEW_MAPPINGS: u64 = 65_530;
 /// Bit of CAP_SYS_PTRACE in CapEff.
 const CAP_SYS_PTRACE: u32 = 19;
+/// Checks of what only `--faults message` needs.
+const FOR_MESSAGES: [&str; 5] = [
+    "kernel",
+    "userfaultfd",
+    "userfaultfd feature",
+    "moving a page",
+    "PAGEMAP_SCAN",
+];
 /// How the privilege can be had.
 const GRANT: &str = "run as root; in a container: docker run --cap-add SYS_PTRACE \
     --security-opt seccomp=unconfined";
@@ -102,26 +110,77 @@ impl std::fmt::Display for Check {
 /// Looks, prints, and says by the status whether programs can be managed.
 pub(crate) fn doctor(json: bool) -> ExitCode {
     let regions = Regions::find();
-    let checks = examine(&regions);
+    let mut checks = examine(&regions);
+    let messages = checks
+        .iter()
+        .all(|check| check.level != Level::Fail || !FOR_MESSAGES.contains(&check.name));
+    let way = if messages {
+        Some(faults::NAMES[faults::MESSAGE as usize])
+    } else {
+        without_messages(&mut checks)
+    };
     let usable = checks.iter().all(|check| check.level != Level::Fail);
     if json {
         let checks: Vec<Value> = checks.iter().map(Check::json).collect();
         let regions = regions.json();
         println!(
             "{:#}",
-            json!({ "usable": usable, "regions": regions, "checks": checks })
+            json!({ "usable": usable, "faults": way, "regions": regions, "checks": checks })
         );
     } else {
         for check in &checks {
             println!("{check}");
         }
-        println!(
-            "This machine {} run managed programs (`zfolio run`).",
-            if usable { "can" } else { "cannot" }
-        );
+        match way.filter(|_| usable) {
+            Some(way) => {
+                println!("This machine can run managed programs (`zfolio run`), by --faults {way}.")
+            }
+            None => println!("This machine cannot run managed programs (`zfolio run`)."),
+        }
         println!("{}", regions.sentence());
     }
     ExitCode::from(if usable { 0 } else { Status::Doctor.code() })
+}
+
+/// Where messages cannot be had: the way that `zfolio run` takes instead, if one works. What
+/// is only for messages is no failure then.
+fn without_messages(checks: &mut Vec<Check>) -> Option<&'static str> {
+    let ways = zfolio_inthread::start::ways();
+    let works = |number: u32| {
+        let way = ways.iter().find(|(way, _)| *way == number);
+        way.is_some_and(|(_, result)| result.is_ok())
+    };
+    let first = [faults::IN_THREAD, faults::GUARD, faults::PROTECT]
+        .into_iter()
+        .find(|number| works(*number))
+        .map(|number| faults::NAMES[number as usize]);
+    if first.is_some() {
+        for check in checks.iter_mut() {
+            if check.level == Level::Fail && FOR_MESSAGES.contains(&check.name) {
+                check.level = Level::Warn;
+            }
+        }
+    }
+    for (number, result) in ways {
+        let name = faults::NAMES[number as usize];
+        let (level, found) = match result {
+            Ok(()) => (Level::Ok, format!("--faults {name} works")),
+            Err((what, errno)) => (
+                Level::Warn,
+                format!(
+                    "--faults {name} does not: {what}: {}",
+                    uffd_probe::words(errno)
+                ),
+            ),
+        };
+        checks.push(Check::new(
+            "without privilege",
+            level,
+            found,
+            "docs/in-thread.md says what it needs",
+        ));
+    }
+    first
 }
 
 /// How regions, memory that a program asks for, are served here.

@@ -9,6 +9,7 @@ pub(crate) const SHIFT: u32 = zfolio_mm::PAGE_SHIFT;
 pub(crate) mod err {
     pub(crate) const PERM: isize = -1;
     pub(crate) const BADF: isize = -9;
+    pub(crate) const NOMEM: isize = -12;
     pub(crate) const FAULT: isize = -14;
     pub(crate) const INVAL: isize = -22;
     pub(crate) const NOSYS: isize = -38;
@@ -31,8 +32,6 @@ pub(crate) mod nr {
     pub(crate) const RT_SIGRETURN: usize = 15;
     pub(crate) const PREAD64: usize = 17;
     pub(crate) const PWRITE64: usize = 18;
-    pub(crate) const READV: usize = 19;
-    pub(crate) const WRITEV: usize = 20;
     pub(crate) const MREMAP: usize = 25;
     pub(crate) const MINCORE: usize = 27;
     pub(crate) const MADVISE: usize = 28;
@@ -40,14 +39,11 @@ pub(crate) mod nr {
     pub(crate) const SHMCTL: usize = 31;
     pub(crate) const DUP2: usize = 33;
     pub(crate) const GETPID: usize = 39;
-    pub(crate) const SENDMSG: usize = 46;
-    pub(crate) const RECVMSG: usize = 47;
     pub(crate) const CLONE: usize = 56;
     pub(crate) const FORK: usize = 57;
     pub(crate) const VFORK: usize = 58;
     pub(crate) const EXECVE: usize = 59;
     pub(crate) const EXIT: usize = 60;
-    pub(crate) const FCNTL: usize = 72;
     pub(crate) const RT_SIGTIMEDWAIT: usize = 128;
     pub(crate) const RT_SIGSUSPEND: usize = 130;
     pub(crate) const SIGALTSTACK: usize = 131;
@@ -69,18 +65,12 @@ pub(crate) mod nr {
     pub(crate) const SIGNALFD: usize = 282;
     pub(crate) const SIGNALFD4: usize = 289;
     pub(crate) const DUP3: usize = 292;
-    pub(crate) const PREADV: usize = 295;
-    pub(crate) const PWRITEV: usize = 296;
-    pub(crate) const RECVMMSG: usize = 299;
-    pub(crate) const SENDMMSG: usize = 307;
     pub(crate) const PROCESS_VM_READV: usize = 310;
     pub(crate) const PROCESS_VM_WRITEV: usize = 311;
     pub(crate) const SECCOMP: usize = 317;
     pub(crate) const EXECVEAT: usize = 322;
     pub(crate) const USERFAULTFD: usize = 323;
     pub(crate) const MLOCK2: usize = 325;
-    pub(crate) const PREADV2: usize = 327;
-    pub(crate) const PWRITEV2: usize = 328;
     pub(crate) const PKEY_MPROTECT: usize = 329;
     pub(crate) const IO_PGETEVENTS: usize = 333;
     pub(crate) const RSEQ: usize = 334;
@@ -88,7 +78,6 @@ pub(crate) mod nr {
     pub(crate) const CLONE3: usize = 435;
     pub(crate) const CLOSE_RANGE: usize = 436;
     pub(crate) const EPOLL_PWAIT2: usize = 441;
-    pub(crate) const FUTEX_WAITV: usize = 449;
 }
 
 /// Makes a system call; returns what the kernel did.

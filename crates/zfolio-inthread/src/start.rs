@@ -14,7 +14,7 @@ use crate::threads::Threads;
 use alloc::boxed::Box;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use zfolio_runtime::control::Segment;
+use zfolio_runtime::control::{Segment, faults};
 use zfolio_runtime::options::Options;
 use zfolio_runtime::rungroups;
 use zfolio_runtime::share::Membership;
@@ -100,6 +100,20 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
             Err(("Syscall User Dispatch", Errno(error)))
         }
     }
+}
+
+/// Tries each way on a page of this process's own: its number in the control segment, and
+/// what was refused.
+pub fn ways() -> [(u32, Result<(), Refused>); 3] {
+    [faults::IN_THREAD, faults::GUARD, faults::PROTECT].map(|number| {
+        let armed = arm::probe();
+        if armed != 0 {
+            let errno = Errno(i32::try_from(-armed).unwrap_or(0));
+            return (number, Err(("Syscall User Dispatch", errno)));
+        }
+        let found = Way::find(number).map(|mut way| way.close_descriptors());
+        (number, found)
+    })
 }
 
 /// Whether the program's calls are seen in this process.

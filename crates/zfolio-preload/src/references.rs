@@ -10,8 +10,8 @@ use crate::outside::set_errno;
 use core::ffi::{c_int, c_uint, c_void};
 use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering};
-use zfolio_sys::lock::pause;
 use zfolio_inthread::start::{call as syscall, is_on};
+use zfolio_sys::lock::pause;
 use zfolio_sys::syscall::{Errno, nr};
 
 const O_ACCMODE: usize = 3;

@@ -49,7 +49,7 @@ pub struct Member {
     /// The number of its process (`zfolio_sys::identity`); 0 for nobody.
     pub owner: AtomicU64,
     /// CLOCK_REALTIME of the last update, ns: the one clock that is the same in every
-    /// time namespace.
+    /// time namespace. [`LIVES`] for one that has no thread to say it again and again.
     pub updated_ns: AtomicU64,
     /// What it has resident.
     pub resident_bytes: AtomicU64,
@@ -63,7 +63,12 @@ pub struct Member {
     pub backing_bytes: AtomicU64,
     /// Index of its group.
     pub group: AtomicU32,
+    /// Process id, of one that [`LIVES`].
+    pub pid: AtomicU32,
 }
+
+/// [`Member::updated_ns`] of one that is a member as long as its process is there.
+pub const LIVES: u64 = u64::MAX;
 
 /// Most groups of a run, itself included.
 pub const GROUPS: usize = 64;

@@ -13,7 +13,7 @@
 //! The rule is max-min fairness: who needs less than an equal part gets what it
 //! needs, and what is left is shared equally among the others.
 
-use crate::control::{Member, RunGroup, Segment};
+use crate::control::{LIVES, Member, RunGroup, Segment};
 use crate::manager::Manager;
 use crate::rungroups::{RUN, is_below, path};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -82,6 +82,27 @@ impl Membership {
     /// For the child of a fork: the place is its parent's.
     pub fn forget(&self) {
         self.place.store(NONE, Ordering::Relaxed);
+    }
+
+    /// This process has no thread that would go on saying what it has: what it said last
+    /// holds as long as it is there.
+    pub fn stay(&self, segment: &Segment) {
+        let at = self.place.load(Ordering::Relaxed) as usize;
+        if let Some(mine) = segment.members.get(at) {
+            mine.pid.store(zfolio_sys::thread::pid(), Ordering::Relaxed);
+            mine.updated_ns.store(LIVES, Ordering::Release);
+        }
+    }
+
+    /// Pages that the others of this process's tree have resident.
+    #[must_use]
+    pub fn resident_of_others(&self, segment: &Segment) -> usize {
+        let at = self.place.load(Ordering::Relaxed) as usize;
+        let mine = segment.members.get(at).map(core::ptr::from_ref);
+        living(segment, now_ns(Clock::Realtime))
+            .filter(|member| Some(core::ptr::from_ref(*member)) != mine)
+            .map(|member| pages(member.resident_bytes.load(Ordering::Relaxed)))
+            .fold(0, usize::saturating_add)
     }
 
     /// Nothing of what this process has counts any more: it ends.
@@ -260,6 +281,10 @@ fn join(segment: &Segment, me: u64, now: u64) -> Option<usize> {
 }
 
 fn is_stale(member: &Member, now: u64) -> bool {
+    if member.updated_ns.load(Ordering::Acquire) == LIVES {
+        // (Another process may come to have the number: then too much is taken to be in use.)
+        return !zfolio_sys::process::is_there(member.pid.load(Ordering::Relaxed));
+    }
     // (Not of the future either: the clock may have been set back.)
     now.abs_diff(member.updated_ns.load(Ordering::Acquire)) > STALE_NS
 }

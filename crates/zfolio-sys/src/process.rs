@@ -62,6 +62,14 @@ pub(crate) fn identity(file: File) -> Result<(u64, u64), Errno> {
     Ok((stat[0], stat[1]))
 }
 
+/// Whether a process of this number is there, as far as this one can see.
+#[must_use]
+pub fn is_there(pid: u32) -> bool {
+    // SAFETY: numbers; signal 0 is none.
+    let sent = unsafe { syscall(nr::KILL, [pid as usize, 0, 0, 0, 0, 0]) };
+    pid != 0 && !matches!(sent, Err(Errno::SRCH))
+}
+
 /// Ends every thread of the process at once.
 pub fn exit_now(status: i32) -> ! {
     loop {

@@ -21,6 +21,8 @@ use zfolio_sys::thread::{Clock, now_ns, pid};
 use zfolio_sys::{heap, identity};
 use zfolio_zswap::{Limits, WorkContext, Zswap};
 
+/// Least that a process may have, pages.
+const LEAST: usize = 2048;
 /// Batches between two looks at what the process has resident and may have.
 const LOOKS: u32 = 16;
 
@@ -143,7 +145,16 @@ impl Core {
         let allowed = self
             .membership
             .update(state.segment, has, state.options.high);
-        self.high = allowed.high;
+        self.membership.stay(state.segment);
+        // The others may sleep, and do not shrink while they do: what they have is taken.
+        let shared = state.segment.config().shared.load(Ordering::Relaxed) != 0;
+        let taken = if shared {
+            self.membership.resident_of_others(state.segment)
+        } else {
+            0
+        };
+        let left = state.options.high.saturating_sub(taken).max(LEAST);
+        self.high = allowed.high.min(left.max(allowed.high / 4));
         if let Some(pool) = &self.pool {
             let taken = pool.zswap.pool_pages();
             pool.density.set(if taken * 2 > self.high {

@@ -191,9 +191,7 @@ mod tests {
                     }
                     Some(kind) => ranges.add(range.clone(), kind),
                 }
-                for page in start..start + len {
-                    model[page] = kind;
-                }
+                model[start..start + len].fill(kind);
                 for (page, kind) in model.iter().enumerate() {
                     prop_assert_eq!(ranges.at(page * PAGE).map(|(_, kind)| kind), *kind);
                 }

@@ -178,7 +178,7 @@ impl Core {
             return raw::for_program(number, args);
         }
         if args[2] == PROT_READ_WRITE {
-            return self.becomes_writable(state, number, args, range);
+            return self.becomes_writable(number, args, range);
         }
         bring_all(state, self, &range);
         let result = raw::for_program(number, args);
@@ -210,13 +210,7 @@ impl Core {
         }
     }
 
-    fn becomes_writable(
-        &mut self,
-        state: &State,
-        number: usize,
-        args: [usize; 6],
-        range: Range<usize>,
-    ) -> isize {
+    fn becomes_writable(&mut self, number: usize, args: [usize; 6], range: Range<usize>) -> isize {
         // Closed pages are protected from us, not by the program: they stay so, and the call
         // is made for the others.
         let mut at = range.start;
@@ -415,15 +409,34 @@ impl Core {
             }
             return result;
         }
-        let cut = self.way.kind != way::Kind::InThread;
-        if cut {
+        let apart = self.way.kind == way::Kind::InThread && kind.registered;
+        if apart {
+            // A mapping loses its registration as it moves, and so does what it becomes one
+            // with on arrival: protected as no neighbour is, it becomes one with nothing,
+            // and nobody reads zeros there before it is registered again.
+            if self.way.stand_by(&from).is_err() {
+                return err::NOMEM;
+            }
+        } else if self.way.kind != way::Kind::InThread {
             self.make_one(state, &from);
         }
         let result = raw::for_program(nr::MREMAP, args);
         if is_error(result) {
+            if apart {
+                self.open_again(&from);
+            }
             return result;
         }
         let at = result.cast_unsigned();
+        if apart {
+            let to = at..at + new_len;
+            if self.way.watch(&to).is_err() {
+                self.fail(format_args!(
+                    "the memory moved to {at:#x} could not be registered with userfaultfd"
+                ));
+            }
+            self.open_again(&to);
+        }
         if at == old {
             self.resized(state, &from, new_len);
         } else {
@@ -472,6 +485,15 @@ impl Core {
                 opened = true;
             }
             set(state, self, closed, Word::OPEN);
+        }
+    }
+
+    fn open_again(&self, range: &Range<usize>) {
+        if let Err(errno) = self.way.open_written(range) {
+            self.fail(format_args!(
+                "the memory at {:#x} could not be opened again (errno {})",
+                range.start, errno.0
+            ));
         }
     }
 
@@ -541,17 +563,6 @@ impl Core {
             self.fail(format_args!("there is no room for another page's word"));
         }
         self.ranges.remove(from, |_, _| {});
-        // A move ends the registration.
-        let watched = kind.registered && self.way.watch(&to).is_ok();
-        if kind.registered && !watched {
-            self.fail(format_args!(
-                "the memory moved to {at:#x} could not be registered with userfaultfd"
-            ));
-        }
-        let kind = Kind {
-            managed: true,
-            registered: watched,
-        };
         self.ranges.add(at..at + (pages << SHIFT), kind);
         if new_len > from.len() {
             self.grew(state, at + (pages << SHIFT)..to.end);

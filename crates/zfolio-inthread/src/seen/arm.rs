@@ -19,6 +19,15 @@ pub(crate) fn arm(state: &State) -> isize {
     }
 }
 
+/// Whether the kernel has it, and lets this thread use it: armed for no call at all.
+pub(crate) fn probe() -> isize {
+    let all = 1 << 47;
+    // SAFETY: numbers; every address is one that calls may be made from.
+    let armed = unsafe { raw::call(nr::PRCTL, [PR_SET_SYSCALL_USER_DISPATCH, 1, 0, all, 0, 0]) };
+    disarm();
+    armed
+}
+
 /// The opposite.
 pub(crate) fn disarm() {
     // SAFETY: numbers.

@@ -34,7 +34,7 @@ impl Keeper<'_> {
     /// Keeps `len` bytes at `address` and brings what of them is out. Memory that is not there
     /// is nobody's business but the kernel's.
     pub(crate) fn keep(&self, address: usize, len: usize) {
-        if len == 0 || address < PAGE || address >= END {
+        if len == 0 || !(PAGE..END).contains(&address) {
             return;
         }
         let range = address..address.saturating_add(len).min(END);
@@ -64,7 +64,7 @@ impl Keeper<'_> {
             let _blocked = Blocked::new();
             drop(self.state.core.lock());
         }
-        let end = (range.end - 1 >> SHIFT) + 1;
+        let end = ((range.end - 1) >> SHIFT) + 1;
         let mut page = range.start >> SHIFT;
         while let Some(closed) = self.state.words.next_closed(page, end) {
             if self.state.has_left() {

@@ -31,8 +31,6 @@ use Pointer::{Array, Bytes, Measured, Message, Messages, Text, Vectors};
 /// A call's number and its pointers.
 type Row = (u16, &'static [Pointer]);
 
-/// Most bytes of a socket's address.
-const ADDRESS: u16 = 128;
 const TIME: u16 = 16;
 
 /// Calls without pointers, which go straight to the kernel.

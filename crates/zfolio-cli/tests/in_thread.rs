@@ -1,0 +1,171 @@
+//! The ways in which the thread that faults serves itself: without any privilege.
+
+mod memory;
+mod support;
+
+use memory::compiled;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use support::{Output, finish, tempdir};
+
+const WAYS: [&str; 3] = ["in-thread", "guard", "protect"];
+
+/// zfolio and the programs where anybody may read them, and a user who may nothing.
+struct Nobody {
+    dir: tempfile::TempDir,
+}
+
+impl Nobody {
+    /// `None` after saying why it cannot be.
+    fn new() -> Option<Self> {
+        let z = support::real()?;
+        let dir = tempdir();
+        for (from, name) in [(z.exe(), "zfolio"), (z.library(), "libzfolio_preload.so")] {
+            fs::copy(from, dir.path().join(name)).expect("a copy");
+        }
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("readable");
+        let this = Self { dir };
+        let tried = this.command().arg("true").output();
+        if !tried.is_ok_and(|done| done.status.success()) {
+            support::skip("needs root and setpriv, to become a user without privilege");
+            return None;
+        }
+        Some(this)
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+        command.args(["--inh-caps=-all", "--bounding-set=-all", "--no-new-privs"]);
+        command.env(
+            "ZFOLIO_PRELOAD",
+            self.dir.path().join("libzfolio_preload.so"),
+        );
+        command.env_remove("ZFOLIO_CONTROL");
+        command
+    }
+
+    fn program(&self, path: &Path) -> PathBuf {
+        let to = self.dir.path().join(path.file_name().expect("a name"));
+        if !to.exists() {
+            fs::copy(path, &to).expect("a copy");
+        }
+        to
+    }
+
+    /// Runs a program under one of the ways; `None` where this kernel does not have it.
+    #[track_caller]
+    fn run(&self, way: &str, high: &str, program: &[&str]) -> Option<Output> {
+        let stats = self.dir.path().join("stats");
+        let _ = fs::create_dir(&stats);
+        fs::set_permissions(&stats, fs::Permissions::from_mode(0o777)).expect("writable");
+        let stats = stats.join(format!("{way}.json"));
+        let mut command = self.command();
+        command.arg(self.dir.path().join("zfolio"));
+        command.args(["run", "--quiet", "--faults", way, "--high", high, "--stats"]);
+        command.arg(&stats).arg("--").args(program);
+        let mut output = finish(&mut command, "");
+        if let Ok(text) = fs::read_to_string(&stats) {
+            output.stats = serde_json::from_str(&text).expect("--stats writes JSON");
+        }
+        output.succeeded();
+        let processes = output.stats["processes"].as_array();
+        let refused = processes
+            .and_then(|all| all.first())
+            .filter(|process| process["state"] != "managing")
+            .map(|process| process["message"].to_string());
+        if let Some(why) = refused {
+            support::skip(&format!("--faults {way}: {why}"));
+            return None;
+        }
+        assert_eq!(output.stats["processes"][0]["faults_told_by"], way);
+        Some(output)
+    }
+}
+
+/// A case of `inthread.c` in each of the ways.
+#[track_caller]
+fn in_each_way(case: &str) {
+    let (Some(nobody), Some(program)) = (Nobody::new(), compiled("inthread")) else {
+        return;
+    };
+    let program = nobody.program(&program);
+    let program = program.to_str().expect("a plain path");
+    for way in WAYS {
+        if let Some(output) = nobody.run(way, "32M", &[program, case]) {
+            assert!(output.counter("pages_out") > 1000, "{}", output.stats);
+            assert!(output.counter("pages_in") > 300, "{}", output.stats);
+        }
+    }
+}
+
+#[test]
+fn calls_do_what_they_do_bare() {
+    in_each_way("calls");
+}
+
+#[test]
+fn calls_keep_their_pages_from_other_threads() {
+    in_each_way("race");
+}
+
+#[test]
+fn signals_and_jumps() {
+    in_each_way("signals");
+}
+
+#[test]
+fn locks_that_the_kernel_walks() {
+    in_each_way("locks");
+}
+
+#[test]
+fn programs_become_others() {
+    in_each_way("exec");
+}
+
+/// An interpreter with a pool of children, which share `high` with it.
+#[test]
+fn a_real_program_and_its_children() {
+    const SCRIPT: &str = "
+import hashlib, os, subprocess
+blocks = [bytes([i % 251]) * 3000 + os.urandom(1000) for i in range(16000)]
+want = [hashlib.sha256(b).digest() for b in blocks]
+for _ in range(3):
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0 if all(hashlib.sha256(b).digest() == w for b, w in zip(blocks, want)) else 3)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+assert subprocess.run(['echo', 'x'], capture_output=True).stdout == b'x\\n'
+assert all(hashlib.sha256(b).digest() == w for b, w in zip(blocks, want))
+print('right')
+";
+    let Some(nobody) = Nobody::new() else {
+        return;
+    };
+    for way in WAYS {
+        if let Some(output) = nobody.run(way, "40M", &["python3", "-c", SCRIPT]) {
+            assert_eq!(output.stdout, "right\n");
+            assert!(output.counter("pages_out") > 3000, "{}", output.stats);
+            assert!(output.counter("forks") >= 3, "{}", output.stats);
+        }
+    }
+}
+
+#[test]
+fn options_that_need_messages_are_refused() {
+    let Some(z) = support::real() else { return };
+    for option in [["--engines", "1"], ["--tier", "auto"], ["--max", "64M"]] {
+        let mut command = z.command(["run", "--faults", "guard", "--high", "64M"]);
+        command.args(option).args(["--", "true"]);
+        let output = finish(&mut command, "");
+        assert_eq!(output.status.code(), Some(2), "{}", output.stderr);
+        assert!(
+            output.stderr.contains("--faults message only"),
+            "{}",
+            output.stderr
+        );
+    }
+}
