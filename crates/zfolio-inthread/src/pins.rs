@@ -13,6 +13,7 @@
 //! A handler may leave a call by a long jump, and its pins with it. So each is noted with the
 //! stack pointer of its call: the next call of the thread, made from further up, drops them.
 
+use crate::raw;
 use crate::threads::Threads;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering, compiler_fence, fence};
@@ -21,6 +22,10 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering, compiler_fence, fence
 pub(crate) const DEPTH: usize = 48;
 /// Most pins that reclaim looks at; more of them, and nothing is closed in that batch.
 const SEEN: usize = 1024;
+
+/// Most bytes of a pin that are made present at once.
+const MOST_POPULATED: usize = 4 << 20;
+const POPULATE_WRITE: usize = 23;
 
 struct Pin {
     start: AtomicUsize,
@@ -156,6 +161,20 @@ impl Seen {
             overflown: false,
             pins: [(0, 0); SEEN],
         }
+    }
+
+    /// Makes what is pinned of `range` present; false if it is too much for now.
+    pub(crate) fn populate(&self, range: &Range<usize>) -> bool {
+        if self.overflown {
+            return false;
+        }
+        self.pins[..self.count].iter().all(|(start, end)| {
+            let start = (*start).max(range.start) & !(raw::PAGE - 1);
+            let end = (*end).min(range.end).next_multiple_of(raw::PAGE);
+            start >= end
+                || end - start <= MOST_POPULATED
+                    && raw::own(raw::nr::MADVISE, [start, end - start, POPULATE_WRITE]) == 0
+        })
     }
 
     /// Whether a pin covers any of `range`.

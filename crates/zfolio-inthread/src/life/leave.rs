@@ -26,6 +26,10 @@ pub(crate) fn leave(state: &State, why: &str) {
             });
         let Some(range) = next else { break };
         bring_all(state, &mut core, &range);
+        let pages = range.start >> crate::raw::SHIFT..range.end >> crate::raw::SHIFT;
+        if !state.words.set_run(pages, false) {
+            core.fail(format_args!("there is no room for another page's word"));
+        }
     }
     core.publish(state);
     // (Before the descriptors: with them registrations end, and absent pages are the

@@ -116,6 +116,16 @@ pub(crate) fn action(state: &State, args: [usize; 6]) -> isize {
     {
         let _blocked = Blocked::new();
         let mut signals = state.signals.lock();
+        if !is_ours(signal) && signals.actions[signal].flags & RESETHAND != 0 {
+            // The kernel has set it back, if the signal has come.
+            let mut now = Action::ZERO;
+            let at = (&raw mut now) as usize;
+            // SAFETY: an action of this frame.
+            unsafe { raw::call(nr::RT_SIGACTION, [signal, 0, at, 8, 0, 0]) };
+            if now.handler == DEFAULT {
+                signals.actions[signal].handler = DEFAULT;
+            }
+        }
         before = signals.actions[signal];
         if let Some(action) = wanted {
             if !is_ours(signal) {

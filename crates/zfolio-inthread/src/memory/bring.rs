@@ -268,15 +268,31 @@ fn open_wide(state: &State, core: &mut Core, page: Vpn) {
     set_open(state, core, run, 0);
 }
 
-/// Opens every closed page of `range`, whatever room there is.
+/// Opens every closed page of `range`, so that it can be left to the kernel. Where faults end
+/// with a registration what holds nothing is left as it is: absent.
 pub(crate) fn bring_all(state: &State, core: &mut Core, range: &Range<usize>) {
+    let skips = core.way.kind == Kind::InThread;
+    bring_each(state, core, range, |word| !skips || word != Word::Untouched);
+}
+
+/// Opens every closed page of `range` whose word is `wanted`.
+pub(crate) fn bring_each(
+    state: &State,
+    core: &mut Core,
+    range: &Range<usize>,
+    wanted: impl Fn(Word) -> bool,
+) {
     let end = range.end.div_ceil(PAGE);
     let mut page = range.start >> SHIFT;
     core.held = range.clone();
     while let Some(closed) = state.words.next_closed(page, end) {
+        page = closed;
+        if !wanted(state.words.get(closed)) {
+            page += 1;
+            continue;
+        }
         // (Each call opens one at least, and none of them is closed meanwhile.)
         bring(state, core, None, closed << SHIFT);
-        page = closed;
     }
     core.held = 0..0;
 }

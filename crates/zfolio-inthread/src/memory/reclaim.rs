@@ -6,7 +6,7 @@
 
 use super::bring::{fill_incoming, set};
 use super::core::Core;
-use super::way::STAGE;
+use super::way::{Kind, STAGE};
 use super::words::{LEAF, PAGES, Word};
 use crate::raw::{self, PAGE, SHIFT, nr};
 use crate::state::State;
@@ -77,12 +77,12 @@ impl Core {
         if !state.words.has_leaf(pages.start) && state.words.get(pages.start) == Word::Untouched {
             return;
         }
+        if !self.is_watched(state, window) {
+            return;
+        }
         let Some(present) = present(window) else {
             return;
         };
-        if !self.is_watched(window) {
-            return;
-        }
         let group = self.way.group();
         let mut page = pages.start;
         while page < pages.end && self.usage(state) > goal {
@@ -133,18 +133,58 @@ impl Core {
     }
 
     /// Has faults of the range that a window is in reported, from the first on.
-    fn is_watched(&mut self, window: &Range<usize>) -> bool {
+    fn is_watched(&mut self, state: &State, window: &Range<usize>) -> bool {
         let Some((range, kind)) = self.ranges.at(window.start) else {
             return false;
         };
-        if kind.registered {
-            return true;
+        kind.registered || self.watch(state, &range)
+    }
+
+    /// Has faults of a range reported; false where that cannot be now. In a batch.
+    ///
+    /// What is absent is closed from here on, whichever way it came to be so: a touch by the
+    /// kernel, for a call, would be refused. What calls have pinned is made present before.
+    pub(super) fn watch(&mut self, state: &State, range: &Range<usize>) -> bool {
+        let in_thread = self.way.kind == Kind::InThread;
+        if in_thread && !self.seen.populate(range) {
+            return false;
         }
-        let watched = self.way.watch(&range).is_ok();
-        if watched {
-            self.ranges.set_registered(range.start, true);
+        if self.way.watch(range).is_err() {
+            return false;
         }
-        watched
+        self.ranges.set_registered(range.start, true);
+        let mut at = if in_thread { range.start } else { range.end };
+        while at < range.end {
+            let end = range.end.min((at / (LEAF * PAGE) + 1) * (LEAF * PAGE));
+            self.close_absent(state, &(at..end));
+            at = end;
+        }
+        true
+    }
+
+    /// Marks what is absent of a window that is registered.
+    fn close_absent(&self, state: &State, window: &Range<usize>) {
+        let Some(present) = present(window) else {
+            self.fail(format_args!(
+                "the memory at {:#x} is not what it was",
+                window.start
+            ));
+        };
+        let first = window.start >> SHIFT;
+        let count = window.len() >> SHIFT;
+        let is_absent =
+            |page: usize| present[page] & 1 == 0 && !state.words.get(first + page).is_closed();
+        let mut page = 0;
+        while page < count {
+            let mut end = page;
+            while end < count && is_absent(end) {
+                end += 1;
+            }
+            if end > page && !state.words.set_run(first + page..first + end, true) {
+                self.fail(format_args!("there is no room for another page's word"));
+            }
+            page = end + 1;
+        }
     }
 
     /// Closes pages that hold nothing.

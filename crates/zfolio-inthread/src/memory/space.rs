@@ -1,7 +1,7 @@
 //! What system calls do to the address space. Each is made under the core lock, and what is
 //! known of the memory changes with it: nobody sees the one without the other.
 
-use super::bring::{bring_all, drop_stored, set};
+use super::bring::{bring_all, bring_each, drop_stored, set};
 use super::core::Core;
 use super::ranges::Kind;
 use super::way;
@@ -113,10 +113,12 @@ impl Core {
         if let Some((whole, kind)) = whole
             && !kind.registered
         {
-            if self.way.watch(&whole).is_err() {
+            state.batches.begin(&state.threads, &mut self.seen);
+            let watched = self.watch(state, &whole);
+            state.batches.end();
+            if !watched {
                 return;
             }
-            self.ranges.set_registered(whole.start, true);
         }
         if self.way.close_untouched(&range).is_ok()
             && !state
@@ -291,7 +293,7 @@ impl Core {
                 plain(self)
             }
             advice::POPULATE_READ | advice::POPULATE_WRITE => {
-                bring_all(state, self, &range);
+                bring_each(state, self, &range, |_| true);
                 plain(self)
             }
             _ => plain(self),
@@ -301,6 +303,21 @@ impl Core {
     /// The bytes of `range` are gone; closed pages stay closed, and are zeros.
     fn discarded(&mut self, state: &State, range: &Range<usize>) {
         drop_stored(state, self, range);
+        if self.way.kind == way::Kind::InThread {
+            // What is absent is closed where faults are reported.
+            let mut at = range.start;
+            while let Some((part, kind)) = self.ranges.first_within(&(at..range.end)) {
+                at = part.end;
+                if kind.registered
+                    && !state
+                        .words
+                        .set_run(part.start >> SHIFT..part.end >> SHIFT, true)
+                {
+                    self.fail(format_args!("there is no room for another page's word"));
+                }
+            }
+            return;
+        }
         let end = range.end >> SHIFT;
         let mut page = range.start >> SHIFT;
         while let Some(closed) = state.words.next_closed(page, end) {
@@ -327,7 +344,7 @@ impl Core {
                 .at(page << SHIFT)
                 .is_some_and(|(_, kind)| kind.managed);
             if managed {
-                bring_all(state, self, &(page << SHIFT..(page + 1) << SHIFT));
+                bring_each(state, self, &(page << SHIFT..(page + 1) << SHIFT), |_| true);
                 set(state, self, page, Word::Kept);
             }
         }
@@ -512,11 +529,15 @@ impl Core {
             return;
         }
         let before = (range.start >> SHIFT) - 1;
-        let protected = self.way.kind == way::Kind::Protect && state.words.get(before).is_closed();
         let watched = self
             .ranges
             .at(range.start - 1)
             .is_some_and(|(_, kind)| kind.registered);
+        let protected = match self.way.kind {
+            way::Kind::InThread => watched,
+            way::Kind::Guard => false,
+            way::Kind::Protect => state.words.get(before).is_closed(),
+        };
         if protected {
             self.ranges.add(
                 range.clone(),

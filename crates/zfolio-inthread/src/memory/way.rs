@@ -231,20 +231,23 @@ impl Way {
         }
     }
 
-    /// Fills absent pages with zeros, up to the first that is there: only where that is the
-    /// way. What stays absent faults again.
+    /// Fills absent pages with zeros: only where that is the way.
     fn fill_with_zeros(&self, range: &Range<usize>) -> Result<(), Errno> {
         let Some(moves) = self.moves else {
             return Ok(());
         };
         let mut at = range.start;
+        let mut most = STAGE * PAGE;
         while at < range.end {
-            let len = (range.end - at).min(STAGE * PAGE);
+            let len = (range.end - at).min(most);
             let progress = moves.uffd.copy_pages(at, self.zeros, len);
             at += progress.done;
+            most = STAGE * PAGE;
             match progress.stopped {
                 None | Some(Errno::AGAIN) => {}
-                Some(Errno::EXIST) => return Ok(()),
+                Some(Errno::EXIST) => at += PAGE,
+                // One mapping at a time: where another begins, page by page.
+                Some(Errno::NOENT) if len > PAGE => most = PAGE,
                 Some(errno) => return Err(errno),
             }
         }

@@ -11,6 +11,10 @@ use crate::threads;
 
 /// Most bytes that one call moves at a time: what is moved is kept.
 const PIECE: usize = 256 << 10;
+/// Most bytes that the kernel moves in a call.
+const MOST: usize = 0x7fff_f000;
+/// End of the addresses that a program has.
+const END: usize = 1 << 47;
 const PR_SET_SECCOMP: usize = 22;
 const PR_SET_SYSCALL_USER_DISPATCH: usize = 59;
 const ARCH_SET_GS: usize = 0x1001;
@@ -138,6 +142,10 @@ fn by_table(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isize {
             // The number of an ioctl says how much it points to, mostly.
             let len = args[1] >> 16 & 0x3fff;
             keeper.keep(args[2], len.max(256));
+            if len == 0 {
+                // Of the old kind, some of which name a buffer in their structure.
+                keeper.keep_nested(args[2]);
+            }
         }
         69 | 70 => keeper.keep(args[1], args[2].saturating_add(8)),
         nr::PROCESS_VM_READV | nr::PROCESS_VM_WRITEV => {
@@ -159,10 +167,13 @@ fn by_table(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isize {
 /// read and write, in pieces: a long one would keep all its pages as long as it lasts.
 fn transfer(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isize {
     let [fd, buffer, len, offset, ..] = args;
-    if len <= PIECE {
-        keeper.keep(buffer, len);
+    // (What does not lie within a program's addresses is refused by the kernel, whole.)
+    let is_refused = buffer.checked_add(len).is_none_or(|end| end > END);
+    if len <= PIECE || is_refused {
+        keeper.keep(buffer, len.min(PIECE));
         return raw::for_program(number, args);
     }
+    let len = len.min(MOST);
     // A read of anything but a file may end at any length; a write goes on as long as it would.
     let goes_on = matches!(number, nr::WRITE | nr::PWRITE64) || is_file(fd);
     let depth = keeper.record.pinned.depth();

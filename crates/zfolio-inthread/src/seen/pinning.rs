@@ -20,6 +20,9 @@ const VECTORS: usize = 1024;
 const VECTOR: usize = 16;
 const MESSAGE: usize = 56;
 const MESSAGES: usize = 64;
+/// Bytes of a `struct futex_waitv`, and most of them in a call.
+const WORD: usize = 24;
+const WORDS: usize = 128;
 
 /// A call that is being prepared.
 pub(crate) struct Keeper<'a> {
@@ -122,6 +125,38 @@ impl Keeper<'_> {
         }
     }
 
+    /// Keeps the words that a thread is to wait on, with one pin.
+    fn keep_words(&self, address: usize, count: usize) {
+        let count = count.min(WORDS);
+        self.keep(address, count * WORD);
+        // value, address, flags
+        let word = |index: usize| {
+            let [_, at] = raw::read::<[u64; 2]>(address + index * WORD)?;
+            usize::try_from(at)
+                .ok()
+                .filter(|at| (PAGE..END).contains(at))
+        };
+        let all = || (0..count).filter_map(word);
+        let (Some(from), Some(to)) = (all().min(), all().max()) else {
+            return;
+        };
+        if self.publish(&(from..to + 8)) {
+            for at in all() {
+                self.bring(&(at..at + 8));
+            }
+        }
+    }
+
+    /// Keeps a page behind each of the first words at `address` that could be a pointer.
+    pub(crate) fn keep_nested(&self, address: usize) {
+        if !(PAGE..END).contains(&address) {
+            return;
+        }
+        for word in raw::read::<[u64; 5]>(address).into_iter().flatten() {
+            self.keep(usize::try_from(word).unwrap_or(0), PAGE);
+        }
+    }
+
     fn keep_message(&self, address: usize) {
         self.keep(address, MESSAGE);
         // name, its length, vectors, their count, control data, its length, flags
@@ -158,6 +193,7 @@ impl Keeper<'_> {
                         self.keep_message(arg(at) + index * MESSAGES);
                     }
                 }
+                Pointer::Words(at, of) => self.keep_words(arg(at), count(of)),
                 Pointer::Measured(at, len_at) => {
                     self.keep(arg(len_at), 4);
                     if let Some(len) = raw::read::<u32>(arg(len_at)).filter(|_| arg(len_at) != 0) {

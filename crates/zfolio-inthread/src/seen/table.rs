@@ -22,11 +22,13 @@ pub(crate) enum Pointer {
     Message(u8),
     /// To an array of `struct mmsghdr`, as many as another argument says.
     Messages(u8, u8),
+    /// To an array of `struct futex_waitv`, as many as another argument says.
+    Words(u8, u8),
     /// To a buffer whose length is behind another pointer, a word of 32 bits.
     Measured(u8, u8),
 }
 
-use Pointer::{Array, Bytes, Measured, Message, Messages, Text, Vectors};
+use Pointer::{Array, Bytes, Measured, Message, Messages, Text, Vectors, Words};
 
 /// A call's number and its pointers.
 type Row = (u16, &'static [Pointer]);
@@ -73,7 +75,7 @@ const ROWS: &[Row] = &[
     (131, &[Bytes(0, 24), Bytes(1, 24)]), (132, &[Text(0), Bytes(1, 16)]), (133, &[Text(0)]),
     (137, &[Text(0), Bytes(1, 120)]), (138, &[Bytes(1, 120)]),
     (142, &[Bytes(1, 4)]), (143, &[Bytes(1, 4)]), (148, &[Bytes(1, TIME)]),
-    (155, &[Text(0), Text(1)]), (157, &[]), (158, &[]), (160, &[Bytes(1, 16)]), (161, &[Text(0)]),
+    (155, &[Text(0), Text(1)]), (160, &[Bytes(1, 16)]), (161, &[Text(0)]),
     (165, &[Text(0), Text(1), Text(2), Text(4)]), (166, &[Text(0)]),
     (170, &[Array(0, 1, 1)]), (171, &[Array(0, 1, 1)]),
     (188, &[Text(0), Text(1), Array(2, 3, 1)]), (189, &[Text(0), Text(1), Array(2, 3, 1)]),
@@ -108,7 +110,7 @@ const ROWS: &[Row] = &[
     (316, &[Text(1), Text(3)]), (318, &[Array(0, 1, 1)]), (319, &[Text(0)]), (324, &[]), (326, &[Bytes(1, 8), Bytes(3, 8)]),
     (327, &[Vectors(1, 2)]), (328, &[Vectors(1, 2)]), (332, &[Text(1), Bytes(4, 256)]),
     (424, &[Bytes(2, 128)]), (437, &[Text(1), Array(2, 3, 1)]), (439, &[Text(1)]),
-    (441, &[Array(1, 2, 12), Bytes(3, TIME), Bytes(4, 8)]), (449, &[Array(0, 1, 24), Bytes(3, TIME)]),
+    (441, &[Array(1, 2, 12), Bytes(3, TIME), Bytes(4, 8)]), (449, &[Words(0, 1), Bytes(3, TIME)]),
     (452, &[Text(1)]), (454, &[Bytes(0, 4)]), (455, &[Bytes(0, 4), Bytes(3, TIME)]), (456, &[Array(0, 3, 24)]),
 ];
 
