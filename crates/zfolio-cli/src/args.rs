@@ -96,7 +96,7 @@ pub(crate) struct Run {
     /// Who is told of a page that is touched while it is out: message (a thread of
     /// ours, by userfaultfd; needs CAP_SYS_PTRACE), or the thread that touched it, which
     /// needs no privilege: in-thread (by userfaultfd, Linux 6.8), guard (guard markers,
-    /// Linux 6.13) or protect (page protection, any kernel). auto: message where it is
+    /// Linux 6.13) or protect (page protection, Linux 5.11). auto: message where it is
     /// permitted, else the first of the others that works here
     #[arg(long, value_name = "WAY", value_enum, default_value_t = Faults::Auto)]
     pub(crate) faults: Faults,
