@@ -8,8 +8,8 @@
 //!
 //! | room | what it owns | lock |
 //! |---|---|---|
-//! | [`raw`] | the few instructions that touch program memory, and bare system calls | |
-//! | [`threads`] | one record a thread: its stacks for handlers, its pins | none: each its own |
+//! | `raw` | the few instructions that touch program memory, and bare system calls | |
+//! | `threads` | one record a thread: its stacks for handlers, its pins | none: each its own |
 //! | `pins` | the protocol by which a system call keeps its pages | fences |
 //! | `memory` | which memory is managed, where each page is, the ways to close and open pages, swap-in, swap-out | the core lock |
 //! | `seen` | how calls come to us: dispatch by the kernel, rewritten sites, the table of calls | |
@@ -34,7 +34,7 @@
 //! 4. In dispatch and handlers: no libc, no symbol that is resolved lazily, no thread-local
 //!    variable but the record. The entry saves the vector registers.
 //! 5. What cannot be followed ends management: every page is brought back, and the process
-//!    goes on unmanaged, which is told ([`life::leave`]).
+//!    goes on unmanaged, which is told (`life::leave`).
 #![no_std]
 
 extern crate alloc;
