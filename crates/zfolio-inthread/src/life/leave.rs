@@ -15,6 +15,7 @@ pub(crate) fn leave(state: &State, why: &str) {
     if state.has_left() {
         return;
     }
+    core.leaving = true;
     loop {
         let next = core
             .ranges

@@ -32,6 +32,8 @@ pub(crate) struct Core {
     pub(crate) pool: Option<Pool>,
     /// Not to be closed now: all of it is being brought.
     pub(crate) held: Range<usize>,
+    /// Management ends: nothing is closed any more.
+    pub(crate) leaving: bool,
     /// Where reclaim goes on. An address.
     pub(crate) hand: usize,
     pub(crate) seen: Box<Seen>,
@@ -81,6 +83,7 @@ impl Core {
             way,
             pool: None,
             held: 0..0,
+            leaving: false,
             hand: 0,
             seen: Box::new(Seen::new()),
             brk,

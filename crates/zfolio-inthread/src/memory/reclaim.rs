@@ -26,7 +26,7 @@ impl Core {
     /// Closes pages until `pages` more may be opened; what cannot be closed is gone over
     /// twice, and then they are opened all the same.
     pub(crate) fn make_room(&mut self, state: &State, pages: usize) {
-        if self.pool.is_none() || self.usage(state) + pages <= self.limit() {
+        if self.leaving || self.pool.is_none() || self.usage(state) + pages <= self.limit() {
             return;
         }
         self.look(state, false);

@@ -5,7 +5,7 @@
 //! | a closed page | absent, in a range registered with userfaultfd | a guard marker | PROT_NONE |
 //! | its fault | SIGBUS | SIGSEGV | SIGSEGV |
 //! | a whole run that nobody touched | as it is | PROT_NONE | PROT_NONE |
-//! | closing | MOVE to a place of ours | protected while it is stored, then the marker | protected, given back |
+//! | closing | MOVE to a place of ours | protected while it is stored; untouchable, then the marker | protected, given back |
 //! | opening, one thread | COPY | marker gone, then filled | open, then filled |
 //! | opening, several | COPY | through /proc/self/mem while nobody may touch | likewise |
 //!
@@ -297,6 +297,11 @@ impl Way {
         match self.kind {
             Kind::InThread => advise(&(self.outgoing..self.outgoing + range.len()), DONTNEED),
             Kind::Guard => {
+                // The kernel empties a page before it places the marker: in between, a
+                // thread that may read would read zeros.
+                if several {
+                    protect(range, NONE)?;
+                }
                 advise(range, GUARD_INSTALL)?;
                 if several {
                     protect(range, READ_WRITE)?;
