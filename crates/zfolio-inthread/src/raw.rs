@@ -1,6 +1,7 @@
 //! Bare system calls, and the only instructions here that touch memory of the program.
 
-use core::arch::{asm, global_asm};
+use core::arch::global_asm;
+pub(crate) use zfolio_sys::syscall::bare as call;
 
 pub(crate) const PAGE: usize = zfolio_mm::PAGE_SIZE;
 pub(crate) const SHIFT: u32 = zfolio_mm::PAGE_SHIFT;
@@ -10,6 +11,7 @@ pub(crate) mod err {
     pub(crate) const PERM: isize = -1;
     pub(crate) const BADF: isize = -9;
     pub(crate) const NOMEM: isize = -12;
+    pub(crate) const BUSY: isize = -16;
     pub(crate) const FAULT: isize = -14;
     pub(crate) const INVAL: isize = -22;
     pub(crate) const NOSYS: isize = -38;
@@ -53,7 +55,6 @@ pub(crate) mod nr {
     pub(crate) const ARCH_PRCTL: usize = 158;
     pub(crate) const GETTID: usize = 186;
     pub(crate) const IO_SETUP: usize = 206;
-    pub(crate) const REMAP_FILE_PAGES: usize = 216;
     pub(crate) const SET_TID_ADDRESS: usize = 218;
     pub(crate) const EXIT_GROUP: usize = 231;
     pub(crate) const TGKILL: usize = 234;
@@ -78,32 +79,6 @@ pub(crate) mod nr {
     pub(crate) const CLONE3: usize = 435;
     pub(crate) const CLOSE_RANGE: usize = 436;
     pub(crate) const EPOLL_PWAIT2: usize = 441;
-}
-
-/// Makes a system call; returns what the kernel did.
-///
-/// # Safety
-/// Whatever the call demands of its arguments.
-#[inline(always)]
-pub(crate) unsafe fn call(number: usize, args: [usize; 6]) -> isize {
-    let result: isize;
-    // SAFETY: the kernel changes rax, rcx and r11; the caller vouches for the rest.
-    unsafe {
-        asm!(
-            "syscall",
-            inlateout("rax") number.cast_signed() => result,
-            in("rdi") args[0],
-            in("rsi") args[1],
-            in("rdx") args[2],
-            in("r10") args[3],
-            in("r8") args[4],
-            in("r9") args[5],
-            lateout("rcx") _,
-            lateout("r11") _,
-            options(nostack),
-        );
-    }
-    result
 }
 
 /// A call on behalf of the program, with arguments of the program's.

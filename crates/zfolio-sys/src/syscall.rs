@@ -104,6 +104,34 @@ pub mod nr {
     pub const PIDFD_GETFD: usize = 438;
 }
 
+/// Makes system call `number` with `args`; returns what the kernel did. Never made to fail
+/// for a test, as [`syscall`] may be.
+///
+/// # Safety
+/// Whatever the call itself demands of its arguments.
+#[inline(always)]
+pub unsafe fn bare(number: usize, args: [usize; 6]) -> isize {
+    let result: isize;
+    // SAFETY: the kernel clobbers only rax, rcx and r11; the caller vouches
+    // for what the call does with its arguments.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") number.cast_signed() => result,
+            in("rdi") args[0],
+            in("rsi") args[1],
+            in("rdx") args[2],
+            in("r10") args[3],
+            in("r8") args[4],
+            in("r9") args[5],
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
+    result
+}
+
 /// Makes system call `number` with `args`.
 ///
 /// # Errors
@@ -117,24 +145,8 @@ pub unsafe fn syscall(number: usize, args: [usize; 6]) -> Result<usize, Errno> {
     if let Some(errno) = crate::inject::fails(number, &args) {
         return Err(errno);
     }
-    let ret: isize;
-    // SAFETY: the kernel clobbers only rax, rcx and r11; the caller vouches
-    // for what the call does with its arguments.
-    unsafe {
-        asm!(
-            "syscall",
-            inlateout("rax") number.cast_signed() => ret,
-            in("rdi") args[0],
-            in("rsi") args[1],
-            in("rdx") args[2],
-            in("r10") args[3],
-            in("r8") args[4],
-            in("r9") args[5],
-            lateout("rcx") _,
-            lateout("r11") _,
-            options(nostack),
-        );
-    }
+    // SAFETY: by contract.
+    let ret = unsafe { bare(number, args) };
     if (-4095..0).contains(&ret) {
         #[allow(clippy::cast_possible_truncation)]
         return Err(Errno(-ret as i32));
