@@ -112,6 +112,8 @@ impl Core {
             }
             page = run.end;
         }
+        // (What is left of the window is the first to be looked at next time.)
+        self.hand = page << SHIFT;
     }
 
     /// Whether all of a unit may go now. Cools it where it may not yet.
@@ -172,8 +174,14 @@ impl Core {
         };
         let first = window.start >> SHIFT;
         let count = window.len() >> SHIFT;
-        let is_absent =
-            |page: usize| present[page] & 1 == 0 && !state.words.get(first + page).is_closed();
+        for page in (0..count).filter(|page| present[*page] & 1 == 0) {
+            if state.words.get(first + page) == Word::Kept {
+                self.fill_kept(first + page);
+            }
+        }
+        let is_absent = |page: usize| {
+            present[page] & 1 == 0 && matches!(state.words.get(first + page), Word::Open { .. })
+        };
         let mut page = 0;
         while page < count {
             let mut end = page;
@@ -184,6 +192,17 @@ impl Core {
                 self.fail(format_args!("there is no room for another page's word"));
             }
             page = end + 1;
+        }
+    }
+
+    /// Makes a page present that the kernel has the address of.
+    pub(super) fn fill_kept(&self, page: usize) {
+        let at = page << SHIFT;
+        if let Err(errno) = self.way.open_untouched(&(at..at + PAGE)) {
+            self.fail(format_args!(
+                "a page of zeros could not be put at {at:#x} (errno {})",
+                errno.0
+            ));
         }
     }
 
