@@ -5,6 +5,8 @@
 //   inthread signals    faults of the program's own, jumps out of calls, coroutines
 //   inthread locks      robust and priority-inheriting locks, whose words the kernel follows
 //   inthread exec       execve with all its strings out
+//   inthread tasks      children that wait for their parent, or share its descriptors
+//   inthread space      calls that fail in part, and memory that the kernel has the address of
 #include "check.h"
 #include <fcntl.h>
 #include <poll.h>
@@ -331,6 +333,90 @@ static void exec(void) {
     }
 }
 
+static int answer[2];
+
+static void *answers(void *arg) {
+    push_out(area, AREA);
+    SETUP(write(answer[1], "", 1) == 1);
+    return arg;
+}
+
+static void tasks(void) {
+    fill_range(area, AREA, TAG);
+    pthread_t thread;
+    SETUP(pipe(answer) == 0 && pthread_create(&thread, NULL, answers, NULL) == 0);
+    // The thread goes on whatever the child of a vfork waits for.
+    pid_t child = vfork();
+    SETUP(child >= 0);
+    if (child == 0) {
+        char byte;
+        _exit(read(answer[0], &byte, 1) != 1);
+    }
+    expect_child(child, "that its parent's thread answers");
+    SETUP(pthread_join(thread, NULL) == 0);
+    check_range(area, AREA, TAG, "beside a vfork");
+    push_out(area, AREA);
+    // CLONE_FILES
+    child = (pid_t)syscall(SYS_clone, 0x400 | SIGCHLD, 0, 0, 0, 0);
+    SETUP(child >= 0);
+    if (child == 0) {
+        check_range(area, AREA, TAG, "of a child that shares descriptors");
+        syscall(SYS_exit_group, 0);
+    }
+    expect_child(child, "that shares descriptors");
+    check_range(area, AREA, TAG, "of a parent that shares descriptors");
+    fill_range(area, AREA, TAG + AREA);
+    push_out(area, AREA);
+    check_range(area, AREA, TAG + AREA, "written after that");
+}
+
+static void space(void) {
+    // A hole: the call fails, and has been made for the rest.
+    fill_range(area, AREA, TAG);
+    SETUP(munmap(area + 200 * PAGE, PAGE) == 0);
+    push_out(area, 200);
+    RIGHT(madvise(area, AREA * PAGE, MADV_DONTNEED) == -1 && errno == ENOMEM);
+    check_zeros(area, 200, "discarded before a hole");
+    check_zeros(area + 201 * PAGE, AREA - 201, "discarded behind a hole");
+    fill_range(area, 200, TAG);
+    push_out(area, 200);
+    RIGHT(mprotect(area, AREA * PAGE, PROT_READ) == -1 && errno == ENOMEM);
+    check_range(area, 200, TAG, "protected before a hole");
+    press();
+    check_range(area, 200, TAG, "protected before a hole");
+    RIGHT(mprotect(area, 200 * PAGE, PROT_READ | PROT_WRITE) == 0);
+    fill_range(area, 200, TAG + AREA);
+    push_out(area, 200);
+    check_range(area, 200, TAG + AREA, "writable again");
+    // A signal stack that was discarded.
+    enum { STACK = 32 * PAGE };
+    char *stack = map_new(STACK);
+    push_out(stack, STACK / PAGE);
+    stack_t wanted = {.ss_sp = stack, .ss_size = STACK};
+    struct sigaction tick = {.sa_handler = ticks, .sa_flags = SA_ONSTACK};
+    SETUP(sigaltstack(&wanted, NULL) == 0 && sigaction(SIGUSR1, &tick, NULL) == 0);
+    for (int i = 0; i < 3; i++) {
+        SETUP(madvise(stack, STACK, MADV_DONTNEED) == 0);
+        press();
+        SETUP(raise(SIGUSR1) == 0);
+    }
+    // Moved and grown, again and again, while parts of it are closed and open.
+    size_t pages = 64;
+    char *at = map_new(pages * PAGE);
+    fill_range(at, pages, TAG);
+    for (; pages < 2048; pages *= 2) {
+        push_out(at, pages);
+        for (size_t i = 0; i < pages; i += 7)
+            check_page(at + i * PAGE, TAG + i, "to be moved");
+        char *to = map_new(2 * pages * PAGE);
+        at = mremap(at, pages * PAGE, 2 * pages * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, to);
+        RIGHT(at == to);
+        check_range(at, pages, TAG, "moved");
+        check_zeros(at + pages * PAGE, pages, "grown");
+        fill_range(at, 2 * pages, TAG);
+    }
+}
+
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "calls";
     area = map_new(AREA * PAGE);
@@ -342,6 +428,10 @@ int main(int argc, char **argv) {
         locks();
     else if (strcmp(what, "exec") == 0)
         exec();
+    else if (strcmp(what, "tasks") == 0)
+        tasks();
+    else if (strcmp(what, "space") == 0)
+        space();
     else
         calls();
     return 0;

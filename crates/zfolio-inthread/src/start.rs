@@ -9,7 +9,7 @@ use crate::memory::words::Words;
 use crate::pins::Batches;
 use crate::raw::{self, nr};
 use crate::seen::{arm, entry};
-use crate::state::{self, State};
+use crate::state::{self, Descriptors, State};
 use crate::threads::Threads;
 use alloc::boxed::Box;
 use core::ops::Range;
@@ -76,11 +76,13 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
         left: AtomicBool::new(false),
         moving_stacks: AtomicBool::new(false),
         pid: AtomicU32::new(zfolio_sys::thread::pid()),
+        descriptors: Descriptors::new(),
         segment,
         options,
         text: parts.text.clone(),
         stubs,
     }));
+    state.note_descriptors(&state.core.lock().way);
     state::publish(state);
     let record = state
         .threads

@@ -2,12 +2,13 @@
 
 use crate::life::signals::Signals;
 use crate::memory::core::Core;
+use crate::memory::way::{OURS, Way};
 use crate::memory::words::Words;
 use crate::pins::Batches;
 use crate::threads::Threads;
 use core::ops::Range;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use zfolio_runtime::control::Segment;
 use zfolio_runtime::options::Options;
 use zfolio_sys::lock::Mutex;
@@ -26,12 +27,23 @@ pub(crate) struct State {
     pub(crate) moving_stacks: AtomicBool,
     /// Of the process whose memory this is.
     pub(crate) pid: AtomicU32,
+    /// Numbers of our descriptors: [`State::note_descriptors`].
+    pub(crate) descriptors: Descriptors,
     pub(crate) segment: &'static Segment,
     pub(crate) options: Options,
     /// Our own text: calls from there are not the program's.
     pub(crate) text: Range<usize>,
     /// Memory for stubs.
     pub(crate) stubs: Range<usize>,
+}
+
+/// Numbers of our descriptors, to be asked without a lock; `usize::MAX` for none.
+pub(crate) struct Descriptors([AtomicUsize; OURS]);
+
+impl Descriptors {
+    pub(crate) const fn new() -> Self {
+        Self([const { AtomicUsize::new(usize::MAX) }; OURS])
+    }
 }
 
 static STATE: AtomicPtr<State> = AtomicPtr::new(ptr::null_mut());
@@ -60,6 +72,21 @@ pub(crate) fn is_there() -> bool {
 impl State {
     pub(crate) fn is_several(&self) -> bool {
         self.several.load(Ordering::Acquire)
+    }
+
+    /// Writes down which descriptors the way has. The core lock is held, or nobody else there.
+    pub(crate) fn note_descriptors(&self, way: &Way) {
+        for (place, fd) in self.descriptors.0.iter().zip(way.descriptors()) {
+            place.store(fd.unwrap_or(usize::MAX), Ordering::Release);
+        }
+    }
+
+    pub(crate) fn descriptors(&self) -> [usize; OURS] {
+        core::array::from_fn(|at| self.descriptors.0[at].load(Ordering::Acquire))
+    }
+
+    pub(crate) fn is_our_descriptor(&self, fd: usize) -> bool {
+        self.descriptors().contains(&fd)
     }
 
     pub(crate) fn has_left(&self) -> bool {

@@ -37,6 +37,7 @@ pub(crate) fn leave(state: &State, why: &str) {
     // kernel's again.)
     state.left.store(true, Ordering::Release);
     core.way.close_descriptors();
+    state.note_descriptors(&core.way);
     let slot = match &core.pool {
         Some(pool) => pool.stats,
         None => {

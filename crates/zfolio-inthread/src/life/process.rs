@@ -7,14 +7,14 @@ use crate::seen::entry::{self, Frame};
 use crate::seen::pinning::Keeper;
 use crate::seen::{arm, rewrite};
 use crate::state::{self, State};
-use crate::threads::{self, Record};
+use crate::threads;
 use core::sync::atomic::Ordering;
 
 const CLONE_VM: usize = 0x100;
+const CLONE_FILES: usize = 0x400;
 const CLONE_VFORK: usize = 0x4000;
 const CLONE_THREAD: usize = 0x1_0000;
 const CLONE_SETTLS: usize = 0x8_0000;
-const SIGCHLD: usize = 17;
 /// Most bytes of a `struct clone_args` that is understood.
 const CLONE_ARGS: usize = 88;
 /// Most strings looked at for exec.
@@ -25,23 +25,20 @@ pub(crate) fn clone(keeper: &Keeper<'_>, frame: &mut Frame, number: usize) -> is
     let args = frame.args();
     match number {
         nr::FORK => fork(keeper.state, nr::FORK, [0; 6]),
-        // The parent waits as it would; the memory is the child's own, which no program may
-        // rely on.
-        nr::VFORK => fork(
-            keeper.state,
-            nr::CLONE,
-            [CLONE_VFORK | SIGCHLD, 0, 0, 0, 0, 0],
-        ),
+        // The memory is the child's own, and the parent does not wait: both are what fork may
+        // do for vfork. (It would wait with our locks.)
+        nr::VFORK => fork(keeper.state, nr::FORK, [0; 6]),
         nr::CLONE => {
             let [flags, stack, parent, child, tls, _] = args;
             keeper.keep(parent, 4);
             keeper.keep(child, 4);
-            if flags & CLONE_VM == 0 {
-                return fork(keeper.state, nr::CLONE, args);
-            }
-            if stack == 0 {
-                let flags = flags & !CLONE_VM;
-                return fork(keeper.state, nr::CLONE, [flags, 0, parent, child, tls, 0]);
+            if flags & CLONE_VM == 0 || stack == 0 {
+                let flags = flags & !(CLONE_VM | CLONE_VFORK);
+                return fork(
+                    keeper.state,
+                    nr::CLONE,
+                    [flags, stack, parent, child, tls, 0],
+                );
             }
             let with = |top: usize| [flags, top, parent, child, tls, 0];
             new_task(keeper, frame, flags, stack, nr::CLONE, &with)
@@ -75,7 +72,7 @@ fn clone3(keeper: &Keeper<'_>, frame: &mut Frame, args: [usize; 6]) -> isize {
     }
     let flags = word(0);
     if flags & CLONE_VM == 0 || word(5) == 0 {
-        given[0] &= !(CLONE_VM as u64);
+        given[0] &= !((CLONE_VM | CLONE_VFORK) as u64);
         return fork(
             keeper.state,
             nr::CLONE3,
@@ -155,8 +152,14 @@ pub(crate) fn begin_thread(frame: &mut Frame) {
     raw::set_mask(mask as u64);
 }
 
-/// A child with memory of its own.
+/// A child with memory of its own. Its descriptors may be the parent's as well.
 fn fork(state: &State, number: usize, args: [usize; 6]) -> isize {
+    let flags = match number {
+        nr::FORK => 0,
+        nr::CLONE => args[0],
+        // (A copy of the arguments, in a frame of ours.)
+        _ => raw::read::<u64>(args[0]).map_or(0, |flags| usize::try_from(flags).unwrap_or(0)),
+    };
     let blocked = Blocked::new();
     let mut core = state.core.lock();
     let signals = state.signals.lock();
@@ -177,7 +180,8 @@ fn fork(state: &State, number: usize, args: [usize; 6]) -> isize {
     state.several.store(false, Ordering::SeqCst);
     let mut renewed = true;
     if !state.has_left() {
-        renewed = core.way.renew().is_ok();
+        renewed = core.way.renew(flags & CLONE_FILES != 0).is_ok();
+        state.note_descriptors(&core.way);
         if renewed && core.way.kind == Kind::InThread {
             core.register_again(state);
         }
@@ -227,11 +231,7 @@ impl crate::memory::core::Core {
 pub(crate) fn exec(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isize {
     let state = keeper.state;
     let first = usize::from(number == nr::EXECVEAT);
-    // A pin of everything.
-    keeper
-        .record
-        .pinned
-        .publish(&(0..usize::MAX), keeper.stack, keeper.in_handler);
+    keeper.keep_everything();
     let touch = |address: usize| {
         let mut at = address;
         let mut bytes = [0_u8; 64];
@@ -269,7 +269,8 @@ fn say_ended(state: &State) {
 }
 
 /// exit of a thread: the kernel walks the list of robust locks it holds.
-pub(crate) fn exit_thread(state: &State, record: &'static Record, args: [usize; 6]) -> isize {
+pub(crate) fn exit_thread(keeper: &Keeper<'_>, args: [usize; 6]) -> isize {
+    let (state, record, in_handler) = (keeper.state, keeper.record, keeper.in_handler);
     if zfolio_sys::thread::id() != record.used.load(Ordering::Relaxed) {
         // The child of a vfork, on its parent's record.
         return raw::for_program(nr::EXIT, args);
@@ -278,11 +279,15 @@ pub(crate) fn exit_thread(state: &State, record: &'static Record, args: [usize; 
     if head != 0 && !state.has_left() {
         keep_robust(state, head);
     }
-    // From here on a handler would have no record.
+    // From here on a handler would have no record; and the record's stacks are another
+    // thread's once it is released. (Where this very code runs on one of them it stays taken.)
     raw::set_mask(!raw::OURS);
-    record.release();
-    threads::forget_current();
     arm::disarm();
+    threads::forget_current();
+    record.pinned.clear();
+    if !in_handler {
+        record.release();
+    }
     raw::for_program(nr::EXIT, args)
 }
 
@@ -322,22 +327,25 @@ pub(crate) fn exit(state: &State, args: [usize; 6]) -> isize {
     raw::for_program(nr::EXIT_GROUP, args)
 }
 
-/// Calls that close or take a descriptor's number.
+/// Calls that close or take a descriptor's number. Ours are not there for the program.
 pub(crate) fn descriptors(state: &State, number: usize, args: [usize; 6]) -> isize {
-    let _blocked = Blocked::new();
-    let mut core = state.core.lock();
-    let mut ours: [usize; 3] = core.way.descriptors().map(|fd| fd.unwrap_or(usize::MAX));
-    ours.sort_unstable();
     let [first, last, flags, ..] = args;
-    let first = first & 0xffff_ffff;
+    let (first, last) = (first & 0xffff_ffff, last & 0xffff_ffff);
     match number {
-        nr::CLOSE if ours.contains(&first) => err::BADF,
-        nr::DUP2 | nr::DUP3 if ours.contains(&(last & 0xffff_ffff)) => {
-            core.way.move_descriptor(last & 0xffff_ffff);
+        nr::CLOSE if state.is_our_descriptor(first) => err::BADF,
+        nr::DUP2 | nr::DUP3 if state.is_our_descriptor(last) => {
+            let _blocked = Blocked::new();
+            let mut core = state.core.lock();
+            core.way.move_descriptor(last);
+            state.note_descriptors(&core.way);
+            if state.is_our_descriptor(last) {
+                return err::BUSY;
+            }
             raw::for_program(number, args)
         }
         nr::CLOSE_RANGE => {
-            let last = last & 0xffff_ffff;
+            let mut ours = state.descriptors();
+            ours.sort_unstable();
             let mut from = first;
             for fd in ours.into_iter().filter(|fd| (first..=last).contains(fd)) {
                 if fd > from {
@@ -353,10 +361,7 @@ pub(crate) fn descriptors(state: &State, number: usize, args: [usize; 6]) -> isi
             }
             raw::for_program(number, [from, last, flags, 0, 0, 0])
         }
-        _ => {
-            drop(core);
-            raw::for_program(number, args)
-        }
+        _ => raw::for_program(number, args),
     }
 }
 

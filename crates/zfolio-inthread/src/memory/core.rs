@@ -16,7 +16,6 @@ use zfolio_runtime::protect::pool::PoolArena;
 use zfolio_runtime::publish::publish_pool;
 use zfolio_runtime::share::{Having, Membership, grown};
 use zfolio_runtime::start::{describe, reserve_arena};
-use zfolio_sys::procfs::{File, Statm};
 use zfolio_sys::thread::{Clock, now_ns, pid};
 use zfolio_sys::{heap, identity};
 use zfolio_zswap::{Limits, WorkContext, Zswap};
@@ -126,12 +125,8 @@ impl Core {
         }
         self.batches = 0;
         let ours = self.open_pages(state) + self.pool_pages();
-        if let Ok(file) = File::open(c"/proc/self/statm") {
-            if let Ok(size) = Statm::read(file) {
-                let resident = size.resident.saturating_sub(size.shared);
-                self.apart = resident.saturating_sub(ours).max(self.apart / 2);
-            }
-            file.close();
+        if let Some(resident) = self.way.resident() {
+            self.apart = resident.saturating_sub(ours).max(self.apart / 2);
         }
         let usage = self.usage(state);
         let pool = self.pool.as_ref().map(|pool| pool.zswap.snapshot());

@@ -10,11 +10,13 @@
 //! | [`bring`] | swap-in, and room for it |
 //! | [`reclaim`] | swap-out |
 //! | [`space`] | what system calls do to the address space |
+//! | [`remap`] | of them, mremap |
 
 pub(crate) mod bring;
 pub(crate) mod core;
 pub(crate) mod ranges;
 pub(crate) mod reclaim;
+mod remap;
 pub(crate) mod space;
 pub(crate) mod way;
 pub(crate) mod words;

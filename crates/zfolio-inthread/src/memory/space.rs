@@ -5,22 +5,20 @@ use super::bring::{bring_all, bring_each, drop_stored, set};
 use super::core::Core;
 use super::ranges::Kind;
 use super::way;
-use super::words::Word;
+use super::words::{LEAF, Word};
 use crate::raw::{self, Blocked, PAGE, SHIFT, err, is_error, nr};
 use crate::state::State;
 use core::ops::Range;
 
-const PROT_READ_WRITE: usize = 3;
-const MAP_PRIVATE: usize = 2;
+pub(super) const PROT_READ_WRITE: usize = 3;
+pub(super) const MAP_PRIVATE: usize = 2;
 const MAP_TYPE: usize = 15;
-const MAP_FIXED: usize = 0x10;
-const MAP_ANONYMOUS: usize = 0x20;
+pub(super) const MAP_FIXED: usize = 0x10;
+pub(super) const MAP_ANONYMOUS: usize = 0x20;
 const MAP_GROWSDOWN: usize = 0x100;
 const MAP_LOCKED: usize = 0x2000;
 const MAP_STACK: usize = 0x2_0000;
 const MAP_HUGETLB: usize = 0x4_0000;
-const MREMAP_FIXED: usize = 2;
-const MREMAP_DONTUNMAP: usize = 4;
 const SHM_REMAP: usize = 0o40_000;
 /// Least mapping that is managed, bytes.
 const LEAST: usize = 8 * PAGE;
@@ -48,13 +46,13 @@ const RESERVED: Kind = Kind {
     registered: false,
 };
 
-fn up(len: usize) -> usize {
+pub(super) fn up(len: usize) -> usize {
     len.checked_add(PAGE - 1)
         .map_or(len, |len| len & !(PAGE - 1))
 }
 
 /// The pages of a call's range; empty where its numbers make no sense.
-fn range_of(start: usize, len: usize) -> Range<usize> {
+pub(super) fn range_of(start: usize, len: usize) -> Range<usize> {
     match start.checked_add(up(len)) {
         Some(end) if start.is_multiple_of(PAGE) && end <= 1 << 47 => start..end,
         _ => 0..0,
@@ -79,7 +77,6 @@ pub(crate) fn change(state: &State, number: usize, args: [usize; 6]) -> isize {
         nr::MADVISE => core.madvise(state, args),
         nr::MLOCK | nr::MLOCK2 => core.keep_for(state, number, args, args[0], args[1]),
         nr::SHMAT => core.shmat(state, args),
-        nr::MINCORE => raw::for_program(number, args),
         _ => err::NOSYS,
     }
 }
@@ -184,9 +181,8 @@ impl Core {
         }
         bring_all(state, self, &range);
         let result = raw::for_program(number, args);
-        if result == 0 {
-            self.change_kind(state, &range, args[2] & !PROT_READ_WRITE == 0);
-        }
+        // (A call that fails may have changed a part of it.)
+        self.change_kind(state, &range, args[2] & !PROT_READ_WRITE == 0);
         result
     }
 
@@ -278,7 +274,8 @@ impl Core {
                     discard[2] = advice::DONTNEED;
                 }
                 let result = raw::for_program(nr::MADVISE, discard);
-                if result == 0 {
+                // (Where part of it is not mapped the rest is discarded all the same.)
+                if result == 0 || result == err::NOMEM {
                     self.figures.removes += 1;
                     self.discarded(state, &range);
                 }
@@ -308,12 +305,8 @@ impl Core {
             let mut at = range.start;
             while let Some((part, kind)) = self.ranges.first_within(&(at..range.end)) {
                 at = part.end;
-                if kind.registered
-                    && !state
-                        .words
-                        .set_run(part.start >> SHIFT..part.end >> SHIFT, true)
-                {
-                    self.fail(format_args!("there is no room for another page's word"));
+                if kind.registered {
+                    self.close_discarded(state, part.start >> SHIFT..part.end >> SHIFT);
                 }
             }
             return;
@@ -326,6 +319,31 @@ impl Core {
                 _ => {}
             }
             page = closed + 1;
+        }
+    }
+
+    /// Pages that were discarded where faults are reported: closed, but for those that are
+    /// kept, which are made anew.
+    fn close_discarded(&mut self, state: &State, pages: Range<usize>) {
+        let mut from = pages.start;
+        while from < pages.end {
+            let mut to = from;
+            // (Without words of their own none of a leaf is kept.)
+            while to < pages.end && (!state.words.has_leaf(to) || state.words.get(to) != Word::Kept)
+            {
+                to = if state.words.has_leaf(to) {
+                    to + 1
+                } else {
+                    ((to / LEAF + 1) * LEAF).min(pages.end)
+                };
+            }
+            if !state.words.set_run(from..to, true) {
+                self.fail(format_args!("there is no room for another page's word"));
+            }
+            if to < pages.end {
+                self.fill_kept(to);
+            }
+            from = to + 1;
         }
     }
 
@@ -380,213 +398,5 @@ impl Core {
             self.forget(state, &range_of(result.cast_unsigned(), len));
         }
         result
-    }
-
-    fn mremap(&mut self, state: &State, args: [usize; 6]) -> isize {
-        let [old, old_len, new_len, flags, to, _] = args;
-        let from = range_of(old, old_len);
-        let new_len = up(new_len);
-        let target = (flags & MREMAP_FIXED != 0).then(|| range_of(to, new_len));
-        if old_len == 0 || self.ranges.first_within(&from).is_none() {
-            let result = raw::for_program(nr::MREMAP, args);
-            if !is_error(result)
-                && let Some(target) = target
-            {
-                self.forget(state, &target);
-            }
-            return result;
-        }
-        self.figures.remaps += 1;
-        let whole = self
-            .ranges
-            .at(old)
-            .filter(|(range, kind)| kind.managed && range.end >= from.end);
-        let Some((_, kind)) = whole else {
-            // Parts of several kinds: nothing that is managed is moved.
-            self.leave_alone(state, &from);
-            let result = raw::for_program(nr::MREMAP, args);
-            if !is_error(result) {
-                if let Some(target) = target {
-                    self.forget(state, &target);
-                }
-                if flags & MREMAP_DONTUNMAP == 0 {
-                    self.forget(state, &from);
-                }
-            }
-            return result;
-        };
-        if flags & MREMAP_DONTUNMAP != 0 {
-            bring_all(state, self, &from);
-            self.leave_alone(state, &from);
-            let result = raw::for_program(nr::MREMAP, args);
-            if !is_error(result)
-                && let Some(target) = target
-            {
-                self.forget(state, &target);
-            }
-            return result;
-        }
-        let apart = self.way.kind == way::Kind::InThread && kind.registered;
-        if apart {
-            // A mapping loses its registration as it moves, and so does what it becomes one
-            // with on arrival: protected as no neighbour is, it becomes one with nothing,
-            // and nobody reads zeros there before it is registered again.
-            if self.way.stand_by(&from).is_err() {
-                return err::NOMEM;
-            }
-        } else if self.way.kind != way::Kind::InThread {
-            self.make_one(state, &from);
-        }
-        let result = raw::for_program(nr::MREMAP, args);
-        if is_error(result) {
-            if apart {
-                self.open_again(&from);
-            }
-            return result;
-        }
-        let at = result.cast_unsigned();
-        if apart {
-            let to = at..at + new_len;
-            if self.way.watch(&to).is_err() {
-                self.fail(format_args!(
-                    "the memory moved to {at:#x} could not be registered with userfaultfd"
-                ));
-            }
-            self.open_again(&to);
-        }
-        if at == old {
-            self.resized(state, &from, new_len);
-        } else {
-            self.moved(state, &from, at, new_len, kind);
-        }
-        result
-    }
-
-    /// Makes one mapping of a range in which pages are protected: the kernel moves no two.
-    fn make_one(&mut self, state: &State, range: &Range<usize>) {
-        let (start, end) = (range.start >> SHIFT, range.end >> SHIFT);
-        if self.way.kind == way::Kind::Guard {
-            self.make_one_around_guards(state, range);
-            return;
-        }
-        if state.words.next_closed(start, end).is_none() {
-            return;
-        }
-        if self.way.stand_by(range).is_err() {
-            bring_all(state, self, range);
-            return;
-        }
-        for page in start..end {
-            if !state.words.get(page).is_closed() {
-                set(state, self, page, Word::Standby);
-            }
-        }
-    }
-
-    /// As [`Self::make_one`]: guard markers are no mapping's, what nobody has touched is.
-    fn make_one_around_guards(&mut self, state: &State, range: &Range<usize>) {
-        let end = range.end >> SHIFT;
-        let (mut page, mut opened) = (range.start >> SHIFT, false);
-        while let Some(closed) = state.words.next_closed(page, end) {
-            page = closed + 1;
-            if state.words.get(closed) != Word::Untouched {
-                continue;
-            }
-            if !opened {
-                if let Err(errno) = self.way.open_untouched(range) {
-                    self.fail(format_args!(
-                        "the memory at {:#x} could not be opened (errno {})",
-                        range.start, errno.0
-                    ));
-                }
-                opened = true;
-            }
-            set(state, self, closed, Word::OPEN);
-        }
-    }
-
-    fn open_again(&self, range: &Range<usize>) {
-        if let Err(errno) = self.way.open_written(range) {
-            self.fail(format_args!(
-                "the memory at {:#x} could not be opened again (errno {})",
-                range.start, errno.0
-            ));
-        }
-    }
-
-    fn resized(&mut self, state: &State, from: &Range<usize>, new_len: usize) {
-        let end = from.start + new_len;
-        if end < from.end {
-            self.forget(state, &(end..from.end));
-        } else if end > from.end {
-            self.grew(state, from.end..end);
-        }
-    }
-
-    /// Memory that a mapping grew by. It is protected as the mapping is.
-    fn grew(&mut self, state: &State, range: Range<usize>) {
-        if range.is_empty() {
-            return;
-        }
-        let before = (range.start >> SHIFT) - 1;
-        let watched = self
-            .ranges
-            .at(range.start - 1)
-            .is_some_and(|(_, kind)| kind.registered);
-        let protected = match self.way.kind {
-            way::Kind::InThread => watched,
-            way::Kind::Guard => false,
-            way::Kind::Protect => state.words.get(before).is_closed(),
-        };
-        if protected {
-            self.ranges.add(
-                range.clone(),
-                Kind {
-                    managed: true,
-                    registered: watched,
-                },
-            );
-            if !state
-                .words
-                .set_run(range.start >> SHIFT..range.end >> SHIFT, true)
-            {
-                self.fail(format_args!("there is no room for another page's word"));
-            }
-        } else {
-            self.ranges.add(
-                range,
-                Kind {
-                    managed: true,
-                    registered: watched,
-                },
-            );
-        }
-    }
-
-    /// The bytes of `from` are at `at` now.
-    fn moved(&mut self, state: &State, from: &Range<usize>, at: usize, new_len: usize, kind: Kind) {
-        let to = at..at + new_len;
-        self.forget(state, &to);
-        let pages = (from.len().min(new_len)) >> SHIFT;
-        if from.len() > new_len {
-            // (What was cut off is gone with the rest.)
-            drop_stored(state, self, &(from.start + new_len..from.end));
-        }
-        for page in 0..pages {
-            let old = (from.start >> SHIFT) + page;
-            let word = state.words.get(old);
-            set(state, self, (at >> SHIFT) + page, word);
-        }
-        if !state
-            .words
-            .set_run(from.start >> SHIFT..from.end >> SHIFT, false)
-        {
-            self.fail(format_args!("there is no room for another page's word"));
-        }
-        self.ranges.remove(from, |_, _| {});
-        self.ranges.add(at..at + (pages << SHIFT), kind);
-        if new_len > from.len() {
-            self.grew(state, at + (pages << SHIFT)..to.end);
-        }
     }
 }

@@ -18,11 +18,13 @@ use core::ops::Range;
 use zfolio_runtime::control::faults;
 use zfolio_sys::arena::reserve_private;
 use zfolio_sys::moves::Moves;
-use zfolio_sys::procfs::{File, Pagemap};
+use zfolio_sys::procfs::{File, Pagemap, Statm};
 use zfolio_sys::region::lift_descriptor;
 use zfolio_sys::syscall::Errno;
 use zfolio_sys::uffd::{FEATURE_MOVE, FEATURE_SIGBUS, Uffd};
 
+/// Most descriptors of ours.
+pub(crate) const OURS: usize = 4;
 /// Most pages closed or filled at a time.
 pub(crate) const STAGE: usize = 64;
 
@@ -60,6 +62,8 @@ pub(crate) struct Way {
     moves: Option<Moves>,
     /// /proc/self/mem.
     memory: Option<usize>,
+    /// What the process has resident.
+    sizes: Option<usize>,
     /// What comes in is made here.
     incoming: usize,
     /// What goes out is moved here.
@@ -101,6 +105,7 @@ impl Way {
                 kind,
                 moves: None,
                 memory: None,
+                sizes: None,
                 incoming: stage.start,
                 outgoing: stage.start + STAGE * PAGE,
                 zeros: stage.start + 2 * STAGE * PAGE,
@@ -117,6 +122,9 @@ impl Way {
     }
 
     fn open(&mut self) -> Result<(), (&'static str, Errno)> {
+        let sizes =
+            File::open(c"/proc/self/statm").map_err(|errno| ("opening /proc/self/statm", errno))?;
+        self.sizes = Some(lift_descriptor(sizes.fd()));
         match self.kind {
             Kind::InThread => {
                 let uffd = Uffd::open_for_user_faults(FEATURE_SIGBUS | FEATURE_MOVE)
@@ -396,9 +404,10 @@ impl Way {
     }
 
     /// Our descriptors.
-    pub(crate) fn descriptors(&self) -> [Option<usize>; 3] {
+    pub(crate) fn descriptors(&self) -> [Option<usize>; OURS] {
         let moves = self.moves;
         [
+            self.sizes,
             self.memory,
             moves.and_then(|moves| usize::try_from(moves.uffd.fd()).ok()),
             moves.map(|moves| moves.pagemap.file().fd()),
@@ -407,8 +416,10 @@ impl Way {
 
     /// Moves our descriptor `fd` away: the program wants the number.
     pub(crate) fn move_descriptor(&mut self, fd: usize) {
-        if self.memory == Some(fd) {
-            self.memory = Some(lift_descriptor(fd));
+        for own in [&mut self.memory, &mut self.sizes] {
+            if *own == Some(fd) {
+                *own = Some(lift_descriptor(fd));
+            }
         }
         if let Some(moves) = &mut self.moves {
             if moves.uffd.fd() == i32::try_from(fd).unwrap_or(-1) {
@@ -424,13 +435,30 @@ impl Way {
         for fd in self.descriptors().into_iter().flatten() {
             File::from_fd(fd).close();
         }
+        self.forget_descriptors();
+    }
+
+    fn forget_descriptors(&mut self) {
         self.memory = None;
+        self.sizes = None;
         self.moves = None;
     }
 
-    /// In the child of a fork: what was inherited is the parent's.
-    pub(crate) fn renew(&mut self) -> Result<(), Errno> {
-        self.close_descriptors();
+    /// Pages that this process has resident of its own; `None` where that is not told.
+    pub(crate) fn resident(&self) -> Option<usize> {
+        let size = Statm::read(File::from_fd(self.sizes?)).ok()?;
+        // (None at all is what is told once the first thread has ended.)
+        (size.resident > 0).then(|| size.resident.saturating_sub(size.shared))
+    }
+
+    /// In the child of a fork: what was inherited is the parent's. `shared`: so are the
+    /// numbers, which are not to be closed then.
+    pub(crate) fn renew(&mut self, shared: bool) -> Result<(), Errno> {
+        if shared {
+            self.forget_descriptors();
+        } else {
+            self.close_descriptors();
+        }
         self.open().map_err(|(_, errno)| errno)
     }
 }

@@ -17,7 +17,6 @@ const MOST: usize = 0x7fff_f000;
 const END: usize = 1 << 47;
 const PR_SET_SECCOMP: usize = 22;
 const PR_SET_SYSCALL_USER_DISPATCH: usize = 59;
-const ARCH_SET_GS: usize = 0x1001;
 const ARCH_SET_FS: usize = 0x1002;
 
 /// Makes the call of `frame`; returns its result.
@@ -77,7 +76,7 @@ fn route(keeper: &Keeper<'_>, frame: &mut Frame, number: usize, args: [usize; 6]
         nr::RT_SIGRETURN => super::entry::return_from_signal(frame),
         nr::FORK | nr::VFORK | nr::CLONE | nr::CLONE3 => process::clone(keeper, frame, number),
         nr::EXECVE | nr::EXECVEAT => process::exec(keeper, number, args),
-        nr::EXIT => process::exit_thread(state, record, args),
+        nr::EXIT => process::exit_thread(keeper, args),
         nr::EXIT_GROUP => process::exit(state, args),
         nr::READ | nr::WRITE | nr::PREAD64 | nr::PWRITE64 => transfer(keeper, number, args),
         nr::SET_ROBUST_LIST => {
@@ -125,12 +124,10 @@ fn by_table_or_leave(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> is
             leave::leave(state, "it filters its system calls (seccomp)");
         }
         nr::USERFAULTFD => leave::leave(state, "it uses userfaultfd itself"),
-        nr::ARCH_PRCTL if matches!(args[0], ARCH_SET_FS) => {
+        nr::ARCH_PRCTL if args[0] == ARCH_SET_FS => {
             leave::leave(state, "it changes where its thread-local storage is");
         }
-        nr::ARCH_PRCTL if args[0] == ARCH_SET_GS => {}
         nr::MLOCKALL => leave::leave(state, "it locks its memory (mlockall)"),
-        nr::REMAP_FILE_PAGES => {}
         _ => {}
     }
     by_table(keeper, number, args)

@@ -46,6 +46,11 @@ impl Keeper<'_> {
         }
     }
 
+    /// Keeps whatever is open, until the call returns.
+    pub(crate) fn keep_everything(&self) {
+        self.publish(&(0..usize::MAX));
+    }
+
     fn publish(&self, range: &Range<usize>) -> bool {
         if self
             .record

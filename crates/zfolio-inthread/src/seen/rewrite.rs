@@ -38,6 +38,10 @@ pub(crate) fn consider(state: &State, back: usize, number: usize) {
         return;
     }
     let site = back - 2 - MOV;
+    // Of the page that was just run alone: a fault here, in a handler, would have no stack.
+    if (site - 1) & !(PAGE - 1) != (back - 1) & !(PAGE - 1) {
+        return;
+    }
     let mut bytes = [0_u8; 8];
     if !raw::read_bytes(site - 1, &mut bytes) {
         return;

@@ -1,0 +1,272 @@
+//! mremap: the bytes of a mapping are elsewhere, or there is more or less of it.
+//!
+//! The kernel moves one mapping at a time, and closing pages may have made several of what
+//! was one to the program. So it is made one before, and where that cannot be is moved in
+//! pieces.
+
+use super::bring::{bring_all, drop_stored, set};
+use super::core::Core;
+use super::ranges::Kind;
+use super::space::{MAP_ANONYMOUS, MAP_FIXED, MAP_PRIVATE, PROT_READ_WRITE, range_of, up};
+use super::way;
+use super::words::Word;
+use crate::raw::{self, PAGE, SHIFT, err, is_error, nr};
+use crate::state::State;
+use core::ops::Range;
+
+const MREMAP_MAYMOVE: usize = 1;
+const MREMAP_FIXED: usize = 2;
+const MREMAP_DONTUNMAP: usize = 4;
+
+impl Core {
+    pub(super) fn mremap(&mut self, state: &State, args: [usize; 6]) -> isize {
+        let [old, old_len, new_len, flags, to, _] = args;
+        let from = range_of(old, old_len);
+        let new_len = up(new_len);
+        let target = (flags & MREMAP_FIXED != 0).then(|| range_of(to, new_len));
+        if old_len == 0 || self.ranges.first_within(&from).is_none() {
+            let result = raw::for_program(nr::MREMAP, args);
+            if !is_error(result)
+                && let Some(target) = target
+            {
+                self.forget(state, &target);
+            }
+            return result;
+        }
+        self.figures.remaps += 1;
+        let whole = self
+            .ranges
+            .at(old)
+            .filter(|(range, kind)| kind.managed && range.end >= from.end);
+        let Some((_, kind)) = whole else {
+            // Parts of several kinds: nothing that is managed is moved.
+            self.leave_alone(state, &from);
+            let result = raw::for_program(nr::MREMAP, args);
+            if !is_error(result) {
+                if let Some(target) = target {
+                    self.forget(state, &target);
+                }
+                if flags & MREMAP_DONTUNMAP == 0 {
+                    self.forget(state, &from);
+                }
+            }
+            return result;
+        };
+        if flags & MREMAP_DONTUNMAP != 0 {
+            bring_all(state, self, &from);
+            self.leave_alone(state, &from);
+            let result = raw::for_program(nr::MREMAP, args);
+            if !is_error(result)
+                && let Some(target) = target
+            {
+                self.forget(state, &target);
+            }
+            return result;
+        }
+        let apart = self.way.kind == way::Kind::InThread && kind.registered;
+        if apart {
+            // A mapping loses its registration as it moves, and so does what it becomes one
+            // with on arrival: protected as no neighbour is, it becomes one with nothing,
+            // and nobody reads zeros there before it is registered again.
+            if self.way.stand_by(&from).is_err() {
+                return err::NOMEM;
+            }
+        } else if self.way.kind != way::Kind::InThread {
+            self.make_one(state, &from);
+        }
+        let mut result = raw::for_program(nr::MREMAP, args);
+        if result == err::FAULT && flags & MREMAP_MAYMOVE != 0 {
+            // The kernel has it in several mappings, by what was closed and opened.
+            let grows_closed = apart
+                || self.way.kind == way::Kind::Protect
+                    && state.words.get((from.end >> SHIFT) - 1).is_closed();
+            result = self.move_in_pieces(&from, new_len, target.as_ref(), grows_closed);
+        }
+        if is_error(result) {
+            if apart {
+                self.open_again(&from);
+            }
+            return result;
+        }
+        let at = result.cast_unsigned();
+        if apart {
+            let to = at..at + new_len;
+            if self.way.watch(&to).is_err() {
+                self.fail(format_args!(
+                    "the memory moved to {at:#x} could not be registered with userfaultfd"
+                ));
+            }
+            self.open_again(&to);
+        }
+        if at == old {
+            self.resized(state, &from, new_len);
+        } else {
+            self.moved(state, &from, at, new_len, kind);
+        }
+        result
+    }
+
+    /// Makes one mapping of a range in which pages are protected: the kernel moves no two.
+    fn make_one(&mut self, state: &State, range: &Range<usize>) {
+        let (start, end) = (range.start >> SHIFT, range.end >> SHIFT);
+        if self.way.kind == way::Kind::Guard {
+            self.make_one_around_guards(state, range);
+            return;
+        }
+        if state.words.next_closed(start, end).is_none() {
+            return;
+        }
+        if self.way.stand_by(range).is_err() {
+            bring_all(state, self, range);
+            return;
+        }
+        for page in start..end {
+            if !state.words.get(page).is_closed() {
+                set(state, self, page, Word::Standby);
+            }
+        }
+    }
+
+    /// As [`Self::make_one`]: guard markers are no mapping's, what nobody has touched is.
+    fn make_one_around_guards(&mut self, state: &State, range: &Range<usize>) {
+        let end = range.end >> SHIFT;
+        let (mut page, mut opened) = (range.start >> SHIFT, false);
+        while let Some(closed) = state.words.next_closed(page, end) {
+            page = closed + 1;
+            if state.words.get(closed) != Word::Untouched {
+                continue;
+            }
+            if !opened {
+                if let Err(errno) = self.way.open_untouched(range) {
+                    self.fail(format_args!(
+                        "the memory at {:#x} could not be opened (errno {})",
+                        range.start, errno.0
+                    ));
+                }
+                opened = true;
+            }
+            set(state, self, closed, Word::OPEN);
+        }
+    }
+
+    /// Moves a range mapping by mapping, wherever they begin: halves what the kernel refuses.
+    /// What it grows by is mapped anew, `closed` or open. Returns as mremap does.
+    fn move_in_pieces(
+        &self,
+        from: &Range<usize>,
+        new_len: usize,
+        target: Option<&Range<usize>>,
+        closed: bool,
+    ) -> isize {
+        let protection = if closed { 0 } else { PROT_READ_WRITE };
+        let (at, fixed) = target.map_or((0, 0), |to| (to.start, MAP_FIXED));
+        let flags = MAP_PRIVATE | MAP_ANONYMOUS | fixed;
+        let args = [at, new_len, protection, flags, usize::MAX, 0];
+        let made = raw::for_program(nr::MMAP, args);
+        if is_error(made) {
+            return made;
+        }
+        let at = made.cast_unsigned();
+        let moves = from.len().min(new_len);
+        let (mut done, mut most) = (0, moves);
+        while done < moves {
+            let len = most.min(moves - done);
+            let args = [
+                from.start + done,
+                len,
+                len,
+                MREMAP_MAYMOVE | MREMAP_FIXED,
+                at + done,
+                0,
+            ];
+            let moved = raw::for_program(nr::MREMAP, args);
+            if !is_error(moved) {
+                done += len;
+                most = moves;
+            } else if moved == err::FAULT && len > PAGE {
+                most = (len / 2) & !(PAGE - 1);
+            } else {
+                // (Part of it is there already.)
+                self.fail(format_args!(
+                    "the memory at {:#x} could be moved in part only (errno {})",
+                    from.start, -moved
+                ));
+            }
+        }
+        if moves < from.len() {
+            raw::own(nr::MUNMAP, [from.start + moves, from.len() - moves, 0]);
+        }
+        made
+    }
+
+    fn open_again(&self, range: &Range<usize>) {
+        if let Err(errno) = self.way.open_written(range) {
+            self.fail(format_args!(
+                "the memory at {:#x} could not be opened again (errno {})",
+                range.start, errno.0
+            ));
+        }
+    }
+
+    fn resized(&mut self, state: &State, from: &Range<usize>, new_len: usize) {
+        let end = from.start + new_len;
+        if end < from.end {
+            self.forget(state, &(end..from.end));
+        } else if end > from.end {
+            self.grew(state, from.end..end);
+        }
+    }
+
+    /// Memory that a mapping grew by. It is protected as the mapping is.
+    fn grew(&mut self, state: &State, range: Range<usize>) {
+        if range.is_empty() {
+            return;
+        }
+        let before = (range.start >> SHIFT) - 1;
+        let watched = self
+            .ranges
+            .at(range.start - 1)
+            .is_some_and(|(_, kind)| kind.registered);
+        let protected = match self.way.kind {
+            way::Kind::InThread => watched,
+            way::Kind::Guard => false,
+            way::Kind::Protect => state.words.get(before).is_closed(),
+        };
+        let kind = Kind {
+            managed: true,
+            registered: watched,
+        };
+        self.ranges.add(range.clone(), kind);
+        let pages = range.start >> SHIFT..range.end >> SHIFT;
+        if protected && !state.words.set_run(pages, true) {
+            self.fail(format_args!("there is no room for another page's word"));
+        }
+    }
+
+    /// The bytes of `from` are at `at` now.
+    fn moved(&mut self, state: &State, from: &Range<usize>, at: usize, new_len: usize, kind: Kind) {
+        let to = at..at + new_len;
+        self.forget(state, &to);
+        let pages = (from.len().min(new_len)) >> SHIFT;
+        if from.len() > new_len {
+            // (What was cut off is gone with the rest.)
+            drop_stored(state, self, &(from.start + new_len..from.end));
+        }
+        for page in 0..pages {
+            let old = (from.start >> SHIFT) + page;
+            let word = state.words.get(old);
+            set(state, self, (at >> SHIFT) + page, word);
+        }
+        if !state
+            .words
+            .set_run(from.start >> SHIFT..from.end >> SHIFT, false)
+        {
+            self.fail(format_args!("there is no room for another page's word"));
+        }
+        self.ranges.remove(from, |_, _| {});
+        self.ranges.add(at..at + (pages << SHIFT), kind);
+        if new_len > from.len() {
+            self.grew(state, at + (pages << SHIFT)..to.end);
+        }
+    }
+}
