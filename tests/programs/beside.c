@@ -3,8 +3,7 @@
 // neither keep the program's in memory nor be taken for it.
 #include "check.h"
 
-enum { PAGES = 64, MOST = 400 };
-static const size_t BYTES = (size_t)PAGES * PAGE;
+enum { MOST_PAGES = 64, LEAST_PAGES = 16, MOST = 400, TRIES = 40 };
 
 struct mapping {
     char *start, *end;
@@ -12,7 +11,10 @@ struct mapping {
 };
 
 static struct mapping others[MOST];
-static char *own[2 * MOST];
+static struct {
+    char *start;
+    size_t pages;
+} own[2 * MOST];
 static size_t owned;
 
 static size_t read_mappings(void) {
@@ -44,38 +46,53 @@ static size_t read_mappings(void) {
     return count;
 }
 
-static void map_beside(const struct mapping *other, char *at) {
+// As large as there is room for: right before `end` or from `start` on.
+static void map_beside(const struct mapping *other, char *start, char *end) {
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE | (other->nr ? MAP_NORESERVE : 0);
-    char *got = mmap(at, BYTES, PROT_READ | PROT_WRITE, flags, -1, 0);
-    if (got == MAP_FAILED)
+    for (size_t pages = MOST_PAGES; pages >= LEAST_PAGES; pages /= 2) {
+        char *at = start ? start : end - pages * PAGE;
+        char *got = mmap(at, pages * PAGE, PROT_READ | PROT_WRITE, flags, -1, 0);
+        if (got == MAP_FAILED)
+            continue;
+        if (other->nh)
+            madvise(got, pages * PAGE, MADV_NOHUGEPAGE);
+        if (other->hg)
+            madvise(got, pages * PAGE, MADV_HUGEPAGE);
+        own[owned].start = got;
+        own[owned++].pages = pages;
         return;
-    if (other->nh)
-        madvise(got, BYTES, MADV_NOHUGEPAGE);
-    if (other->hg)
-        madvise(got, BYTES, MADV_HUGEPAGE);
-    own[owned++] = got;
+    }
 }
 
-int main(void) {
+int main(int argc, char **argv) {
     press(); // the manager maps what it needs once there is need
     size_t count = read_mappings();
     for (size_t i = 0; i < count; i++) {
-        map_beside(&others[i], others[i].start - BYTES);
-        map_beside(&others[i], others[i].end);
+        map_beside(&others[i], NULL, others[i].start);
+        map_beside(&others[i], others[i].end, NULL);
+    }
+    // In some layouts there is no room beside any; they are random, so another try
+    // has another.
+    int tried = argc > 1 ? atoi(argv[1]) : 0;
+    if (owned == 0 && tried < TRIES) {
+        char next[12];
+        snprintf(next, sizeof next, "%d", tried + 1);
+        execl("/proc/self/exe", argv[0], next, (char *)NULL);
     }
     SETUP(owned > 0);
 
     for (int round = 0; round < 3; round++) {
         for (size_t i = 0; i < owned; i++)
-            fill_range(own[i], PAGES, 1 + (round * owned + i) * PAGES);
+            fill_range(own[i].start, own[i].pages, 1 + (round * owned + i) * MOST_PAGES);
         for (size_t i = 0; i < owned; i++)
-            push_out(own[i], PAGES);
+            push_out(own[i].start, own[i].pages);
         for (size_t i = 0; i < owned; i++)
-            check_range(own[i], PAGES, 1 + (round * owned + i) * PAGES, "beside another mapping");
+            check_range(own[i].start, own[i].pages, 1 + (round * owned + i) * MOST_PAGES,
+                        "beside another mapping");
     }
     // What is left of the manager's must still be its own.
     for (size_t i = 0; i < owned; i++)
-        SETUP(munmap(own[i], BYTES) == 0);
+        SETUP(munmap(own[i].start, own[i].pages * PAGE) == 0);
     press();
     return 0;
 }
