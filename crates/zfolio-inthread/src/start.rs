@@ -6,6 +6,7 @@ use crate::life::handlers;
 use crate::life::masks::Sent;
 use crate::life::signals::Signals;
 use crate::memory::core::Core;
+use crate::memory::texts::Texts;
 use crate::memory::way::Way;
 use crate::memory::words::Words;
 use crate::pins::Batches;
@@ -73,6 +74,7 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
         core: Mutex::new(Core::new(way, membership, options.high, brk)),
         batches: Batches::new(),
         threads,
+        texts: Mutex::new(Texts::now()),
         signals: Mutex::new(Signals::now()),
         sent: Mutex::new(Sent::new()),
         some_sent: AtomicBool::new(false),
