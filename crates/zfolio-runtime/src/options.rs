@@ -1,6 +1,6 @@
 //! What the runtime was asked for, and the watermarks that follow.
 
-use crate::control::{Config, codec, on_max};
+use crate::segment::{Config, codec, on_max};
 use core::sync::atomic::Ordering;
 pub use zfolio_compress::Codec;
 use zfolio_compress::deflate::Tables;
@@ -100,7 +100,7 @@ impl Options {
                 size,
                 pool_percent: config.pool_percent.load(Ordering::Relaxed),
             }),
-            engines: engines.min(crate::engines::MOST),
+            engines: engines.min(crate::swapout::compress_threads::MOST),
             tier: config.tier.load(Ordering::Relaxed) != 0,
         })
     }

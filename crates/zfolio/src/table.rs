@@ -11,7 +11,7 @@ use crate::group::Engine;
 use core::ops::Range;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
-use zfolio_runtime::regionengine::{Access, RegionEngine};
+use zfolio_runtime::pager::{Access, RegionEngine};
 use zfolio_runtime::regions::Serving;
 
 /// Regions at a time, at most.

@@ -1,14 +1,14 @@
 //! What a program asks for, but for faults.
 
-use super::table::{End, State};
+use super::groups::{End, State};
 use super::{Core, Protected};
-use crate::control::Counter;
-use crate::events::addresses_of;
-use crate::extent::Vpn;
-use crate::manager::pages_within;
-use crate::regionengine::{Access, RegionEngine};
-use crate::regions::{PinError, Serving};
-use crate::word::Place as Word;
+use crate::address_space::apply::addresses_of;
+use crate::address_space::extent::Vpn;
+use crate::address_space::place::Place as Word;
+use crate::faces::manager::pages_within;
+use crate::faces::regions::{PinError, Serving};
+use crate::pager::{Access, RegionEngine};
+use crate::segment::Counter;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;

@@ -51,27 +51,27 @@
 //! system under it but what is discarded.
 
 mod calls;
-pub mod pool;
-mod reclaim;
-mod serve;
-mod table;
+mod close;
+mod groups;
+mod open;
+pub mod pool_arena;
 
-use crate::control::{Counter, ProcessSlot, Segment, state};
-use crate::extent::Extents;
-use crate::manager::STACK;
+use crate::address_space::extent::Extents;
+use crate::address_space::pins::Pins;
+use crate::faces::manager::STACK;
+use crate::faces::process::{Unstarted, describe, reserve_arena, step};
+use crate::faces::regions::{IN_THREAD, Unavailable};
 use crate::options::{Options, Watermarks};
-use crate::pins::Pins;
-use crate::regionengine::RegionEngine;
-use crate::regions::{IN_THREAD, Unavailable};
-use crate::start::{Unstarted, describe, reserve_arena, step};
+use crate::pager::RegionEngine;
+use crate::segment::{Counter, ProcessSlot, Segment, state};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use pool::PoolArena;
-use table::Table;
+use groups::Table;
+use pool_arena::PoolArena;
 use zfolio_compress::adaptive::{Adaptive, Density};
 use zfolio_compress::{Codec, Compressor};
 use zfolio_mm::{Order, PAGE_SIZE};
@@ -349,23 +349,23 @@ impl Protected {
     }
 
     fn fail(&self, why: core::fmt::Arguments<'_>) -> ! {
-        crate::fatal::fail(self.stats, self.zswap.stats(), pid(), why)
+        crate::health::fatal::fail(self.stats, self.zswap.stats(), pid(), why)
     }
 }
 
 /// Makes the engine that `serving` names; where userfaultfd is refused,
-/// [`Serving::InThread`](crate::regions::Serving::InThread) is had without it.
+/// [`Serving::InThread`](crate::faces::regions::Serving::InThread) is had without it.
 ///
 /// # Errors
 /// What the system refused.
 pub fn engine_for(
     segment: &'static Segment,
     options: Options,
-    serving: crate::regions::Serving,
+    serving: crate::faces::regions::Serving,
     before_moving: fn(),
 ) -> Result<&'static dyn RegionEngine, Unavailable> {
     use crate::Manager;
-    use crate::regions::Serving;
+    use crate::faces::regions::Serving;
     let protected = || -> Result<&'static dyn RegionEngine, Unavailable> {
         Ok(Protected::start(segment, options, before_moving)?)
     };

@@ -1,0 +1,180 @@
+//! What the program did to its address space: remove, unmap, remap, fork.
+//!
+//! An event is applied under the core lock as it is read. Two kinds wait
+//! (*parked*, and everything behind them waits too): a remap, until no event
+//! is in flight, when it is known what came before it (`order`), and until no
+//! operation is under way, whose pages would be published at the old address;
+//! and everything during a fork, when nothing but single words may change
+//! (`parked`). Parked events are applied by whoever finds that they may be (`settle`).
+
+use crate::address_space::discard::BATCH;
+use crate::address_space::extent::Vpn;
+use crate::address_space::place::Place;
+use crate::address_space::standby::Run;
+use crate::events::order::Truth;
+use crate::faces::manager::{Core, Fault, Manager, address_of, pages_within};
+use crate::pager::Access;
+use crate::segment::Counter;
+use core::ops::Range;
+use core::sync::atomic::Ordering;
+use zfolio_mm::PAGE_SHIFT;
+use zfolio_sys::procfs::{File, private_mapping_at};
+use zfolio_sys::syscall::Errno;
+use zfolio_sys::uffd::{Message, RawMessage, Uffd};
+
+/// Asks the kernel.
+struct Now<'a> {
+    manager: &'a Manager,
+    /// An event began while it was asked.
+    put_off: bool,
+}
+
+impl Truth for Now<'_> {
+    fn was_put_off(&self) -> bool {
+        self.put_off
+    }
+
+    fn is_registered(&mut self, address: usize) -> Option<bool> {
+        let answer = self.manager.fds.program().is_registered(address);
+        self.put_off |= answer == Err(Errno::AGAIN);
+        answer.ok()
+    }
+
+    fn begins_at(&mut self, address: usize) -> Option<bool> {
+        let maps = File::from_fd(self.manager.maps.load(Ordering::Relaxed));
+        let mapping = private_mapping_at(maps, address).ok()?;
+        // (Asked in any case: the list says nothing of events in flight.)
+        let registered = self.is_registered(address)?;
+        Some(mapping.start == address && registered)
+    }
+}
+
+impl Manager {
+    /// Takes one message from the descriptor.
+    pub(crate) fn take_message(&self, core: &mut Core, message: &RawMessage, now: u64) {
+        let Some(message) = message.decode() else {
+            self.fail(format_args!(
+                "an event of unknown kind came from the kernel: {message:?}"
+            ));
+        };
+        match message {
+            Message::Fault {
+                address,
+                write,
+                thread,
+            } => {
+                let vpn = address >> PAGE_SHIFT;
+                core.pending.push_back(Fault {
+                    vpn,
+                    access: if write { Access::Write } else { Access::Read },
+                    thread,
+                    read_ns: now,
+                    waits: 0,
+                });
+            }
+            Message::Fork { fd } => self.note_fork(core, Uffd::from_fd(fd)),
+            Message::Remap { .. } => core.parked.push(message),
+            _ if !core.is_open() => core.parked.push(message),
+            _ => self.apply(core, message),
+        }
+    }
+
+    /// Applies what was parked, if nothing stands in the way any more.
+    pub(crate) fn settle(&self, core: &mut Core) {
+        let waits = |core: &Core| !core.parked.is_empty() && !core.fork_freeze;
+        if !waits(core) || self.inflight.load(Ordering::Acquire) > 0 || !self.order_parked(core) {
+            return;
+        }
+        while let Some(event) = core.parked.pop() {
+            self.apply(core, event);
+        }
+    }
+
+    /// Whether new operations may start, now that what can be applied is.
+    pub(crate) fn opens(&self, core: &mut Core) -> bool {
+        self.settle(core);
+        core.is_open()
+    }
+
+    /// Puts parked events in order; false if that cannot be told yet. Does not
+    /// use the heap.
+    pub(crate) fn order_parked(&self, core: &mut Core) -> bool {
+        if !core.parked.needs_order() {
+            return true;
+        }
+        if !self.is_quiet() {
+            return false;
+        }
+        let now = Now {
+            manager: self,
+            put_off: false,
+        };
+        core.parked.put_in_order(&core.registered, now)
+    }
+
+    fn apply(&self, core: &mut Core, event: Message) {
+        match event {
+            Message::Remove { start, end } => self.removed(core, start, end),
+            Message::Unmap { start, end } => self.unmapped(core, start, end),
+            Message::Remap { from, to, len } => self.remapped(core, from, to, len),
+            Message::Fault { .. } | Message::Fork { .. } => {}
+        }
+    }
+
+    /// mremap: words follow their pages. No operation is under way.
+    fn remapped(&self, core: &mut Core, from: usize, to: usize, len: usize) {
+        let source = pages_within(from, from + len);
+        let target = pages_within(to, to + len);
+        self.drop_contents(core, target.clone());
+        let mut batch = [(0, Place::Present); BATCH];
+        let mut left = source.clone();
+        let mut run: Option<Run> = None;
+        loop {
+            let batch = core.extents.first_tracked(&mut left, &mut batch);
+            if batch.is_empty() {
+                break;
+            }
+            for (vpn, place) in batch.iter().copied() {
+                core.extents.set(vpn, Place::Present);
+                let vpn = vpn - source.start + target.start;
+                core.extents.set(vpn, place);
+                if let Place::Standby(at) = place {
+                    match &mut run {
+                        Some(run)
+                            if run.vpn + run.pages == vpn && run.at.offset(run.pages) == at =>
+                        {
+                            run.pages += 1;
+                        }
+                        _ => {
+                            core.standby.push_all(run.take());
+                            run = Some(Run { vpn, at, pages: 1 });
+                        }
+                    }
+                }
+            }
+        }
+        core.standby.push_all(run);
+        core.extents.prune(source);
+        // (The source stays registered until its UNMAP, if there is one.)
+        core.registered.insert(to..to + len);
+        self.count(Counter::Remaps, 1);
+    }
+}
+
+/// Addresses of a range of pages.
+pub(crate) const fn addresses_of(pages: &Range<Vpn>) -> Range<usize> {
+    address_of(pages.start)..address_of(pages.end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: usize = 4096;
+
+    #[test]
+    fn ranges_are_never_rounded_outwards() {
+        assert_eq!(pages_within(PAGE + 1, 3 * PAGE - 1), 2..2);
+        assert_eq!(pages_within(PAGE, 3 * PAGE + 5), 1..3);
+    }
+}

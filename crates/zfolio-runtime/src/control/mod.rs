@@ -1,0 +1,13 @@
+//! The threads that keep usage below `high`, and see that they go on.
+//!
+//! - [`thread`]: the control thread: when to reclaim, and what to do else.
+//! - [`watchdog`]: ends the process when faults are not served.
+//!
+//! State: what the control thread remembers from one turn to the next.
+//!
+//! Lock: none of its own; it holds none while it sleeps.
+//!
+//! Below: all rooms but `faces`.
+
+pub(crate) mod thread;
+pub(crate) mod watchdog;

@@ -1,0 +1,230 @@
+//! Putting a manager together: the same engine whatever its scope is.
+
+use crate::address_space::discard::Vanishing;
+use crate::address_space::extent::Extents;
+use crate::address_space::mappings::Vmas;
+use crate::address_space::pins::Pins;
+use crate::address_space::standby::Standby;
+use crate::budget::fair_share::Membership;
+use crate::events::parked::Parked;
+use crate::events::ranges::Ranges;
+use crate::faces::manager::{Airlocks, BEHIND, Core, Descriptors, Manager, PENDING, Worker};
+use crate::faces::process::{Unstarted, step};
+use crate::faces::regions::Scope;
+use crate::faults::thread_placement::Faulting;
+use crate::frames::arena::FrameArena;
+use crate::frames::huge_reserve::HugeFrames;
+use crate::options::Options;
+use crate::policy::readahead::{Neighbours, Rush, Streams};
+use crate::policy::refault::Clock;
+use crate::policy::strides::Strides;
+use crate::segment::Segment;
+use crate::swapout::clock_hand::Reclaim;
+use crate::swapout::compress_threads::{EngineThreads, Submitting};
+use crate::transfer::clean_pages::CleanPages;
+use crate::upkeep::recompress::Tier;
+use crate::upkeep::zspage_compaction::Compacting;
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::ops::Range;
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize};
+use zfolio_compress::adaptive::{Adaptive, Density};
+use zfolio_compress::{Codec, Compressor};
+use zfolio_mm::{Order, Pfn};
+use zfolio_sys::arena::{ArenaMap, SharedWords};
+use zfolio_sys::identity;
+use zfolio_sys::lock::Mutex;
+use zfolio_sys::procfs::{File, Pagemap};
+use zfolio_sys::syscall::Errno;
+use zfolio_sys::thread::{self, processors};
+use zfolio_sys::uffd::Uffd;
+use zfolio_zswap::{Limits, WorkContext, Zswap};
+
+/// What a manager is made of, besides what it makes itself.
+pub(crate) struct Parts {
+    pub(crate) options: Options,
+    /// Whose limits it shares.
+    pub(crate) membership: Membership,
+    pub(crate) map: ArenaMap,
+    /// For what is managed, and for the arena.
+    pub(crate) program: Uffd,
+    pub(crate) source: Uffd,
+    pub(crate) statm: File,
+    pub(crate) pagemap: Pagemap,
+    pub(crate) maps: File,
+    pub(crate) words: SharedWords,
+    /// Addresses that are ours, besides what is made here.
+    pub(crate) private: Vec<Range<usize>>,
+    /// The stack of the thread that becomes its control thread, if it is known.
+    pub(crate) stack: Option<Range<usize>>,
+    pub(crate) left_alone: fn(&Range<usize>) -> bool,
+    pub(crate) segment: &'static Segment,
+    /// Index of the slot in it.
+    pub(crate) statistics: usize,
+    /// Workers besides the control thread's.
+    pub(crate) workers: usize,
+    pub(crate) scope: Scope,
+}
+
+/// Makes the manager: nothing registered, no thread.
+pub(crate) fn assemble(parts: Parts) -> Result<&'static Manager, Unstarted> {
+    let Parts { options, map, .. } = parts;
+    let locks = step(
+        "reserving the airlocks",
+        ArenaMap::reserve(3 * Order::HUGE.pages()),
+    )?;
+    let airlocks = Airlocks {
+        small: locks.address(Pfn(0)),
+        huge: locks.address(Pfn(0).offset(Order::HUGE.pages())),
+    };
+    let nursery = locks.address(Pfn(0).offset(2 * Order::HUGE.pages()));
+    let arena = FrameArena::new(map, parts.source, parts.pagemap);
+    let density = Density::default();
+    let dictionaries = Adaptive::dictionaries();
+    let codec = || -> Box<dyn Compressor> {
+        match options.codec {
+            Codec::Auto => Box::new(Adaptive::with_dictionaries(
+                density.clone(),
+                dictionaries.clone(),
+            )),
+            fixed => fixed.compressor(),
+        }
+    };
+    let engines = match options.engines {
+        0 => None,
+        count => {
+            let made = EngineThreads::new(codec(), count, processors());
+            Some(made.map_err(|_| Unstarted::Failed {
+                what: "making the engines' queues",
+                errno: Errno::NOMEM,
+            })?)
+        }
+    };
+    let compressor = match &engines {
+        None => codec(),
+        Some(engines) => Box::new(Submitting {
+            engines: engines.compressor(),
+            inline: codec(),
+        }),
+    };
+    let zswap = Zswap::with_compressor(arena, compressor, Limits::default());
+    // (Without memory for it there is none.)
+    let tier = options.tier.then(|| zswap.tier_context().ok().flatten());
+    let tier = Tier::new(tier.flatten());
+    let count = 1 + parts.workers;
+    let mut workers = Vec::with_capacity(count);
+    for _ in 0..count {
+        workers.push(Mutex::new(Worker::new(context_of(&zswap)?)));
+    }
+    let mut private = parts.private;
+    private.extend(parts.stack.clone());
+    private.extend([map.range(), locks.range(), parts.words.range()]);
+    // Only a fork needs to say what was copied meanwhile.
+    let superseded = if parts.scope.is_process() {
+        map.slots()
+    } else {
+        0
+    };
+    let clean = CleanPages::of(match &parts.scope {
+        Scope::Regions(regions) if regions.protects => parts.options.high,
+        _ => 0,
+    });
+    let manager: &'static Manager = Box::leak(Box::new(Manager {
+        options,
+        membership: parts.membership,
+        allowance: AtomicUsize::new(options.high),
+        max_part: AtomicUsize::new(usize::MAX),
+        max_since_ns: AtomicU64::new(0),
+        zswap,
+        engines,
+        density,
+        core: Mutex::new(Core {
+            extents: Extents::default(),
+            vanishing: Vanishing::new(),
+            registered: Ranges::default(),
+            pins: Pins::default(),
+            standby: Standby::default(),
+            clean,
+            streams: Streams::default(),
+            strides: Strides::default(),
+            rush: Rush::default(),
+            neighbours: Neighbours::default(),
+            clock: Clock::default(),
+            spared: None,
+            faulting: Faulting::default(),
+            behind: VecDeque::with_capacity(BEHIND),
+            pending: VecDeque::with_capacity(PENDING),
+            deferred: VecDeque::with_capacity(PENDING),
+            parked: Parked::new(),
+            fork_freeze: false,
+            being_copied: false,
+            superseded: Vec::with_capacity(superseded),
+            children: Vec::with_capacity(64),
+            raw_fork: false,
+            crowd: 0,
+            reader: false,
+            sleepers: 0,
+        }),
+        reclaim: Mutex::new(Reclaim::new(Vmas::new(parts.maps, private))),
+        fds: Descriptors::new(parts.program, parts.statm, parts.pagemap),
+        airlocks,
+        huge_frames: HugeFrames::new(nursery),
+        block_wanted: AtomicBool::new(false),
+        left_alone: parts.left_alone,
+        tier: Mutex::new(tier),
+        compacting: Mutex::new(Compacting::new(map.slots())),
+        workers,
+        processors: processors(),
+        inflight: AtomicU32::new(0),
+        quiet: crate::address_space::quiet::Quiet::default(),
+        fault_wake: AtomicU32::new(0),
+        control_wake: AtomicU32::new(0),
+        warm_until: AtomicU64::new(0),
+        warm_helps: AtomicBool::new(false),
+        control_sleeps: AtomicU32::new(0),
+        frames_wake: AtomicU32::new(0),
+        frame_waiters: AtomicU32::new(0),
+        segment: parts.segment,
+        statistics: AtomicUsize::new(parts.statistics),
+        words: parts.words,
+        behind_steps: AtomicU32::new(0),
+        fork_generation: AtomicU32::new(0),
+        child_ready: AtomicU32::new(0),
+        maps: AtomicUsize::new(parts.maps.fd()),
+        owed: AtomicUsize::new(0),
+        room: AtomicUsize::new(0),
+        urgent_ns: AtomicU64::new(0),
+        refused: AtomicI32::new(0),
+        serving_since: Default::default(),
+        control_turns: AtomicU64::new(1),
+        reads: AtomicU64::new(0),
+        cpu_ns: Default::default(),
+        pid: AtomicU32::new(thread::pid()),
+        identity: AtomicU64::new(identity::of_process()),
+        stacks: Mutex::new(parts.stack.into_iter().collect()),
+        old_words: Mutex::new(None),
+        resident: AtomicUsize::new(0),
+        backing_retry_ns: AtomicU64::new(0),
+        huge_count_ns: AtomicU64::new(0),
+        stays_count_ns: AtomicU64::new(0),
+        io_under_way: AtomicU32::new(0),
+        io_done: AtomicU64::new(0),
+        max_waiters: AtomicU32::new(0),
+        scope: parts.scope,
+    }));
+    manager.open_backing();
+    if manager.zswap.is_backed() {
+        for worker in &manager.workers {
+            worker.lock().context = context_of(&manager.zswap)?;
+        }
+    }
+    Ok(manager)
+}
+
+fn context_of(zswap: &Zswap<FrameArena>) -> Result<WorkContext, Unstarted> {
+    zswap.context().map_err(|_| Unstarted::Failed {
+        what: "making a codec context",
+        errno: Errno::NOMEM,
+    })
+}

@@ -1,0 +1,194 @@
+//! Swap-in by copies: of a page or two, decompressed beside the arena, and of short runs.
+//!
+//! A MOVE takes the frame out of the arena's page table, for which every
+//! processor that runs a thread of this process is interrupted; for one page that
+//! costs more than to copy it. But a copy is made into a frame of the kernel's: so
+//! as many of ours are *owed* to the system, and given back by the dozen.
+
+use crate::address_space::extent::Vpn;
+use crate::address_space::place::Place;
+use crate::faces::manager::{Core, Manager, Worker, address_of};
+use crate::faults::by_message::Outcome;
+use crate::swapin::load::{Plan, kind_of};
+use crate::transfer::move_in::Landed;
+use core::sync::atomic::Ordering;
+use zfolio_mm::{Order, PAGE_SIZE};
+use zfolio_sys::lock::MutexGuard;
+use zfolio_zswap::Slot;
+
+/// Pages copied at most where they lie together; more are moved in one call.
+pub(crate) const COPIED: usize = 2;
+/// The same where they lie apart: each run would be a MOVE, and its frames, which must
+/// lie together, a MOVE each before.
+pub(crate) const COPIED_APART: usize = 16;
+/// Pages of a larger load that are copied at most where they lie together, and their
+/// frames do: what is present already cuts a reader's window to such runs.
+pub(crate) const COPIED_RUN: usize = 16;
+/// Frames owed to the system at most.
+const OWED: usize = 128;
+
+impl Manager {
+    /// Whether so many pages are to come by copies: frames of ours can be given
+    /// up for them.
+    pub(crate) fn may_copy_in(&self, pages: &[Vpn]) -> bool {
+        let count = pages.len();
+        let together = count > 0 && pages[count - 1] - pages[0] == count - 1;
+        let most = if together { COPIED } else { COPIED_APART };
+        if count > most {
+            return false;
+        }
+        if !self.scope.is_process() && self.may_take_of_the_system(count) {
+            return true;
+        }
+        let marks = self.watermarks();
+        let left = self
+            .arena()
+            .free_frames()
+            .saturating_sub(self.owed.load(Ordering::Relaxed));
+        if left < marks.free_low && self.control_sleeps.load(Ordering::Relaxed) != 0 {
+            self.wake_control();
+        }
+        left >= marks.free_reserve + count
+    }
+
+    /// Whether copies of so many pages may take frames of the system's. What a region
+    /// takes is counted, not asked for: there must be room below `limit`, whatever is
+    /// free.
+    pub(crate) fn may_take_of_the_system(&self, pages: usize) -> bool {
+        if self.scope.is_process() {
+            return true;
+        }
+        let usage = self.usage() + pages;
+        self.wake_control_at(usage);
+        usage < self.watermarks().limit
+    }
+
+    /// Brings the pages in `worker.pages`, which are stored.
+    pub(crate) fn load_by_copy(
+        &self,
+        core: MutexGuard<'_, Core>,
+        worker: &mut Worker,
+        vpn: Vpn,
+        plan: &Plan,
+    ) -> Outcome {
+        self.begin_load(core, worker, plan);
+        let Worker {
+            context,
+            pages,
+            slots,
+            page: buffer,
+            ..
+        } = &mut *worker;
+        let room = Worker::room(buffer, pages.len()).chunks_mut(PAGE_SIZE);
+        for ((page, slot), bytes) in pages.iter().zip(&*slots).zip(room) {
+            if let Err(error) = self.during_io(|| self.zswap.load_into(context, *slot, bytes)) {
+                self.load_failed(*page, error);
+            }
+        }
+        let outcome = self.publish_copies(worker, vpn, plan);
+        self.zswap.invalidate(&worker.slots);
+        self.pay_back_from_fault();
+        self.end();
+        outcome
+    }
+
+    /// Copies loaded pages in. Slots of those in place (or discarded meanwhile)
+    /// stay in `worker.slots`, to be freed.
+    fn publish_copies(&self, worker: &mut Worker, vpn: Vpn, plan: &Plan) -> Outcome {
+        let mut core = self.core.lock();
+        let open = core.is_open();
+        let clean = open && !plan.is_sequential() && self.copy_in_clean(&mut core, worker);
+        let (mut refused, mut copied) = (None, usize::from(clean));
+        let from = worker.page.as_ptr() as usize;
+        let (pages, slots) = (&worker.pages, &mut worker.slots);
+        let mut next = copied;
+        while next < pages.len() {
+            let (index, page) = (next, pages[next]);
+            next += 1;
+            if !open {
+                // As where pages are moved: the words must stay true.
+                self.unload(&mut core, page, &mut slots[index]);
+                continue;
+            }
+            let loading =
+                |index: usize| core.extents.place(pages[index]) == Place::Loading(slots[index]);
+            if !loading(index) {
+                self.fds.program().wake(address_of(page), PAGE_SIZE);
+                continue;
+            }
+            let follows = |other: &usize| pages[*other] - page == other - index && loading(*other);
+            let run = (index..pages.len()).take_while(follows).count();
+            let run = self.copy_run_in(page, from + index * PAGE_SIZE, run);
+            if run > 0 {
+                (page..page + run).for_each(|page| core.extents.set(page, Place::Present));
+                copied += run;
+                next = index + run;
+                continue;
+            }
+            match self.copy_in(page, from + index * PAGE_SIZE) {
+                Landed::Refused(errno) => {
+                    self.unload(&mut core, page, &mut slots[index]);
+                    if page == vpn {
+                        refused = Some(errno);
+                    }
+                    continue;
+                }
+                Landed::Copied => copied += 1,
+                Landed::Moved | Landed::AlreadyThere => {}
+            }
+            core.extents.set(page, Place::Present);
+        }
+        if copied == pages.len() && pages[copied - 1] - pages[0] == copied - 1 {
+            self.zswap.count_load(Order::holding_at_most(copied));
+        }
+        if open {
+            self.account_loaded(&mut core, vpn, plan, pages, copied);
+        }
+        drop(core);
+        self.owed.fetch_add(copied, Ordering::Relaxed);
+        worker.slots.retain(|slot| *slot != Slot::ZERO);
+        match refused {
+            Some(errno) => self.refused(vpn, errno),
+            None if !open => Outcome::Defer,
+            None => Outcome::Served(kind_of(worker.pages.len())),
+        }
+    }
+
+    /// [`Self::pay_back`] by whoever serves a fault, within its operation: not by a thread of
+    /// the program's, and since somebody waits for ours, not before it is twice as much as
+    /// long as the control thread is awake to do it.
+    pub(crate) fn pay_back_from_fault(&self) {
+        let awake = self.control_sleeps.load(Ordering::Relaxed) == 0;
+        let patience = if awake { 2 } else { 1 };
+        if !self.is_in_thread() {
+            self.pay_back_from(patience * self.debt());
+        }
+    }
+
+    /// Gives the system the frames that it is owed, once they are enough for a
+    /// call; below `stop` they are forgiven, or usage would only ever sink. Frames
+    /// must not change while a fork copies them: within an operation, or by the control
+    /// thread, which freezes the manager for a fork itself.
+    pub(crate) fn pay_back(&self) {
+        self.pay_back_from(self.debt());
+    }
+
+    /// Owed frames that are enough for a call.
+    fn debt(&self) -> usize {
+        OWED.min(self.watermarks().free_low / 2)
+    }
+
+    fn pay_back_from(&self, least: usize) {
+        if self.owed.load(Ordering::Relaxed) < least {
+            return;
+        }
+        let owed = self.owed.swap(0, Ordering::Relaxed);
+        if self.usage() < self.watermarks().stop {
+            return;
+        }
+        let released = self.arena().release(owed);
+        if released < owed {
+            self.owed.fetch_add(owed - released, Ordering::Relaxed);
+        }
+    }
+}

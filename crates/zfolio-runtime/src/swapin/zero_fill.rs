@@ -1,0 +1,236 @@
+//! Pages never touched before, in ranges that are registered.
+//!
+//! First touches are the kernel's as long as a range is not registered. In a
+//! registered range they come here, and that is what slows a program down at
+//! `high`: a fill takes a free frame, and waits for reclaim when there is none.
+
+use crate::address_space::extent::{GROUP_PAGES, Vpn};
+use crate::address_space::place::Place;
+use crate::faces::manager::{Core, Manager, Worker, address_of};
+use crate::faults::by_message::Outcome;
+use crate::frames::arena::runs_of;
+use crate::segment::{Counter, FaultKind};
+use crate::swapout::store::Stored;
+use crate::transfer::move_in::Landed;
+use alloc::vec::Vec;
+use core::ops::Range;
+use zfolio_mm::{Memory, PAGE_SIZE, Pfn};
+use zfolio_sys::lock::MutexGuard;
+use zfolio_sys::procfs::PresentRun;
+use zfolio_sys::thread::{Clock, now_ns};
+
+impl Manager {
+    /// Fills page `vpn` with zeros, and those after it in a sequential stream.
+    pub(crate) fn fill(
+        &self,
+        mut core: MutexGuard<'_, Core>,
+        worker: &mut Worker,
+        vpn: Vpn,
+    ) -> Outcome {
+        let (pages, window) = self.plan_fill(&core, vpn);
+        if let Some(outcome) = self.fill_fresh(&mut core, &pages, window) {
+            self.wake_control_at(self.usage());
+            return outcome;
+        }
+        let Worker { frames, urgent, .. } = worker;
+        let got = self.take_for_fault(pages.len(), *urgent, frames);
+        if got == 0 {
+            return Outcome::NeedFrames;
+        }
+        let pages = vpn..vpn + got;
+        core.streams.brought(&pages, window);
+        self.begin(&core);
+        drop(core);
+        for run in runs_of(frames) {
+            self.arena()
+                .with_mut(run[0], 0, run.len() * PAGE_SIZE, |bytes| bytes.fill(0));
+        }
+        let outcome = self.publish_filled(&pages, frames);
+        self.end();
+        outcome
+    }
+
+    fn publish_filled(&self, pages: &Range<Vpn>, frames: &[Pfn]) -> Outcome {
+        let mut core = self.core.lock();
+        if self.is_gone(&core, pages.start) {
+            self.arena().give_scattered(frames);
+            return Outcome::Served(FaultKind::Stale);
+        }
+        let untouched = |core: &Core, page: Vpn| {
+            matches!(core.extents.place(page), Place::Present | Place::Gone)
+        };
+        let len = pages
+            .clone()
+            .take_while(|page| untouched(&core, *page))
+            .count();
+        if !core.is_open() || len == 0 {
+            self.arena().give_scattered(frames);
+            return Outcome::Defer;
+        }
+        self.arena().give_scattered(&frames[len..]);
+        let mut refused = None;
+        let mut filled = 0;
+        let mut next = pages.start;
+        for run in runs_of(&frames[..len]) {
+            self.land(next, run[0], run.len(), |index, landed| {
+                let (page, frame) = (next + index, run[index]);
+                match landed {
+                    Landed::Moved => {
+                        self.arena().give_holes(frame, 1);
+                        filled += 1;
+                    }
+                    Landed::Copied => {
+                        self.arena().give_frames(frame, 1);
+                        filled += 1;
+                    }
+                    Landed::AlreadyThere => {
+                        self.arena().give_frames(frame, 1);
+                        return;
+                    }
+                    Landed::Refused(errno) => {
+                        self.arena().give_frames(frame, 1);
+                        if page == pages.start {
+                            refused = Some(errno);
+                        }
+                        return;
+                    }
+                }
+                core.extents.set(page, Place::Present);
+            });
+            next += run.len();
+        }
+        drop(core);
+        self.count(Counter::HolePages, filled);
+        refused.map_or(Outcome::Served(FaultKind::Hole), |errno| {
+            self.refused(pages.start, errno)
+        })
+    }
+
+    /// The faulting page and, in a stream, absent ones after it, inside what
+    /// is registered; and how many the stream would have liked.
+    fn plan_fill(&self, core: &Core, vpn: Vpn) -> (Range<Vpn>, usize) {
+        let advice = core.streams.advise(vpn, self.watermarks().window());
+        if !advice.sequential {
+            return (vpn..vpn + 1, 1);
+        }
+        let mut end = vpn + advice.pages;
+        end = if advice.pages >= GROUP_PAGES {
+            (end - end % GROUP_PAGES).max(vpn + 1)
+        } else {
+            end
+        };
+        while end > vpn + 1
+            && !core
+                .registered
+                .contains(&(address_of(vpn)..address_of(end)))
+        {
+            end = vpn + (end - vpn) / 2;
+        }
+        let untouched =
+            |page: &Vpn| matches!(core.extents.place(*page), Place::Present | Place::Gone);
+        end = vpn + (vpn..end).take_while(untouched).count().max(1);
+        // Pages the program has already end the run.
+        let mut run = [PresentRun::default()];
+        match self
+            .fds
+            .pagemap()
+            .present(address_of(vpn + 1), address_of(end), &mut run)
+        {
+            Ok((1.., _)) => end = (run[0].start() / PAGE_SIZE).clamp(vpn + 1, end),
+            Ok((0, _)) => {}
+            Err(_) => end = vpn + 1,
+        }
+        (vpn..end, advice.pages)
+    }
+
+    /// Frames for a fault, into `frames`: as many as asked or, when they are short, down
+    /// to a quarter: free ones above the reserve; from the system while usage is below
+    /// `high`; none otherwise. Returns how many.
+    pub(crate) fn take_for_fault(
+        &self,
+        pages: usize,
+        urgent: bool,
+        frames: &mut Vec<Pfn>,
+    ) -> usize {
+        frames.clear();
+        let free = self.arena().free_frames();
+        let spare = free.saturating_sub(self.watermarks().free_reserve);
+        if self.scope.is_process() {
+            if free < pages + self.watermarks().free_low {
+                self.wake_control();
+            }
+        } else {
+            self.wake_control_at(self.usage() + pages);
+        }
+        // A region's usage is no question to the system: memory comes from there
+        // as long as there is some.
+        let plenty = !self.scope.is_process() && self.usage() + pages < self.watermarks().start;
+        if plenty && spare < pages {
+            return self.populate(pages, frames);
+        }
+        let grant = pages.min(spare);
+        if grant >= pages.div_ceil(4) {
+            let got = self.arena().take_scattered(grant, frames);
+            if got > 0 {
+                return got;
+            }
+        }
+        let after = self.usage() + pages;
+        let below = after < self.watermarks().limit + self.room();
+        if below && !self.exceeds_max(after) {
+            let got = self.populate(pages, frames);
+            if got > 0 {
+                return got;
+            }
+        }
+        if urgent && self.may_go_beyond(1) {
+            return self.populate(1, frames);
+        }
+        0
+    }
+
+    /// A run of frames, from the system if there is none; how many. Fewer where the arena's
+    /// addresses are cut up, or memory is short.
+    fn populate(&self, pages: usize, frames: &mut Vec<Pfn>) -> usize {
+        let fewer = |pages: &usize| (*pages > 1).then_some(pages / 2);
+        let run = core::iter::successors(Some(pages), fewer)
+            .find_map(|pages| Some((self.arena().take_or_populate(pages)?, pages)));
+        let slots = run
+            .iter()
+            .flat_map(|(at, pages)| (0..*pages).map(|slot| at.offset(slot)));
+        frames.extend(slots);
+        frames.len()
+    }
+
+    /// Reclaims for a fault that found no frame: stores what stands by, or
+    /// waits for the control thread, which moves more out.
+    pub(crate) fn make_frames(&self, worker: &mut Worker) {
+        let start = now_ns(Clock::Monotonic);
+        self.count(Counter::HighEvents, 1);
+        if !self.is_in_thread() {
+            // While this thread is busy somebody must read events, or moves
+            // out would be refused for ever.
+            let core = self.core.lock();
+            if !core.reader && core.sleepers > 0 {
+                drop(core);
+                self.wake_sibling();
+            } else if !core.reader {
+                let mut core = core;
+                self.pump_for_others(&mut core);
+            }
+        }
+        if self.make_frames_of_clean() {
+            return;
+        }
+        self.wake_control();
+        if let Some(step) = self.step_behind(false) {
+            let _ = self.store_moved(worker, step);
+        }
+        match self.store_coldest(worker, 1) {
+            Stored::Pages(_) => {}
+            Stored::Nothing | Stored::Later => self.await_frames(),
+        }
+        self.stats()
+            .add(Counter::StallNs, now_ns(Clock::Monotonic) - start);
+    }
+}

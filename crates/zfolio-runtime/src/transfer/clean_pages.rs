@@ -1,0 +1,282 @@
+//! Clean pages: with the program, and in the pool too.
+//!
+//! A page that a random read brings into a region comes write-protected, and its slot
+//! stays. Until somebody writes to it, it can leave as it came: nothing is compressed,
+//! nothing moved, and many leave with one system call and one interrupt of the other
+//! processors, however scattered they are. (A page that the kernel writes to by a pin of
+//! its own, O_DIRECT say, is none: taking the pin is a write.)
+//!
+//! The pool holds such a page besides, so there are few: what comes back soon is not
+//! kept clean but stays, and of the others the oldest leave first, as if nobody had
+//! touched them since, which user space cannot see. A wrong guess costs a load
+//! and makes the page stay ([`workingset`](crate::policy::refault)). (S3-FIFO, Yang, Zhang,
+//! Qiu, Yue, Rashmi, SOSP 2023, has such a small queue before its main one.)
+//!
+//! # Invariants
+//! Under the core lock: a page whose word is `Clean` is in `queue` with its slot, is
+//! not pinned, and, if it is present, is write-protected and equal to what the slot holds.
+
+use crate::address_space::apply::addresses_of;
+use crate::address_space::extent::{Extent, Vpn};
+use crate::address_space::place::Place;
+use crate::faces::manager::{Core, Manager, Worker, address_of, pages_within};
+use crate::faults::by_message::Outcome;
+use crate::pager::Access;
+use crate::segment::{Counter, FaultKind};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::ops::Range;
+use core::sync::atomic::Ordering;
+use zfolio_mm::PAGE_SIZE;
+use zfolio_sys::arena::{Discarded, discard_all};
+use zfolio_sys::lock::MutexGuard;
+use zfolio_sys::procfs::PresentRun;
+use zfolio_zswap::Slot;
+
+/// Pages that leave with one call.
+const TOGETHER: usize = 64;
+/// Of what is resident one page in so many is clean at most: each takes room in the pool,
+/// and that of two pages from all others where these halve ...
+const PART: usize = 64;
+/// ... and no more than these.
+const MOST: usize = 1 << 16;
+/// Pages made the program's own for one that becomes clean, at most.
+const OWNED_AT_ONCE: usize = 2;
+
+/// Clean pages in the order in which they came. A hint: a page may have been written to
+/// since, or have left and come again.
+pub(crate) struct CleanPages {
+    queue: VecDeque<(Vpn, Slot)>,
+}
+
+impl CleanPages {
+    /// For memory of so many pages: nothing is allocated later, unless that becomes
+    /// more.
+    pub(crate) fn of(high: usize) -> Self {
+        Self {
+            queue: VecDeque::with_capacity((high / PART).min(MOST) + OWNED_AT_ONCE),
+        }
+    }
+}
+
+impl Manager {
+    /// Copies a page that was loaded by itself in as a clean one, if it is to be one;
+    /// whether it is. Its slot is not to be freed then.
+    pub(crate) fn copy_in_clean(&self, core: &mut Core, worker: &mut Worker) -> bool {
+        let (&[vpn], &[slot]) = (&worker.pages[..], &worker.slots[..]) else {
+            return false;
+        };
+        let page = address_of(vpn)..address_of(vpn + 1);
+        if core.extents.place(vpn) != Place::Loading(slot) {
+            return false;
+        }
+        if worker.access != Access::Read || !self.keeps_clean() || core.pins.overlaps(&page) {
+            return false;
+        }
+        let stays = |extent: &mut Extent| extent.past(vpn).was_stored_now(&core.clock);
+        if core.extents.get_mut(vpn).is_some_and(stays) {
+            return false;
+        }
+        let from = worker.page.as_ptr() as usize;
+        let program = self.fds.program();
+        let progress = program.copy_pages_protected(page.start, from, PAGE_SIZE);
+        if progress.stopped.is_some() {
+            return false;
+        }
+        self.note_beside(1);
+        worker.slots[0] = Slot::ZERO;
+        core.extents.set(vpn, Place::Clean(slot));
+        core.clean.queue.push_back((vpn, slot));
+        for _ in 0..OWNED_AT_ONCE {
+            if core.clean.queue.len() > self.most_clean() {
+                self.own_oldest(core);
+            }
+        }
+        true
+    }
+
+    fn keeps_clean(&self) -> bool {
+        self.regions().is_some_and(|regions| regions.protects)
+    }
+
+    fn most_clean(&self) -> usize {
+        (self.resident_pages() / PART).min(MOST)
+    }
+
+    /// What the pool leaves of `high`, pages.
+    pub(crate) fn resident_pages(&self) -> usize {
+        let allowed = self.allowance.load(Ordering::Relaxed);
+        allowed.saturating_sub(self.zswap.pool_pages())
+    }
+
+    /// The oldest is clean no longer.
+    fn own_oldest(&self, core: &mut Core) {
+        if let Some((vpn, slot)) = core.clean.queue.pop_front()
+            && core.extents.place(vpn) == Place::Clean(slot)
+        {
+            self.own(core, vpn, slot);
+        }
+    }
+
+    /// A clean page that was written to, or is to be.
+    fn own(&self, core: &mut Core, vpn: Vpn, slot: Slot) {
+        core.extents.set(vpn, Place::Present);
+        self.zswap.invalidate(&[slot]);
+        self.fds.program().unprotect(address_of(vpn), PAGE_SIZE);
+    }
+
+    /// Makes what is clean of `pages` the program's own, which may be written to without
+    /// a fault then.
+    pub(crate) fn own_clean(&self, core: &mut Core, pages: &Range<Vpn>) {
+        let tracked = core.extents.tracked(pages.clone());
+        let clean: Vec<_> = tracked.filter_map(clean_slot).collect();
+        for (vpn, slot) in clean {
+            self.own(core, vpn, slot);
+        }
+    }
+
+    /// A fault of a page that is clean: a write, or it was too late.
+    pub(crate) fn touched_clean<'a>(
+        &'a self,
+        mut core: MutexGuard<'a, Core>,
+        worker: &mut Worker,
+        vpn: Vpn,
+        slot: Slot,
+    ) -> Outcome {
+        let (start, mut run) = (address_of(vpn), [PresentRun::default()]);
+        let pagemap = self.fds.pagemap();
+        let found = pagemap.occupied(start, start + PAGE_SIZE, &mut run);
+        if matches!(found, Ok((0, _))) {
+            // Discarded behind our back, or by a call that said it had not.
+            core.extents.set(vpn, Place::Stored(slot));
+            return self.load(core, worker, vpn);
+        }
+        if worker.access == Access::Write {
+            self.own(&mut core, vpn, slot);
+        } else {
+            self.fds.program().wake(start, PAGE_SIZE);
+        }
+        Outcome::Served(FaultKind::Stale)
+    }
+
+    /// Before a load: lets clean pages go where reclaim would begin. Whoever serves a fault
+    /// does it itself, so that threads which fault at once need no other. Where no more may
+    /// be clean they go sooner: else each new one makes an old one stay.
+    pub(crate) fn make_room_from_clean(&self, core: &mut Core) {
+        let clean = core.clean.queue.len();
+        if clean > 0 {
+            let marks = self.watermarks();
+            let full = clean >= self.most_clean();
+            self.drop_clean_at(core, if full { marks.stop } else { marks.start });
+        }
+    }
+
+    /// For the thread that reclaims: lets clean pages go instead of others; whether it did.
+    pub(crate) fn reclaim_clean(&self, mark: usize) -> bool {
+        let dropped = self.keeps_clean() && self.drop_clean_at(&mut self.core.lock(), mark);
+        if dropped {
+            self.frames_freed();
+        }
+        dropped
+    }
+
+    /// For a fault that found no frame: lets any clean pages go; whether it did.
+    pub(crate) fn make_frames_of_clean(&self) -> bool {
+        let dropped = self.keeps_clean() && self.drop_clean(&mut self.core.lock()) > 0;
+        if dropped {
+            self.frames_freed();
+        }
+        dropped
+    }
+
+    /// Lets clean pages go where usage is at `mark` and there are enough that are not
+    /// the latest; whether it did.
+    fn drop_clean_at(&self, core: &mut Core, mark: usize) -> bool {
+        core.clean.queue.len() > self.most_clean() / 2
+            && self.usage() >= mark
+            && self.drop_clean(core) > 0
+    }
+
+    /// Lets the oldest clean pages go; how many.
+    fn drop_clean(&self, core: &mut Core) -> usize {
+        let mut pages = [(0, Slot::ZERO); TOGETHER];
+        let mut count = 0;
+        while count < TOGETHER
+            && let Some((vpn, slot)) = core.clean.queue.pop_front()
+        {
+            if core.extents.place(vpn) == Place::Clean(slot) {
+                pages[count] = (vpn, slot);
+                count += 1;
+            }
+        }
+        let gone = self.let_go(core, &pages[..count]);
+        for page in pages[gone..count].iter().rev() {
+            core.clean.queue.push_front(*page);
+        }
+        gone
+    }
+
+    /// Lets the clean pages of `pages` go.
+    pub(crate) fn drop_clean_of(&self, pages: &Range<Vpn>) {
+        let mut from = pages.start;
+        loop {
+            let mut core = self.core.lock();
+            let tracked = core.extents.tracked(from..pages.end);
+            let some: Vec<_> = tracked.filter_map(clean_slot).take(TOGETHER).collect();
+            let Some((last, _)) = some.last() else {
+                return;
+            };
+            from = last + 1;
+            self.let_go(&mut core, &some);
+        }
+    }
+
+    /// Discards pages that are clean, [`TOGETHER`] at most, under the lock, so that
+    /// whoever touches one waits until its word says where it is. How many, from the front.
+    fn let_go(&self, core: &mut Core, pages: &[(Vpn, Slot)]) -> usize {
+        let mut ranges = [Discarded::default(); TOGETHER];
+        for (range, (vpn, _)) in ranges.iter_mut().zip(pages) {
+            *range = Discarded {
+                start: address_of(*vpn),
+                len: PAGE_SIZE,
+            };
+        }
+        let gone = discard_all(&ranges[..pages.len()], true);
+        for (vpn, slot) in &pages[..gone] {
+            core.extents.set(*vpn, Place::Stored(*slot));
+            if let Some(extent) = core.extents.get_mut(*vpn) {
+                extent.past(*vpn).store(&core.clock);
+                let loads = core::mem::take(&mut extent.group(*vpn).loads);
+                core.neighbours.leave(*vpn, loads);
+            }
+        }
+        core.clock.stored(gone, self.resident_pages());
+        self.went_beside(gone);
+        self.count(Counter::PagesOut, gone);
+        self.count(Counter::SwpoutClean, gone);
+        gone
+    }
+
+    /// Checks the invariant of words and queue.
+    pub(crate) fn validate_clean(&self, core: &Core) -> Result<(), alloc::string::String> {
+        for range in core.registered.iter() {
+            let pages = pages_within(range.start, range.end);
+            for (vpn, slot) in core.extents.tracked(pages).filter_map(clean_slot) {
+                if !core.clean.queue.contains(&(vpn, slot)) {
+                    return Err(alloc::format!("clean page {vpn:#x} is in no queue"));
+                }
+                if core.pins.overlaps(&addresses_of(&(vpn..vpn + 1))) {
+                    return Err(alloc::format!("clean page {vpn:#x} is pinned"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn clean_slot((vpn, place): (Vpn, Place)) -> Option<(Vpn, Slot)> {
+    match place {
+        Place::Clean(slot) => Some((vpn, slot)),
+        _ => None,
+    }
+}
