@@ -83,7 +83,7 @@ pub(crate) struct Run {
     pub(crate) behind: Behind,
     /// Threads of each process that help to compress what is moved out, 0 to 16
     #[arg(long, value_name = "N", default_value_t = 0,
-          value_parser = value_parser!(u32).range(0..=zfolio_runtime::compress_threads::MOST as i64))]
+          value_parser = value_parser!(u32).range(0..=zfolio_runtime::options::MOST_ENGINES as i64))]
     pub(crate) engines: u32,
     /// No folio compaction: what `bench arena` compares with
     #[arg(long, hide = true)]

@@ -7,23 +7,15 @@
 //! [`Manager`]: crate::Manager
 //! [`Protected`]: crate::protect::Protected
 
-use crate::address_space::extent::Vpn;
-use crate::faces::regions::{PinError, Serving};
+use crate::error::PinError;
+use crate::page::Vpn;
+pub use crate::page_fault::Access;
+use crate::scope::Serving;
 use crate::segment::Counter;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::Range;
 use zfolio_sys::syscall::Errno;
-
-/// What a thread did that faulted, as far as is known.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub enum Access {
-    /// It read.
-    Read,
-    /// It wrote, or may have.
-    #[default]
-    Write,
-}
 
 /// An engine for regions. Ranges are of addresses, of the program's view.
 pub trait RegionEngine: Sync {

@@ -6,8 +6,8 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use zfolio_runtime::options::{Codec, Options};
 use zfolio_runtime::pager::RegionEngine;
-use zfolio_runtime::protect::engine_for;
-use zfolio_runtime::regions::Serving;
+use zfolio_runtime::regions::engine_for;
+use zfolio_runtime::scope::Serving;
 use zfolio_runtime::segment::Counter;
 use zfolio_sys::region::{SignalsBlocked, own_descriptors_with};
 

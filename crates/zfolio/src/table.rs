@@ -12,7 +12,7 @@ use core::ops::Range;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use zfolio_runtime::pager::{Access, RegionEngine};
-use zfolio_runtime::regions::Serving;
+use zfolio_runtime::scope::Serving;
 
 /// Regions at a time, at most.
 const SLOTS: usize = 8192;

@@ -4,7 +4,7 @@ use crate::memory::bring::bring_all;
 use crate::raw::Blocked;
 use crate::state::State;
 use core::sync::atomic::Ordering;
-use zfolio_runtime::process::describe;
+use zfolio_runtime::segment::describe;
 use zfolio_runtime::segment::state as slot_state;
 use zfolio_sys::thread::pid;
 

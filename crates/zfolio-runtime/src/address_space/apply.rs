@@ -7,20 +7,18 @@
 //! and everything during a fork, when nothing but single words may change
 //! (`parked`). Parked events are applied by whoever finds that they may be (`settle`).
 
+use crate::address_space::core::Core;
 use crate::address_space::discard::BATCH;
-use crate::address_space::extent::Vpn;
 use crate::address_space::place::Place;
 use crate::address_space::standby::Run;
 use crate::events::order::Truth;
-use crate::faces::manager::{Core, Fault, Manager, address_of, pages_within};
-use crate::pager::Access;
+use crate::faces::manager::Manager;
+use crate::page::pages_within;
 use crate::segment::Counter;
-use core::ops::Range;
 use core::sync::atomic::Ordering;
-use zfolio_mm::PAGE_SHIFT;
-use zfolio_sys::procfs::{File, private_mapping_at};
+use zfolio_sys::procfs::private_mapping_at;
 use zfolio_sys::syscall::Errno;
-use zfolio_sys::uffd::{Message, RawMessage, Uffd};
+use zfolio_sys::uffd::Message;
 
 /// Asks the kernel.
 struct Now<'a> {
@@ -41,8 +39,7 @@ impl Truth for Now<'_> {
     }
 
     fn begins_at(&mut self, address: usize) -> Option<bool> {
-        let maps = File::from_fd(self.manager.maps.load(Ordering::Relaxed));
-        let mapping = private_mapping_at(maps, address).ok()?;
+        let mapping = private_mapping_at(self.manager.fds.maps(), address).ok()?;
         // (Asked in any case: the list says nothing of events in flight.)
         let registered = self.is_registered(address)?;
         Some(mapping.start == address && registered)
@@ -50,35 +47,6 @@ impl Truth for Now<'_> {
 }
 
 impl Manager {
-    /// Takes one message from the descriptor.
-    pub(crate) fn take_message(&self, core: &mut Core, message: &RawMessage, now: u64) {
-        let Some(message) = message.decode() else {
-            self.fail(format_args!(
-                "an event of unknown kind came from the kernel: {message:?}"
-            ));
-        };
-        match message {
-            Message::Fault {
-                address,
-                write,
-                thread,
-            } => {
-                let vpn = address >> PAGE_SHIFT;
-                core.pending.push_back(Fault {
-                    vpn,
-                    access: if write { Access::Write } else { Access::Read },
-                    thread,
-                    read_ns: now,
-                    waits: 0,
-                });
-            }
-            Message::Fork { fd } => self.note_fork(core, Uffd::from_fd(fd)),
-            Message::Remap { .. } => core.parked.push(message),
-            _ if !core.is_open() => core.parked.push(message),
-            _ => self.apply(core, message),
-        }
-    }
-
     /// Applies what was parked, if nothing stands in the way any more.
     pub(crate) fn settle(&self, core: &mut Core) {
         let waits = |core: &Core| !core.parked.is_empty() && !core.fork_freeze;
@@ -112,7 +80,7 @@ impl Manager {
         core.parked.put_in_order(&core.registered, now)
     }
 
-    fn apply(&self, core: &mut Core, event: Message) {
+    pub(crate) fn apply(&self, core: &mut Core, event: Message) {
         match event {
             Message::Remove { start, end } => self.removed(core, start, end),
             Message::Unmap { start, end } => self.unmapped(core, start, end),
@@ -158,23 +126,5 @@ impl Manager {
         // (The source stays registered until its UNMAP, if there is one.)
         core.registered.insert(to..to + len);
         self.count(Counter::Remaps, 1);
-    }
-}
-
-/// Addresses of a range of pages.
-pub(crate) const fn addresses_of(pages: &Range<Vpn>) -> Range<usize> {
-    address_of(pages.start)..address_of(pages.end)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const PAGE: usize = 4096;
-
-    #[test]
-    fn ranges_are_never_rounded_outwards() {
-        assert_eq!(pages_within(PAGE + 1, 3 * PAGE - 1), 2..2);
-        assert_eq!(pages_within(PAGE, 3 * PAGE + 5), 1..3);
     }
 }

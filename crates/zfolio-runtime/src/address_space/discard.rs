@@ -3,16 +3,14 @@
 //! An event may be of gigabytes. It is worked on in batches of a fixed size, without the
 //! heap, and pages of which nothing is kept cost nothing.
 
-use crate::address_space::apply::addresses_of;
-use crate::address_space::extent::Vpn;
+use crate::address_space::core::Core;
 use crate::address_space::place::Place;
-use crate::faces::manager::{Core, Manager, pages_within};
+use crate::faces::manager::Manager;
+use crate::page::{Vpn, addresses_of, pages_within};
 use crate::segment::Counter;
 use alloc::collections::VecDeque;
 use core::ops::Range;
 use zfolio_mm::PAGE_SHIFT;
-use zfolio_sys::procfs::PresentRun;
-use zfolio_sys::syscall::Errno;
 use zfolio_zswap::Slot;
 
 /// Pages looked at together.
@@ -149,7 +147,7 @@ impl Manager {
             any |= count > 0;
         }
         if any {
-            self.frames_freed();
+            self.wakeups.frames_freed();
         }
     }
 
@@ -181,26 +179,5 @@ impl Manager {
         self.drop_kept(core, pages, |place| {
             matches!(place, Place::Stored(_) | Place::Standby(_))
         });
-    }
-
-    /// Calls `each` with the runs of pages of a range that hold bytes, in order.
-    pub(crate) fn for_each_occupied(
-        &self,
-        range: Range<usize>,
-        mut each: impl FnMut(Range<Vpn>),
-    ) -> Result<(), Errno> {
-        let Range { start: mut at, end } = range;
-        let mut runs = [PresentRun::default(); 32];
-        while at < end {
-            let (count, reached) = self.fds.pagemap().occupied(at, end, &mut runs)?;
-            for run in &runs[..count] {
-                each(pages_within(run.start(), run.end()));
-            }
-            if reached <= at {
-                break;
-            }
-            at = reached;
-        }
-        Ok(())
     }
 }

@@ -1,22 +1,16 @@
 //! Extents: the book-keeping for 2 MiB of the program's address space.
 
 use crate::address_space::place::{Place, Word};
+use crate::page::{EXTENT_PAGES, GROUP_PAGES, Vpn, group_of};
 use crate::policy::refault::{Clock, Past};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Range;
-use zfolio_mm::{Order, PAGE_SHIFT};
+use zfolio_mm::PAGE_SHIFT;
 
-/// Pages in an extent.
-pub(crate) const EXTENT_PAGES: usize = Order::HUGE.pages();
-/// Pages in a group: the unit of second chance and of read-ahead (64 KiB).
-pub(crate) const GROUP_PAGES: usize = Order::K64.pages();
 const GROUPS: usize = EXTENT_PAGES / GROUP_PAGES;
 const EXTENT_SHIFT: usize = 21;
-
-/// A page of the program: its address >> 12.
-pub(crate) type Vpn = usize;
 
 /// What is kept for a group: 64 KiB of address space.
 ///
@@ -312,11 +306,6 @@ impl Extents {
         }
         Ok(())
     }
-}
-
-/// Index of the group of page `vpn` within its extent.
-pub(crate) const fn group_of(vpn: Vpn) -> usize {
-    vpn % EXTENT_PAGES / GROUP_PAGES
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@
 //! when a thread ends the kernel clears its id there, for whoever joins it, and
 //! does not wait for a page that is out. Whoever joins would wait for ever.
 
-use crate::upkeep::cannot_leave::Why;
+use crate::address_space::unmanaged::Why;
 use alloc::vec::Vec;
 use core::ops::Range;
 use zfolio_mm::PAGE_SIZE;

@@ -2,10 +2,13 @@
 //!
 //! - [`place`], [`extent`]: a word for each page that is not simply the program's.
 //! - [`registration`]: which ranges are registered, as we keep it and as the kernel has it.
-//! - [`mappings`]: the list of mappings, which is older than the record and says more.
-//! - [`apply`], [`discard`]: what an event does to the words.
-//! - [`quiet`]: moments at which no event is in flight.
-//! - [`standby`], [`pins`]: pages that wait uncompressed, and pages that must not leave.
+//! - [`mappings`], [`unmanaged`]: the list of mappings, and why some are left alone.
+//! - [`read`], [`apply`], [`discard`]: what the descriptor tells, and what it does to the words.
+//! - [`operation`], [`quiet`]: when something may begin, and moments without an event in flight.
+//! - [`standby`], [`clean_queue`], [`pins`]: pages that wait uncompressed, that are stored and
+//!   present, that must not leave.
+//! - [`faulting`], [`newborn`]: who faulted lately, and children whose memory is still ours.
+//! - [`core`]: all of that under its lock.
 //!
 //! State: all that is under the core lock: extents, registered ranges, standby queue, pins,
 //! parked events, pending faults.
@@ -16,11 +19,18 @@
 //! Below: `events`, `policy`, `frames`, `health`, the segment.
 
 pub(crate) mod apply;
+pub(crate) mod clean_queue;
+pub(crate) mod core;
 pub(crate) mod discard;
 pub(crate) mod extent;
+pub(crate) mod faulting;
 pub(crate) mod mappings;
+pub(crate) mod newborn;
+pub(crate) mod operation;
 pub(crate) mod pins;
 pub(crate) mod place;
 pub(crate) mod quiet;
+pub(crate) mod read;
 pub(crate) mod registration;
 pub(crate) mod standby;
+pub(crate) mod unmanaged;

@@ -1,7 +1,7 @@
 //! Ranges that must stay where they are while somebody holds them: for system
 //! calls and foreign code, which cannot have a fault served.
 
-use crate::faces::regions::PinError;
+use crate::error::PinError;
 use alloc::vec::Vec;
 use core::ops::Range;
 use zfolio_mm::PAGE_SIZE;

@@ -17,7 +17,10 @@
 //! What needs the lock of the address space (the page table, the list of mappings) waits for
 //! the end of a hold. Placing and moving pages does not.
 
-use crate::faces::manager::{Core, Fault, Manager, address_of};
+use crate::address_space::core::Core;
+use crate::faces::manager::Manager;
+use crate::page::address_of;
+use crate::page_fault::Fault;
 use crate::segment::Counter;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};

@@ -7,9 +7,10 @@
 //! and before anything is registered at addresses that the record has already. What it does
 //! not have any more is dropped, with all that was kept for it.
 
-use crate::address_space::apply::addresses_of;
+use crate::address_space::core::Core;
 use crate::address_space::mappings::Vmas;
-use crate::faces::manager::{Core, Manager, pages_within};
+use crate::faces::manager::Manager;
+use crate::page::{addresses_of, pages_within};
 use crate::segment::Counter;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
@@ -35,7 +36,7 @@ impl Manager {
         }
         // First the mapping, then once more whether it is registered: the mapping is then
         // one that no event changed meanwhile.
-        let maps = File::from_fd(self.maps.load(Ordering::Relaxed));
+        let maps = self.fds.maps();
         let mapping = mapping_at(maps, address).unwrap_or(address..address + PAGE_SIZE);
         if self.fds.program().is_registered(address)? {
             return Ok(true);
@@ -50,7 +51,7 @@ impl Manager {
         if !core.registered.overlaps(wide) {
             return true;
         }
-        let maps = File::from_fd(self.maps.load(Ordering::Relaxed));
+        let maps = self.fds.maps();
         let recorded = core.registered.clone();
         for part in recorded.iter().filter(|part| overlap(part, wide)) {
             let (mut at, end) = (part.start.max(wide.start), part.end.min(wide.end));
@@ -102,7 +103,7 @@ impl Manager {
         if !self.scope.is_process() {
             return false;
         }
-        let maps = File::from_fd(self.maps.load(Ordering::Relaxed));
+        let maps = self.fds.maps();
         let (Some(first), Some(last)) = (
             mapping_at(maps, range.start),
             mapping_at(maps, range.end - PAGE_SIZE),

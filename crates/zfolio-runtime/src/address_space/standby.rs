@@ -5,7 +5,7 @@
 //! second chance. A run is a hint: pages of it may have gone back since, so
 //! whoever takes one checks every page's word.
 
-use crate::address_space::extent::Vpn;
+use crate::page::Vpn;
 use alloc::collections::VecDeque;
 use zfolio_mm::Pfn;
 

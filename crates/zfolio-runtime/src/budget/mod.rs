@@ -1,5 +1,7 @@
 //! How much may be resident: of this process, and of all of its run or group.
 //!
+//! - [`usage`]: what is resident.
+//! - [`pressure`]: how short memory is, and how long a fault waits.
 //! - [`fair_share`]: a part of `high` for every process, by what each needs.
 //! - [`hard_limit`]: what is done at `--max`.
 //!
@@ -11,3 +13,5 @@
 
 pub mod fair_share;
 pub(crate) mod hard_limit;
+pub(crate) mod pressure;
+pub(crate) mod usage;

@@ -1,6 +1,8 @@
 //! The threads that keep usage below `high`, and see that they go on.
 //!
 //! - [`thread`]: the control thread: when to reclaim, and what to do else.
+//! - [`relief`]: what is done about pressure.
+//! - [`threads`]: which threads there are; [`atfork`]: what a fork calls.
 //! - [`watchdog`]: ends the process when faults are not served.
 //!
 //! State: what the control thread remembers from one turn to the next.
@@ -9,5 +11,8 @@
 //!
 //! Below: all rooms but `faces`.
 
+pub(crate) mod atfork;
+pub(crate) mod relief;
 pub(crate) mod thread;
+pub(crate) mod threads;
 pub(crate) mod watchdog;

@@ -1,9 +1,8 @@
 //! Events that wait (*parked*), and where they leave a page meanwhile.
 
-use crate::address_space::extent::Vpn;
 use crate::events::order::{Truth, put_in_order};
 use crate::events::ranges::Ranges;
-use crate::faces::manager::pages_within;
+use crate::page::{Vpn, pages_within};
 use alloc::collections::VecDeque;
 use zfolio_mm::PAGE_SHIFT;
 use zfolio_sys::uffd::Message;

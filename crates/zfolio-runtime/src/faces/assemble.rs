@@ -1,29 +1,34 @@
 //! Putting a manager together: the same engine whatever its scope is.
 
+use crate::address_space::clean_queue::CleanPages;
+use crate::address_space::core::{BEHIND, Core, PENDING};
 use crate::address_space::discard::Vanishing;
 use crate::address_space::extent::Extents;
+use crate::address_space::faulting::Faulting;
 use crate::address_space::mappings::Vmas;
 use crate::address_space::pins::Pins;
 use crate::address_space::standby::Standby;
 use crate::budget::fair_share::Membership;
+use crate::descriptors::Descriptors;
+use crate::error::{Unstarted, step};
 use crate::events::parked::Parked;
 use crate::events::ranges::Ranges;
-use crate::faces::manager::{Airlocks, BEHIND, Core, Descriptors, Manager, PENDING, Worker};
-use crate::faces::process::{Unstarted, step};
-use crate::faces::regions::Scope;
-use crate::faults::thread_placement::Faulting;
+use crate::faces::manager::Manager;
 use crate::frames::arena::FrameArena;
 use crate::frames::huge_reserve::HugeFrames;
 use crate::options::Options;
 use crate::policy::readahead::{Neighbours, Rush, Streams};
 use crate::policy::refault::Clock;
 use crate::policy::strides::Strides;
+use crate::scope::Scope;
 use crate::segment::Segment;
 use crate::swapout::clock_hand::Reclaim;
 use crate::swapout::compress_threads::{EngineThreads, Submitting};
-use crate::transfer::clean_pages::CleanPages;
+use crate::transfer::move_out::Airlocks;
+use crate::transfer::worker::Worker;
 use crate::upkeep::recompress::Tier;
 use crate::upkeep::zspage_compaction::Compacting;
+use crate::wakeups::Wakeups;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -167,7 +172,7 @@ pub(crate) fn assemble(parts: Parts) -> Result<&'static Manager, Unstarted> {
             sleepers: 0,
         }),
         reclaim: Mutex::new(Reclaim::new(Vmas::new(parts.maps, private))),
-        fds: Descriptors::new(parts.program, parts.statm, parts.pagemap),
+        fds: Descriptors::new(parts.program, parts.statm, parts.pagemap, parts.maps),
         airlocks,
         huge_frames: HugeFrames::new(nursery),
         block_wanted: AtomicBool::new(false),
@@ -178,20 +183,13 @@ pub(crate) fn assemble(parts: Parts) -> Result<&'static Manager, Unstarted> {
         processors: processors(),
         inflight: AtomicU32::new(0),
         quiet: crate::address_space::quiet::Quiet::default(),
-        fault_wake: AtomicU32::new(0),
-        control_wake: AtomicU32::new(0),
-        warm_until: AtomicU64::new(0),
-        warm_helps: AtomicBool::new(false),
-        control_sleeps: AtomicU32::new(0),
-        frames_wake: AtomicU32::new(0),
-        frame_waiters: AtomicU32::new(0),
+        wakeups: Wakeups::default(),
         segment: parts.segment,
         statistics: AtomicUsize::new(parts.statistics),
         words: parts.words,
         behind_steps: AtomicU32::new(0),
         fork_generation: AtomicU32::new(0),
         child_ready: AtomicU32::new(0),
-        maps: AtomicUsize::new(parts.maps.fd()),
         owed: AtomicUsize::new(0),
         room: AtomicUsize::new(0),
         urgent_ns: AtomicU64::new(0),
@@ -227,4 +225,18 @@ fn context_of(zswap: &Zswap<FrameArena>) -> Result<WorkContext, Unstarted> {
         what: "making a codec context",
         errno: Errno::NOMEM,
     })
+}
+
+impl Manager {
+    /// Reclaim must never start without a frame to compress into.
+    pub(crate) fn first_frames(&self) -> Result<(), Errno> {
+        let mut wanted = self.watermarks().free_target;
+        while wanted > 0 {
+            let part = wanted.min(64);
+            let run = self.arena().populate_run(part).ok_or(Errno::NOMEM)?;
+            self.arena().give_frames(run, part);
+            wanted -= part;
+        }
+        Ok(())
+    }
 }

@@ -7,19 +7,20 @@
 //! is counted: every frame of a region came out of the arena or was counted as
 //! it came, so that usage is a sum and not a question to /proc.
 
-use crate::address_space::apply::addresses_of;
-use crate::address_space::extent::{EXTENT_PAGES, Vpn};
 use crate::address_space::place::Place;
 use crate::budget::fair_share::Membership;
+use crate::descriptors::SOURCE_FEATURES;
+use crate::error::{PinError, Unavailable, step};
 use crate::faces::assemble::{Parts, assemble};
-use crate::faces::manager::{
-    Core, MAX_FAULT_THREADS, MIN_FAULT_THREADS, Manager, STACK, pages_within,
-};
-use crate::faces::process::{SOURCE_FEATURES, Unstarted, describe, reserve_arena, step};
-use crate::options::Options;
+use crate::faces::manager::Manager;
+use crate::frames::reserve_arena;
+use crate::options::{IN_THREAD, Options, STACK};
+use crate::page::{EXTENT_PAGES, Vpn, addresses_of, pages_within};
 use crate::pager::{Access, RegionEngine};
+use crate::protect::Protected;
+use crate::scope::{Regions, Scope, Serving};
 use crate::segment::run_group::RUN;
-use crate::segment::{Counter, Segment, state};
+use crate::segment::{Counter, MAX_FAULT_THREADS, MIN_FAULT_THREADS, Segment, describe, state};
 use crate::transfer::move_out::Going;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -28,7 +29,7 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use zfolio_mm::{Order, PAGE_SIZE};
 use zfolio_sys::arena::{ArenaMap, SharedWords, prefer_huge_pages};
 use zfolio_sys::lock::Mutex;
-use zfolio_sys::procfs::{File, Pagemap, PresentRun};
+use zfolio_sys::procfs::{File, Pagemap};
 use zfolio_sys::region::{keep_from_children, lift_descriptor};
 use zfolio_sys::syscall::Errno;
 use zfolio_sys::thread::{CallStack, pid, processors};
@@ -36,90 +37,33 @@ use zfolio_sys::uffd::{
     FEATURE_MOVE, FEATURE_SIGBUS, FEATURE_THREAD_ID, FEATURE_WRITE_PROTECT, Uffd,
 };
 
-/// Fewest and most threads that are served at a time in the thread that
-/// touches; others wait for one of them.
-pub(crate) const IN_THREAD: Range<usize> = 4..32;
-
-/// Whose memory a manager moves.
-pub(crate) enum Scope {
-    /// All that the process has, and it is not asked.
-    Process,
-    /// Regions.
-    Regions(Regions),
-}
-
-impl Scope {
-    pub(crate) const fn is_process(&self) -> bool {
-        matches!(self, Self::Process)
-    }
-}
-
-/// What the scope of regions needs besides.
-pub(crate) struct Regions {
+/// Makes the engine that `serving` names; where userfaultfd is refused,
+/// [`Serving::InThread`] is had without it.
+///
+/// # Errors
+/// What the system refused.
+pub fn engine_for(
+    segment: &'static Segment,
+    options: Options,
     serving: Serving,
-    /// Whether pages can be write-protected: see `clean`.
-    pub(crate) protects: bool,
-    /// The target now, pages.
-    high: AtomicUsize,
-    /// A stack for each worker that serves in the thread that touches.
-    pub(crate) stacks: Vec<CallStack>,
-    /// Frames that regions have and that did not come out of the arena, less
-    /// those that went with a region.
-    pub(crate) beside: AtomicUsize,
-    /// Called before something is moved out.
-    pub(crate) before_moving: fn(),
-    /// 2 MiB of addresses where the kernel makes huge pages, for one at a time.
-    pub(crate) nursery: Mutex<usize>,
-    /// First touches to go before the kernel is asked for one again.
-    pub(crate) no_huge: AtomicU32,
-    /// Changes with every region that comes or goes.
-    pub(crate) generation: AtomicU32,
-}
-
-/// Who serves the faults of regions.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Serving {
-    /// The thread that touches, in a signal handler. A missing page is EFAULT
-    /// to a system call. Needs no privilege.
-    InThread,
-    /// Threads of their own: system calls see nothing unusual. Needs what
-    /// `zfolio run` needs.
-    Threads,
-    /// The thread that touches, as in [`Self::InThread`], but by page protection
-    /// and SIGSEGV instead of userfaultfd: slower, and works where that is
-    /// refused. Memory that a direct read writes to (`O_DIRECT`, io_uring, a device)
-    /// must be pinned from before the call until it has ended, or bytes may be lost.
-    Protected,
-}
-
-/// Why there can be no manager for regions.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Unavailable {
-    /// What failed, as in "userfaultfd failed".
-    pub what: &'static str,
-    /// With what.
-    pub errno: Errno,
-}
-
-impl From<Unstarted> for Unavailable {
-    fn from(why: Unstarted) -> Self {
-        match why {
-            Unstarted::Failed { what, errno } => Self { what, errno },
-            Unstarted::Unfit(what) => Self {
-                what,
-                errno: Errno::INVAL,
-            },
-        }
+    before_moving: fn(),
+) -> Result<&'static dyn RegionEngine, Unavailable> {
+    let protected = || -> Result<&'static dyn RegionEngine, Unavailable> {
+        Ok(Protected::start(segment, options, before_moving)?)
+    };
+    let moving = || -> Result<&'static dyn RegionEngine, Unavailable> {
+        Ok(Manager::for_regions(
+            segment,
+            options,
+            serving,
+            before_moving,
+        )?)
+    };
+    match serving {
+        Serving::Protected => protected(),
+        Serving::InThread => moving().or_else(|_| protected()),
+        Serving::Threads => moving(),
     }
-}
-
-/// Why a range cannot be pinned.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum PinError {
-    /// It is not in a region of this manager.
-    NotManaged,
-    /// With what is pinned already it is more than half of `high`.
-    TooMuch,
 }
 
 impl Manager {
@@ -217,84 +161,6 @@ impl Manager {
         state.store(state::MANAGING, Ordering::Release);
         Ok(manager)
     }
-
-    /// What the regions' scope has; `None` in a process's.
-    pub(crate) fn regions(&self) -> Option<&Regions> {
-        match &self.scope {
-            Scope::Process => None,
-            Scope::Regions(regions) => Some(regions),
-        }
-    }
-
-    /// Whether faults are served in the thread that touches.
-    pub(crate) fn is_in_thread(&self) -> bool {
-        self.regions()
-            .is_some_and(|regions| regions.serving == Serving::InThread)
-    }
-
-    /// Notes frames of regions that did not come out of the arena.
-    pub(crate) fn note_beside(&self, pages: usize) {
-        if let Some(regions) = self.regions() {
-            regions.beside.fetch_add(pages, Ordering::Relaxed);
-        }
-    }
-
-    /// The opposite.
-    pub(crate) fn went_beside(&self, pages: usize) {
-        if let Some(regions) = self.regions() {
-            regions.beside.fetch_sub(pages, Ordering::Relaxed);
-        }
-        let less = |owed: usize| Some(owed.saturating_sub(pages));
-        let _ = self
-            .owed
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
-    }
-
-    /// Pages that regions and the arena have together.
-    pub(crate) fn region_usage(&self, regions: &Regions) -> usize {
-        let held = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
-        let came = held(self.arena().populated.load(Ordering::Relaxed));
-        let went = held(self.arena().released.load(Ordering::Relaxed));
-        let beside = regions.beside.load(Ordering::Relaxed);
-        // (Read one after the other: a sum that is off by what is under way.)
-        let sum = came.wrapping_add(beside).wrapping_sub(went).cast_signed();
-        usize::try_from(sum).unwrap_or(0)
-    }
-
-    fn regions_changed(&self) {
-        if let Some(regions) = self.regions() {
-            regions.generation.fetch_add(1, Ordering::Release);
-        }
-    }
-
-    /// Calls `each` with every run of present pages.
-    fn each_present(&self, range: &Range<usize>, mut each: impl FnMut(&PresentRun)) {
-        let mut runs = [PresentRun::default(); 64];
-        let mut at = range.start;
-        while at < range.end {
-            let Ok((count, reached)) = self.fds.pagemap().occupied(at, range.end, &mut runs) else {
-                return;
-            };
-            runs[..count].iter().for_each(&mut each);
-            if reached <= at {
-                return;
-            }
-            at = reached;
-        }
-    }
-
-    /// The target, pages: what was asked for, or what regions have since.
-    pub(crate) fn high(&self) -> usize {
-        self.regions().map_or(self.options.high, |regions| {
-            regions.high.load(Ordering::Relaxed)
-        })
-    }
-
-    /// The addresses managed, for the hand.
-    pub(crate) fn region_list(core: &Core, into: &mut Vec<Range<usize>>) {
-        into.clear();
-        into.extend(core.registered.iter());
-    }
 }
 
 impl RegionEngine for Manager {
@@ -361,7 +227,7 @@ impl RegionEngine for Manager {
             regions.beside.fetch_sub(present, Ordering::Relaxed);
         }
         self.regions_changed();
-        self.frames_freed();
+        self.wakeups.frames_freed();
     }
 
     fn pin(&self, range: Range<usize>) -> Result<(), PinError> {
@@ -402,7 +268,7 @@ impl RegionEngine for Manager {
             next = border;
         }
         self.drop_clean_of(&pages_within(range.start, range.end));
-        self.wake_control();
+        self.wakeups.wake_control();
     }
 
     fn discard(&self, range: &Range<usize>) {
@@ -447,7 +313,7 @@ impl RegionEngine for Manager {
             regions.high.store(pages, Ordering::Relaxed);
             self.allowance.store(pages, Ordering::Relaxed);
             // (Whoever was publishing with the old one does so again.)
-            self.wake_control();
+            self.wakeups.wake_control();
         }
         fits
     }

@@ -4,23 +4,15 @@
 //! than it can take wakes a sibling. Swap-in goes on in `load` (from the
 //! pool), here (standby) or in `fill` (a page never touched).
 
-use crate::address_space::extent::Vpn;
-use crate::address_space::place::Place;
-use crate::faces::manager::{Core, Fault, Manager, Worker, address_of};
+use crate::address_space::core::Core;
+use crate::faces::manager::Manager;
 use crate::faults::thread_placement::Seat;
-use crate::policy::readahead;
+use crate::page_fault::{Fault, Outcome};
 use crate::segment::{Counter, FaultKind};
-use crate::swapin::copy_in::COPIED;
-use crate::transfer::move_in::Landed;
 use core::sync::atomic::Ordering;
-use zfolio_mm::{PAGE_SIZE, Pfn};
-use zfolio_sys::lock::{MutexGuard, futex_wait, futex_wake, pause};
-use zfolio_sys::syscall::Errno;
+use zfolio_sys::lock::{MutexGuard, futex_wait, pause};
 use zfolio_sys::thread::{Clock, ask_for_low_latency, now_ns};
-use zfolio_sys::uffd::RawMessage;
 
-/// Messages read at once.
-const MESSAGES: usize = 16;
 /// How long a reader tries again before it sleeps, ns, while faults come fast.
 const SPIN_NS: u64 = 20_000;
 /// As many as reclaim and a thread that faults keep busy: there is none to spin on.
@@ -28,27 +20,10 @@ const FEW_PROCESSORS: usize = 2;
 /// How soon faults put off are tried again, ns.
 const RETRY_NS: u64 = 20_000;
 
-/// Waits for frames (a folio stored, or a millisecond) before a fault takes
-/// memory beyond `high`: what is left does not compress.
-const PATIENCE: u32 = 100;
-/// How long others wait less after one fault lost its patience, ns.
-const HOPELESS_NS: u64 = 1_000_000_000;
-
 /// Faults for which several threads stay on duty after two came at once.
 const CROWD: u32 = 256;
 /// Faults between two notes of a thread's CPU time.
 const CPU_NOTE: u32 = 32;
-
-/// What became of a fault.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Outcome {
-    /// The page is in place.
-    Served(FaultKind),
-    /// An event is in flight, or the world is frozen: later.
-    Defer,
-    /// Frames are short: wait for reclaim, then try again.
-    NeedFrames,
-}
 
 impl Manager {
     /// A fault thread's life.
@@ -134,7 +109,7 @@ impl Manager {
                 if core.crowd > 0 {
                     core.crowd -= 1;
                     if core.sleepers > 0 && !core.reader {
-                        self.wake_sibling();
+                        self.wakeups.wake_sibling();
                     }
                 }
                 let faulting = core.faulting;
@@ -186,239 +161,13 @@ impl Manager {
         self.processors <= FEW_PROCESSORS
     }
 
-    /// Whether a fault that waited `waits` times gets a frame beyond `high`.
-    /// Once one has, what is left does not compress: others wait less.
-    pub(crate) fn has_waited_enough(&self, waits: u32) -> bool {
-        let now = now_ns(Clock::Monotonic);
-        let last = self.urgent_ns.load(Ordering::Relaxed);
-        let enough = if now.saturating_sub(last) < HOPELESS_NS {
-            3
-        } else {
-            PATIENCE
-        };
-        if waits >= enough {
-            self.urgent_ns.store(now, Ordering::Relaxed);
-        }
-        waits >= enough
-    }
-
     fn sleep_as_sibling<'a>(&'a self, mut core: MutexGuard<'a, Core>) -> MutexGuard<'a, Core> {
         core.sleepers += 1;
-        let seen = self.fault_wake.load(Ordering::Acquire);
+        let seen = self.wakeups.fault.load(Ordering::Acquire);
         drop(core);
-        futex_wait(&self.fault_wake, seen, None);
+        futex_wait(&self.wakeups.fault, seen, None);
         let mut core = self.core.lock();
         core.sleepers -= 1;
         core
-    }
-
-    /// Has another fault thread look for work.
-    pub(crate) fn wake_sibling(&self) {
-        self.fault_wake.fetch_add(1, Ordering::Release);
-        futex_wake(&self.fault_wake, 1);
-    }
-
-    /// [`Self::pump`] for a thread that will not serve what it finds at once:
-    /// the one waiting on the descriptor would not learn of it.
-    pub(crate) fn pump_for_others(&self, core: &mut Core) {
-        self.pump(core);
-        if !core.pending.is_empty() {
-            self.wake_sibling();
-        }
-    }
-
-    /// Reads what waits on the descriptor: events are applied, faults queued.
-    pub(crate) fn pump(&self, core: &mut Core) {
-        self.read_messages(core, &mut [RawMessage::default(); MESSAGES]);
-    }
-
-    /// [`Self::pump`], unless events had better stay unread for now. (Who reads for others
-    /// goes on at once with something else: it must not wait for a hold.)
-    fn pump_or_leave(&self, core: &mut Core) {
-        if !self.has_read_enough(core) {
-            self.pump(core);
-        }
-    }
-
-    /// Reads one message, if one waits, as [`Self::pump`] reads all.
-    pub(crate) fn pump_one(&self, core: &mut Core) {
-        self.read_messages(core, &mut [RawMessage::default()]);
-    }
-
-    fn read_messages(&self, core: &mut Core, messages: &mut [RawMessage]) {
-        self.take_back_what_was_left();
-        let mut now = 0;
-        while core.has_room(messages.len()) {
-            let count = match self.fds.program().read(messages) {
-                Ok(0) => return,
-                Ok(count) => count,
-                Err(Errno::MFILE) => self.fail(format_args!(
-                    "the child of a fork cannot be followed: no descriptor is free (RLIMIT_NOFILE)"
-                )),
-                Err(errno) => self.fail(format_args!(
-                    "the userfaultfd descriptor is lost (errno {})",
-                    errno.0
-                )),
-            };
-            self.reads.fetch_add(1, Ordering::Relaxed);
-            if now == 0 {
-                now = now_ns(Clock::Monotonic);
-            }
-            for message in &messages[..count] {
-                self.take_message(core, message, now);
-            }
-            if count < messages.len() || messages.len() == 1 {
-                return;
-            }
-        }
-    }
-
-    /// Finds where the page is and brings it.
-    pub(crate) fn serve(&self, worker: &mut Worker, fault: Fault) -> Outcome {
-        worker.access = fault.access;
-        let mut core = self.core.lock();
-        if core.fork_freeze {
-            return self.serve_frozen(&mut core, worker, fault);
-        }
-        if self.is_restless() || !self.opens(&mut core) {
-            return Outcome::Defer;
-        }
-        if self.is_gone(&core, fault.vpn) {
-            return Outcome::Served(FaultKind::Stale);
-        }
-        match core.extents.place(fault.vpn) {
-            Place::Standby(at) => self.unstandby(&mut core, fault.vpn, at),
-            Place::Storing(at) => self.uncompressed_copy(&mut core, fault.vpn, at),
-            Place::Stored(_) => self.load(core, worker, fault.vpn),
-            Place::Clean(slot) => self.touched_clean(core, worker, fault.vpn, slot),
-            // Whoever loads it wakes all who wait for it.
-            Place::Loading(_) => Outcome::Served(FaultKind::Stale),
-            Place::Present | Place::Gone => self.fill(core, worker, fault.vpn),
-        }
-    }
-
-    /// Whether page `vpn` was of a region that is no more: then nobody waits for it.
-    pub(crate) fn is_gone(&self, core: &Core, vpn: Vpn) -> bool {
-        let page = address_of(vpn)..address_of(vpn + 1);
-        !self.scope.is_process() && !core.registered.contains(&page)
-    }
-
-    /// Moves a page, and what stands by next to it, straight back.
-    fn unstandby(&self, core: &mut Core, vpn: Vpn, at: Pfn) -> Outcome {
-        let huge = core.extents.get(vpn).is_some_and(|extent| extent.huge);
-        let bounds = if huge {
-            readahead::extent(vpn)
-        } else {
-            readahead::group(vpn)
-        };
-        let in_run = |core: &Core, page: Vpn, slot: Option<usize>| {
-            slot.is_some_and(|slot| {
-                matches!(core.extents.place(page), Place::Standby(pfn) if pfn.index() == slot)
-            })
-        };
-        let (mut first, mut end) = (vpn, vpn + 1);
-        while first > bounds.start
-            && in_run(core, first - 1, at.index().checked_sub(vpn - (first - 1)))
-        {
-            first -= 1;
-        }
-        while end < bounds.end && in_run(core, end, Some(at.index() + (end - vpn))) {
-            end += 1;
-        }
-        let base = Pfn(at.0).back(vpn - first);
-        let whole = huge && end - first == bounds.len();
-        if whole {
-            let counted = self.is_huge(self.address(base));
-            if counted {
-                self.count(Counter::ThpSwpin, 1);
-            }
-        }
-        self.bring_standby(core, vpn, first, base, end - first)
-    }
-
-    fn bring_standby(
-        &self,
-        core: &mut Core,
-        vpn: Vpn,
-        first: Vpn,
-        base: Pfn,
-        pages: usize,
-    ) -> Outcome {
-        let mut refused = None;
-        let mut came = 0;
-        self.land_cheaply(first, base, pages, COPIED, |index, landed| {
-            let slot = base.offset(index);
-            match landed {
-                Landed::Moved => self.arena().give_holes(slot, 1),
-                Landed::Copied | Landed::AlreadyThere => self.arena().give_frames(slot, 1),
-                Landed::Refused(errno) => {
-                    if first + index == vpn {
-                        refused = Some(errno);
-                    }
-                    return;
-                }
-            }
-            came += 1;
-            core.extents.set(first + index, Place::Present);
-        });
-        core.standby.pages -= came;
-        self.count(Counter::StandbyRefault, came);
-        self.count(Counter::PagesIn, came);
-        if let Some(extent) = core.extents.get_mut(vpn) {
-            for page in first..first + pages {
-                extent.past(page).come_along();
-            }
-            extent.past(vpn).spare(&core.clock);
-            if extent.take_unasked(vpn) {
-                core.rush.judge(true);
-            }
-        }
-        refused.map_or(Outcome::Served(FaultKind::Standby), |errno| {
-            self.refused(vpn, errno)
-        })
-    }
-
-    /// The page is being compressed, so its frame must stay: copy it. The
-    /// compressor finds its word changed and drops what it made.
-    fn uncompressed_copy(&self, core: &mut Core, vpn: Vpn, at: Pfn) -> Outcome {
-        match self.copy_in(vpn, self.address(at)) {
-            Landed::Refused(errno) => self.refused(vpn, errno),
-            _ => {
-                core.extents.set(vpn, Place::Present);
-                if let Some(extent) = core.extents.get_mut(vpn) {
-                    extent.past(vpn).spare(&core.clock);
-                }
-                self.count(Counter::StandbyRefault, 1);
-                self.count(Counter::PagesIn, 1);
-                Outcome::Served(FaultKind::Standby)
-            }
-        }
-    }
-
-    /// A faulting page could not be put in place.
-    pub(crate) fn refused(&self, vpn: Vpn, errno: Errno) -> Outcome {
-        match errno {
-            Errno::AGAIN | Errno::NOMEM => {
-                self.count(Counter::MoveRetries, 1);
-                Outcome::Defer
-            }
-            // Not about the page: a filter of the program's refuses the call, and
-            // will go on to. Nobody could serve a fault any more.
-            Errno::PERM => self.fail(format_args!(
-                "the kernel no longer lets pages be put in place (a seccomp filter of the program?)"
-            )),
-            // A region is there as long as anybody may touch it; but its
-            // descriptor may not be.
-            other if !self.scope.is_process() => self.fail(format_args!(
-                "a page of a region could not be put in place (errno {}: were descriptors closed?)",
-                other.0
-            )),
-            // Nothing mapped there any more, or the program is ending: let
-            // the toucher find out by itself.
-            _ => {
-                self.fds.program().wake(address_of(vpn), PAGE_SIZE);
-                Outcome::Served(FaultKind::Stale)
-            }
-        }
     }
 }

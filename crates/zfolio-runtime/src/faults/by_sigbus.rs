@@ -9,12 +9,12 @@
 //!   never touches a region, and calls of the API block signals while they
 //!   have one.
 
-use crate::faces::manager::{Fault, Manager, Worker};
-use crate::faults::by_message::Outcome;
+use crate::faces::manager::Manager;
+use crate::page_fault::{Fault, Outcome};
 use crate::pager::Access;
 use crate::segment::Counter;
+use crate::transfer::worker::{Worker, claim_worker};
 use zfolio_mm::PAGE_SHIFT;
-use zfolio_sys::lock::{Mutex, MutexGuard};
 use zfolio_sys::thread::yield_now;
 
 /// Tries of a fault for which the kernel says "again" before it is a failure.
@@ -66,19 +66,4 @@ impl Manager {
             "the page at {address:#x} of a region could not be brought"
         ));
     }
-}
-
-/// A worker that nobody uses, and its number. The first is the control thread's.
-pub(crate) fn claim_worker<W>(workers: &[Mutex<W>]) -> (MutexGuard<'_, W>, usize) {
-    let count = workers.len() - 1;
-    // (Where its stack is tells threads apart well enough, and asks nobody.)
-    let first = (&raw const count) as usize >> 16;
-    for turn in 0..count {
-        let index = 1 + (first + turn) % count;
-        if let Some(worker) = workers[index].try_lock() {
-            return (worker, index);
-        }
-    }
-    let index = 1 + first % count;
-    (workers[index].lock(), index)
 }

@@ -6,10 +6,11 @@
 //! backing: reclaim would wait for that. Nor for one thread that faults: two of ours would
 //! race for each message, and redis answers a tenth fewer requests then.
 
-use crate::faces::manager::{Manager, Worker};
-use crate::faults::by_message::Outcome;
-use crate::faults::thread_placement::Warmth;
+use crate::faces::manager::Manager;
+use crate::page_fault::Outcome;
 use crate::segment::Counter;
+use crate::transfer::worker::Worker;
+use crate::wakeups::Warmth;
 use core::sync::atomic::Ordering;
 use zfolio_sys::thread::{Clock, now_ns, yield_now};
 
@@ -29,10 +30,10 @@ impl Manager {
         let until = now_ns(Clock::Monotonic) + WARM_NS;
         let apart = self.processors > 1;
         let helps = warmth == Warmth::Several && apart && !self.zswap.is_backed();
-        self.warm_helps.store(helps, Ordering::Relaxed);
-        self.warm_until.store(until, Ordering::Relaxed);
-        if self.control_sleeps.load(Ordering::Relaxed) != 0 {
-            self.wake_control();
+        self.wakeups.awake_helps.store(helps, Ordering::Relaxed);
+        self.wakeups.awake_until_ns.store(until, Ordering::Relaxed);
+        if self.wakeups.control_sleeps.load(Ordering::Relaxed) != 0 {
+            self.wakeups.wake_control();
         }
     }
 
@@ -40,15 +41,19 @@ impl Manager {
     /// to do; whether it did.
     pub(crate) fn stays_warm(&self, worker: &mut Worker, rung: u32, nap: u64) -> bool {
         let begin = now_ns(Clock::Monotonic);
-        let until = self.warm_until.load(Ordering::Relaxed).min(begin + nap);
+        let until = self
+            .wakeups
+            .awake_until_ns
+            .load(Ordering::Relaxed)
+            .min(begin + nap);
         let idle = || {
-            self.control_wake.load(Ordering::Relaxed) == rung
+            self.wakeups.control.load(Ordering::Relaxed) == rung
                 && self.arena().free_frames() >= self.watermarks().free_low
         };
         let (mut now, mut others) = (begin, 0);
         while now < until && idle() {
             self.pay_back();
-            if self.warm_helps.load(Ordering::Relaxed) {
+            if self.wakeups.awake_helps.load(Ordering::Relaxed) {
                 if self.help(worker) {
                     now = now_ns(Clock::Monotonic);
                     continue;
@@ -64,7 +69,7 @@ impl Manager {
                 others += now - yielded;
             }
             if others > ENOUGH_NS.max((now - begin) / 2) {
-                self.warm_until.store(0, Ordering::Relaxed);
+                self.wakeups.awake_until_ns.store(0, Ordering::Relaxed);
                 break;
             }
         }
@@ -96,7 +101,7 @@ impl Manager {
             Outcome::Defer => self.core.lock().deferred.push_back(fault),
             Outcome::NeedFrames => self.core.lock().pending.push_front(fault),
         }
-        self.wake_sibling();
+        self.wakeups.wake_sibling();
         false
     }
 }

@@ -31,14 +31,12 @@
 //! meanwhile (`warm`): all of them, and the thread that serves them, come to be on one
 //! processor, since the other is not idle, and there one waits while another is served.
 
+use crate::address_space::faulting::Faulting;
+use crate::wakeups::Warmth;
 use core::mem::replace;
 use zfolio_sys::procfs::{processor_of, waits_of};
 use zfolio_sys::thread::Affinity;
 
-/// Faults in a row by one thread from which on it counts as the only one.
-const ALONE: u32 = 64;
-/// What one fault of another thread takes off those in a row.
-const OTHER: u32 = 8;
 /// Faults between two looks where that thread runs.
 const LOOK: u32 = 256;
 /// The same where it was elsewhere the last time.
@@ -53,44 +51,6 @@ const SHORT_REST: u32 = 256;
 /// Faults for each of which a thread waits for us, to one wait for somebody else, from
 /// which on it counts as one that does that as well.
 const FAULTS_TO_A_WAIT: usize = 4;
-
-/// For whom the control thread had better stay awake.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Warmth {
-    /// For one thread: it keeps its processor from falling asleep.
-    One,
-    /// For several: it serves them as well.
-    Several,
-}
-
-/// Who faulted lately.
-#[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Faulting {
-    thread: u32,
-    in_a_row: u32,
-    /// Of all threads.
-    faults: usize,
-}
-
-impl Faulting {
-    /// Notes a fault.
-    pub(crate) fn note(&mut self, thread: u32) {
-        self.faults += 1;
-        if thread == self.thread {
-            self.in_a_row = (self.in_a_row + 1).min(2 * ALONE);
-        } else {
-            self.in_a_row = self.in_a_row.saturating_sub(OTHER);
-            if self.in_a_row == 0 {
-                (self.thread, self.in_a_row) = (thread, 1);
-            }
-        }
-    }
-
-    /// The only thread that faults lately, if there is one.
-    fn alone(self) -> Option<u32> {
-        (self.in_a_row >= ALONE).then_some(self.thread)
-    }
-}
 
 /// Where one of our threads runs.
 pub(crate) struct Seat {
@@ -213,17 +173,7 @@ impl Seat {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn one_thread_alone_is_followed_and_two_are_not() {
-        let mut faulting = Faulting::default();
-        (0..ALONE).for_each(|_| faulting.note(7));
-        assert_eq!(faulting.alone(), Some(7));
-        (0..4 * ALONE).for_each(|n| faulting.note(7 + n % 2));
-        assert_eq!(faulting.alone(), None);
-        (0..4 * ALONE).for_each(|_| faulting.note(9));
-        assert_eq!(faulting.alone(), Some(9));
-    }
+    use crate::address_space::faulting::ALONE;
 
     #[test]
     fn who_strays_is_let_go_for_a_while() {

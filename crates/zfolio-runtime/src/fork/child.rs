@@ -4,35 +4,36 @@
 //! every structure is whole; only locks may look held by threads that do not
 //! exist here.
 
-use crate::faces::manager::{Core, Manager, pages_within};
-use crate::faces::process::{PROGRAM_FEATURES, SOURCE_FEATURES, describe};
+use crate::address_space::core::Core;
+use crate::descriptors::{PROGRAM_FEATURES, SOURCE_FEATURES};
+use crate::faces::manager::Manager;
 use crate::fork_handshake::ForkWords;
 use crate::health::fatal::{EXIT_FAILED, Line};
-use crate::segment::state;
+use crate::page::pages_within;
+use crate::segment::{describe, state};
 use alloc::vec::Vec;
 use core::fmt::Write;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
-use zfolio_mm::PAGE_SIZE;
-use zfolio_sys::identity;
+use zfolio_sys::arena::unmap;
 use zfolio_sys::limits::{reserve_descriptors, with_descriptors};
-use zfolio_sys::lock::{futex_wake, reset_in_fork_child};
+use zfolio_sys::lock::reset_in_fork_child;
 use zfolio_sys::procfs::{File, Pagemap, for_each_mapping};
 use zfolio_sys::syscall::Errno;
-use zfolio_sys::thread;
 use zfolio_sys::uffd::Uffd;
+use zfolio_sys::{identity, thread};
 
 /// The child's own descriptors.
-struct Opened {
-    frames: Uffd,
-    program: Uffd,
-    statm: File,
-    maps: File,
-    pagemap: Pagemap,
+pub(crate) struct Opened {
+    pub(crate) frames: Uffd,
+    pub(crate) program: Uffd,
+    pub(crate) statm: File,
+    pub(crate) maps: File,
+    pub(crate) pagemap: Pagemap,
 }
 
 impl Opened {
-    fn open() -> Result<Self, Errno> {
+    pub(crate) fn open() -> Result<Self, Errno> {
         thread::own_descriptors()?;
         reserve_descriptors();
         Ok(Self {
@@ -50,43 +51,6 @@ impl Opened {
 const SILENT_LOOKS: u32 = 3000;
 
 impl Manager {
-    /// Runs in the child's first manager thread: takes over, lets the program
-    /// go on, and becomes its control thread.
-    pub(crate) fn adopt(&'static self, stack: Range<usize>) -> ! {
-        let words = self.fork_words();
-        // Still the parent's: faults of this process go to it until it is asked.
-        let opened = match with_descriptors(Opened::open) {
-            Ok(opened) => opened,
-            Err(errno) => {
-                self.go_unmanaged("opening its descriptors", errno);
-                self.let_program_go();
-                thread::exit_thread()
-            }
-        };
-        // (While the parent has its descriptor of this process, no other can be registered.)
-        let airlock = self.airlocks.small..self.airlocks.small + PAGE_SIZE;
-        words.ask_for_release(false, || {
-            opened
-                .program
-                .register(airlock.start, airlock.len())
-                .is_err()
-        });
-        self.reset_locks();
-        if let Err(errno) = self.take_over(&opened, words, stack) {
-            self.fail(format_args!(
-                "the child of a fork could not take over its moved-out memory (errno {})",
-                errno.0
-            ));
-        }
-        self.let_program_go();
-        self.control_thread()
-    }
-
-    fn let_program_go(&self) {
-        self.child_ready.store(1, Ordering::Release);
-        futex_wake(&self.child_ready, u32::MAX);
-    }
-
     /// The child may not manage itself (it gave up its privileges before it
     /// forked, say): the parent gives it all its memory back.
     pub(crate) fn go_unmanaged(&self, what: &str, errno: Errno) {
@@ -128,7 +92,7 @@ impl Manager {
         }
     }
 
-    fn reset_locks(&self) {
+    pub(crate) fn reset_locks(&self) {
         reset_in_fork_child(&self.core);
         reset_in_fork_child(&self.reclaim);
         reset_in_fork_child(&self.compacting);
@@ -144,7 +108,7 @@ impl Manager {
         }
         self.inflight.store(0, Ordering::Relaxed);
         self.quiet.restart();
-        self.frame_waiters.store(0, Ordering::Relaxed);
+        self.wakeups.frame_waiters.store(0, Ordering::Relaxed);
         self.max_waiters.store(0, Ordering::Relaxed);
         self.max_since_ns.store(0, Ordering::Relaxed);
         self.io_under_way.store(0, Ordering::Relaxed);
@@ -153,7 +117,7 @@ impl Manager {
         }
     }
 
-    fn take_over(
+    pub(crate) fn take_over(
         &'static self,
         opened: &Opened,
         words: ForkWords,
@@ -166,8 +130,7 @@ impl Manager {
             maps,
             pagemap,
         } = *opened;
-        self.fds.adopt(program, statm, pagemap);
-        self.maps.store(maps.fd(), Ordering::Relaxed);
+        self.fds.adopt(program, statm, pagemap, maps);
         self.arena().adopt(frames, pagemap);
         self.give_up_parents_stacks(stack);
         let private = {
@@ -209,7 +172,7 @@ impl Manager {
         self.reconcile(&mut core);
         drop(core);
         self.give_up_old_words();
-        self.start_threads()
+        Ok(())
     }
 
     /// Registers what is recorded where it is still mapped; what is not is forgotten.
@@ -243,6 +206,24 @@ impl Manager {
         self.statistics.store(slot, Ordering::Relaxed);
         self.describe_process();
         self.stats().state.store(state::MANAGING, Ordering::Release);
+    }
+
+    /// A thread of ours has this stack.
+    pub(crate) fn note_stack(&self, stack: Range<usize>) {
+        self.reclaim.lock().vmas.keep_private(stack.clone());
+        self.stacks.lock().push(stack);
+    }
+
+    /// In the child of a fork: gives back the stacks of the parent's threads, of which it
+    /// has no thread. `own`: the calling thread's.
+    pub(crate) fn give_up_parents_stacks(&self, own: Range<usize>) {
+        let stacks = core::mem::replace(&mut *self.stacks.lock(), alloc::vec![own.clone()]);
+        let mut reclaim = self.reclaim.lock();
+        for stack in stacks {
+            reclaim.vmas.give_up_private(&stack);
+            unmap(stack);
+        }
+        reclaim.vmas.keep_private(own);
     }
 }
 

@@ -3,92 +3,30 @@
 //! Three things happen to a child here: its faults are served until it serves
 //! itself, it is told what it cannot know, or it is filled and let go.
 
+use crate::address_space::core::Core;
 use crate::address_space::discard::BATCH;
-use crate::address_space::extent::Vpn;
+use crate::address_space::newborn::{Child, QUIET_NS};
 use crate::address_space::place::Place;
 use crate::events::child_past::past_length;
 use crate::events::parked::resolve;
-use crate::faces::manager::{Core, Manager, Worker, address_of, pages_within};
-use crate::fork::parent::ZERO_PAGE;
+use crate::faces::manager::Manager;
 use crate::fork_handshake::{ForkWords, adopt};
+use crate::page::{Vpn, address_of, pages_within};
 use crate::segment::Counter;
+use crate::transfer::worker::{Worker, ZERO_PAGE};
 use alloc::vec::Vec;
 use zfolio_mm::{PAGE_SHIFT, PAGE_SIZE};
 use zfolio_sys::lock::pause;
 use zfolio_sys::syscall::Errno;
-use zfolio_sys::uffd::{Message, RawMessage, Uffd};
+use zfolio_sys::uffd::Message;
 
 /// Faults of a child served at a time. A child that is not on its own yet has
 /// one thread.
 const FAULTS: usize = 8;
-/// Between two looks for a moment without an event in flight, ns. Asleep: the
-/// program's threads, with a lower priority than ours, must run to end theirs.
-const QUIET_NS: u64 = 20_000;
 /// Looks at most: some twenty seconds of them.
 const QUIET_TRIES: u32 = 200_000;
 
-/// A child whose ranges are still ours.
-pub(crate) struct Child {
-    uffd: Uffd,
-    /// The FORK event's: marks its place among those parked.
-    mark: i32,
-    /// What it did to its address space since.
-    since: Vec<Message>,
-    /// Its own children, not answered for yet.
-    forks: Vec<Uffd>,
-}
-
-impl Child {
-    fn new(uffd: Uffd, mark: i32) -> Self {
-        Self {
-            uffd,
-            mark,
-            since: Vec::new(),
-            forks: Vec::new(),
-        }
-    }
-
-    /// Reads what waits: hands out the addresses of faults, keeps events and
-    /// the child's own children.
-    fn pump(&mut self, mut fault: impl FnMut(usize)) {
-        let mut messages = [RawMessage::default(); 8];
-        while let Ok(count @ 1..) = self.uffd.read(&mut messages) {
-            for message in messages[..count].iter().filter_map(RawMessage::decode) {
-                match message {
-                    Message::Fault { address, .. } => fault(address),
-                    Message::Fork { fd } => self.forks.push(Uffd::from_fd(fd)),
-                    event => self.since.push(event),
-                }
-            }
-        }
-    }
-
-    fn is_registered(&mut self, address: usize) -> bool {
-        loop {
-            match self.uffd.is_registered(address) {
-                Ok(answer) => return answer,
-                Err(Errno::AGAIN) => {
-                    self.pump(drop);
-                    pause(QUIET_NS);
-                }
-                Err(_) => return false,
-            }
-        }
-    }
-}
-
 impl Manager {
-    /// A FORK event was read, under the core lock.
-    pub(crate) fn note_fork(&self, core: &mut Core, child: Uffd) {
-        core.children.push(Child::new(child, child.fd()));
-        core.parked.push(Message::Fork { fd: child.fd() });
-        if !core.fork_freeze {
-            core.fork_freeze = true;
-            core.raw_fork = true;
-            self.wake_control();
-        }
-    }
-
     /// Whether any child we answer for is still alive.
     pub(crate) fn any_child_lives(&self) -> bool {
         // The arena is not registered with a child's descriptor: a live child
@@ -296,19 +234,6 @@ impl Manager {
             }
         }
         true
-    }
-}
-
-impl Core {
-    /// A child forked in its turn: its children lack what it lacks, and have
-    /// its past.
-    fn answer_for_forks_of(&mut self, child: &mut Child) {
-        let (mark, since) = (child.mark, &child.since);
-        let young = child.forks.drain(..).map(|uffd| Child {
-            since: since.clone(),
-            ..Child::new(uffd, mark)
-        });
-        self.children.extend(young);
     }
 }
 

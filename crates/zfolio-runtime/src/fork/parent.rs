@@ -23,20 +23,16 @@
 //!                       thaw                  --> registers, starts threads
 //! ```
 
-use crate::address_space::place::Place;
-use crate::events::parked::Resolved;
-use crate::faces::manager::{Core, Fault, Manager, STACK, Worker};
-use crate::faults::by_message::Outcome;
+use crate::faces::manager::Manager;
 use crate::fork_handshake::{ForkWords, adopt, request};
-use crate::segment::{Counter, FaultKind};
-use crate::transfer::move_in::Landed;
+use crate::segment::Counter;
+use crate::transfer::worker::Worker;
 use core::sync::atomic::Ordering;
-use zfolio_mm::PAGE_SIZE;
+use zfolio_sys::arena::unmap;
 use zfolio_sys::heap;
-use zfolio_sys::identity;
 use zfolio_sys::lock::{futex_wait, pause};
 use zfolio_sys::syscall::Errno;
-use zfolio_sys::thread::{Clock, Life, now_ns, spawn_with, yield_now};
+use zfolio_sys::thread::{Clock, now_ns, yield_now};
 
 /// Between two looks whether parked events could be applied, ns, and looks at
 /// most: a second or so. Asleep, since the program's threads, with a lower
@@ -49,35 +45,7 @@ const SETTLE_TURNS: u32 = 20_000;
 /// as long the parent cannot move a page.
 const LEASE_NS: u64 = 1_000_000_000;
 
-/// A page of zeros to copy from.
-pub(crate) static ZERO_PAGE: [u8; PAGE_SIZE] = [0; PAGE_SIZE];
-
 impl Manager {
-    /// atfork `prepare`: returns once the image is fit to be copied.
-    pub fn before_fork(&self) {
-        ForkWords::wait(self.fork_words().request(), request::NONE, || true);
-        // (Renewed, perhaps, before that was said.)
-        let words = self.fork_words();
-        self.fork_generation.store(words.renew(), Ordering::Release);
-        words.set(words.request(), request::PREPARE);
-        self.wake_control();
-        ForkWords::wait(words.request(), request::FROZEN, || {
-            self.wake_control();
-            true
-        });
-    }
-
-    /// atfork `parent`.
-    pub fn after_fork_parent(&self) {
-        let words = self.fork_words();
-        words.set(words.request(), request::PARENT_DONE);
-        // Who forks to end (a daemon) would take with it what its child is still
-        // to be given.
-        if self.zswap.backing_pages() > 0 {
-            ForkWords::wait(words.request(), request::NONE, || true);
-        }
-    }
-
     /// The control thread's part in forks.
     pub(crate) fn follow_forks(&self, worker: &mut Worker) {
         let words = self.fork_words();
@@ -100,38 +68,6 @@ impl Manager {
             }
             words.set(words.request(), request::NONE);
         }
-    }
-
-    /// A program thread waits to fork.
-    pub(crate) fn fork_asked(&self) -> bool {
-        self.fork_words().request().load(Ordering::Acquire) == request::PREPARE
-    }
-
-    /// In the child of a fork, on the program's thread: starts the thread that
-    /// takes over, and returns when faults are served again, or need not be.
-    /// `fit`: whether this child may have such a thread.
-    pub fn after_fork_child(&'static self, fit: bool) {
-        heap::usage::freeze(false);
-        self.child_ready.store(0, Ordering::Release);
-        let adopt: Life<Self> = |manager, _, stack| manager.adopt(stack);
-        let refused = if fit {
-            spawn_with(STACK, self, 0, adopt).err()
-        } else {
-            Some(Errno::PERM)
-        };
-        if let Some(errno) = refused {
-            self.go_unmanaged("starting a thread", errno);
-            return;
-        }
-        while self.child_ready.load(Ordering::Acquire) == 0 {
-            futex_wait(&self.child_ready, 0, None);
-        }
-    }
-
-    /// Whether this process is the one the manager's threads run in (a raw
-    /// fork's child has the tables and no threads).
-    pub fn is_ours(&self) -> bool {
-        self.identity.load(Ordering::Relaxed) == identity::of_process()
     }
 
     /// No operation starts from here on, and none is under way at the end.
@@ -227,60 +163,21 @@ impl Manager {
         }
     }
 
-    /// Serves a fault of the program while words must stay: by a copy, and at
-    /// once. (libc's fork waits for whoever is inside malloc, and that one may
-    /// wait for a page: no fault may wait for the end of a fork.) The page is
-    /// noted, and its word dropped at the thaw: what the program has
-    /// is newer from now on. (Its word, by the page it is under: events that
-    /// would move it are parked.)
-    pub(crate) fn serve_frozen(
-        &self,
-        core: &mut Core,
-        worker: &mut Worker,
-        fault: Fault,
-    ) -> Outcome {
-        if !self.order_parked(core) {
-            return Outcome::Defer;
-        }
-        let page = core.parked.resolve(fault.vpn);
-        let from = self.page_before(core, worker, page);
-        match self.copy_in(fault.vpn, from) {
-            Landed::Refused(errno) => self.refused(fault.vpn, errno),
-            Landed::AlreadyThere => Outcome::Served(FaultKind::Stale),
-            _ => {
-                if let Resolved::At(vpn) = page {
-                    core.note_superseded(vpn);
-                }
-                Outcome::Served(FaultKind::Page)
-            }
-        }
+    /// Makes new words for the next fork. The old ones may be looked at until that
+    /// begins, when [`Self::give_up_old_words`] is called.
+    pub(crate) fn renew_fork_words(&self) -> Result<(), Errno> {
+        let old = self.words.range();
+        self.words.renew()?;
+        self.reclaim.lock().vmas.keep_private(self.words.range());
+        *self.old_words.lock() = Some(old);
+        Ok(())
     }
 
-    /// Address of a copy of what a page was before events it was traced
-    /// through.
-    pub(crate) fn page_before(&self, core: &Core, worker: &mut Worker, page: Resolved) -> usize {
-        match page {
-            Resolved::Discarded => ZERO_PAGE.as_ptr() as usize,
-            Resolved::At(vpn) => self.bytes_of(worker, core.extents.place(vpn)),
-        }
-    }
-
-    pub(crate) fn bytes_of(&self, worker: &mut Worker, place: Place) -> usize {
-        match place {
-            // (In regions alone pages are clean, and no child has those.)
-            Place::Present | Place::Gone | Place::Clean(_) => ZERO_PAGE.as_ptr() as usize,
-            Place::Standby(at) | Place::Storing(at) => self.address(at),
-            Place::Stored(slot) | Place::Loading(slot) => {
-                let Worker { context, page, .. } = &mut *worker;
-                let loaded =
-                    self.during_io(|| self.zswap.load_into(context, slot, Worker::room(page, 1)));
-                if let Err(error) = loaded {
-                    self.fail(format_args!(
-                        "a stored page failed its check during a fork ({error})"
-                    ));
-                }
-                worker.page.as_ptr() as usize
-            }
+    /// No thread of this process uses the words of the last fork any more.
+    pub(crate) fn give_up_old_words(&self) {
+        if let Some(old) = self.old_words.lock().take() {
+            self.reclaim.lock().vmas.give_up_private(&old);
+            unmap(old);
         }
     }
 }

@@ -12,7 +12,7 @@
 use crate::faces::manager::Manager;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use zfolio_mm::{Order, Pfn};
-use zfolio_sys::arena::{discard, make_own, prefer_huge_pages};
+use zfolio_sys::arena::prefer_huge_pages;
 
 /// Turns of reclaim without another try after the kernel had no huge page.
 const PATIENCE: u32 = 1024;
@@ -64,12 +64,12 @@ impl HugeFrames {
         ready
     }
 
-    fn is_wanted(&self) -> bool {
+    pub(crate) fn is_wanted(&self) -> bool {
         self.wanted.load(Ordering::Relaxed) && self.ready.load(Ordering::Acquire) == 0
     }
 
     /// Makes `at` the one that is ready; false if there is one.
-    fn fulfil(&self, at: Pfn) -> bool {
+    pub(crate) fn fulfil(&self, at: Pfn) -> bool {
         let done = self
             .ready
             .compare_exchange(0, at.0 + 1, Ordering::AcqRel, Ordering::Relaxed)
@@ -82,11 +82,30 @@ impl HugeFrames {
     }
 
     /// Whether the kernel may be asked for one now.
-    fn may_ask(&self) -> bool {
+    pub(crate) fn may_ask(&self) -> bool {
         let wait = self.refused.load(Ordering::Relaxed);
         self.refused
             .store(wait.saturating_sub(1), Ordering::Relaxed);
         wait == 0
+    }
+
+    /// The kernel had none.
+    pub(crate) fn was_refused(&self) {
+        self.refused.store(PATIENCE, Ordering::Relaxed);
+    }
+
+    /// A turn above the limit: the one that nobody has taken for long, and the wish with it.
+    pub(crate) fn give_up(&self) -> Option<Pfn> {
+        if self.unused.fetch_add(1, Ordering::Relaxed) < UNUSED {
+            return None;
+        }
+        self.wanted.store(false, Ordering::Relaxed);
+        self.remove()
+    }
+
+    /// 2 MiB of addresses to have the kernel make one at.
+    pub(crate) fn nursery(&self) -> usize {
+        self.nursery
     }
 }
 
@@ -100,49 +119,6 @@ impl Manager {
             && self.huge_frames.fulfil(at);
         if !kept {
             self.arena().give_frames(at, pages);
-        }
-    }
-
-    /// Makes a huge page ready if one is wished for. The control thread's.
-    pub(crate) fn make_huge_frame(&self, usage: usize) {
-        if !self.huge_frames.is_wanted() || !self.huge_frames.may_ask() {
-            return;
-        }
-        let pages = Order::HUGE.pages();
-        if usage + pages >= self.watermarks().huge_limit + self.room() {
-            if self.arena().free_frames() < pages + self.watermarks().free_reserve {
-                return;
-            }
-            self.arena().release(pages);
-        }
-        match self.fresh_huge_page() {
-            Some(at) if self.huge_frames.fulfil(at) => {}
-            Some(at) => self.arena().give_frames(at, pages),
-            None => self.huge_frames.refused.store(PATIENCE, Ordering::Relaxed),
-        }
-    }
-
-    fn fresh_huge_page(&self) -> Option<Pfn> {
-        let (nursery, bytes) = (self.huge_frames.nursery, Order::HUGE.bytes());
-        make_own(nursery, bytes);
-        let at = self
-            .is_huge(nursery)
-            .then(|| self.arena().adopt_huge_page(nursery))
-            .flatten();
-        if at.is_none() {
-            let _ = discard(nursery, bytes);
-        }
-        at
-    }
-
-    /// Usage is above the limit: what nobody takes is as good as free.
-    pub(crate) fn give_up_huge_frame(&self) {
-        if self.huge_frames.unused.fetch_add(1, Ordering::Relaxed) < UNUSED {
-            return;
-        }
-        self.huge_frames.wanted.store(false, Ordering::Relaxed);
-        if let Some(at) = self.huge_frames.remove() {
-            self.arena().give_frames(at, Order::HUGE.pages());
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Failing closed: one line, and the process ends rather than read a wrong byte.
 
+use crate::error::Unstarted;
 use crate::faces::manager::Manager;
 use crate::segment::{Counter, ProcessSlot, state};
 use core::fmt::{Arguments, Write};
@@ -79,6 +80,20 @@ pub fn fail(stats: &ProcessSlot, pool: &Stats, pid: u32, why: Arguments<'_>) -> 
         .store(say(out.as_str()).into(), Ordering::Release);
     stats.state.store(state::FAILED, Ordering::Release);
     exit_now(EXIT_FAILED);
+}
+
+pub(crate) fn say_unmanaged(slot: &ProcessSlot, becomes: u32, why: &Unstarted) {
+    let mut line = Line::default();
+    let _ = match why {
+        Unstarted::Failed { what, errno } => write!(
+            line,
+            "{what} failed (errno {}); `zfolio doctor` says what is missing",
+            errno.0
+        ),
+        Unstarted::Unfit(why) => line.write_str(why),
+    };
+    slot.set_message(line.as_str());
+    slot.state.store(becomes, Ordering::Release);
 }
 
 #[cfg(test)]

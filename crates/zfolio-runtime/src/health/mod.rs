@@ -2,10 +2,12 @@
 //!
 //! - [`fatal`]: ends the process with a line and status 70. What cannot be served right is
 //!   never served wrong.
+//! - [`progress`]: words that change as threads get on.
 //!
-//! State: none yet but the line being written. No lock: whoever ends the process may hold
-//! any of them.
+//! State: those words, and which slot of the segment is this process's. No lock: whoever ends
+//! the process may hold any of them.
 //!
-//! Below: the segment.
+//! Below: `frames`, for what a load that failed counted; the segment.
 
 pub mod fatal;
+pub(crate) mod progress;

@@ -1,6 +1,6 @@
 //! Whether what is stored comes back: then time is worth more than room.
 
-use crate::options::Watermarks;
+use crate::policy::watermarks::Watermarks;
 use crate::segment::{Counter, ProcessSlot};
 use core::sync::atomic::Ordering;
 use zfolio_compress::adaptive::{Density, Form};

@@ -2,6 +2,7 @@
 //!
 //! - [`readahead`] and [`strides`]: how much a fault brings.
 //! - [`refault`]: which pages are spared, by the distance at which they came back.
+//! - [`watermarks`]: when reclaim starts and stops.
 //! - [`codec_choice`]: how dense the pool is to be.
 //!
 //! State: none of its own. The types are held by the rooms that ask them, under their locks.
@@ -13,3 +14,4 @@ pub(crate) mod codec_choice;
 pub(crate) mod readahead;
 pub(crate) mod refault;
 pub(crate) mod strides;
+pub(crate) mod watermarks;

@@ -10,9 +10,9 @@
 //! behind*): somebody who reads more than fits, round after round, then finds
 //! the rest still there, where taking the oldest first would find nothing.
 //!
-//! [`Watermarks::window`]: crate::options::Watermarks::window
+//! [`Watermarks::window`]: crate::policy::watermarks::Watermarks::window
 
-use crate::address_space::extent::{EXTENT_PAGES, GROUP_PAGES, Vpn};
+use crate::page::{EXTENT_PAGES, GROUP_PAGES, Vpn};
 use core::ops::Range;
 
 const STREAMS: usize = 16;
@@ -214,7 +214,7 @@ pub(crate) const fn extent(vpn: Vpn) -> Range<Vpn> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::LEAST_WINDOW;
+    use crate::policy::watermarks::LEAST_WINDOW;
 
     #[test]
     fn a_stream_grows_to_the_largest_window() {

@@ -8,8 +8,8 @@
 //!
 //! [`Streams`]: crate::policy::readahead::Streams
 
-use crate::address_space::extent::Vpn;
-use crate::options::LEAST_WINDOW;
+use crate::page::Vpn;
+use crate::policy::watermarks::LEAST_WINDOW;
 
 /// Readers remembered.
 const READERS: usize = 16;

@@ -2,12 +2,11 @@
 
 use super::groups::{End, State};
 use super::{Core, Protected};
-use crate::address_space::apply::addresses_of;
-use crate::address_space::extent::Vpn;
 use crate::address_space::place::Place as Word;
-use crate::faces::manager::pages_within;
-use crate::faces::regions::{PinError, Serving};
+use crate::error::PinError;
+use crate::page::{Vpn, addresses_of, pages_within};
 use crate::pager::{Access, RegionEngine};
+use crate::scope::Serving;
 use crate::segment::Counter;
 use alloc::format;
 use alloc::string::String;

@@ -58,12 +58,11 @@ pub mod pool_arena;
 
 use crate::address_space::extent::Extents;
 use crate::address_space::pins::Pins;
-use crate::faces::manager::STACK;
-use crate::faces::process::{Unstarted, describe, reserve_arena, step};
-use crate::faces::regions::{IN_THREAD, Unavailable};
-use crate::options::{Options, Watermarks};
-use crate::pager::RegionEngine;
-use crate::segment::{Counter, ProcessSlot, Segment, state};
+use crate::error::{Unavailable, Unstarted, step};
+use crate::frames::reserve_arena;
+use crate::options::{IN_THREAD, Options, STACK};
+use crate::policy::watermarks::Watermarks;
+use crate::segment::{Counter, ProcessSlot, Segment, describe, state};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -350,37 +349,6 @@ impl Protected {
 
     fn fail(&self, why: core::fmt::Arguments<'_>) -> ! {
         crate::health::fatal::fail(self.stats, self.zswap.stats(), pid(), why)
-    }
-}
-
-/// Makes the engine that `serving` names; where userfaultfd is refused,
-/// [`Serving::InThread`](crate::faces::regions::Serving::InThread) is had without it.
-///
-/// # Errors
-/// What the system refused.
-pub fn engine_for(
-    segment: &'static Segment,
-    options: Options,
-    serving: crate::faces::regions::Serving,
-    before_moving: fn(),
-) -> Result<&'static dyn RegionEngine, Unavailable> {
-    use crate::Manager;
-    use crate::faces::regions::Serving;
-    let protected = || -> Result<&'static dyn RegionEngine, Unavailable> {
-        Ok(Protected::start(segment, options, before_moving)?)
-    };
-    let moving = || -> Result<&'static dyn RegionEngine, Unavailable> {
-        Ok(Manager::for_regions(
-            segment,
-            options,
-            serving,
-            before_moving,
-        )?)
-    };
-    match serving {
-        Serving::Protected => protected(),
-        Serving::InThread => moving().or_else(|_| protected()),
-        Serving::Threads => moving(),
     }
 }
 

@@ -5,10 +5,10 @@
 
 use super::groups::{End, State};
 use super::{Core, Place, Protected, Worker};
-use crate::address_space::extent::Vpn;
 use crate::address_space::place::Place as Word;
-use crate::faults::by_sigbus::claim_worker;
+use crate::page::Vpn;
 use crate::segment::Counter;
+use crate::transfer::worker::claim_worker;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 use zfolio_mm::PAGE_SIZE;

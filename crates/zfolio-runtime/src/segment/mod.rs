@@ -13,10 +13,11 @@
 
 mod config;
 mod counter;
+mod describe;
 mod process_slot;
 pub mod run_group;
+mod threads;
 
-use crate::faces::manager::MAX_FAULT_THREADS;
 use core::mem::offset_of;
 use core::ptr;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -25,7 +26,9 @@ use zfolio_sys::arena::populate;
 
 pub use config::{Config, PATH, codec, faults, on_max};
 pub use counter::{Counter, FaultKind};
+pub use describe::describe;
 pub use process_slot::{BUCKETS, Histogram, MESSAGE, ProcessSlot, state};
+pub(crate) use threads::{MAX_FAULT_THREADS, MIN_FAULT_THREADS};
 
 /// Environment variable: path of the control segment.
 pub const ENV_CONTROL: &str = "ZFOLIO_CONTROL";

@@ -5,27 +5,19 @@
 //! costs more than to copy it. But a copy is made into a frame of the kernel's: so
 //! as many of ours are *owed* to the system, and given back by the dozen.
 
-use crate::address_space::extent::Vpn;
+use crate::address_space::core::Core;
 use crate::address_space::place::Place;
-use crate::faces::manager::{Core, Manager, Worker, address_of};
-use crate::faults::by_message::Outcome;
-use crate::swapin::load::{Plan, kind_of};
-use crate::transfer::move_in::Landed;
+use crate::faces::manager::Manager;
+use crate::page::{Vpn, address_of};
+use crate::page_fault::Outcome;
+use crate::swapin::load::kind_of;
+use crate::swapin::plan::Plan;
+use crate::transfer::move_in::{COPIED, Landed};
+use crate::transfer::worker::{COPIED_APART, Worker};
 use core::sync::atomic::Ordering;
 use zfolio_mm::{Order, PAGE_SIZE};
 use zfolio_sys::lock::MutexGuard;
 use zfolio_zswap::Slot;
-
-/// Pages copied at most where they lie together; more are moved in one call.
-pub(crate) const COPIED: usize = 2;
-/// The same where they lie apart: each run would be a MOVE, and its frames, which must
-/// lie together, a MOVE each before.
-pub(crate) const COPIED_APART: usize = 16;
-/// Pages of a larger load that are copied at most where they lie together, and their
-/// frames do: what is present already cuts a reader's window to such runs.
-pub(crate) const COPIED_RUN: usize = 16;
-/// Frames owed to the system at most.
-const OWED: usize = 128;
 
 impl Manager {
     /// Whether so many pages are to come by copies: frames of ours can be given
@@ -45,22 +37,10 @@ impl Manager {
             .arena()
             .free_frames()
             .saturating_sub(self.owed.load(Ordering::Relaxed));
-        if left < marks.free_low && self.control_sleeps.load(Ordering::Relaxed) != 0 {
-            self.wake_control();
+        if left < marks.free_low && self.wakeups.control_sleeps.load(Ordering::Relaxed) != 0 {
+            self.wakeups.wake_control();
         }
         left >= marks.free_reserve + count
-    }
-
-    /// Whether copies of so many pages may take frames of the system's. What a region
-    /// takes is counted, not asked for: there must be room below `limit`, whatever is
-    /// free.
-    pub(crate) fn may_take_of_the_system(&self, pages: usize) -> bool {
-        if self.scope.is_process() {
-            return true;
-        }
-        let usage = self.usage() + pages;
-        self.wake_control_at(usage);
-        usage < self.watermarks().limit
     }
 
     /// Brings the pages in `worker.pages`, which are stored.
@@ -151,44 +131,6 @@ impl Manager {
             Some(errno) => self.refused(vpn, errno),
             None if !open => Outcome::Defer,
             None => Outcome::Served(kind_of(worker.pages.len())),
-        }
-    }
-
-    /// [`Self::pay_back`] by whoever serves a fault, within its operation: not by a thread of
-    /// the program's, and since somebody waits for ours, not before it is twice as much as
-    /// long as the control thread is awake to do it.
-    pub(crate) fn pay_back_from_fault(&self) {
-        let awake = self.control_sleeps.load(Ordering::Relaxed) == 0;
-        let patience = if awake { 2 } else { 1 };
-        if !self.is_in_thread() {
-            self.pay_back_from(patience * self.debt());
-        }
-    }
-
-    /// Gives the system the frames that it is owed, once they are enough for a
-    /// call; below `stop` they are forgiven, or usage would only ever sink. Frames
-    /// must not change while a fork copies them: within an operation, or by the control
-    /// thread, which freezes the manager for a fork itself.
-    pub(crate) fn pay_back(&self) {
-        self.pay_back_from(self.debt());
-    }
-
-    /// Owed frames that are enough for a call.
-    fn debt(&self) -> usize {
-        OWED.min(self.watermarks().free_low / 2)
-    }
-
-    fn pay_back_from(&self, least: usize) {
-        if self.owed.load(Ordering::Relaxed) < least {
-            return;
-        }
-        let owed = self.owed.swap(0, Ordering::Relaxed);
-        if self.usage() < self.watermarks().stop {
-            return;
-        }
-        let released = self.arena().release(owed);
-        if released < owed {
-            self.owed.fetch_add(owed - released, Ordering::Relaxed);
         }
     }
 }

@@ -7,12 +7,13 @@
 //! where 2 MiB are untouched and are being filled in order, else zeros
 //! copied in.
 
-use crate::address_space::extent::{EXTENT_PAGES, Vpn};
+use crate::address_space::core::Core;
 use crate::address_space::place::Place;
-use crate::faces::manager::{Core, Manager, address_of};
-use crate::faces::regions::Regions;
-use crate::faults::by_message::Outcome;
+use crate::faces::manager::Manager;
+use crate::page::{EXTENT_PAGES, Vpn, address_of};
+use crate::page_fault::Outcome;
 use crate::policy::readahead;
+use crate::scope::Regions;
 use crate::segment::{Counter, FaultKind};
 use crate::transfer::move_in::Landed;
 use core::ops::Range;

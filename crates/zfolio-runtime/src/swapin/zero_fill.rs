@@ -4,20 +4,19 @@
 //! registered range they come here, and that is what slows a program down at
 //! `high`: a fill takes a free frame, and waits for reclaim when there is none.
 
-use crate::address_space::extent::{GROUP_PAGES, Vpn};
+use crate::address_space::core::Core;
 use crate::address_space::place::Place;
-use crate::faces::manager::{Core, Manager, Worker, address_of};
-use crate::faults::by_message::Outcome;
+use crate::faces::manager::Manager;
 use crate::frames::arena::runs_of;
+use crate::page::{GROUP_PAGES, Vpn, address_of};
+use crate::page_fault::Outcome;
 use crate::segment::{Counter, FaultKind};
-use crate::swapout::store::Stored;
 use crate::transfer::move_in::Landed;
-use alloc::vec::Vec;
+use crate::transfer::worker::Worker;
 use core::ops::Range;
 use zfolio_mm::{Memory, PAGE_SIZE, Pfn};
 use zfolio_sys::lock::MutexGuard;
 use zfolio_sys::procfs::PresentRun;
-use zfolio_sys::thread::{Clock, now_ns};
 
 impl Manager {
     /// Fills page `vpn` with zeros, and those after it in a sequential stream.
@@ -141,96 +140,5 @@ impl Manager {
             Err(_) => end = vpn + 1,
         }
         (vpn..end, advice.pages)
-    }
-
-    /// Frames for a fault, into `frames`: as many as asked or, when they are short, down
-    /// to a quarter: free ones above the reserve; from the system while usage is below
-    /// `high`; none otherwise. Returns how many.
-    pub(crate) fn take_for_fault(
-        &self,
-        pages: usize,
-        urgent: bool,
-        frames: &mut Vec<Pfn>,
-    ) -> usize {
-        frames.clear();
-        let free = self.arena().free_frames();
-        let spare = free.saturating_sub(self.watermarks().free_reserve);
-        if self.scope.is_process() {
-            if free < pages + self.watermarks().free_low {
-                self.wake_control();
-            }
-        } else {
-            self.wake_control_at(self.usage() + pages);
-        }
-        // A region's usage is no question to the system: memory comes from there
-        // as long as there is some.
-        let plenty = !self.scope.is_process() && self.usage() + pages < self.watermarks().start;
-        if plenty && spare < pages {
-            return self.populate(pages, frames);
-        }
-        let grant = pages.min(spare);
-        if grant >= pages.div_ceil(4) {
-            let got = self.arena().take_scattered(grant, frames);
-            if got > 0 {
-                return got;
-            }
-        }
-        let after = self.usage() + pages;
-        let below = after < self.watermarks().limit + self.room();
-        if below && !self.exceeds_max(after) {
-            let got = self.populate(pages, frames);
-            if got > 0 {
-                return got;
-            }
-        }
-        if urgent && self.may_go_beyond(1) {
-            return self.populate(1, frames);
-        }
-        0
-    }
-
-    /// A run of frames, from the system if there is none; how many. Fewer where the arena's
-    /// addresses are cut up, or memory is short.
-    fn populate(&self, pages: usize, frames: &mut Vec<Pfn>) -> usize {
-        let fewer = |pages: &usize| (*pages > 1).then_some(pages / 2);
-        let run = core::iter::successors(Some(pages), fewer)
-            .find_map(|pages| Some((self.arena().take_or_populate(pages)?, pages)));
-        let slots = run
-            .iter()
-            .flat_map(|(at, pages)| (0..*pages).map(|slot| at.offset(slot)));
-        frames.extend(slots);
-        frames.len()
-    }
-
-    /// Reclaims for a fault that found no frame: stores what stands by, or
-    /// waits for the control thread, which moves more out.
-    pub(crate) fn make_frames(&self, worker: &mut Worker) {
-        let start = now_ns(Clock::Monotonic);
-        self.count(Counter::HighEvents, 1);
-        if !self.is_in_thread() {
-            // While this thread is busy somebody must read events, or moves
-            // out would be refused for ever.
-            let core = self.core.lock();
-            if !core.reader && core.sleepers > 0 {
-                drop(core);
-                self.wake_sibling();
-            } else if !core.reader {
-                let mut core = core;
-                self.pump_for_others(&mut core);
-            }
-        }
-        if self.make_frames_of_clean() {
-            return;
-        }
-        self.wake_control();
-        if let Some(step) = self.step_behind(false) {
-            let _ = self.store_moved(worker, step);
-        }
-        match self.store_coldest(worker, 1) {
-            Stored::Pages(_) => {}
-            Stored::Nothing | Stored::Later => self.await_frames(),
-        }
-        self.stats()
-            .add(Counter::StallNs, now_ns(Clock::Monotonic) - start);
     }
 }

@@ -1,7 +1,7 @@
 //! A pass of the clock hand: what it looks at together, and what it leaves where it is.
 
-use crate::address_space::extent::{EXTENT_PAGES, Vpn};
-use crate::faces::manager::Core;
+use crate::address_space::core::Core;
+use crate::page::{EXTENT_PAGES, Vpn};
 use crate::transfer::move_out::Going;
 use core::ops::Range;
 

@@ -4,10 +4,10 @@
 //! cheap: the hand moves folios to standby in address order. What comes back from there,
 //! or from the pool soon after, is spared for a while (`workingset`).
 
-use crate::address_space::apply::addresses_of;
-use crate::address_space::extent::{EXTENT_PAGES, Vpn};
+use crate::address_space::core::Core;
 use crate::address_space::mappings::Vmas;
-use crate::faces::manager::{Core, Manager, address_of, pages_within};
+use crate::faces::manager::Manager;
+use crate::page::{EXTENT_PAGES, Vpn, address_of, addresses_of, pages_within};
 use crate::segment::Counter;
 use crate::swapout::candidates::{Pieces, cold_pages};
 use crate::transfer::move_out::{Going, Leaving};
@@ -381,26 +381,6 @@ impl Manager {
             }
         }
         Ok(())
-    }
-
-    /// Has the kernel write to those of `pages` that are present, as if the
-    /// program had. The others may never have been touched: a write there is a
-    /// fault, which another of our threads would have to serve.
-    fn make_own(&self, pages: Range<Vpn>) {
-        let Range { mut start, end } = addresses_of(&pages);
-        let mut runs = [PresentRun::default(); 16];
-        while start < end {
-            let Ok((count, reached)) = self.fds.pagemap().present(start, end, &mut runs) else {
-                return;
-            };
-            for run in &runs[..count] {
-                zfolio_sys::arena::make_own(run.start(), run.end() - run.start());
-            }
-            if reached <= start {
-                return;
-            }
-            start = reached;
-        }
     }
 
     /// Locked, pinned, shared with a child of a fork: not ours to move.

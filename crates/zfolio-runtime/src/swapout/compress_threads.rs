@@ -11,32 +11,20 @@
 //! empty; the child takes them over as they are, with fresh contexts and threads
 //! of its own. Without threads everything is done inline.
 
-use crate::faces::manager::{Manager, STACK};
 use crate::segment::{Counter, ProcessSlot};
+use crate::transfer::worker::BATCH_PAGES;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 use zfolio_compress::dictionary::Dictionaries;
-use zfolio_compress::engine::attributes::MAX_ENGINES;
 use zfolio_compress::engine::{Attributes, Engines, Group, Parallel, SyncMode};
 use zfolio_compress::{
     BatchOutcome, CodecError, CompressUnit, Compressor, Context, DecompressUnit,
 };
 use zfolio_sys::lock::{Mutex, reset_in_fork_child};
-use zfolio_sys::syscall::Errno;
-use zfolio_sys::thread::{self, Clock, ask_for_low_latency, now_ns};
+use zfolio_sys::thread::{Clock, now_ns};
 
-/// Most engines that may be asked for.
-pub const MOST: usize = MAX_ENGINES;
-/// Pages that are stored together: what keeps engines busy for longer than it takes to
-/// wake them. And in regions, whose threads all take the core lock: each time somebody
-/// waits for it, to let go of it is a system call.
-pub(crate) const BATCH_PAGES: usize = 32;
-/// The same for a process without engines. More at a time keep what else is short of
-/// frames waiting: with 32 redis' p99 is half as much again.
-const SOFTWARE_BATCH: usize = 4;
 /// Units between two notes of a thread's CPU time.
 const CPU_NOTE: u32 = 16;
 
@@ -133,6 +121,24 @@ impl EngineThreads {
             engine.cpu_ns.store(0, Ordering::Relaxed);
         }
     }
+
+    /// How many threads there are to be.
+    pub(crate) fn count(&self) -> usize {
+        self.engines.len()
+    }
+
+    /// The life of the thread of engine `index`, until it is stopped.
+    pub(crate) fn serve(&self, index: usize) {
+        let engine = &self.engines[index];
+        if let Some(context) = engine.context.lock().as_mut() {
+            let mut timed = Timed {
+                inner: &mut **context,
+                cpu_ns: &engine.cpu_ns,
+                units: 0,
+            };
+            self.group().serve(index, &mut timed);
+        }
+    }
 }
 
 /// Decompresses inline, compresses on the engines.
@@ -215,45 +221,6 @@ impl Context for Timed<'_> {
     fn decompress_batch(&mut self, units: &mut [DecompressUnit<'_>]) -> BatchOutcome {
         self.note();
         self.inner.decompress_batch(units)
-    }
-}
-
-impl Manager {
-    /// Starts a thread per engine. One that cannot be started is none: what it
-    /// would have done is done inline.
-    pub(crate) fn start_engines(&'static self) -> Result<(), Errno> {
-        let Some(threads) = &self.engines else {
-            return Ok(());
-        };
-        for index in 0..threads.engines.len() {
-            self.note_stack(thread::spawn_with(STACK, self, index, Self::engine_thread)?);
-        }
-        Ok(())
-    }
-
-    fn engine_thread(&'static self, index: usize, _stack: Range<usize>) -> ! {
-        ask_for_low_latency();
-        if let Some(threads) = &self.engines {
-            let engine = &threads.engines[index];
-            if let Some(context) = engine.context.lock().as_mut() {
-                let mut timed = Timed {
-                    inner: &mut **context,
-                    cpu_ns: &engine.cpu_ns,
-                    units: 0,
-                };
-                threads.group().serve(index, &mut timed);
-            }
-        }
-        thread::exit_thread()
-    }
-
-    /// Pages to store together.
-    pub(crate) fn batch_pages(&self) -> usize {
-        if self.engines.is_some() || !self.scope.is_process() {
-            BATCH_PAGES
-        } else {
-            SOFTWARE_BATCH
-        }
     }
 }
 

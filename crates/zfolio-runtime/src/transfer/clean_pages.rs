@@ -16,48 +16,23 @@
 //! Under the core lock: a page whose word is `Clean` is in `queue` with its slot, is
 //! not pinned, and, if it is present, is write-protected and equal to what the slot holds.
 
-use crate::address_space::apply::addresses_of;
-use crate::address_space::extent::{Extent, Vpn};
+use crate::address_space::clean_queue::{CLEAN_PART, MOST_CLEAN, OWNED_AT_ONCE};
+use crate::address_space::core::Core;
+use crate::address_space::extent::Extent;
 use crate::address_space::place::Place;
-use crate::faces::manager::{Core, Manager, Worker, address_of, pages_within};
-use crate::faults::by_message::Outcome;
+use crate::faces::manager::Manager;
+use crate::page::{Vpn, address_of, addresses_of, pages_within};
 use crate::pager::Access;
-use crate::segment::{Counter, FaultKind};
-use alloc::collections::VecDeque;
+use crate::segment::Counter;
+use crate::transfer::worker::Worker;
 use alloc::vec::Vec;
 use core::ops::Range;
-use core::sync::atomic::Ordering;
 use zfolio_mm::PAGE_SIZE;
 use zfolio_sys::arena::{Discarded, discard_all};
-use zfolio_sys::lock::MutexGuard;
-use zfolio_sys::procfs::PresentRun;
 use zfolio_zswap::Slot;
 
 /// Pages that leave with one call.
 const TOGETHER: usize = 64;
-/// Of what is resident one page in so many is clean at most: each takes room in the pool,
-/// and that of two pages from all others where these halve ...
-const PART: usize = 64;
-/// ... and no more than these.
-const MOST: usize = 1 << 16;
-/// Pages made the program's own for one that becomes clean, at most.
-const OWNED_AT_ONCE: usize = 2;
-
-/// Clean pages in the order in which they came. A hint: a page may have been written to
-/// since, or have left and come again.
-pub(crate) struct CleanPages {
-    queue: VecDeque<(Vpn, Slot)>,
-}
-
-impl CleanPages {
-    /// For memory of so many pages: nothing is allocated later, unless that becomes
-    /// more.
-    pub(crate) fn of(high: usize) -> Self {
-        Self {
-            queue: VecDeque::with_capacity((high / PART).min(MOST) + OWNED_AT_ONCE),
-        }
-    }
-}
 
 impl Manager {
     /// Copies a page that was loaded by itself in as a clean one, if it is to be one;
@@ -100,13 +75,7 @@ impl Manager {
     }
 
     fn most_clean(&self) -> usize {
-        (self.resident_pages() / PART).min(MOST)
-    }
-
-    /// What the pool leaves of `high`, pages.
-    pub(crate) fn resident_pages(&self) -> usize {
-        let allowed = self.allowance.load(Ordering::Relaxed);
-        allowed.saturating_sub(self.zswap.pool_pages())
+        (self.resident_pages() / CLEAN_PART).min(MOST_CLEAN)
     }
 
     /// The oldest is clean no longer.
@@ -119,7 +88,7 @@ impl Manager {
     }
 
     /// A clean page that was written to, or is to be.
-    fn own(&self, core: &mut Core, vpn: Vpn, slot: Slot) {
+    pub(crate) fn own(&self, core: &mut Core, vpn: Vpn, slot: Slot) {
         core.extents.set(vpn, Place::Present);
         self.zswap.invalidate(&[slot]);
         self.fds.program().unprotect(address_of(vpn), PAGE_SIZE);
@@ -133,30 +102,6 @@ impl Manager {
         for (vpn, slot) in clean {
             self.own(core, vpn, slot);
         }
-    }
-
-    /// A fault of a page that is clean: a write, or it was too late.
-    pub(crate) fn touched_clean<'a>(
-        &'a self,
-        mut core: MutexGuard<'a, Core>,
-        worker: &mut Worker,
-        vpn: Vpn,
-        slot: Slot,
-    ) -> Outcome {
-        let (start, mut run) = (address_of(vpn), [PresentRun::default()]);
-        let pagemap = self.fds.pagemap();
-        let found = pagemap.occupied(start, start + PAGE_SIZE, &mut run);
-        if matches!(found, Ok((0, _))) {
-            // Discarded behind our back, or by a call that said it had not.
-            core.extents.set(vpn, Place::Stored(slot));
-            return self.load(core, worker, vpn);
-        }
-        if worker.access == Access::Write {
-            self.own(&mut core, vpn, slot);
-        } else {
-            self.fds.program().wake(start, PAGE_SIZE);
-        }
-        Outcome::Served(FaultKind::Stale)
     }
 
     /// Before a load: lets clean pages go where reclaim would begin. Whoever serves a fault
@@ -175,7 +120,7 @@ impl Manager {
     pub(crate) fn reclaim_clean(&self, mark: usize) -> bool {
         let dropped = self.keeps_clean() && self.drop_clean_at(&mut self.core.lock(), mark);
         if dropped {
-            self.frames_freed();
+            self.wakeups.frames_freed();
         }
         dropped
     }
@@ -184,7 +129,7 @@ impl Manager {
     pub(crate) fn make_frames_of_clean(&self) -> bool {
         let dropped = self.keeps_clean() && self.drop_clean(&mut self.core.lock()) > 0;
         if dropped {
-            self.frames_freed();
+            self.wakeups.frames_freed();
         }
         dropped
     }

@@ -2,6 +2,7 @@
 //!
 //! - [`move_out`]: MOVE from the program to holes of the arena.
 //! - [`move_in`]: MOVE from the arena to the program, or a copy where that cannot be.
+//! - [`worker`]: the buffers of a thread that does either.
 //! - [`clean_pages`]: pages of regions that nobody wrote to since they came; they leave
 //!   without being moved.
 //!
@@ -15,3 +16,4 @@
 pub(crate) mod clean_pages;
 pub(crate) mod move_in;
 pub(crate) mod move_out;
+pub(crate) mod worker;

@@ -1,11 +1,18 @@
 //! Moving pages into the program.
 
-use crate::address_space::extent::Vpn;
-use crate::faces::manager::{Manager, address_of};
+use crate::faces::manager::Manager;
+use crate::page::{Vpn, address_of};
 use core::sync::atomic::Ordering;
 use zfolio_mm::{PAGE_SHIFT, PAGE_SIZE, Pfn};
 use zfolio_sys::procfs::PresentRun;
 use zfolio_sys::syscall::Errno;
+
+/// Pages copied at most where they lie together; more are moved in one call.
+pub(crate) const COPIED: usize = 2;
+
+/// Pages of a larger load that are copied at most where they lie together, and their
+/// frames do: what is present already cuts a reader's window to such runs.
+pub(crate) const COPIED_RUN: usize = 16;
 
 /// What became of one page that was to be moved in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,7 +33,7 @@ impl Manager {
     /// Moves slots `at ..` to pages `vpn ..`, and says page by page what
     /// happened. Waiters are woken wherever a page is in place afterwards.
     ///
-    /// The core lock must be held: see `manager::Core`.
+    /// The core lock must be held: see [`Core`](crate::address_space::core::Core).
     pub(crate) fn land(
         &self,
         vpn: Vpn,
@@ -70,7 +77,7 @@ impl Manager {
         }
     }
 
-    /// As [`Self::land`], but `few` pages, and fewer, are copied: see `copyin`. The
+    /// As [`Self::land`], but `few` pages, and fewer, are copied. The
     /// system is owed a frame for each that was.
     pub(crate) fn land_cheaply(
         &self,

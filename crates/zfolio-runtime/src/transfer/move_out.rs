@@ -4,23 +4,47 @@
 //! The first is refused (EAGAIN) while any event is in flight; under the core
 //! lock no event is read and not applied. Together: a page that moved was
 //! registered, and everything the program had done to it before the move is
-//! in our words. See `manager::Airlocks`. (Regions have no events, and their
+//! in our words. See [`Airlocks`]. (Regions have no events, and their
 //! pages move to the arena at once.)
 
-use crate::address_space::extent::{EXTENT_PAGES, GROUP_PAGES, Vpn};
+use crate::address_space::core::Core;
 use crate::address_space::place::Place;
 use crate::address_space::standby::Run;
-use crate::faces::manager::{Core, Manager, address_of};
+use crate::faces::manager::Manager;
+use crate::page::{EXTENT_PAGES, GROUP_PAGES, Vpn, address_of};
 use crate::segment::Counter;
+use core::ops::Range;
 use core::sync::atomic::Ordering;
 use zfolio_mm::{Order, PAGE_SHIFT, PAGE_SIZE, Pfn};
-use zfolio_sys::procfs::PresentRun;
 use zfolio_sys::syscall::Errno;
 
 /// Runs that leave together at most: the core lock is held for a move of each. Threads that
 /// fault meanwhile wait for it, and a processor that waits needs no interrupt: the first
 /// moves take 10 us each, the others one.
 pub(crate) const RUNS: usize = 64;
+
+/// Two windows registered with the program's descriptor.
+///
+/// A page leaves the program by a MOVE to the airlock on the descriptor *with*
+/// events, and from there to the arena on the one without: the first move
+/// fails with EAGAIN while an event is in flight, so a page that did move was
+/// where our words say it was. (The arena itself cannot be on that descriptor:
+/// releasing a frame would wait for its own event.)
+#[derive(Clone, Debug)]
+pub(crate) struct Airlocks {
+    /// For up to 512 small pages.
+    pub(crate) small: usize,
+    /// For one huge page; never holds small ones, so that its page table
+    /// stays empty and a huge page moves whole.
+    pub(crate) huge: usize,
+}
+
+impl Airlocks {
+    /// What to register.
+    pub(crate) fn ranges(&self) -> [Range<usize>; 2] {
+        [self.small, self.huge].map(|start| start..start + Order::HUGE.bytes())
+    }
+}
 
 /// How pages go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,6 +112,15 @@ fn place_for(vpn: Vpn, pages: usize) -> Option<(Order, usize)> {
 }
 
 impl Manager {
+    /// Registers the arena and the airlocks with their descriptors.
+    pub(crate) fn register_own(&self) -> Result<(), Errno> {
+        self.register_arena()?;
+        for range in self.airlocks.ranges() {
+            self.fds.program().register(range.start, range.len())?;
+        }
+        Ok(())
+    }
+
     /// Begins to move out `pages` pages, or less where the arena is fragmented; the
     /// first of them is `vpn`. `None` if it has no hole.
     pub(crate) fn begin_leaving(&self, vpn: Vpn, pages: usize, how: Going) -> Option<Leaving> {
@@ -225,18 +258,6 @@ impl Manager {
         let start = self.address(at);
         let counter = if self.is_huge(start) { whole } else { fallback };
         self.count(counter, 1);
-    }
-
-    /// Whether the 2 MiB at `start` are one huge page.
-    pub(crate) fn is_huge(&self, start: usize) -> bool {
-        let mut run = [PresentRun::default()];
-        let found = self
-            .fds
-            .pagemap()
-            .present(start, start + Order::HUGE.bytes(), &mut run);
-        matches!(found, Ok((1, _)))
-            && run[0].is_huge()
-            && run[0].end() - run[0].start() == Order::HUGE.bytes()
     }
 }
 

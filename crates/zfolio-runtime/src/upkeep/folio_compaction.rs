@@ -24,10 +24,11 @@
 //! control thread in which it began, which is an operation like a store: a fork
 //! never sees one.
 
-use crate::address_space::extent::GROUP_PAGES;
+use crate::address_space::core::Core;
 use crate::address_space::place::Place;
 use crate::address_space::standby::Run;
-use crate::faces::manager::{Core, Manager};
+use crate::faces::manager::Manager;
+use crate::page::GROUP_PAGES;
 use crate::segment::Counter;
 use alloc::vec;
 use alloc::vec::Vec;

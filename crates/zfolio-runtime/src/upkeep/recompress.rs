@@ -10,7 +10,7 @@
 //!
 //! Dictionaries are made in the same time, a step in place of one that recompresses.
 
-use crate::control::thread::Relief;
+use crate::budget::pressure::Relief;
 use crate::faces::manager::Manager;
 use crate::segment::Counter;
 use core::sync::atomic::Ordering;
@@ -178,8 +178,8 @@ impl Manager {
                     return true;
                 }
             }
-            let wanted = self.control_wake.load(Ordering::Relaxed) != rung
-                || self.frame_waiters.load(Ordering::Relaxed) > 0
+            let wanted = self.wakeups.control.load(Ordering::Relaxed) != rung
+                || self.wakeups.frame_waiters.load(Ordering::Relaxed) > 0
                 || self.is_called_away();
             if wanted || now_ns(Clock::Monotonic) >= until {
                 return false;

@@ -1,7 +1,7 @@
 //! Statistics, written where `zfolio run` reads them.
 
 use crate::faces::manager::Manager;
-use crate::segment::{Counter, ProcessSlot};
+use crate::segment::{Counter, ProcessSlot, describe};
 use core::sync::atomic::{AtomicU64, Ordering};
 use zfolio_mm::{Kind, Order, PAGE_SIZE};
 use zfolio_sys::procfs::PresentRun;
@@ -114,11 +114,6 @@ impl Manager {
         });
     }
 
-    /// Notes the calling worker's CPU time.
-    pub(crate) fn note_cpu(&self, index: usize) {
-        self.cpu_ns[index].store(now_ns(Clock::ThreadCpu), Ordering::Relaxed);
-    }
-
     /// CPU time of the manager's threads, ns: each worker notes its own.
     fn manager_cpu_ns(&self) -> u64 {
         self.note_cpu(0);
@@ -128,6 +123,13 @@ impl Manager {
             .map(|ns| ns.load(Ordering::Relaxed))
             .sum();
         workers + self.engines.as_ref().map_or(0, |engines| engines.cpu_ns())
+    }
+
+    /// Puts the process's name into its statistics.
+    pub(crate) fn describe_process(&self) {
+        describe(self.stats());
+        let arena = self.arena().map().range().start as u64;
+        self.stats().arena.store(arena, Ordering::Relaxed);
     }
 }
 

@@ -6,9 +6,10 @@
 //! refuses, the pool may be larger than its part of `high`: nothing is lost and
 //! nobody waits for a device that does not work; once a second it is tried again.
 
-use crate::faces::manager::{Manager, Worker};
+use crate::faces::manager::Manager;
 use crate::options::Options;
 use crate::segment::Counter;
+use crate::transfer::worker::Worker;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use zfolio_sys::secret::KeyPage;
@@ -85,7 +86,7 @@ impl Manager {
             self.backing_retry_ns.store(until, Ordering::Relaxed);
             self.zswap.set_limits(Limits::default());
         }
-        self.frames_freed();
+        self.wakeups.frames_freed();
     }
 
     /// Memory is short and nothing more can be moved out: a part of the pool
@@ -112,7 +113,7 @@ impl Manager {
                     .written;
             }
         });
-        self.frames_freed();
+        self.wakeups.frames_freed();
         written > 0
     }
 
@@ -124,36 +125,5 @@ impl Manager {
         if let Some(part) = part {
             self.zswap.limit_backing(part);
         }
-    }
-
-    /// Runs what changes the pool; false if nothing may begin now.
-    fn as_operation(&self, run: impl FnOnce()) -> bool {
-        {
-            let mut core = self.core.lock();
-            if !self.opens(&mut core) {
-                return false;
-            }
-            self.begin(&core);
-        }
-        self.during_io(run);
-        self.end();
-        true
-    }
-
-    /// Runs what may wait for the backing: a slow device is no hang.
-    pub(crate) fn during_io<R>(&self, run: impl FnOnce() -> R) -> R {
-        if !self.zswap.is_backed() {
-            return run();
-        }
-        self.io_under_way.fetch_add(1, Ordering::Relaxed);
-        let result = run();
-        self.io_under_way.fetch_sub(1, Ordering::Relaxed);
-        self.note_io();
-        result
-    }
-
-    /// The backing has answered.
-    fn note_io(&self) {
-        self.io_done.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -59,20 +59,6 @@ impl Manager {
             self.while_open(|| self.evacuate(&mut state.evacuating, time));
         }
     }
-
-    /// Does something that is an operation, unless a fork or a remap wants quiet.
-    pub(crate) fn while_open<R>(&self, operation: impl FnOnce() -> R) -> Option<R> {
-        {
-            let mut core = self.core.lock();
-            if !self.opens(&mut core) {
-                return None;
-            }
-            self.begin(&core);
-        }
-        let result = operation();
-        self.end();
-        Some(result)
-    }
 }
 
 impl Zspages {

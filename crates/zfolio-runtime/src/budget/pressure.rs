@@ -1,0 +1,149 @@
+//! How short memory is: when to reclaim, how long a fault waits, and what is owed to the system.
+
+use crate::faces::manager::Manager;
+use core::sync::atomic::Ordering;
+use zfolio_sys::thread::{Clock, now_ns};
+
+/// Longest and shortest sleep between looks at usage, ns.
+const LONGEST_NS: u64 = 20_000_000;
+const SHORTEST_NS: u64 = 500_000;
+
+/// How fast a program is taken to be able to grow: pages a millisecond, 2 GB/s.
+const PAGES_PER_MS: usize = 500;
+
+/// Waits for frames (a folio stored, or a millisecond) before a fault takes
+/// memory beyond `high`: what is left does not compress.
+const PATIENCE: u32 = 100;
+
+/// How long others wait less after one fault lost its patience, ns.
+const HOPELESS_NS: u64 = 1_000_000_000;
+
+/// Frames owed to the system at most.
+const OWED: usize = 128;
+
+/// How reclaim ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Relief {
+    /// Usage and free frames are where they should be.
+    Enough,
+    /// A fork, an event in flight, a store refused.
+    Later,
+    /// The hand went round and found nothing that may move.
+    Exhausted,
+}
+
+/// How long to sleep when `headroom` pages are left to the next watermark.
+#[must_use]
+pub(crate) fn nap_ns(headroom: usize) -> u64 {
+    (headroom as u64 * 1_000_000 / PAGES_PER_MS as u64).clamp(SHORTEST_NS, LONGEST_NS)
+}
+
+impl Manager {
+    pub(crate) fn is_pressed(&self, usage: usize) -> bool {
+        if usage > self.watermarks().start + self.room() {
+            return true;
+        }
+        // (Regions take frames from the system as long as there is memory.)
+        let short = self.scope.is_process() || usage > self.watermarks().stop + self.room();
+        short && self.arena().free_frames() < self.watermarks().free_low
+    }
+
+    /// Rings for the control thread if regions with `usage` have work for it.
+    pub(crate) fn wake_control_at(&self, usage: usize) {
+        if self.wakeups.control_sleeps.load(Ordering::Relaxed) != 0 && self.is_pressed(usage) {
+            self.wakeups.wake_control();
+        }
+    }
+
+    /// Lets usage grow while faults wait and there is nothing to move out: what
+    /// is left is the pool, and pages that may not move. Taken back, slowly,
+    /// once reclaim finds enough again.
+    pub(crate) fn adjust_room(&self, relief: Relief) {
+        let room = self.room.load(Ordering::Relaxed);
+        let room = match relief {
+            Relief::Exhausted if self.wakeups.frame_waiters.load(Ordering::Acquire) > 0 => {
+                self.wakeups.frames_freed();
+                self.room_within_max(room + self.watermarks().free_low)
+            }
+            Relief::Enough => room - room.div_ceil(64),
+            Relief::Exhausted | Relief::Later => room,
+        };
+        self.room.store(room, Ordering::Relaxed);
+    }
+
+    /// Above the limit memory goes back to the system before faults get any:
+    /// frames that they take keep usage where it is.
+    pub(crate) fn frames_to_keep(&self, usage: usize) -> usize {
+        if usage > self.watermarks().limit + self.room() {
+            self.watermarks().free_reserve
+        } else {
+            self.watermarks().free_target
+        }
+    }
+
+    /// Whether a fault that waited `waits` times gets a frame beyond `high`.
+    /// Once one has, what is left does not compress: others wait less.
+    pub(crate) fn has_waited_enough(&self, waits: u32) -> bool {
+        let now = now_ns(Clock::Monotonic);
+        let last = self.urgent_ns.load(Ordering::Relaxed);
+        let enough = if now.saturating_sub(last) < HOPELESS_NS {
+            3
+        } else {
+            PATIENCE
+        };
+        if waits >= enough {
+            self.urgent_ns.store(now, Ordering::Relaxed);
+        }
+        waits >= enough
+    }
+
+    /// Whether copies of so many pages may take frames of the system's. What a region
+    /// takes is counted, not asked for: there must be room below `limit`, whatever is
+    /// free.
+    pub(crate) fn may_take_of_the_system(&self, pages: usize) -> bool {
+        if self.scope.is_process() {
+            return true;
+        }
+        let usage = self.usage() + pages;
+        self.wake_control_at(usage);
+        usage < self.watermarks().limit
+    }
+
+    /// [`Self::pay_back`] by whoever serves a fault, within its operation: not by a thread of
+    /// the program's, and since somebody waits for ours, not before it is twice as much as
+    /// long as the control thread is awake to do it.
+    pub(crate) fn pay_back_from_fault(&self) {
+        let awake = self.wakeups.control_sleeps.load(Ordering::Relaxed) == 0;
+        let patience = if awake { 2 } else { 1 };
+        if !self.is_in_thread() {
+            self.pay_back_from(patience * self.debt());
+        }
+    }
+
+    /// Gives the system the frames that it is owed, once they are enough for a
+    /// call; below `stop` they are forgiven, or usage would only ever sink. Frames
+    /// must not change while a fork copies them: within an operation, or by the control
+    /// thread, which freezes the manager for a fork itself.
+    pub(crate) fn pay_back(&self) {
+        self.pay_back_from(self.debt());
+    }
+
+    /// Owed frames that are enough for a call.
+    pub(crate) fn debt(&self) -> usize {
+        OWED.min(self.watermarks().free_low / 2)
+    }
+
+    pub(crate) fn pay_back_from(&self, least: usize) {
+        if self.owed.load(Ordering::Relaxed) < least {
+            return;
+        }
+        let owed = self.owed.swap(0, Ordering::Relaxed);
+        if self.usage() < self.watermarks().stop {
+            return;
+        }
+        let released = self.arena().release(owed);
+        if released < owed {
+            self.owed.fetch_add(owed - released, Ordering::Relaxed);
+        }
+    }
+}
