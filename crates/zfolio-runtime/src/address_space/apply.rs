@@ -49,11 +49,11 @@ impl Truth for Now<'_> {
 impl Manager {
     /// Applies what was parked, if nothing stands in the way any more.
     pub(crate) fn settle(&self, core: &mut Core) {
-        let waits = |core: &Core| !core.parked.is_empty() && !core.fork_freeze;
+        let waits = |core: &Core| !core.inbox.parked.is_empty() && !core.freeze.frozen;
         if !waits(core) || self.inflight.load(Ordering::Acquire) > 0 || !self.order_parked(core) {
             return;
         }
-        while let Some(event) = core.parked.pop() {
+        while let Some(event) = core.inbox.parked.pop() {
             self.apply(core, event);
         }
     }
@@ -67,7 +67,7 @@ impl Manager {
     /// Puts parked events in order; false if that cannot be told yet. Does not
     /// use the heap.
     pub(crate) fn order_parked(&self, core: &mut Core) -> bool {
-        if !core.parked.needs_order() {
+        if !core.inbox.parked.needs_order() {
             return true;
         }
         if !self.is_quiet() {
@@ -77,7 +77,7 @@ impl Manager {
             manager: self,
             put_off: false,
         };
-        core.parked.put_in_order(&core.registered, now)
+        core.inbox.parked.put_in_order(&core.pages.registered, now)
     }
 
     pub(crate) fn apply(&self, core: &mut Core, event: Message) {
@@ -98,14 +98,14 @@ impl Manager {
         let mut left = source.clone();
         let mut run: Option<Run> = None;
         loop {
-            let batch = core.extents.first_tracked(&mut left, &mut batch);
+            let batch = core.pages.extents.first_tracked(&mut left, &mut batch);
             if batch.is_empty() {
                 break;
             }
             for (vpn, place) in batch.iter().copied() {
-                core.extents.set(vpn, Place::Present);
+                core.pages.extents.set(vpn, Place::Present);
                 let vpn = vpn - source.start + target.start;
-                core.extents.set(vpn, place);
+                core.pages.extents.set(vpn, place);
                 if let Place::Standby(at) = place {
                     match &mut run {
                         Some(run)
@@ -114,17 +114,17 @@ impl Manager {
                             run.pages += 1;
                         }
                         _ => {
-                            core.standby.push_all(run.take());
+                            core.pages.standby.push_all(run.take());
                             run = Some(Run { vpn, at, pages: 1 });
                         }
                     }
                 }
             }
         }
-        core.standby.push_all(run);
-        core.extents.prune(source);
+        core.pages.standby.push_all(run);
+        core.pages.extents.prune(source);
         // (The source stays registered until its UNMAP, if there is one.)
-        core.registered.insert(to..to + len);
+        core.pages.registered.insert(to..to + len);
         self.count(Counter::Remaps, 1);
     }
 }

@@ -57,14 +57,14 @@ impl Manager {
             any = true;
             pages
                 .clone()
-                .for_each(|vpn| core.extents.set(vpn, Place::Gone));
+                .for_each(|vpn| core.pages.extents.set(vpn, Place::Gone));
         } else {
             self.mark_occupied(core, &pages, &mut any);
         }
         self.count(Counter::Removes, 1);
         if !any {
-            core.extents.prune(pages);
-        } else if let Some(oldest) = core.vanishing.push(pages) {
+            core.pages.extents.prune(pages);
+        } else if let Some(oldest) = core.pages.vanishing.push(pages) {
             self.forget_vanished(core, oldest);
         }
     }
@@ -72,7 +72,7 @@ impl Manager {
     fn mark_occupied(&self, core: &mut Core, pages: &Range<Vpn>, any: &mut bool) {
         self.for_each_occupied(addresses_of(pages), |run| {
             for vpn in run.start.max(pages.start)..run.end.min(pages.end) {
-                core.extents.set(vpn, Place::Gone);
+                core.pages.extents.set(vpn, Place::Gone);
                 *any = true;
             }
         })
@@ -86,9 +86,9 @@ impl Manager {
 
     pub(crate) fn unmapped(&self, core: &mut Core, start: usize, end: usize) {
         let pages = pages_within(start, end);
-        core.registered.remove(start..end);
+        core.pages.registered.remove(start..end);
         self.drop_contents(core, pages.clone());
-        core.extents.prune(pages);
+        core.pages.extents.prune(pages);
         self.count(Counter::Unmaps, 1);
     }
 
@@ -97,12 +97,12 @@ impl Manager {
     pub(crate) fn forget_vanished(&self, core: &mut Core, pages: Range<Vpn>) {
         let mut from = pages.start;
         let all = self.for_each_occupied(addresses_of(&pages), |run| {
-            core.extents.forget_gone(from..run.start);
+            core.pages.extents.forget_gone(from..run.start);
             from = run.end;
         });
         if all.is_ok() {
-            core.extents.forget_gone(from..pages.end);
-            core.extents.prune(pages);
+            core.pages.extents.forget_gone(from..pages.end);
+            core.pages.extents.prune(pages);
         }
     }
 
@@ -124,7 +124,7 @@ impl Manager {
         let mut slots = [Slot::ZERO; BATCH];
         let mut any = false;
         loop {
-            let batch = core.extents.first_tracked(&mut pages, &mut batch);
+            let batch = core.pages.extents.first_tracked(&mut pages, &mut batch);
             if batch.is_empty() {
                 break;
             }
@@ -137,11 +137,11 @@ impl Manager {
                     }
                     Place::Standby(at) => {
                         self.arena().give_frames(at, 1);
-                        core.standby.pages -= 1;
+                        core.pages.standby.pages -= 1;
                     }
                     Place::Present | Place::Storing(_) | Place::Loading(_) | Place::Gone => {}
                 }
-                core.extents.set(*vpn, Place::Present);
+                core.pages.extents.set(*vpn, Place::Present);
             }
             self.zswap.invalidate(&slots[..count]);
             any |= count > 0;
@@ -154,7 +154,7 @@ impl Manager {
     /// Drops the words of pages that were copied in while words had to stay.
     /// Before parked events are applied: they move words.
     pub(crate) fn drop_superseded(&self, core: &mut Core) {
-        while let Some(vpn) = core.superseded.pop() {
+        while let Some(vpn) = core.freeze.superseded.pop() {
             self.drop_stale(core, vpn..vpn + 1);
         }
     }
@@ -164,7 +164,7 @@ impl Manager {
     /// when the image was taken. (With other threads about, what is present
     /// at an address may be another mapping's.)
     pub(crate) fn reconcile(&self, core: &mut Core) {
-        let registered = core.registered.clone();
+        let registered = core.pages.registered.clone();
         for range in registered.iter() {
             let _ = self.for_each_occupied(range, |run| self.drop_stale(core, run));
         }

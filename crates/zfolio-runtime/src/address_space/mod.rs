@@ -8,7 +8,8 @@
 //! - [`standby`], [`clean_queue`], [`pins`]: pages that wait uncompressed, that are stored and
 //!   present, that must not leave.
 //! - [`faulting`], [`newborn`]: who faulted lately, and children whose memory is still ours.
-//! - [`core`]: all of that under its lock.
+//! - [`core`]: all of that under its lock, in four parts: [`pages`], [`history`], [`inbox`],
+//!   [`freeze`].
 //!
 //! State: all that is under the core lock: extents, registered ranges, standby queue, pins,
 //! parked events, pending faults.
@@ -24,9 +25,13 @@ pub(crate) mod core;
 pub(crate) mod discard;
 pub(crate) mod extent;
 pub(crate) mod faulting;
+pub(crate) mod freeze;
+pub(crate) mod history;
+pub(crate) mod inbox;
 pub(crate) mod mappings;
 pub(crate) mod newborn;
 pub(crate) mod operation;
+pub(crate) mod pages;
 pub(crate) mod pins;
 pub(crate) mod place;
 pub(crate) mod quiet;

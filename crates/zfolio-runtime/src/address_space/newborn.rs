@@ -1,6 +1,7 @@
 //! Children of forks whose memory is still ours to serve: their descriptors, and what those told.
 
 use crate::address_space::core::Core;
+use crate::address_space::inbox::Inbox;
 use crate::faces::manager::Manager;
 use alloc::vec::Vec;
 use zfolio_sys::lock::pause;
@@ -64,17 +65,17 @@ impl Child {
 impl Manager {
     /// A FORK event was read, under the core lock.
     pub(crate) fn note_fork(&self, core: &mut Core, child: Uffd) {
-        core.children.push(Child::new(child, child.fd()));
-        core.parked.push(Message::Fork { fd: child.fd() });
-        if !core.fork_freeze {
-            core.fork_freeze = true;
-            core.raw_fork = true;
+        core.inbox.children.push(Child::new(child, child.fd()));
+        core.inbox.parked.push(Message::Fork { fd: child.fd() });
+        if !core.freeze.frozen {
+            core.freeze.frozen = true;
+            core.freeze.raw_fork = true;
             self.wakeups.wake_control();
         }
     }
 }
 
-impl Core {
+impl Inbox {
     /// A child forked in its turn: its children lack what it lacks, and have
     /// its past.
     pub(crate) fn answer_for_forks_of(&mut self, child: &mut Child) {

@@ -58,7 +58,7 @@ impl Manager {
     /// A fork asks for quiet.
     pub(crate) fn is_called_away(&self) -> bool {
         let mut core = self.core.lock();
-        core.raw_fork || !self.opens(&mut core) || self.fork_asked()
+        core.freeze.raw_fork || !self.opens(&mut core) || self.fork_asked()
     }
 
     /// A program thread waits to fork.

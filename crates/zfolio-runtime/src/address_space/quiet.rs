@@ -128,9 +128,9 @@ impl Manager {
     pub(crate) fn ask_for_deferred(&self, core: &mut Core) {
         self.free_who_waits_for_itself(core);
         let active = self.quiet.active.load(Ordering::Relaxed);
-        let oldest = core.deferred.front().map(|fault| fault.read_ns);
+        let oldest = core.inbox.deferred.front().map(|fault| fault.read_ns);
         let long = |read| active || now_ns(Clock::Monotonic) - read > PATIENCE_NS;
-        if oldest.is_some_and(long) || core.parked.len() >= PARKED {
+        if oldest.is_some_and(long) || core.inbox.parked.len() >= PARKED {
             self.ask_for_quiet();
         }
     }
@@ -138,7 +138,7 @@ impl Manager {
     /// Has the kernel fill the page for a thread that waits for it within mremap, and whose
     /// event is in flight until it goes on.
     fn free_who_waits_for_itself(&self, core: &mut Core) {
-        let Some(fault) = core.deferred.front() else {
+        let Some(fault) = core.inbox.deferred.front() else {
             return;
         };
         let (now, thread) = (now_ns(Clock::Monotonic), fault.thread);
@@ -151,13 +151,13 @@ impl Manager {
         if !waits_in_mremap(thread) {
             self.quiet.freed.store(0, Ordering::Relaxed);
             // (The next one is asked then.)
-            core.deferred.rotate_left(1);
+            core.inbox.deferred.rotate_left(1);
             return;
         }
         let page = address_of(fault.vpn);
         if self.fds.program().unregister(page, PAGE_SIZE).is_ok() {
-            core.registered.remove(page..page + PAGE_SIZE);
-            core.deferred.pop_front();
+            core.pages.registered.remove(page..page + PAGE_SIZE);
+            core.inbox.deferred.pop_front();
             self.quiet.freed.store(thread, Ordering::Relaxed);
             self.quiet.left.store(page, Ordering::Relaxed);
             self.count(Counter::LeftToTheKernel, 1);
@@ -187,8 +187,8 @@ impl Manager {
     /// Whether events had better stay unread until the next hold: those who made them wait
     /// meanwhile and make no more, and as many as are to be put in order then stay few.
     pub(crate) fn has_read_enough(&self, core: &Core) -> bool {
-        core.parked.len() >= PARKED
-            && !core.fork_freeze
+        core.inbox.parked.len() >= PARKED
+            && !core.freeze.frozen
             && self.quiet.active.load(Ordering::Relaxed)
             && self.quiet.works.load(Ordering::Relaxed)
             && !self.is_held()
@@ -217,7 +217,7 @@ impl Manager {
         if self.is_quiet() {
             self.settle(core);
             self.quiet.found.fetch_add(1, Ordering::Relaxed);
-            core.retry_deferred();
+            core.inbox.retry_deferred();
         }
     }
 
@@ -274,7 +274,7 @@ impl Manager {
         let waits = {
             let core = self.core.lock();
             let before = |fault: &Fault| fault.read_ns < begin;
-            core.deferred.front().is_some_and(before) || core.parked.len() >= PARKED
+            core.inbox.deferred.front().is_some_and(before) || core.inbox.parked.len() >= PARKED
         };
         if waits && self.quiet.found.load(Ordering::Relaxed) == found {
             *pages = (*pages + *pages / 4).min(MOST);

@@ -21,7 +21,7 @@ impl Manager {
     /// the one waiting on the descriptor would not learn of it.
     pub(crate) fn pump_for_others(&self, core: &mut Core) {
         self.pump(core);
-        if !core.pending.is_empty() {
+        if !core.inbox.pending.is_empty() {
             self.wakeups.wake_sibling();
         }
     }
@@ -86,7 +86,7 @@ impl Manager {
                 thread,
             } => {
                 let vpn = address >> PAGE_SHIFT;
-                core.pending.push_back(Fault {
+                core.inbox.pending.push_back(Fault {
                     vpn,
                     access: if write { Access::Write } else { Access::Read },
                     thread,
@@ -95,8 +95,8 @@ impl Manager {
                 });
             }
             Message::Fork { fd } => self.note_fork(core, Uffd::from_fd(fd)),
-            Message::Remap { .. } => core.parked.push(message),
-            _ if !core.is_open() => core.parked.push(message),
+            Message::Remap { .. } => core.inbox.parked.push(message),
+            _ if !core.is_open() => core.inbox.parked.push(message),
             _ => self.apply(core, message),
         }
     }

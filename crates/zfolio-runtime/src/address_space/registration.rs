@@ -48,11 +48,11 @@ impl Manager {
     /// Forgets those parts of a range to be registered that the record has and the kernel
     /// has not; false if that cannot be told now.
     fn forget_what_left(&self, core: &mut Core, wide: &Range<usize>) -> bool {
-        if !core.registered.overlaps(wide) {
+        if !core.pages.registered.overlaps(wide) {
             return true;
         }
         let maps = self.fds.maps();
-        let recorded = core.registered.clone();
+        let recorded = core.pages.registered.clone();
         for part in recorded.iter().filter(|part| overlap(part, wide)) {
             let (mut at, end) = (part.start.max(wide.start), part.end.min(wide.end));
             while at < end {
@@ -73,9 +73,9 @@ impl Manager {
     /// What is not registered any more though no event said so: nothing of it is kept.
     fn forget_lost(&self, core: &mut Core, range: Range<usize>) {
         let pages = pages_within(range.start, range.end);
-        core.registered.remove(addresses_of(&pages));
+        core.pages.registered.remove(addresses_of(&pages));
         self.drop_contents(core, pages.clone());
-        core.extents.prune(pages);
+        core.pages.extents.prune(pages);
         self.count(Counter::RegistrationsLost, 1);
     }
 
@@ -95,7 +95,7 @@ impl Manager {
     /// maps between our question and the call, which waits for a fork's copying of the
     /// address space, may be cut all the same; it is made whole at once.
     pub(crate) fn register(&self, core: &mut Core, vmas: &Vmas, range: &Range<usize>) -> bool {
-        if core.registered.contains(range) {
+        if core.pages.registered.contains(range) {
             return self.holds(core, range.start) == Ok(true);
         }
         // Regions are registered as they are made: what is not, is gone, and
@@ -176,7 +176,7 @@ impl Manager {
             return None;
         }
         let known = asked.start.max(mapping.start)..asked.end.min(mapping.end);
-        core.registered.insert(known.clone());
+        core.pages.registered.insert(known.clone());
         Some(known)
     }
 }

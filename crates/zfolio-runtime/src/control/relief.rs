@@ -153,7 +153,7 @@ impl Manager {
     ) -> Result<(), Relief> {
         let full = self.watermarks().standby(self.zswap.pool_pages());
         let few = full - TOGETHER.min(full / 4);
-        let standby = self.core.lock().standby.pages;
+        let standby = self.core.lock().pages.standby.pages;
         let moved_any = standby < few && self.fill_standby(reclaim, memory, full)?;
         match self.store_coldest(worker, self.batch_pages()) {
             Stored::Pages(_) => Ok(()),
@@ -175,7 +175,7 @@ impl Manager {
         let (mut rounds, mut all_rounds) = (0, 0);
         let mut moved_any = false;
         while rounds < ROUNDS {
-            let pages = self.core.lock().standby.pages;
+            let pages = self.core.lock().pages.standby.pages;
             if pages >= full {
                 break;
             }
@@ -194,11 +194,11 @@ impl Manager {
                 Step::Round => {
                     all_rounds += 1;
                     let mut core = self.core.lock();
-                    let spared = core::mem::take(&mut core.spared);
+                    let spared = core::mem::take(&mut core.history.spared);
                     match spared {
                         // (The first may have been the end of one.)
                         Some(_) if all_rounds == 1 => {}
-                        Some(ticks) if all_rounds <= MOST_ROUNDS => core.clock.hurry(ticks),
+                        Some(ticks) if all_rounds <= MOST_ROUNDS => core.history.clock.hurry(ticks),
                         _ => rounds += 1,
                     }
                     drop(core);
@@ -230,7 +230,10 @@ impl Manager {
             let generation = regions.generation.load(Ordering::Acquire) as usize;
             if generation != memory.vmas_size {
                 memory.vmas_size = generation;
-                self.core.lock().list_registered(reclaim.vmas.list_mut());
+                self.core
+                    .lock()
+                    .pages
+                    .list_registered(reclaim.vmas.list_mut());
             }
             return;
         }

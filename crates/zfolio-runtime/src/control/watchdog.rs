@@ -88,8 +88,7 @@ impl Manager {
     fn oldest_waiting(&self) -> Option<Option<u64>> {
         for _ in 0..LOCK_TRIES {
             if let Some(core) = self.core.try_lock() {
-                let waiting = core.pending.iter().chain(&core.deferred);
-                return Some(waiting.map(|fault| fault.read_ns).min());
+                return Some(core.inbox.oldest_ns());
             }
             pause(LOCK_NS);
         }

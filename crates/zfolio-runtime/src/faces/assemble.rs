@@ -1,25 +1,15 @@
 //! Putting a manager together: the same engine whatever its scope is.
 
 use crate::address_space::clean_queue::CleanPages;
-use crate::address_space::core::{BEHIND, Core, PENDING};
-use crate::address_space::discard::Vanishing;
-use crate::address_space::extent::Extents;
-use crate::address_space::faulting::Faulting;
+use crate::address_space::core::Core;
 use crate::address_space::mappings::Vmas;
-use crate::address_space::pins::Pins;
-use crate::address_space::standby::Standby;
 use crate::budget::fair_share::Membership;
 use crate::descriptors::Descriptors;
 use crate::error::{Unstarted, step};
-use crate::events::parked::Parked;
-use crate::events::ranges::Ranges;
 use crate::faces::manager::Manager;
 use crate::frames::arena::FrameArena;
 use crate::frames::huge_reserve::HugeFrames;
 use crate::options::Options;
-use crate::policy::readahead::{Neighbours, Rush, Streams};
-use crate::policy::refault::Clock;
-use crate::policy::strides::Strides;
 use crate::scope::Scope;
 use crate::segment::Segment;
 use crate::swapout::clock_hand::Reclaim;
@@ -30,7 +20,6 @@ use crate::upkeep::recompress::Tier;
 use crate::upkeep::zspage_compaction::Compacting;
 use crate::wakeups::Wakeups;
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize};
@@ -144,33 +133,7 @@ pub(crate) fn assemble(parts: Parts) -> Result<&'static Manager, Unstarted> {
         zswap,
         engines,
         density,
-        core: Mutex::new(Core {
-            extents: Extents::default(),
-            vanishing: Vanishing::new(),
-            registered: Ranges::default(),
-            pins: Pins::default(),
-            standby: Standby::default(),
-            clean,
-            streams: Streams::default(),
-            strides: Strides::default(),
-            rush: Rush::default(),
-            neighbours: Neighbours::default(),
-            clock: Clock::default(),
-            spared: None,
-            faulting: Faulting::default(),
-            behind: VecDeque::with_capacity(BEHIND),
-            pending: VecDeque::with_capacity(PENDING),
-            deferred: VecDeque::with_capacity(PENDING),
-            parked: Parked::new(),
-            fork_freeze: false,
-            being_copied: false,
-            superseded: Vec::with_capacity(superseded),
-            children: Vec::with_capacity(64),
-            raw_fork: false,
-            crowd: 0,
-            reader: false,
-            sleepers: 0,
-        }),
+        core: Mutex::new(Core::new(clean, superseded)),
         reclaim: Mutex::new(Reclaim::new(Vmas::new(parts.maps, private))),
         fds: Descriptors::new(parts.program, parts.statm, parts.pagemap, parts.maps),
         airlocks,

@@ -204,7 +204,7 @@ impl RegionEngine for Manager {
         } else {
             program.register(range.start, range.len())?;
         }
-        self.core.lock().registered.insert(range.clone());
+        self.core.lock().pages.registered.insert(range.clone());
         self.regions_changed();
         Ok(())
     }
@@ -213,9 +213,9 @@ impl RegionEngine for Manager {
         let pages = pages_within(range.start, range.end);
         {
             let mut core = self.core.lock();
-            core.registered.remove(range.clone());
+            core.pages.registered.remove(range.clone());
             self.drop_contents(&mut core, pages.clone());
-            core.extents.prune(pages);
+            core.pages.extents.prune(pages);
         }
         // Nothing is moved out of it from here on. (A load under way finds its
         // word changed; who touches what is being dropped is on his own.)
@@ -232,16 +232,16 @@ impl RegionEngine for Manager {
 
     fn pin(&self, range: Range<usize>) -> Result<(), PinError> {
         let mut core = self.core.lock();
-        if !core.registered.contains(&range) {
+        if !core.pages.registered.contains(&range) {
             return Err(PinError::NotManaged);
         }
-        core.pins.hold(range.clone(), self.high())?;
+        core.pages.pins.hold(range.clone(), self.high())?;
         self.own_clean(&mut core, &pages_within(range.start, range.end));
         Ok(())
     }
 
     fn unpin(&self, range: &Range<usize>) {
-        let held = self.core.lock().pins.remove(range);
+        let held = self.core.lock().pages.pins.remove(range);
         assert!(held, "a pin is removed once");
     }
 
@@ -293,7 +293,8 @@ impl RegionEngine for Manager {
 
     fn next_out(&self, from: Vpn, end: Vpn) -> Option<Vpn> {
         let core = self.core.lock();
-        core.extents
+        core.pages
+            .extents
             .tracked(from..end)
             .find(|(_, place)| !matches!(place, Place::Gone | Place::Clean(_)))
             .map(|(vpn, _)| vpn)

@@ -55,7 +55,7 @@ impl Manager {
                         break;
                     }
                     Outcome::Defer => {
-                        self.core.lock().deferred.push_back(fault);
+                        self.core.lock().inbox.deferred.push_back(fault);
                         break;
                     }
                     Outcome::NeedFrames => {
@@ -86,9 +86,9 @@ impl Manager {
     /// need no frame.
     fn let_others_go_first(&self, fault: Fault) -> bool {
         let mut core = self.core.lock();
-        let others = !core.pending.is_empty();
+        let others = !core.inbox.pending.is_empty();
         if others {
-            core.pending.push_back(fault);
+            core.inbox.pending.push_back(fault);
         }
         others
     }
@@ -99,27 +99,27 @@ impl Manager {
         let few = self.has_few_processors();
         let mut core = self.core.lock();
         loop {
-            if let Some(fault) = core.pending.pop_front() {
-                core.faulting.note(fault.thread);
+            if let Some(fault) = core.inbox.pending.pop_front() {
+                core.inbox.faulting.note(fault.thread);
                 // (Where processors are few a second thread would only be in the way of the
                 // control thread, which serves faults as well: `warm`.)
-                if !core.pending.is_empty() && (!few || self.zswap.is_backed()) {
-                    core.crowd = CROWD;
+                if !core.inbox.pending.is_empty() && (!few || self.zswap.is_backed()) {
+                    core.inbox.crowd = CROWD;
                 }
-                if core.crowd > 0 {
-                    core.crowd -= 1;
-                    if core.sleepers > 0 && !core.reader {
+                if core.inbox.crowd > 0 {
+                    core.inbox.crowd -= 1;
+                    if core.inbox.sleepers > 0 && !core.inbox.reader {
                         self.wakeups.wake_sibling();
                     }
                 }
-                let faulting = core.faulting;
+                let faulting = core.inbox.faulting;
                 drop(core);
                 if let Some(warmth) = seat.follow(faulting) {
                     self.keep_warm(warmth);
                 }
                 return fault;
             }
-            if core.reader && core.waits_for_quiet() {
+            if core.inbox.reader && core.waits_for_quiet() {
                 // Whoever reads may sleep for long: retry without it.
                 drop(core);
                 pause(RETRY_NS);
@@ -128,17 +128,17 @@ impl Manager {
                 self.ask_for_deferred(&mut core);
                 continue;
             }
-            if core.reader {
+            if core.inbox.reader {
                 core = self.sleep_as_sibling(core);
                 continue;
             }
-            core.reader = true;
+            core.inbox.reader = true;
             let retry = core.waits_for_quiet();
             // (Where processors are few, the threads that fault have not run since.)
             if retry || !few && !seat.is_bound() {
                 self.pump_or_leave(&mut core);
             }
-            if core.pending.is_empty() {
+            if core.inbox.pending.is_empty() {
                 drop(core);
                 let wait = if retry { Some(RETRY_NS) } else { None };
                 if retry || spin_until == 0 || now_ns(Clock::Monotonic) >= spin_until {
@@ -149,11 +149,11 @@ impl Manager {
                 core = self.core.lock();
                 self.pump_or_leave(&mut core);
             }
-            if retry && core.pending.is_empty() {
+            if retry && core.inbox.pending.is_empty() {
                 self.retry_if_quiet(&mut core);
                 self.ask_for_deferred(&mut core);
             }
-            core.reader = false;
+            core.inbox.reader = false;
         }
     }
 
@@ -162,12 +162,12 @@ impl Manager {
     }
 
     fn sleep_as_sibling<'a>(&'a self, mut core: MutexGuard<'a, Core>) -> MutexGuard<'a, Core> {
-        core.sleepers += 1;
+        core.inbox.sleepers += 1;
         let seen = self.wakeups.fault.load(Ordering::Acquire);
         drop(core);
         futex_wait(&self.wakeups.fault, seen, None);
         let mut core = self.core.lock();
-        core.sleepers -= 1;
+        core.inbox.sleepers -= 1;
         core
     }
 }

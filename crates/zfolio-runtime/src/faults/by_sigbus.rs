@@ -36,7 +36,7 @@ impl Manager {
     fn serve_address(&self, worker: &mut Worker, address: usize, access: Access) -> bool {
         let vpn = address >> PAGE_SHIFT;
         let page = vpn << PAGE_SHIFT..(vpn + 1) << PAGE_SHIFT;
-        if !self.core.lock().registered.contains(&page) {
+        if !self.core.lock().pages.registered.contains(&page) {
             return false;
         }
         let mut fault = Fault {

@@ -84,13 +84,13 @@ impl Manager {
         let Some(mut core) = self.core.try_lock() else {
             return false;
         };
-        if core.pending.is_empty() {
+        if core.inbox.pending.is_empty() {
             self.pump_one(&mut core);
         }
-        let Some(fault) = core.pending.pop_front() else {
+        let Some(fault) = core.inbox.pending.pop_front() else {
             return false;
         };
-        core.faulting.note(fault.thread);
+        core.inbox.faulting.note(fault.thread);
         drop(core);
         match self.serve(worker, fault) {
             Outcome::Served(kind) => {
@@ -98,8 +98,8 @@ impl Manager {
                 self.count(Counter::ControlFaults, 1);
                 return true;
             }
-            Outcome::Defer => self.core.lock().deferred.push_back(fault),
-            Outcome::NeedFrames => self.core.lock().pending.push_front(fault),
+            Outcome::Defer => self.core.lock().inbox.deferred.push_back(fault),
+            Outcome::NeedFrames => self.core.lock().inbox.pending.push_front(fault),
         }
         self.wakeups.wake_sibling();
         false

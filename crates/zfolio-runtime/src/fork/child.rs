@@ -145,10 +145,11 @@ impl Manager {
             .store(identity::of_process(), Ordering::Relaxed);
         self.renew_statistics();
         let mut core = self.core.lock();
-        core.forget_parents_work();
+        core.inbox.forget_parents_work();
+        core.freeze.end();
         // Before anything is registered: what happened to our address space
         // before the fork, as far as the parent read it later.
-        core.parked.replace(words.left());
+        core.inbox.parked.replace(words.left());
         let filled = words.is_filled();
         if !words.taken(self.fork_generation.load(Ordering::Acquire)) {
             return Err(Errno::TIMEDOUT);
@@ -166,7 +167,7 @@ impl Manager {
         // This thread's stack may lie where a mapping was that is still on our
         // list: nobody would serve its faults.
         for own in private {
-            core.registered.remove(own);
+            core.pages.registered.remove(own);
         }
         self.register_again(&mut core, program, &private_mappings(maps)?)?;
         self.reconcile(&mut core);
@@ -183,7 +184,7 @@ impl Manager {
         program: Uffd,
         live: &[Range<usize>],
     ) -> Result<(), Errno> {
-        let recorded = core::mem::take(&mut core.registered);
+        let recorded = core::mem::take(&mut core.pages.registered);
         let mut live = live;
         for range in recorded.iter() {
             let passed = live.partition_point(|mapping| mapping.end <= range.start);
@@ -194,7 +195,7 @@ impl Manager {
                 self.drop_contents(core, pages_within(at, part.start));
                 program.register(part.start, part.len())?;
                 at = part.end;
-                core.registered.insert(part);
+                core.pages.registered.insert(part);
             }
             self.drop_contents(core, pages_within(at, range.end));
         }
@@ -224,20 +225,6 @@ impl Manager {
             unmap(stack);
         }
         reclaim.vmas.keep_private(own);
-    }
-}
-
-impl Core {
-    /// What the parent's threads were about to do is theirs alone.
-    fn forget_parents_work(&mut self) {
-        self.fork_freeze = false;
-        self.being_copied = false;
-        self.raw_fork = false;
-        self.children.clear();
-        self.pending.clear();
-        self.deferred.clear();
-        self.reader = false;
-        self.sleepers = 0;
     }
 }
 

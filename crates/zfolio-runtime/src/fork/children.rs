@@ -34,7 +34,7 @@ impl Manager {
         let core = self.core.lock();
         let probe = self.address(zfolio_mm::Pfn(0));
         let zeros = ZERO_PAGE.as_ptr() as usize;
-        core.children.iter().any(|child| {
+        core.inbox.children.iter().any(|child| {
             child.uffd.copy_pages(probe, zeros, PAGE_SIZE).stopped != Some(Errno::SRCH)
         })
     }
@@ -47,11 +47,11 @@ impl Manager {
     pub(crate) fn serve_children(&self, worker: &mut Worker) -> usize {
         let mut core = self.core.lock();
         self.pump_for_others(&mut core);
-        if core.children.is_empty() || !self.is_quiet() || !self.order_parked(&mut core) {
-            return core.children.len();
+        if core.inbox.children.is_empty() || !self.is_quiet() || !self.order_parked(&mut core) {
+            return core.inbox.children.len();
         }
-        for index in 0..core.children.len() {
-            let mut child = core.children.swap_remove(index);
+        for index in 0..core.inbox.children.len() {
+            let mut child = core.inbox.children.swap_remove(index);
             let (mut faults, mut count) = ([0; FAULTS], 0);
             child.pump(|address| {
                 if count < FAULTS {
@@ -69,19 +69,19 @@ impl Manager {
                     }
                 }
             }
-            core.answer_for_forks_of(&mut child);
-            core.children.push(child);
-            let last = core.children.len() - 1;
-            core.children.swap(index, last);
+            core.inbox.answer_for_forks_of(&mut child);
+            core.inbox.children.push(child);
+            let last = core.inbox.children.len() - 1;
+            core.inbox.children.swap(index, last);
         }
-        core.children.len()
+        core.inbox.children.len()
     }
 
     /// The parked events that the child has in its past, and what it did
     /// itself, in order. (What was read after a moment without an event in
     /// flight happened after the fork, in order or not.)
     fn past_of(&self, core: &Core, child: &mut Child) -> Vec<Message> {
-        let mut past: Vec<Message> = core.parked.ordered().copied().collect();
+        let mut past: Vec<Message> = core.inbox.parked.ordered().copied().collect();
         if !past.is_empty() {
             let (fd, ours) = (child.mark, self.fds.program());
             let mark = past
@@ -90,7 +90,7 @@ impl Manager {
             let length = past_length(
                 &past,
                 mark.unwrap_or(past.len()),
-                &core.registered,
+                &core.pages.registered,
                 |address| child.is_registered(address),
                 |address| ours.is_registered(address).ok(),
             );
@@ -130,7 +130,7 @@ impl Manager {
         words: Option<ForkWords>,
     ) {
         self.read_all_events();
-        let batch: Vec<Child> = self.core.lock().children.drain(..).collect();
+        let batch: Vec<Child> = self.core.lock().inbox.children.drain(..).collect();
         // With several, one came by a raw fork in another thread, and which is
         // which cannot be told.
         let fill = fill || batch.len() > 1;
@@ -138,7 +138,7 @@ impl Manager {
             let past = {
                 let mut core = self.core.lock();
                 child.pump(drop);
-                core.answer_for_forks_of(&mut child);
+                core.inbox.answer_for_forks_of(&mut child);
                 self.past_of(&core, &mut child)
             };
             if fill || !words.is_some_and(|words| words.leave(&past)) {
@@ -176,7 +176,7 @@ impl Manager {
         let told = child.since.len(); // part of `past`
         loop {
             let core = self.core.lock();
-            let batch = core.extents.first_tracked(&mut left, &mut batch);
+            let batch = core.pages.extents.first_tracked(&mut left, &mut batch);
             drop(core);
             if batch.is_empty() {
                 return;
@@ -207,14 +207,14 @@ impl Manager {
             loop {
                 child.pump(drop);
                 if !child.forks.is_empty() {
-                    self.core.lock().answer_for_forks_of(child);
+                    self.core.lock().inbox.answer_for_forks_of(child);
                 }
                 let Some(to) = forward(past.iter().chain(&child.since[told..]), vpn) else {
                     break;
                 };
                 // Nothing moves before the thaw, which this thread makes: a device
                 // need not be read under the lock.
-                let place = self.core.lock().extents.place(vpn);
+                let place = self.core.lock().pages.extents.place(vpn);
                 let from = self.bytes_of(worker, place);
                 match child
                     .uffd

@@ -49,7 +49,7 @@ impl Manager {
     /// The control thread's part in forks.
     pub(crate) fn follow_forks(&self, worker: &mut Worker) {
         let words = self.fork_words();
-        if self.core.lock().raw_fork {
+        if self.core.lock().freeze.raw_fork {
             self.await_quiet();
             self.release_children(worker, true, None);
             self.thaw(worker);
@@ -82,9 +82,9 @@ impl Manager {
                 let mut core = self.core.lock();
                 self.settle(&mut core);
                 // (A raw fork freezes by itself, and is answered for with this one.)
-                if core.parked.is_empty() || core.fork_freeze || turn == SETTLE_TURNS {
-                    core.fork_freeze = true;
-                    core.being_copied = true;
+                if core.inbox.parked.is_empty() || core.freeze.frozen || turn == SETTLE_TURNS {
+                    core.freeze.frozen = true;
+                    core.freeze.being_copied = true;
                     break;
                 }
             }
@@ -107,9 +107,9 @@ impl Manager {
     fn thaw(&self, worker: &mut Worker) {
         loop {
             let mut core = self.core.lock();
-            if core.children.is_empty() {
-                core.raw_fork = false;
-                core.fork_freeze = false;
+            if core.inbox.children.is_empty() {
+                core.freeze.raw_fork = false;
+                core.freeze.frozen = false;
                 self.drop_superseded(&mut core);
                 self.settle(&mut core);
                 return;
@@ -136,7 +136,7 @@ impl Manager {
                 futex_wait(words.bell(), rung, Some(200_000));
                 continue;
             }
-            self.core.lock().being_copied = false;
+            self.core.lock().freeze.being_copied = false;
             heap::usage::freeze(false);
             let children = self.serve_children(worker);
             let now = now_ns(Clock::Monotonic);

@@ -90,8 +90,9 @@ impl Manager {
                 self.unload(&mut core, page, &mut slots[index]);
                 continue;
             }
-            let loading =
-                |index: usize| core.extents.place(pages[index]) == Place::Loading(slots[index]);
+            let loading = |index: usize| {
+                core.pages.extents.place(pages[index]) == Place::Loading(slots[index])
+            };
             if !loading(index) {
                 self.fds.program().wake(address_of(page), PAGE_SIZE);
                 continue;
@@ -100,7 +101,7 @@ impl Manager {
             let run = (index..pages.len()).take_while(follows).count();
             let run = self.copy_run_in(page, from + index * PAGE_SIZE, run);
             if run > 0 {
-                (page..page + run).for_each(|page| core.extents.set(page, Place::Present));
+                (page..page + run).for_each(|page| core.pages.extents.set(page, Place::Present));
                 copied += run;
                 next = index + run;
                 continue;
@@ -116,7 +117,7 @@ impl Manager {
                 Landed::Copied => copied += 1,
                 Landed::Moved | Landed::AlreadyThere => {}
             }
-            core.extents.set(page, Place::Present);
+            core.pages.extents.set(page, Place::Present);
         }
         if copied == pages.len() && pages[copied - 1] - pages[0] == copied - 1 {
             self.zswap.count_load(Order::holding_at_most(copied));

@@ -37,14 +37,16 @@ impl Manager {
         let regions = self.regions()?;
         let vpn = pages.start;
         if self.wants_huge(core, vpn) && self.fill_huge(regions, core, vpn) {
-            core.streams.brought(&readahead::extent(vpn), EXTENT_PAGES);
+            core.history
+                .streams
+                .brought(&readahead::extent(vpn), EXTENT_PAGES);
             return Some(Outcome::Served(FaultKind::Hole));
         }
         let spare = self.arena().free_frames() > self.watermarks().free_low + pages.len();
         if spare || self.usage() + pages.len() >= self.watermarks().start + self.room() {
             return None;
         }
-        core.streams.brought(pages, window);
+        core.history.streams.brought(pages, window);
         self.copy_zeros(core, pages)
     }
 
@@ -58,7 +60,7 @@ impl Manager {
             let done = progress.done / PAGE_SIZE;
             self.note_beside(done);
             for page in next..next + done {
-                core.extents.set(page, Place::Present);
+                core.pages.extents.set(page, Place::Present);
             }
             next += done;
             if done < part {
@@ -77,8 +79,8 @@ impl Manager {
             return false;
         }
         let addresses = address_of(extent.start)..address_of(extent.end);
-        core.registered.contains(&addresses)
-            && core.extents.tracked(extent).next().is_none()
+        core.pages.registered.contains(&addresses)
+            && core.pages.extents.tracked(extent).next().is_none()
             && matches!(
                 self.fds.pagemap().occupied(
                     addresses.start,
@@ -149,7 +151,7 @@ impl Manager {
             }
             first |= placed && index == 0;
             if placed {
-                core.extents.set(vpn + index, Place::Present);
+                core.pages.extents.set(vpn + index, Place::Present);
             }
         });
         first

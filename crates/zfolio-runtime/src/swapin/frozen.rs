@@ -25,7 +25,7 @@ impl Manager {
         if !self.order_parked(core) {
             return Outcome::Defer;
         }
-        let page = core.parked.resolve(fault.vpn);
+        let page = core.inbox.parked.resolve(fault.vpn);
         let from = self.page_before(core, worker, page);
         match self.copy_in(fault.vpn, from) {
             Landed::Refused(errno) => self.refused(fault.vpn, errno),
@@ -44,7 +44,7 @@ impl Manager {
     pub(crate) fn page_before(&self, core: &Core, worker: &mut Worker, page: Resolved) -> usize {
         match page {
             Resolved::Discarded => ZERO_PAGE.as_ptr() as usize,
-            Resolved::At(vpn) => self.bytes_of(worker, core.extents.place(vpn)),
+            Resolved::At(vpn) => self.bytes_of(worker, core.pages.extents.place(vpn)),
         }
     }
 

@@ -24,7 +24,7 @@ impl Manager {
     ) -> Outcome {
         self.make_room_from_clean(&mut core);
         let mut plan = self.plan_load(&mut core, vpn);
-        core.extents.stored(&plan.range, &mut worker.pages);
+        core.pages.extents.stored(&plan.range, &mut worker.pages);
         if plan.step > 1 {
             let pages = &mut worker.pages;
             pages.retain(|page| page.abs_diff(vpn).is_multiple_of(plan.step));
@@ -82,14 +82,14 @@ impl Manager {
         let Worker { pages, slots, .. } = worker;
         slots.clear();
         for page in pages {
-            if let Place::Stored(slot) = core.extents.place(*page) {
-                core.extents.set(*page, Place::Loading(slot));
+            if let Place::Stored(slot) = core.pages.extents.place(*page) {
+                core.pages.extents.set(*page, Place::Loading(slot));
                 slots.push(slot);
             }
         }
         if plan.window > 0 {
-            let passed = core.streams.brought(&plan.range, plan.window);
-            core.leave_behind(passed);
+            let passed = core.history.streams.brought(&plan.range, plan.window);
+            core.history.leave_behind(passed);
         }
         self.begin(&core);
     }
@@ -135,7 +135,7 @@ impl Manager {
                 .take_while(|index| {
                     pages[*index] == first + (index - next)
                         && frames[*index] == at.offset(index - next)
-                        && core.extents.place(pages[*index]) == Place::Loading(slots[*index])
+                        && core.pages.extents.place(pages[*index]) == Place::Loading(slots[*index])
                 })
                 .count();
             if len == 0 {
@@ -160,7 +160,7 @@ impl Manager {
                     }
                 }
                 came += 1;
-                core.extents.set(page, Place::Present);
+                core.pages.extents.set(page, Place::Present);
             });
             next += len;
         }
@@ -177,8 +177,8 @@ impl Manager {
 
     /// Leaves a page in the pool after all, and lets whoever waits fault anew.
     pub(crate) fn unload(&self, core: &mut Core, vpn: Vpn, slot: &mut Slot) {
-        if core.extents.place(vpn) == Place::Loading(*slot) {
-            core.extents.set(vpn, Place::Stored(*slot));
+        if core.pages.extents.place(vpn) == Place::Loading(*slot) {
+            core.pages.extents.set(vpn, Place::Stored(*slot));
             *slot = Slot::ZERO;
         }
         self.fds.program().wake(address_of(vpn), PAGE_SIZE);
@@ -194,13 +194,13 @@ impl Manager {
     ) {
         self.count(Counter::PagesIn, came);
         self.count(Counter::SwapRa, came.saturating_sub(1));
-        if let Some(extent) = core.extents.get_mut(vpn) {
+        if let Some(extent) = core.pages.extents.get_mut(vpn) {
             for page in pages.iter().filter(|page| **page != vpn || plan.sequential) {
                 extent.past(*page).come_along();
             }
             if !plan.sequential {
                 let group = extent.group(vpn);
-                core.rush.note(&mut group.loaded_at);
+                core.history.rush.note(&mut group.loaded_at);
                 // (What a rush brought says nothing of what neighbours are worth.)
                 group.loads = if plan.rush {
                     0
@@ -209,7 +209,7 @@ impl Manager {
                 };
                 if let Place::Clean(_) = extent.place(vpn % EXTENT_PAGES) {
                     extent.past(vpn).come_along();
-                } else if extent.past(vpn).refault(&core.clock) {
+                } else if extent.past(vpn).refault(&core.history.clock) {
                     self.count(Counter::WorkingsetActivate, 1);
                 }
                 if plan.rush {

@@ -50,9 +50,9 @@ impl Plan {
 impl Manager {
     pub(crate) fn plan_load(&self, core: &mut Core, vpn: Vpn) -> Plan {
         let most = self.watermarks().window();
-        let advice = core.streams.advise(vpn, most);
-        let stored = |page: Vpn| matches!(core.extents.place(page), Place::Stored(_));
-        let extent = core.extents.get(vpn);
+        let advice = core.history.streams.advise(vpn, most);
+        let stored = |page: Vpn| matches!(core.pages.extents.place(page), Place::Stored(_));
+        let extent = core.pages.extents.get(vpn);
         let group = extent.and_then(|extent| extent.known_group(vpn));
         let (loads, loaded_at) = group.map_or((0, [0; 3]), |group| (group.loads, group.loaded_at));
         if advice.sequential {
@@ -87,14 +87,17 @@ impl Manager {
                 step: 1,
             };
         }
-        if let Some(stride) = core.strides.note(vpn) {
+        if let Some(stride) = core.history.strides.note(vpn) {
             return Plan::of_stride(vpn, stride);
         }
-        let rush = core.rush.is_on(vpn, loaded_at, core.extents.kept());
-        let alone = loads == 0 || !core.neighbours.come_along(vpn);
+        let rush = core
+            .history
+            .rush
+            .is_on(vpn, loaded_at, core.pages.extents.kept());
+        let alone = loads == 0 || !core.history.neighbours.come_along(vpn);
         // What was stored together lies together in the backing, and one read
         // costs little more for a group.
-        let backed = matches!(core.extents.place(vpn), Place::Stored(slot) if self.zswap.is_in_backing(slot));
+        let backed = matches!(core.pages.extents.place(vpn), Place::Stored(slot) if self.zswap.is_in_backing(slot));
         let range = if alone && !backed && !rush {
             vpn..vpn + 1
         } else {

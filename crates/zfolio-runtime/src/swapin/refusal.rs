@@ -12,7 +12,7 @@ impl Manager {
     /// Whether page `vpn` was of a region that is no more: then nobody waits for it.
     pub(crate) fn is_gone(&self, core: &Core, vpn: Vpn) -> bool {
         let page = address_of(vpn)..address_of(vpn + 1);
-        !self.scope.is_process() && !core.registered.contains(&page)
+        !self.scope.is_process() && !core.pages.registered.contains(&page)
     }
 
     /// A faulting page could not be put in place.

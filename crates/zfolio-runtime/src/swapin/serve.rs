@@ -20,7 +20,7 @@ impl Manager {
     pub(crate) fn serve(&self, worker: &mut Worker, fault: Fault) -> Outcome {
         worker.access = fault.access;
         let mut core = self.core.lock();
-        if core.fork_freeze {
+        if core.freeze.frozen {
             return self.serve_frozen(&mut core, worker, fault);
         }
         if self.is_restless() || !self.opens(&mut core) {
@@ -29,7 +29,7 @@ impl Manager {
         if self.is_gone(&core, fault.vpn) {
             return Outcome::Served(FaultKind::Stale);
         }
-        match core.extents.place(fault.vpn) {
+        match core.pages.extents.place(fault.vpn) {
             Place::Standby(at) => self.unstandby(&mut core, fault.vpn, at),
             Place::Storing(at) => self.uncompressed_copy(&mut core, fault.vpn, at),
             Place::Stored(_) => self.load(core, worker, fault.vpn),
@@ -42,7 +42,11 @@ impl Manager {
 
     /// Moves a page, and what stands by next to it, straight back.
     pub(crate) fn unstandby(&self, core: &mut Core, vpn: Vpn, at: Pfn) -> Outcome {
-        let huge = core.extents.get(vpn).is_some_and(|extent| extent.huge);
+        let huge = core
+            .pages
+            .extents
+            .get(vpn)
+            .is_some_and(|extent| extent.huge);
         let bounds = if huge {
             readahead::extent(vpn)
         } else {
@@ -50,7 +54,7 @@ impl Manager {
         };
         let in_run = |core: &Core, page: Vpn, slot: Option<usize>| {
             slot.is_some_and(|slot| {
-                matches!(core.extents.place(page), Place::Standby(pfn) if pfn.index() == slot)
+                matches!(core.pages.extents.place(page), Place::Standby(pfn) if pfn.index() == slot)
             })
         };
         let (mut first, mut end) = (vpn, vpn + 1);
@@ -96,18 +100,18 @@ impl Manager {
                 }
             }
             came += 1;
-            core.extents.set(first + index, Place::Present);
+            core.pages.extents.set(first + index, Place::Present);
         });
-        core.standby.pages -= came;
+        core.pages.standby.pages -= came;
         self.count(Counter::StandbyRefault, came);
         self.count(Counter::PagesIn, came);
-        if let Some(extent) = core.extents.get_mut(vpn) {
+        if let Some(extent) = core.pages.extents.get_mut(vpn) {
             for page in first..first + pages {
                 extent.past(page).come_along();
             }
-            extent.past(vpn).spare(&core.clock);
+            extent.past(vpn).spare(&core.history.clock);
             if extent.take_unasked(vpn) {
-                core.rush.judge(true);
+                core.history.rush.judge(true);
             }
         }
         refused.map_or(Outcome::Served(FaultKind::Standby), |errno| {
@@ -121,9 +125,9 @@ impl Manager {
         match self.copy_in(vpn, self.address(at)) {
             Landed::Refused(errno) => self.refused(vpn, errno),
             _ => {
-                core.extents.set(vpn, Place::Present);
-                if let Some(extent) = core.extents.get_mut(vpn) {
-                    extent.past(vpn).spare(&core.clock);
+                core.pages.extents.set(vpn, Place::Present);
+                if let Some(extent) = core.pages.extents.get_mut(vpn) {
+                    extent.past(vpn).spare(&core.history.clock);
                 }
                 self.count(Counter::StandbyRefault, 1);
                 self.count(Counter::PagesIn, 1);
@@ -145,7 +149,7 @@ impl Manager {
         let found = pagemap.occupied(start, start + PAGE_SIZE, &mut run);
         if matches!(found, Ok((0, _))) {
             // Discarded behind our back, or by a call that said it had not.
-            core.extents.set(vpn, Place::Stored(slot));
+            core.pages.extents.set(vpn, Place::Stored(slot));
             return self.load(core, worker, vpn);
         }
         if worker.access == Access::Write {

@@ -37,7 +37,7 @@ impl Manager {
             return Outcome::NeedFrames;
         }
         let pages = vpn..vpn + got;
-        core.streams.brought(&pages, window);
+        core.history.streams.brought(&pages, window);
         self.begin(&core);
         drop(core);
         for run in runs_of(frames) {
@@ -56,7 +56,7 @@ impl Manager {
             return Outcome::Served(FaultKind::Stale);
         }
         let untouched = |core: &Core, page: Vpn| {
-            matches!(core.extents.place(page), Place::Present | Place::Gone)
+            matches!(core.pages.extents.place(page), Place::Present | Place::Gone)
         };
         let len = pages
             .clone()
@@ -94,7 +94,7 @@ impl Manager {
                         return;
                     }
                 }
-                core.extents.set(page, Place::Present);
+                core.pages.extents.set(page, Place::Present);
             });
             next += run.len();
         }
@@ -108,7 +108,7 @@ impl Manager {
     /// The faulting page and, in a stream, absent ones after it, inside what
     /// is registered; and how many the stream would have liked.
     fn plan_fill(&self, core: &Core, vpn: Vpn) -> (Range<Vpn>, usize) {
-        let advice = core.streams.advise(vpn, self.watermarks().window());
+        let advice = core.history.streams.advise(vpn, self.watermarks().window());
         if !advice.sequential {
             return (vpn..vpn + 1, 1);
         }
@@ -120,13 +120,18 @@ impl Manager {
         };
         while end > vpn + 1
             && !core
+                .pages
                 .registered
                 .contains(&(address_of(vpn)..address_of(end)))
         {
             end = vpn + (end - vpn) / 2;
         }
-        let untouched =
-            |page: &Vpn| matches!(core.extents.place(*page), Place::Present | Place::Gone);
+        let untouched = |page: &Vpn| {
+            matches!(
+                core.pages.extents.place(*page),
+                Place::Present | Place::Gone
+            )
+        };
         end = vpn + (vpn..end).take_while(untouched).count().max(1);
         // Pages the program has already end the run.
         let mut run = [PresentRun::default()];

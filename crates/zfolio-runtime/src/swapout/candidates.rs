@@ -63,10 +63,10 @@ impl Pieces {
 /// Cuts off what stays or is absent from the front of `piece`, which is of one extent;
 /// returns how many pages may go then.
 pub(crate) fn cold_pages(core: &mut Core, piece: &mut Range<Vpn>, how: Going) -> usize {
-    let Some(extent) = core.extents.get(piece.start) else {
+    let Some(extent) = core.pages.extents.get(piece.start) else {
         return piece.len();
     };
-    let (clock, spared) = (&core.clock, &mut core.spared);
+    let (clock, spared) = (&core.history.clock, &mut core.history.spared);
     let mut note = |ticks: u8| *spared = Some(spared.map_or(ticks, |least| least.min(ticks)));
     let left_alone = |page: Vpn| {
         let group = extent.known_group(page);

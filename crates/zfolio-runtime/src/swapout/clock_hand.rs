@@ -125,7 +125,7 @@ impl Manager {
             if !self.opens(&mut core) {
                 return Step::Later;
             }
-            if let Some(extent) = core.extents.get_mut(part.start / PAGE_SIZE) {
+            if let Some(extent) = core.pages.extents.get_mut(part.start / PAGE_SIZE) {
                 extent.pass(pages_within(part.start, part.end));
             }
             let vmas = &reclaim.vmas;
@@ -148,7 +148,7 @@ impl Manager {
         let pages = pages_within(part.start, part.end);
         {
             let mut core = self.core.lock();
-            if core.extents.has_gone(pages.start) {
+            if core.pages.extents.has_gone(pages.start) {
                 self.forget_vanished(&mut core, pages);
             }
         }
@@ -191,7 +191,7 @@ impl Manager {
     /// Moves out what a sequential reader has left behind; `None` if there is
     /// nothing. `may_fault`: see [`Going`].
     pub(crate) fn step_behind(&self, may_fault: bool) -> Option<Step> {
-        let pages = self.core.lock().behind.pop_front()?;
+        let pages = self.core.lock().history.behind.pop_front()?;
         self.behind_steps.fetch_add(1, Ordering::Relaxed);
         let huge = pages.len() == EXTENT_PAGES && self.is_huge(address_of(pages.start));
         let how = Going {
@@ -335,8 +335,8 @@ impl Manager {
         {
             // (Not registered: unmapped since; the list of mappings is old.)
             let addresses = addresses_of(piece);
-            if !core.registered.contains(&addresses)
-                || core.pins.overlaps(&addresses)
+            if !core.pages.registered.contains(&addresses)
+                || core.pages.pins.overlaps(&addresses)
                 || (self.left_alone)(&addresses)
             {
                 piece.start = piece.end;
@@ -385,7 +385,7 @@ impl Manager {
 
     /// Locked, pinned, shared with a child of a fork: not ours to move.
     fn leave_alone(&self, core: &mut Core, vpn: Vpn) {
-        core.extents.entry(vpn).group(vpn).left_alone = LEFT_ALONE;
+        core.pages.extents.entry(vpn).group(vpn).left_alone = LEFT_ALONE;
         self.count(Counter::Unmovable, 1);
     }
 

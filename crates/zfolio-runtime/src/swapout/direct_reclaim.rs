@@ -19,10 +19,10 @@ impl Manager {
             // While this thread is busy somebody must read events, or moves
             // out would be refused for ever.
             let core = self.core.lock();
-            if !core.reader && core.sleepers > 0 {
+            if !core.inbox.reader && core.inbox.sleepers > 0 {
                 drop(core);
                 self.wakeups.wake_sibling();
-            } else if !core.reader {
+            } else if !core.inbox.reader {
                 let mut core = core;
                 self.pump_for_others(&mut core);
             }

@@ -118,8 +118,12 @@ impl Manager {
         let mut slots = slots.iter_mut();
         for folio in folios {
             for (index, slot) in slots.by_ref().take(folio.pages).enumerate() {
-                if core.extents.place(folio.vpn + index) == Place::Storing(folio.at.offset(index)) {
-                    core.extents.set(folio.vpn + index, Place::Stored(*slot));
+                if core.pages.extents.place(folio.vpn + index)
+                    == Place::Storing(folio.at.offset(index))
+                {
+                    core.pages
+                        .extents
+                        .set(folio.vpn + index, Place::Stored(*slot));
                     *slot = Slot::ZERO;
                 }
             }
@@ -136,16 +140,16 @@ impl Manager {
         let mut kept = 0;
         for index in 0..folio.pages {
             let (vpn, at) = (folio.vpn + index, folio.at.offset(index));
-            if core.extents.place(vpn) == Place::Storing(at) {
-                core.extents.set(vpn, Place::Standby(at));
-                core.standby.pages += 1;
+            if core.pages.extents.place(vpn) == Place::Storing(at) {
+                core.pages.extents.set(vpn, Place::Standby(at));
+                core.pages.standby.pages += 1;
                 kept += 1;
             } else {
                 self.arena().give_frames(at, 1);
             }
         }
         if kept > 0 {
-            core.standby.push(folio);
+            core.pages.standby.push(folio);
         }
     }
 }
@@ -155,9 +159,9 @@ impl Manager {
 /// `order`, where they are not of a huge page. `resident`: pages that are not stored.
 fn claim(core: &mut Core, order: Order, resident: usize) -> Option<Run> {
     loop {
-        let mut run = core.standby.pop()?;
+        let mut run = core.pages.standby.pop()?;
         let valid = |core: &Core, run: &Run, index: usize| {
-            core.extents.place(run.vpn + index) == Place::Standby(run.at.offset(index))
+            core.pages.extents.place(run.vpn + index) == Place::Standby(run.at.offset(index))
         };
         while run.pages > 0 && !valid(core, &run, 0) {
             run.split_front(1);
@@ -168,27 +172,28 @@ fn claim(core: &mut Core, order: Order, resident: usize) -> Option<Run> {
         let contiguous = (1..run.pages)
             .find(|i| !valid(core, &run, *i))
             .unwrap_or(run.pages);
-        let huge = core.extents.get(run.vpn).is_some_and(|e| e.huge);
+        let huge = core.pages.extents.get(run.vpn).is_some_and(|e| e.huge);
         let most = if huge { EXTENT_PAGES } else { order.pages() };
         let aligned = 1 << run.vpn.trailing_zeros().min(EXTENT_PAGES.trailing_zeros());
         let pages = Order::holding_at_most(contiguous.min(aligned).min(most)).pages();
         let folio = run.split_front(pages);
-        core.standby.unpop(run);
+        core.pages.standby.unpop(run);
         for index in 0..pages {
             let vpn = folio.vpn + index;
-            core.extents
+            core.pages
+                .extents
                 .set(vpn, Place::Storing(folio.at.offset(index)));
-            if let Some(extent) = core.extents.get_mut(vpn) {
-                extent.past(vpn).store(&core.clock);
+            if let Some(extent) = core.pages.extents.get_mut(vpn) {
+                extent.past(vpn).store(&core.history.clock);
                 let loads = core::mem::take(&mut extent.group(vpn).loads);
-                core.neighbours.leave(vpn, loads);
+                core.history.neighbours.leave(vpn, loads);
                 if extent.take_unasked(vpn) {
-                    core.rush.judge(false);
+                    core.history.rush.judge(false);
                 }
             }
         }
-        core.standby.pages -= pages;
-        core.clock.stored(pages, resident);
+        core.pages.standby.pages -= pages;
+        core.history.clock.stored(pages, resident);
         return Some(folio);
     }
 }

@@ -42,14 +42,14 @@ impl Manager {
             return false;
         };
         let page = address_of(vpn)..address_of(vpn + 1);
-        if core.extents.place(vpn) != Place::Loading(slot) {
+        if core.pages.extents.place(vpn) != Place::Loading(slot) {
             return false;
         }
-        if worker.access != Access::Read || !self.keeps_clean() || core.pins.overlaps(&page) {
+        if worker.access != Access::Read || !self.keeps_clean() || core.pages.pins.overlaps(&page) {
             return false;
         }
-        let stays = |extent: &mut Extent| extent.past(vpn).was_stored_now(&core.clock);
-        if core.extents.get_mut(vpn).is_some_and(stays) {
+        let stays = |extent: &mut Extent| extent.past(vpn).was_stored_now(&core.history.clock);
+        if core.pages.extents.get_mut(vpn).is_some_and(stays) {
             return false;
         }
         let from = worker.page.as_ptr() as usize;
@@ -60,10 +60,10 @@ impl Manager {
         }
         self.note_beside(1);
         worker.slots[0] = Slot::ZERO;
-        core.extents.set(vpn, Place::Clean(slot));
-        core.clean.queue.push_back((vpn, slot));
+        core.pages.extents.set(vpn, Place::Clean(slot));
+        core.pages.clean.queue.push_back((vpn, slot));
         for _ in 0..OWNED_AT_ONCE {
-            if core.clean.queue.len() > self.most_clean() {
+            if core.pages.clean.queue.len() > self.most_clean() {
                 self.own_oldest(core);
             }
         }
@@ -80,8 +80,8 @@ impl Manager {
 
     /// The oldest is clean no longer.
     fn own_oldest(&self, core: &mut Core) {
-        if let Some((vpn, slot)) = core.clean.queue.pop_front()
-            && core.extents.place(vpn) == Place::Clean(slot)
+        if let Some((vpn, slot)) = core.pages.clean.queue.pop_front()
+            && core.pages.extents.place(vpn) == Place::Clean(slot)
         {
             self.own(core, vpn, slot);
         }
@@ -89,7 +89,7 @@ impl Manager {
 
     /// A clean page that was written to, or is to be.
     pub(crate) fn own(&self, core: &mut Core, vpn: Vpn, slot: Slot) {
-        core.extents.set(vpn, Place::Present);
+        core.pages.extents.set(vpn, Place::Present);
         self.zswap.invalidate(&[slot]);
         self.fds.program().unprotect(address_of(vpn), PAGE_SIZE);
     }
@@ -97,7 +97,7 @@ impl Manager {
     /// Makes what is clean of `pages` the program's own, which may be written to without
     /// a fault then.
     pub(crate) fn own_clean(&self, core: &mut Core, pages: &Range<Vpn>) {
-        let tracked = core.extents.tracked(pages.clone());
+        let tracked = core.pages.extents.tracked(pages.clone());
         let clean: Vec<_> = tracked.filter_map(clean_slot).collect();
         for (vpn, slot) in clean {
             self.own(core, vpn, slot);
@@ -108,7 +108,7 @@ impl Manager {
     /// does it itself, so that threads which fault at once need no other. Where no more may
     /// be clean they go sooner: else each new one makes an old one stay.
     pub(crate) fn make_room_from_clean(&self, core: &mut Core) {
-        let clean = core.clean.queue.len();
+        let clean = core.pages.clean.queue.len();
         if clean > 0 {
             let marks = self.watermarks();
             let full = clean >= self.most_clean();
@@ -137,7 +137,7 @@ impl Manager {
     /// Lets clean pages go where usage is at `mark` and there are enough that are not
     /// the latest; whether it did.
     fn drop_clean_at(&self, core: &mut Core, mark: usize) -> bool {
-        core.clean.queue.len() > self.most_clean() / 2
+        core.pages.clean.queue.len() > self.most_clean() / 2
             && self.usage() >= mark
             && self.drop_clean(core) > 0
     }
@@ -147,16 +147,16 @@ impl Manager {
         let mut pages = [(0, Slot::ZERO); TOGETHER];
         let mut count = 0;
         while count < TOGETHER
-            && let Some((vpn, slot)) = core.clean.queue.pop_front()
+            && let Some((vpn, slot)) = core.pages.clean.queue.pop_front()
         {
-            if core.extents.place(vpn) == Place::Clean(slot) {
+            if core.pages.extents.place(vpn) == Place::Clean(slot) {
                 pages[count] = (vpn, slot);
                 count += 1;
             }
         }
         let gone = self.let_go(core, &pages[..count]);
         for page in pages[gone..count].iter().rev() {
-            core.clean.queue.push_front(*page);
+            core.pages.clean.queue.push_front(*page);
         }
         gone
     }
@@ -166,7 +166,7 @@ impl Manager {
         let mut from = pages.start;
         loop {
             let mut core = self.core.lock();
-            let tracked = core.extents.tracked(from..pages.end);
+            let tracked = core.pages.extents.tracked(from..pages.end);
             let some: Vec<_> = tracked.filter_map(clean_slot).take(TOGETHER).collect();
             let Some((last, _)) = some.last() else {
                 return;
@@ -188,14 +188,14 @@ impl Manager {
         }
         let gone = discard_all(&ranges[..pages.len()], true);
         for (vpn, slot) in &pages[..gone] {
-            core.extents.set(*vpn, Place::Stored(*slot));
-            if let Some(extent) = core.extents.get_mut(*vpn) {
-                extent.past(*vpn).store(&core.clock);
+            core.pages.extents.set(*vpn, Place::Stored(*slot));
+            if let Some(extent) = core.pages.extents.get_mut(*vpn) {
+                extent.past(*vpn).store(&core.history.clock);
                 let loads = core::mem::take(&mut extent.group(*vpn).loads);
-                core.neighbours.leave(*vpn, loads);
+                core.history.neighbours.leave(*vpn, loads);
             }
         }
-        core.clock.stored(gone, self.resident_pages());
+        core.history.clock.stored(gone, self.resident_pages());
         self.went_beside(gone);
         self.count(Counter::PagesOut, gone);
         self.count(Counter::SwpoutClean, gone);
@@ -204,13 +204,13 @@ impl Manager {
 
     /// Checks the invariant of words and queue.
     pub(crate) fn validate_clean(&self, core: &Core) -> Result<(), alloc::string::String> {
-        for range in core.registered.iter() {
+        for range in core.pages.registered.iter() {
             let pages = pages_within(range.start, range.end);
-            for (vpn, slot) in core.extents.tracked(pages).filter_map(clean_slot) {
-                if !core.clean.queue.contains(&(vpn, slot)) {
+            for (vpn, slot) in core.pages.extents.tracked(pages).filter_map(clean_slot) {
+                if !core.pages.clean.queue.contains(&(vpn, slot)) {
                     return Err(alloc::format!("clean page {vpn:#x} is in no queue"));
                 }
-                if core.pins.overlaps(&addresses_of(&(vpn..vpn + 1))) {
+                if core.pages.pins.overlaps(&addresses_of(&(vpn..vpn + 1))) {
                     return Err(alloc::format!("clean page {vpn:#x} is pinned"));
                 }
             }

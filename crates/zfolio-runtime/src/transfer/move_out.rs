@@ -191,21 +191,21 @@ impl Manager {
         for (vpn, pages) in leaving.runs[..leaving.count].iter().copied() {
             for index in 0..pages {
                 let place = Place::Standby(at.offset(index));
-                core.extents.set(vpn + index, place);
+                core.pages.extents.set(vpn + index, place);
             }
             let run = Run { vpn, at, pages };
             if how.cold {
-                core.standby.push_cold(run);
+                core.pages.standby.push_cold(run);
             } else {
-                core.standby.push(run);
+                core.pages.standby.push(run);
             }
             at = at.offset(pages);
         }
-        core.standby.pages += pages;
+        core.pages.standby.pages += pages;
         self.count(Counter::PagesOut, pages);
         if leaving.whole && pages == EXTENT_PAGES && leaving.count == 1 {
             self.count_huge_move(first, Counter::ThpSwpout, Counter::ThpSwpoutFallback);
-            core.extents.entry(leaving.runs[0].0).huge = true;
+            core.pages.extents.entry(leaving.runs[0].0).huge = true;
         } else if how.huge {
             // Once for each, however many pieces it goes in.
             let runs = leaving.runs[..leaving.count].iter();

@@ -82,8 +82,8 @@ impl Evacuating {
     fn list_standby(&mut self, manager: &Manager) {
         self.standby.clear();
         let core = manager.core.lock();
-        let valid = |run: &&Run| core.extents.place(run.vpn) == Place::Standby(run.at);
-        self.standby.extend(core.standby.iter().filter(valid));
+        let valid = |run: &&Run| core.pages.extents.place(run.vpn) == Place::Standby(run.at);
+        self.standby.extend(core.pages.standby.iter().filter(valid));
         drop(core);
         self.standby.sort_unstable_by_key(|run| run.at);
     }
@@ -137,7 +137,7 @@ impl View<'_> {
         let most = run.pages.saturating_sub(skip).min(GROUP_PAGES).min(end);
         let vpn = run.vpn + skip;
         let stands =
-            |page: &usize| core.extents.place(vpn + page) == Place::Standby(at.offset(*page));
+            |page: &usize| core.pages.extents.place(vpn + page) == Place::Standby(at.offset(*page));
         let pages = (0..most).take_while(stands).count();
         (pages > 0).then_some(Run { vpn, at, pages })
     }
@@ -156,10 +156,11 @@ impl View<'_> {
         let carried = self.manager.arena().carry(from, to, pages, backed);
         let left = carried.ok_or(Refused::Busy)?;
         for page in 0..pages {
-            core.extents
+            core.pages
+                .extents
                 .set(run.vpn + page, Place::Standby(to.offset(page)));
         }
-        core.standby.push(Run { at: to, ..run });
+        core.pages.standby.push(Run { at: to, ..run });
         Ok(left)
     }
 

@@ -1,0 +1,66 @@
+//! What the descriptor told and nobody has dealt with yet: a part of the core.
+
+use crate::address_space::faulting::Faulting;
+use crate::address_space::newborn::Child;
+use crate::events::parked::Parked;
+use crate::page_fault::Fault;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+/// Faults remembered but not served yet, at most.
+pub(crate) const PENDING: usize = 1024;
+
+/// Faults, events and children, and who waits for more of them.
+pub(crate) struct Inbox {
+    /// Faults read and not taken by a thread yet.
+    pub(crate) pending: VecDeque<Fault>,
+    /// Faults put off because an event was in flight.
+    pub(crate) deferred: VecDeque<Fault>,
+    /// Events that wait until no operation is under way.
+    pub(crate) parked: Parked,
+    /// Descriptors of children, from FORK events.
+    pub(crate) children: Vec<Child>,
+    /// Who faulted lately.
+    pub(crate) faulting: Faulting,
+    /// Faults left for which several threads stay on duty.
+    pub(crate) crowd: u32,
+    /// A thread is waiting on the descriptor.
+    pub(crate) reader: bool,
+    /// Fault threads asleep on [`Wakeups::fault`](crate::wakeups::Wakeups::fault).
+    pub(crate) sleepers: u32,
+}
+
+impl Inbox {
+    pub(crate) fn new() -> Self {
+        Self {
+            pending: VecDeque::with_capacity(PENDING),
+            deferred: VecDeque::with_capacity(PENDING),
+            parked: Parked::new(),
+            children: Vec::with_capacity(64),
+            faulting: Faulting::default(),
+            crowd: 0,
+            reader: false,
+            sleepers: 0,
+        }
+    }
+
+    /// Faults put off are to be tried again now.
+    pub(crate) fn retry_deferred(&mut self) {
+        self.pending.append(&mut self.deferred);
+    }
+
+    /// When the fault that waits longest, for a thread or for its next try, was read, ns.
+    pub(crate) fn oldest_ns(&self) -> Option<u64> {
+        let waiting = self.pending.iter().chain(&self.deferred);
+        waiting.map(|fault| fault.read_ns).min()
+    }
+
+    /// In the child of a fork: what the parent's threads were about to do is theirs alone.
+    pub(crate) fn forget_parents_work(&mut self) {
+        self.children.clear();
+        self.pending.clear();
+        self.deferred.clear();
+        self.reader = false;
+        self.sleepers = 0;
+    }
+}
