@@ -58,7 +58,7 @@ mod upkeep;
 mod wakeups;
 
 pub use budget::fair_share;
-pub use faces::manager::Manager;
+pub use control::Manager;
 pub use faces::{process, regions};
 pub use frames::reserve_arena;
 pub use health::fatal;

@@ -7,12 +7,12 @@
 //! and everything during a fork, when nothing but single words may change
 //! (`parked`). Parked events are applied by whoever finds that they may be (`settle`).
 
+use crate::address_space::Space;
 use crate::address_space::core::Core;
 use crate::address_space::discard::BATCH;
 use crate::address_space::place::Place;
 use crate::address_space::standby::Run;
 use crate::events::order::Truth;
-use crate::faces::manager::Manager;
 use crate::page::pages_within;
 use crate::segment::Counter;
 use core::sync::atomic::Ordering;
@@ -22,7 +22,7 @@ use zfolio_sys::uffd::Message;
 
 /// Asks the kernel.
 struct Now<'a> {
-    manager: &'a Manager,
+    space: &'a Space,
     /// An event began while it was asked.
     put_off: bool,
 }
@@ -33,20 +33,20 @@ impl Truth for Now<'_> {
     }
 
     fn is_registered(&mut self, address: usize) -> Option<bool> {
-        let answer = self.manager.fds.program().is_registered(address);
+        let answer = self.space.fds.program().is_registered(address);
         self.put_off |= answer == Err(Errno::AGAIN);
         answer.ok()
     }
 
     fn begins_at(&mut self, address: usize) -> Option<bool> {
-        let mapping = private_mapping_at(self.manager.fds.maps(), address).ok()?;
+        let mapping = private_mapping_at(self.space.fds.maps(), address).ok()?;
         // (Asked in any case: the list says nothing of events in flight.)
         let registered = self.is_registered(address)?;
         Some(mapping.start == address && registered)
     }
 }
 
-impl Manager {
+impl Space {
     /// Applies what was parked, if nothing stands in the way any more.
     pub(crate) fn settle(&self, core: &mut Core) {
         let waits = |core: &Core| !core.inbox.parked.is_empty() && !core.freeze.frozen;
@@ -74,7 +74,7 @@ impl Manager {
             return false;
         }
         let now = Now {
-            manager: self,
+            space: self,
             put_off: false,
         };
         core.inbox.parked.put_in_order(&core.pages.registered, now)

@@ -3,9 +3,9 @@
 //! An event may be of gigabytes. It is worked on in batches of a fixed size, without the
 //! heap, and pages of which nothing is kept cost nothing.
 
+use crate::address_space::Space;
 use crate::address_space::core::Core;
 use crate::address_space::place::Place;
-use crate::faces::manager::Manager;
 use crate::page::{Vpn, addresses_of, pages_within};
 use crate::segment::Counter;
 use alloc::collections::VecDeque;
@@ -41,7 +41,7 @@ impl Vanishing {
     }
 }
 
-impl Manager {
+impl Space {
     /// madvise: the range is about to be discarded. Pages still present
     /// vanish some time after this; until we have filled them again they must
     /// not be moved out, or the old contents would come back. (What is absent now may be

@@ -39,3 +39,63 @@ pub(crate) mod read;
 pub(crate) mod registration;
 pub(crate) mod standby;
 pub(crate) mod unmanaged;
+
+use crate::address_space::core::Core;
+use crate::address_space::quiet::Quiet;
+use crate::budget::Memory;
+use ::core::ops::{Deref, Range};
+use ::core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use zfolio_sys::arena::SharedWords;
+use zfolio_sys::lock::{Mutex, reset_in_fork_child};
+
+/// The address space: where every page is.
+pub struct Space {
+    /// What is below.
+    memory: Memory,
+    pub(crate) core: Mutex<Core>,
+    /// Operations under way outside the core lock.
+    inflight: AtomicU32,
+    /// See [`quiet`].
+    quiet: Quiet,
+    /// What is shared with the parent and the next child during a fork.
+    pub(crate) words: SharedWords,
+    /// Whether any of a range must stay where it is.
+    left_alone: fn(&Range<usize>) -> bool,
+    /// Errno of the last range that could not be registered; 0: none.
+    unregistered: AtomicI32,
+}
+
+impl Deref for Space {
+    type Target = Memory;
+
+    fn deref(&self) -> &Memory {
+        &self.memory
+    }
+}
+
+impl Space {
+    pub(crate) fn new(
+        memory: Memory,
+        core: Core,
+        words: SharedWords,
+        left_alone: fn(&Range<usize>) -> bool,
+    ) -> Self {
+        Self {
+            memory,
+            core: Mutex::new(core),
+            inflight: AtomicU32::new(0),
+            quiet: Quiet::default(),
+            words,
+            left_alone,
+            unregistered: AtomicI32::new(0),
+        }
+    }
+
+    /// See [`Memory::reset_in_fork_child`].
+    pub(crate) fn reset_in_fork_child(&self) {
+        self.memory.reset_in_fork_child();
+        reset_in_fork_child(&self.core);
+        self.inflight.store(0, Ordering::Relaxed);
+        self.quiet.restart();
+    }
+}

@@ -1,8 +1,8 @@
 //! Children of forks whose memory is still ours to serve: their descriptors, and what those told.
 
+use crate::address_space::Space;
 use crate::address_space::core::Core;
 use crate::address_space::inbox::Inbox;
-use crate::faces::manager::Manager;
 use alloc::vec::Vec;
 use zfolio_sys::lock::pause;
 use zfolio_sys::syscall::Errno;
@@ -62,7 +62,7 @@ impl Child {
     }
 }
 
-impl Manager {
+impl Space {
     /// A FORK event was read, under the core lock.
     pub(crate) fn note_fork(&self, core: &mut Core, child: Uffd) {
         core.inbox.children.push(Child::new(child, child.fd()));

@@ -3,12 +3,12 @@
 //! None begins while a fork freezes the manager or an event is parked; the last one to end
 //! lets parked events be applied.
 
+use crate::address_space::Space;
 use crate::address_space::core::Core;
-use crate::faces::manager::Manager;
 use crate::fork_handshake::{ForkWords, request};
 use core::sync::atomic::Ordering;
 
-impl Manager {
+impl Space {
     /// Starts an operation that changes frames or the pool outside the core
     /// lock. Refused (false) while a fork or a remap waits for quiet.
     pub(crate) fn begin(&self, core: &Core) -> bool {
@@ -69,5 +69,10 @@ impl Manager {
     /// What is shared with the parent and the next child during a fork.
     pub(crate) fn fork_words(&self) -> ForkWords {
         ForkWords::new(self.words.get())
+    }
+
+    /// Whether an operation is under way.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.inflight.load(Ordering::Acquire) > 0
     }
 }

@@ -3,7 +3,7 @@
 //! Only then does the kernel put pages in place and move them, and say what is registered;
 //! else it answers EAGAIN. A program whose threads discard or remap without a pause leaves no
 //! such moment: one of them is always between its change and the reading of it. Whoever has
-//! waited for long asks for one ([`Manager::ask_for_quiet`]). A thread of ours then *holds*
+//! waited for long asks for one ([`Space::ask_for_quiet`]). A thread of ours then *holds*
 //! the address space, again and again, with pauses as long ([`Hold`]): no change can begin
 //! meanwhile, and those that were made are only to be read, and to be noted by the threads
 //! that made them, which takes these some microseconds each. After that it is quiet until the
@@ -12,13 +12,13 @@
 //! One wait no hold ends: mremap of locked memory that grows has the kernel touch what is new
 //! before it reports the change. Its own fault would be served once its own event is read.
 //! What is new there was never written to, so it is left to the kernel: the page is not
-//! registered until it is there ([`Manager::free_who_waits_for_itself`]).
+//! registered until it is there ([`Space::free_who_waits_for_itself`]).
 //!
 //! What needs the lock of the address space (the page table, the list of mappings) waits for
 //! the end of a hold. Placing and moving pages does not.
 
+use crate::address_space::Space;
 use crate::address_space::core::Core;
-use crate::faces::manager::Manager;
 use crate::page::address_of;
 use crate::page_fault::Fault;
 use crate::segment::Counter;
@@ -96,7 +96,7 @@ impl Quiet {
     }
 }
 
-impl Manager {
+impl Space {
     /// Whether no event is in flight, read or not.
     pub(crate) fn is_quiet(&self) -> bool {
         let elsewhere = self.address(zfolio_mm::Pfn(0));
@@ -282,5 +282,10 @@ impl Manager {
             *pages = (*pages - *pages / 8).max(FEWEST);
         }
         took
+    }
+
+    /// See [`Quiet::range`].
+    pub(crate) fn range_of_holds(&self) -> Range<usize> {
+        self.quiet.range()
     }
 }

@@ -3,11 +3,10 @@
 //! Every event that has left the kernel's queue is applied, or parked, under the core lock
 //! under which it was read.
 
+use crate::address_space::Space;
 use crate::address_space::core::Core;
-use crate::faces::manager::Manager;
 use crate::page_fault::Fault;
 use crate::pager::Access;
-use core::sync::atomic::Ordering;
 use zfolio_mm::PAGE_SHIFT;
 use zfolio_sys::syscall::Errno;
 use zfolio_sys::thread::{Clock, now_ns};
@@ -16,7 +15,7 @@ use zfolio_sys::uffd::{Message, RawMessage, Uffd};
 /// Messages read at once.
 const MESSAGES: usize = 16;
 
-impl Manager {
+impl Space {
     /// [`Self::pump`] for a thread that will not serve what it finds at once:
     /// the one waiting on the descriptor would not learn of it.
     pub(crate) fn pump_for_others(&self, core: &mut Core) {
@@ -59,7 +58,7 @@ impl Manager {
                     errno.0
                 )),
             };
-            self.reads.fetch_add(1, Ordering::Relaxed);
+            self.note_read();
             if now == 0 {
                 now = now_ns(Clock::Monotonic);
             }

@@ -3,13 +3,13 @@
 //! Our record follows events. A call that unmaps without one (`shmat` with `SHM_REMAP`)
 //! would make it lie: pages would be moved out of a mapping whose faults come to nobody, or
 //! what was kept of an old mapping would be brought into a new one. So the kernel is asked
-//! wherever the record is relied on ([`Manager::holds`]): before pages of a mapping leave,
+//! wherever the record is relied on ([`Space::holds`]): before pages of a mapping leave,
 //! and before anything is registered at addresses that the record has already. What it does
 //! not have any more is dropped, with all that was kept for it.
 
+use crate::address_space::Space;
 use crate::address_space::core::Core;
 use crate::address_space::mappings::Vmas;
-use crate::faces::manager::Manager;
 use crate::page::{addresses_of, pages_within};
 use crate::segment::Counter;
 use core::ops::Range;
@@ -18,7 +18,7 @@ use zfolio_mm::PAGE_SIZE;
 use zfolio_sys::procfs::{File, for_each_mapping, private_mapping_at};
 use zfolio_sys::syscall::Errno;
 
-impl Manager {
+impl Space {
     /// Whether the mapping at `address`, which the record has as registered, is so.
     ///
     /// Registered and unregistered mappings never merge: the answer is for all of the
@@ -119,7 +119,7 @@ impl Manager {
             return false;
         }
         if let Err(errno) = self.fds.program().register(wide.start, wide.len()) {
-            self.refused.store(errno.0, Ordering::Relaxed);
+            self.unregistered.store(errno.0, Ordering::Relaxed);
             return false;
         }
         self.make_whole(core, maps, vmas, (&wide, &before));
@@ -178,6 +178,16 @@ impl Manager {
         let known = asked.start.max(mapping.start)..asked.end.min(mapping.end);
         core.pages.registered.insert(known.clone());
         Some(known)
+    }
+
+    /// With what a range was last refused; 0: none was.
+    pub(crate) fn last_unregistered(&self) -> Errno {
+        Errno(self.unregistered.load(Ordering::Relaxed))
+    }
+
+    /// Whether the face wants any of a range to stay where it is.
+    pub(crate) fn must_stay(&self, range: &Range<usize>) -> bool {
+        (self.left_alone)(range)
     }
 }
 

@@ -13,7 +13,7 @@
 //! The rule is max-min fairness: who needs less than an equal part gets what it
 //! needs, and what is left is shared equally among the others.
 
-use crate::faces::manager::Manager;
+use crate::budget::Memory;
 use crate::segment::run_group::{RUN, is_below, path};
 use crate::segment::{LIVES, Member, RunGroup, Segment};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -342,7 +342,7 @@ fn level<I: Iterator<Item = usize>>(high: usize, all: &impl Fn() -> I) -> Result
     Err(level)
 }
 
-impl Manager {
+impl Memory {
     /// Says what this process has and needs, and takes its share.
     /// `usage`: resident pages; `program`: what the program would have without us.
     pub(crate) fn update_share(&self, usage: usize, program: usize) {
@@ -352,14 +352,14 @@ impl Manager {
         let needs = program.max(usage) + pool;
         let figures = self.zswap.group(GroupId::ROOT);
         let of = Having {
-            owner: self.identity.load(Ordering::Relaxed),
+            owner: self.identity(),
             resident: usage,
             needs: grown(needs),
             zswap_bytes: figures.zswap,
             swap_bytes: figures.swap,
             backing_bytes: self.zswap.stats().snapshot().backing_bytes,
         };
-        let allowed = self.membership.update(self.segment, of, self.high());
+        let allowed = self.membership.update(self.segment(), of, self.high());
         self.allowance.store(allowed.high, Ordering::Relaxed);
         if self.zswap.group_limits(GroupId::ROOT) != allowed.limits {
             self.zswap.set_group_limits(GroupId::ROOT, allowed.limits);

@@ -11,7 +11,7 @@
 //! two seconds more, so nobody is ended for the others before it has lasted
 //! longer; and then only one at a time, since that may be enough.
 
-use crate::faces::manager::Manager;
+use crate::budget::Memory;
 use crate::options::OnMax;
 use crate::segment::Counter;
 use core::sync::atomic::Ordering;
@@ -27,7 +27,7 @@ const PATIENCE_NS: u64 = 3_000_000_000;
 /// Between two processes that are ended for that, ns.
 const APART_NS: u64 = 1_000_000_000;
 
-impl Manager {
+impl Memory {
     /// What this process may have, pages: all of `max` or its part.
     fn max(&self) -> Option<usize> {
         let part = self.max_part.load(Ordering::Relaxed);
@@ -53,7 +53,7 @@ impl Manager {
         if since == 0 || now.saturating_sub(since) < PATIENCE_NS {
             return false;
         }
-        let ended = &self.segment.max_ended_ns;
+        let ended = &self.segment().max_ended_ns;
         let last = ended.load(Ordering::Relaxed);
         now.saturating_sub(last) >= APART_NS
             && ended
@@ -116,16 +116,12 @@ impl Manager {
     /// A fault begins, or ends, to wait at `max`.
     pub(crate) fn wait_at_max(&self, begins: bool) {
         if self.may_wait_for_ever() {
-            if begins {
-                self.max_waiters.fetch_add(1, Ordering::Relaxed);
-            } else {
-                self.max_waiters.fetch_sub(1, Ordering::Relaxed);
-            }
+            self.note_max_waiter(begins);
         }
     }
 
     fn end_at_max(&self) -> ! {
-        self.membership.leave(self.segment);
+        self.membership.leave(self.segment());
         let mib = |pages: usize| pages >> (20 - PAGE_SHIFT);
         self.fail(format_args!(
             "its memory reached --max ({} MiB, of which it may have {}) and no more of it can \

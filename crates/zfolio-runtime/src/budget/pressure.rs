@@ -1,6 +1,6 @@
 //! How short memory is: when to reclaim, how long a fault waits, and what is owed to the system.
 
-use crate::faces::manager::Manager;
+use crate::budget::Memory;
 use core::sync::atomic::Ordering;
 use zfolio_sys::thread::{Clock, now_ns};
 
@@ -38,7 +38,7 @@ pub(crate) fn nap_ns(headroom: usize) -> u64 {
     (headroom as u64 * 1_000_000 / PAGES_PER_MS as u64).clamp(SHORTEST_NS, LONGEST_NS)
 }
 
-impl Manager {
+impl Memory {
     pub(crate) fn is_pressed(&self, usage: usize) -> bool {
         if usage > self.watermarks().start + self.room() {
             return true;
@@ -145,5 +145,15 @@ impl Manager {
         if released < owed {
             self.owed.fetch_add(owed - released, Ordering::Relaxed);
         }
+    }
+
+    /// Frames owed to the system.
+    pub(crate) fn owed(&self) -> usize {
+        self.owed.load(Ordering::Relaxed)
+    }
+
+    /// Copies took so many frames of the system's.
+    pub(crate) fn owe(&self, pages: usize) {
+        self.owed.fetch_add(pages, Ordering::Relaxed);
     }
 }

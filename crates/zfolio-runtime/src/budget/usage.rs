@@ -1,12 +1,12 @@
 //! What is resident, and by which marks it is judged.
 
-use crate::faces::manager::Manager;
+use crate::budget::Memory;
 use crate::policy::watermarks::Watermarks;
 use crate::scope::{Regions, Scope, Serving};
 use core::sync::atomic::Ordering;
 use zfolio_sys::procfs::Statm;
 
-impl Manager {
+impl Memory {
     /// Resident pages as /proc has them: program, pool and frames, and files
     /// up to an eighth of `high` (mapped files are the kernel's to reclaim).
     /// For regions: theirs and the arena's.
@@ -103,5 +103,20 @@ impl Manager {
         if let Some(regions) = self.regions() {
             regions.generation.fetch_add(1, Ordering::Release);
         }
+    }
+
+    /// Takes this process's part of what backings may hold, as it is now: a file is
+    /// filled in less time than lies between two publications.
+    pub(crate) fn share_backing(&self) {
+        let out = self.zswap.stats().snapshot().backing_bytes;
+        let part = self.membership.backing(self.segment(), out);
+        if let Some(part) = part {
+            self.zswap.limit_backing(part);
+        }
+    }
+
+    /// Changes what this process may have of `high`.
+    pub(crate) fn set_allowance(&self, pages: usize) {
+        self.allowance.store(pages, Ordering::Relaxed);
     }
 }

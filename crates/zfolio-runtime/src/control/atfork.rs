@@ -1,6 +1,6 @@
 //! What libc's fork handlers call. In threads of the program.
 
-use crate::faces::manager::Manager;
+use crate::control::Manager;
 use crate::fork_handshake::{ForkWords, request};
 use crate::options::STACK;
 use core::sync::atomic::Ordering;
@@ -15,7 +15,7 @@ impl Manager {
         ForkWords::wait(self.fork_words().request(), request::NONE, || true);
         // (Renewed, perhaps, before that was said.)
         let words = self.fork_words();
-        self.fork_generation.store(words.renew(), Ordering::Release);
+        self.generation.store(words.renew(), Ordering::Release);
         words.set(words.request(), request::PREPARE);
         self.wakeups.wake_control();
         ForkWords::wait(words.request(), request::FROZEN, || {
@@ -59,6 +59,6 @@ impl Manager {
     /// Whether this process is the one the manager's threads run in (a raw
     /// fork's child has the tables and no threads).
     pub fn is_ours(&self) -> bool {
-        self.identity.load(Ordering::Relaxed) == identity::of_process()
+        self.identity() == identity::of_process()
     }
 }

@@ -16,3 +16,29 @@ pub(crate) mod relief;
 pub(crate) mod thread;
 pub(crate) mod threads;
 pub(crate) mod watchdog;
+
+use crate::fork::Forks;
+use core::ops::Deref;
+
+/// One process's manager, never freed.
+pub struct Manager {
+    /// What is below.
+    forks: Forks,
+}
+
+impl Deref for Manager {
+    type Target = Forks;
+
+    fn deref(&self) -> &Forks {
+        &self.forks
+    }
+}
+
+impl Manager {
+    pub(crate) fn new(forks: Forks) -> Self {
+        Self { forks }
+    }
+}
+
+/// It is made on the stack of a thread of ours, and moved from layer to layer there.
+const _: () = assert!(size_of::<Manager>() < 16 << 10);

@@ -1,7 +1,7 @@
 //! Relief: pages are moved out, stored and released until usage is where it should be.
 
 use crate::budget::pressure::Relief;
-use crate::faces::manager::Manager;
+use crate::control::Manager;
 use crate::policy::codec_choice::Turnover;
 use crate::swapout::clock_hand::{Reclaim, Step};
 use crate::swapout::store::Stored;

@@ -2,15 +2,14 @@
 //! compacts the pool and makes it denser, publishes statistics.
 
 use crate::budget::pressure::{Relief, nap_ns};
+use crate::control::Manager;
 use crate::control::relief::Remembered;
 use crate::error::Unstarted;
-use crate::faces::manager::Manager;
 use crate::health::fatal::say_unmanaged;
 use crate::segment::{Counter, THREADS, state};
 use crate::upkeep::recompress::Situation;
 use core::sync::atomic::Ordering;
 use zfolio_sys::lock::futex_wait;
-use zfolio_sys::syscall::Errno;
 use zfolio_sys::thread::{ask_for_low_latency, id};
 
 /// Sleep when reclaim found nothing to do about pressure, ns.
@@ -99,7 +98,7 @@ impl Manager {
     fn tell_if_refused(&self, relief: Relief) {
         let slot = self.stats();
         let moved = slot.counter(Counter::PagesOut).load(Ordering::Relaxed) > 0;
-        let errno = Errno(self.refused.load(Ordering::Relaxed));
+        let errno = self.last_unregistered();
         match slot.state.load(Ordering::Relaxed) {
             state::MANAGING if !moved && relief == Relief::Exhausted && errno.0 != 0 => {
                 let what = "registering its memory with userfaultfd";

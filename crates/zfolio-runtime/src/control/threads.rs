@@ -1,12 +1,11 @@
 //! The threads: what each one's life is, and how they are started.
 
-use crate::faces::manager::Manager;
+use crate::control::Manager;
 use crate::fork::child::Opened;
 use crate::options::STACK;
 use crate::segment::WATCHDOG_NAME;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
-use zfolio_mm::PAGE_SIZE;
 use zfolio_sys::limits::with_descriptors;
 use zfolio_sys::lock::futex_wake;
 use zfolio_sys::syscall::Errno;
@@ -79,14 +78,14 @@ impl Manager {
             }
         };
         // (While the parent has its descriptor of this process, no other can be registered.)
-        let airlock = self.airlocks.small..self.airlocks.small + PAGE_SIZE;
+        let airlock = self.first_page_of_airlock();
         words.ask_for_release(false, || {
             opened
                 .program
                 .register(airlock.start, airlock.len())
                 .is_err()
         });
-        self.reset_locks();
+        self.reset_in_fork_child();
         let taken = self.take_over(&opened, words, stack);
         if let Err(errno) = taken.and_then(|()| self.start_threads()) {
             self.fail(format_args!(

@@ -5,7 +5,7 @@
 //! whether what must go on goes on. It counts its own turns and not time: a
 //! process that was stopped, or a machine that slept, has lost nothing.
 
-use crate::faces::manager::Manager;
+use crate::control::Manager;
 use crate::fork_handshake::request;
 use core::sync::atomic::Ordering;
 use zfolio_sys::lock::pause;
@@ -49,10 +49,10 @@ impl Manager {
         loop {
             pause(TURN_NS);
             // A slow device, and a wait that was asked for, are no hangs.
-            let io_done = self.io_done.load(Ordering::Relaxed);
-            let io_waits = self.io_under_way.load(Ordering::Relaxed) > 0 && io_done == io_seen;
+            let (io_waits, io_done) = self.io();
+            let io_waits = io_waits && io_done == io_seen;
             io_seen = io_done;
-            if io_waits || self.max_waiters.load(Ordering::Relaxed) > 0 {
+            if io_waits || self.any_waits_at_max() {
                 continue;
             }
             let waiting = self.oldest_waiting();
@@ -60,23 +60,21 @@ impl Manager {
             if locked_out >= PATIENCE {
                 self.overdue("a lock was not released");
             }
-            let serving = self.serving_since.iter();
-            let serving = serving.map(|since| since.load(Ordering::Relaxed));
-            let known = serving.chain(waiting.flatten()).filter(|since| *since > 0);
+            let known = self.serving_since().chain(waiting.flatten());
             if fault.is_overdue(known.min().unwrap_or(0)) {
                 self.overdue("a page fault was not served");
             }
             // (Never 0: that is for nothing waiting.)
-            let reads = self.reads.load(Ordering::Relaxed) + 1;
+            let reads = self.reads() + 1;
             let waits = self.fds.program().wait(Some(0));
             if unread.is_overdue(if waits { reads } else { 0 }) {
                 self.overdue("events were not read");
             }
-            if control.is_overdue(self.control_turns.load(Ordering::Relaxed)) {
+            if control.is_overdue(self.control_turns()) {
                 self.overdue("reclaim did not go on");
             }
             let asked = self.fork_words().request().load(Ordering::Acquire) == request::PREPARE;
-            let generation = u64::from(self.fork_generation.load(Ordering::Acquire)) + 1;
+            let generation = u64::from(self.generation.load(Ordering::Acquire)) + 1;
             if fork.is_overdue(if asked { generation } else { 0 }) {
                 self.overdue("a fork was not prepared");
             }

@@ -1,37 +1,39 @@
 //! Putting a manager together: the same engine whatever its scope is.
 
+use crate::address_space::Space;
 use crate::address_space::clean_queue::CleanPages;
 use crate::address_space::core::Core;
 use crate::address_space::mappings::Vmas;
+use crate::budget::Memory;
 use crate::budget::fair_share::Membership;
+use crate::control::Manager;
 use crate::descriptors::Descriptors;
 use crate::error::{Unstarted, step};
-use crate::faces::manager::Manager;
+use crate::fork::Forks;
+use crate::frames::Physical;
 use crate::frames::arena::FrameArena;
-use crate::frames::huge_reserve::HugeFrames;
+use crate::health::Health;
 use crate::options::Options;
 use crate::scope::Scope;
 use crate::segment::Segment;
-use crate::swapout::clock_hand::Reclaim;
+use crate::swapout::Swap;
 use crate::swapout::compress_threads::{EngineThreads, Submitting};
+use crate::transfer::Transfer;
 use crate::transfer::move_out::Airlocks;
 use crate::transfer::worker::Worker;
+use crate::upkeep::Upkeep;
 use crate::upkeep::recompress::Tier;
-use crate::upkeep::zspage_compaction::Compacting;
-use crate::wakeups::Wakeups;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize};
 use zfolio_compress::adaptive::{Adaptive, Density};
 use zfolio_compress::{Codec, Compressor};
 use zfolio_mm::{Order, Pfn};
 use zfolio_sys::arena::{ArenaMap, SharedWords};
-use zfolio_sys::identity;
 use zfolio_sys::lock::Mutex;
 use zfolio_sys::procfs::{File, Pagemap};
 use zfolio_sys::syscall::Errno;
-use zfolio_sys::thread::{self, processors};
+use zfolio_sys::thread::processors;
 use zfolio_sys::uffd::Uffd;
 use zfolio_zswap::{Limits, WorkContext, Zswap};
 
@@ -124,56 +126,17 @@ pub(crate) fn assemble(parts: Parts) -> Result<&'static Manager, Unstarted> {
         Scope::Regions(regions) if regions.protects => parts.options.high,
         _ => 0,
     });
-    let manager: &'static Manager = Box::leak(Box::new(Manager {
-        options,
-        membership: parts.membership,
-        allowance: AtomicUsize::new(options.high),
-        max_part: AtomicUsize::new(usize::MAX),
-        max_since_ns: AtomicU64::new(0),
-        zswap,
-        engines,
-        density,
-        core: Mutex::new(Core::new(clean, superseded)),
-        reclaim: Mutex::new(Reclaim::new(Vmas::new(parts.maps, private))),
-        fds: Descriptors::new(parts.program, parts.statm, parts.pagemap, parts.maps),
-        airlocks,
-        huge_frames: HugeFrames::new(nursery),
-        block_wanted: AtomicBool::new(false),
-        left_alone: parts.left_alone,
-        tier: Mutex::new(tier),
-        compacting: Mutex::new(Compacting::new(map.slots())),
-        workers,
-        processors: processors(),
-        inflight: AtomicU32::new(0),
-        quiet: crate::address_space::quiet::Quiet::default(),
-        wakeups: Wakeups::default(),
-        segment: parts.segment,
-        statistics: AtomicUsize::new(parts.statistics),
-        words: parts.words,
-        behind_steps: AtomicU32::new(0),
-        fork_generation: AtomicU32::new(0),
-        child_ready: AtomicU32::new(0),
-        owed: AtomicUsize::new(0),
-        room: AtomicUsize::new(0),
-        urgent_ns: AtomicU64::new(0),
-        refused: AtomicI32::new(0),
-        serving_since: Default::default(),
-        control_turns: AtomicU64::new(1),
-        reads: AtomicU64::new(0),
-        cpu_ns: Default::default(),
-        pid: AtomicU32::new(thread::pid()),
-        identity: AtomicU64::new(identity::of_process()),
-        stacks: Mutex::new(parts.stack.into_iter().collect()),
-        old_words: Mutex::new(None),
-        resident: AtomicUsize::new(0),
-        backing_retry_ns: AtomicU64::new(0),
-        huge_count_ns: AtomicU64::new(0),
-        stays_count_ns: AtomicU64::new(0),
-        io_under_way: AtomicU32::new(0),
-        io_done: AtomicU64::new(0),
-        max_waiters: AtomicU32::new(0),
-        scope: parts.scope,
-    }));
+    let fds = Descriptors::new(parts.program, parts.statm, parts.pagemap, parts.maps);
+    let physical = Physical::new(fds, zswap, density, nursery);
+    let health = Health::new(physical, parts.segment, parts.statistics);
+    let memory = Memory::new(health, options, parts.scope, parts.membership);
+    let core = Core::new(clean, superseded);
+    let space = Space::new(memory, core, parts.words, parts.left_alone);
+    let transfer = Transfer::new(space, airlocks, workers);
+    let swap = Swap::new(transfer, engines, Vmas::new(parts.maps, private));
+    let upkeep = Upkeep::new(swap, tier, map.slots());
+    let forks = Forks::new(upkeep, parts.stack);
+    let manager: &'static Manager = Box::leak(Box::new(Manager::new(forks)));
     manager.open_backing();
     if manager.zswap.is_backed() {
         for worker in &manager.workers {

@@ -7,10 +7,10 @@
 
 use crate::budget::fair_share::{Having, Membership, grown};
 use crate::budget::pressure::nap_ns;
+use crate::control::Manager;
 use crate::descriptors::{PROGRAM_FEATURES, SOURCE_FEATURES};
 use crate::error::{Unstarted, step};
 use crate::faces::assemble::{Parts, assemble};
-use crate::faces::manager::Manager;
 use crate::frames::reserve_arena;
 use crate::health::fatal::say_unmanaged;
 use crate::options::Options;

@@ -9,10 +9,10 @@
 
 use crate::address_space::place::Place;
 use crate::budget::fair_share::Membership;
+use crate::control::Manager;
 use crate::descriptors::SOURCE_FEATURES;
 use crate::error::{PinError, Unavailable, step};
 use crate::faces::assemble::{Parts, assemble};
-use crate::faces::manager::Manager;
 use crate::frames::reserve_arena;
 use crate::options::{IN_THREAD, Options, STACK};
 use crate::page::{EXTENT_PAGES, Vpn, addresses_of, pages_within};
@@ -312,7 +312,7 @@ impl RegionEngine for Manager {
         let fits = pages <= self.arena().map().slots() / 2;
         if fits {
             regions.high.store(pages, Ordering::Relaxed);
-            self.allowance.store(pages, Ordering::Relaxed);
+            self.set_allowance(pages);
             // (Whoever was publishing with the old one does so again.)
             self.wakeups.wake_control();
         }

@@ -5,10 +5,10 @@
 //! pool), here (standby) or in `fill` (a page never touched).
 
 use crate::address_space::core::Core;
-use crate::faces::manager::Manager;
 use crate::faults::thread_placement::Seat;
 use crate::page_fault::{Fault, Outcome};
 use crate::segment::{Counter, FaultKind};
+use crate::swapout::Swap;
 use core::sync::atomic::Ordering;
 use zfolio_sys::lock::{MutexGuard, futex_wait, pause};
 use zfolio_sys::thread::{Clock, ask_for_low_latency, now_ns};
@@ -25,7 +25,7 @@ const CROWD: u32 = 256;
 /// Faults between two notes of a thread's CPU time.
 const CPU_NOTE: u32 = 32;
 
-impl Manager {
+impl Swap {
     /// A fault thread's life.
     pub(crate) fn fault_thread(&self, index: usize) -> ! {
         ask_for_low_latency();
@@ -38,7 +38,7 @@ impl Manager {
         let mut served = 0_u32;
         loop {
             let mut fault = self.next_fault(&mut seat, spin_until);
-            self.serving_since[index].store(fault.read_ns, Ordering::Relaxed);
+            self.note_serving(index, fault.read_ns);
             worker.urgent = fault.waits > 0 && self.has_waited_enough(fault.waits);
             loop {
                 let outcome = self.serve(&mut worker, fault);
@@ -70,7 +70,7 @@ impl Manager {
                     }
                 }
             }
-            self.serving_since[index].store(0, Ordering::Relaxed);
+            self.note_serving(index, 0);
         }
     }
 

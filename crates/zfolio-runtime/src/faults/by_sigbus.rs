@@ -1,7 +1,7 @@
 //! Faults served in the thread that touches.
 //!
 //! The page is missing, the kernel sends SIGBUS instead of a message, and the
-//! handler of the face calls [`Manager::serve_in_thread`]. So all of this runs in a
+//! handler of the face calls [`Swap::serve_in_thread`]. So all of this runs in a
 //! signal handler, in a thread of the program:
 //!
 //! - it runs on a stack of a worker's: the thread's own may be nearly used up;
@@ -9,10 +9,10 @@
 //!   never touches a region, and calls of the API block signals while they
 //!   have one.
 
-use crate::faces::manager::Manager;
 use crate::page_fault::{Fault, Outcome};
 use crate::pager::Access;
 use crate::segment::Counter;
+use crate::swapout::Swap;
 use crate::transfer::worker::{Worker, claim_worker};
 use zfolio_mm::PAGE_SHIFT;
 use zfolio_sys::thread::yield_now;
@@ -20,7 +20,7 @@ use zfolio_sys::thread::yield_now;
 /// Tries of a fault for which the kernel says "again" before it is a failure.
 const TRIES: u32 = 1 << 20;
 
-impl Manager {
+impl Swap {
     /// See [`RegionEngine::serve_here`](crate::pager::RegionEngine::serve_here).
     pub(crate) fn serve_in_thread(&self, address: usize, access: Access) -> bool {
         let Some(regions) = self.regions() else {

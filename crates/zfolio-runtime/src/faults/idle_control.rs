@@ -6,9 +6,9 @@
 //! backing: reclaim would wait for that. Nor for one thread that faults: two of ours would
 //! race for each message, and redis answers a tenth fewer requests then.
 
-use crate::faces::manager::Manager;
 use crate::page_fault::Outcome;
 use crate::segment::Counter;
+use crate::swapout::Swap;
 use crate::transfer::worker::Worker;
 use crate::wakeups::Warmth;
 use core::sync::atomic::Ordering;
@@ -24,7 +24,7 @@ const ENOUGH_NS: u64 = 500_000;
 /// Turns of a spin between two looks for work.
 const SPINS: u32 = 100;
 
-impl Manager {
+impl Swap {
     /// Has the control thread stay awake for a moment.
     pub(crate) fn keep_warm(&self, warmth: Warmth) {
         let until = now_ns(Clock::Monotonic) + WARM_NS;

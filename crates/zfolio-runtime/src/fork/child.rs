@@ -6,7 +6,7 @@
 
 use crate::address_space::core::Core;
 use crate::descriptors::{PROGRAM_FEATURES, SOURCE_FEATURES};
-use crate::faces::manager::Manager;
+use crate::fork::Forks;
 use crate::fork_handshake::ForkWords;
 use crate::health::fatal::{EXIT_FAILED, Line};
 use crate::page::pages_within;
@@ -16,12 +16,11 @@ use core::fmt::Write;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 use zfolio_sys::arena::unmap;
-use zfolio_sys::limits::{reserve_descriptors, with_descriptors};
-use zfolio_sys::lock::reset_in_fork_child;
+use zfolio_sys::limits::reserve_descriptors;
 use zfolio_sys::procfs::{File, Pagemap, for_each_mapping};
 use zfolio_sys::syscall::Errno;
+use zfolio_sys::thread;
 use zfolio_sys::uffd::Uffd;
-use zfolio_sys::{identity, thread};
 
 /// The child's own descriptors.
 pub(crate) struct Opened {
@@ -50,12 +49,12 @@ impl Opened {
 /// dead: its process id may say nothing (0, from within a pid namespace).
 const SILENT_LOOKS: u32 = 3000;
 
-impl Manager {
+impl Forks {
     /// The child may not manage itself (it gave up its privileges before it
     /// forked, say): the parent gives it all its memory back.
     pub(crate) fn go_unmanaged(&self, what: &str, errno: Errno) {
         let words = self.fork_words();
-        let slot = &self.segment.slots[self.segment.claim(thread::pid())];
+        let slot = &self.segment().slots[self.segment().claim(thread::pid())];
         describe(slot);
         let mut line = Line::default();
         let parent = thread::parent_pid();
@@ -69,7 +68,7 @@ impl Manager {
             };
             thread::parent_pid() == parent && silent.1 < SILENT_LOOKS
         });
-        words.taken(self.fork_generation.load(Ordering::Acquire));
+        words.taken(self.generation.load(Ordering::Acquire));
         let _ = write!(
             line,
             "it is the child of a fork, and {what} failed (errno {}){}",
@@ -89,31 +88,6 @@ impl Manager {
         slot.state.store(state, Ordering::Release);
         if !filled {
             zfolio_sys::process::exit_now(EXIT_FAILED);
-        }
-    }
-
-    pub(crate) fn reset_locks(&self) {
-        reset_in_fork_child(&self.core);
-        reset_in_fork_child(&self.reclaim);
-        reset_in_fork_child(&self.compacting);
-        reset_in_fork_child(&self.tier);
-        reset_in_fork_child(&self.stacks);
-        reset_in_fork_child(&self.old_words);
-        for worker in &self.workers {
-            reset_in_fork_child(worker);
-        }
-        self.zswap.reset_in_fork_child();
-        if let Some(engines) = &self.engines {
-            engines.reset_in_fork_child();
-        }
-        self.inflight.store(0, Ordering::Relaxed);
-        self.quiet.restart();
-        self.wakeups.frame_waiters.store(0, Ordering::Relaxed);
-        self.max_waiters.store(0, Ordering::Relaxed);
-        self.max_since_ns.store(0, Ordering::Relaxed);
-        self.io_under_way.store(0, Ordering::Relaxed);
-        for since in &self.serving_since {
-            since.store(0, Ordering::Relaxed);
         }
     }
 
@@ -140,9 +114,7 @@ impl Manager {
         };
         self.renew_fork_words()?;
         self.register_own()?;
-        self.pid.store(thread::pid(), Ordering::Relaxed);
-        self.identity
-            .store(identity::of_process(), Ordering::Relaxed);
+        self.is_this_process();
         self.renew_statistics();
         let mut core = self.core.lock();
         core.inbox.forget_parents_work();
@@ -151,7 +123,7 @@ impl Manager {
         // before the fork, as far as the parent read it later.
         core.inbox.parked.replace(words.left());
         let filled = words.is_filled();
-        if !words.taken(self.fork_generation.load(Ordering::Acquire)) {
+        if !words.taken(self.generation.load(Ordering::Acquire)) {
             return Err(Errno::TIMEDOUT);
         }
         self.drop_superseded(&mut core);
@@ -159,11 +131,7 @@ impl Manager {
         if filled {
             self.drop_everything(&mut core);
         }
-        self.zswap.stats().restart();
-        self.tier.lock().restart();
-        self.membership.forget();
-        self.backing_retry_ns.store(0, Ordering::Relaxed);
-        with_descriptors(|| self.open_backing());
+        self.restart();
         // This thread's stack may lie where a mapping was that is still on our
         // list: nobody would serve its faults.
         for own in private {
@@ -203,8 +171,7 @@ impl Manager {
     }
 
     fn renew_statistics(&self) {
-        let slot = self.segment.claim(thread::pid());
-        self.statistics.store(slot, Ordering::Relaxed);
+        self.claim_slot();
         self.describe_process();
         self.stats().state.store(state::MANAGING, Ordering::Release);
     }

@@ -9,7 +9,7 @@ use crate::address_space::newborn::{Child, QUIET_NS};
 use crate::address_space::place::Place;
 use crate::events::child_past::past_length;
 use crate::events::parked::resolve;
-use crate::faces::manager::Manager;
+use crate::fork::Forks;
 use crate::fork_handshake::{ForkWords, adopt};
 use crate::page::{Vpn, address_of, pages_within};
 use crate::segment::Counter;
@@ -26,7 +26,7 @@ const FAULTS: usize = 8;
 /// Looks at most: some twenty seconds of them.
 const QUIET_TRIES: u32 = 200_000;
 
-impl Manager {
+impl Forks {
     /// Whether any child we answer for is still alive.
     pub(crate) fn any_child_lives(&self) -> bool {
         // The arena is not registered with a child's descriptor: a live child

@@ -4,7 +4,7 @@
 //! so it can serve itself, if that image is consistent. For libc's fork the
 //! atfork handlers see to that: `prepare` has the control thread *freeze*
 //! the manager (no operation under way; only words change; faults are served
-//! by copying, see [`Manager::serve_frozen`]), and the child's handler starts
+//! by copying, see [`Forks::serve_frozen`]), and the child's handler starts
 //! threads of its own before user code runs (`adopt`). Until it has, the
 //! parent serves the child's faults through the descriptor that came with the
 //! FORK event.
@@ -23,7 +23,7 @@
 //!                       thaw                  --> registers, starts threads
 //! ```
 
-use crate::faces::manager::Manager;
+use crate::fork::Forks;
 use crate::fork_handshake::{ForkWords, adopt, request};
 use crate::segment::Counter;
 use crate::transfer::worker::Worker;
@@ -45,7 +45,7 @@ const SETTLE_TURNS: u32 = 20_000;
 /// as long the parent cannot move a page.
 const LEASE_NS: u64 = 1_000_000_000;
 
-impl Manager {
+impl Forks {
     /// The control thread's part in forks.
     pub(crate) fn follow_forks(&self, worker: &mut Worker) {
         let words = self.fork_words();
@@ -97,7 +97,7 @@ impl Manager {
     }
 
     fn await_quiet(&self) {
-        while self.inflight.load(Ordering::Acquire) > 0 {
+        while self.is_under_way() {
             yield_now();
         }
     }

@@ -9,7 +9,7 @@
 //! page goes round, out of what the reader has left behind and into what it
 //! comes to.
 
-use crate::faces::manager::Manager;
+use crate::frames::Physical;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use zfolio_mm::{Order, Pfn};
 use zfolio_sys::arena::prefer_huge_pages;
@@ -109,7 +109,7 @@ impl HugeFrames {
     }
 }
 
-impl Manager {
+impl Physical {
     /// Frames that a store has emptied: kept if they are the huge page somebody
     /// wishes for, else free.
     pub(crate) fn give_stored_frames(&self, at: Pfn, pages: usize) {

@@ -16,11 +16,15 @@ pub(crate) mod arena;
 pub(crate) mod huge_reserve;
 pub(crate) mod page_table;
 
-use crate::faces::manager::Manager;
+use crate::descriptors::Descriptors;
 use crate::frames::arena::FrameArena;
+use crate::frames::huge_reserve::HugeFrames;
+use core::sync::atomic::AtomicBool;
+use zfolio_compress::adaptive::Density;
 use zfolio_mm::{Order, PAGE_SHIFT, Pfn};
 use zfolio_sys::arena::ArenaMap;
 use zfolio_sys::syscall::Errno;
+use zfolio_zswap::Zswap;
 
 /// Address space several times `high`: frames are scarce, places to put them
 /// must not be (a huge page needs 2 MiB of holes in one piece). Less where
@@ -38,7 +42,33 @@ pub fn reserve_arena(high: usize, room: usize) -> Result<ArenaMap, Errno> {
         .ok_or(Errno::NOMEM)
 }
 
-impl Manager {
+/// Frames, and what is stored in them.
+pub struct Physical {
+    pub(crate) fds: Descriptors,
+    pub(crate) zswap: Zswap<FrameArena>,
+    /// Which codec `auto` uses.
+    pub(crate) density: Density,
+    pub(crate) huge_frames: HugeFrames,
+    /// A huge page on its way out found no block of holes.
+    pub(crate) block_wanted: AtomicBool,
+}
+
+impl Physical {
+    pub(crate) fn new(
+        fds: Descriptors,
+        zswap: Zswap<FrameArena>,
+        density: Density,
+        nursery: usize,
+    ) -> Self {
+        Self {
+            fds,
+            zswap,
+            density,
+            huge_frames: HugeFrames::new(nursery),
+            block_wanted: AtomicBool::new(false),
+        }
+    }
+
     pub(crate) fn arena(&self) -> &FrameArena {
         self.zswap.arena()
     }

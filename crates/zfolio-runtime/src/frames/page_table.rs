@@ -1,13 +1,13 @@
 //! What the page table says of the program's addresses.
 
-use crate::faces::manager::Manager;
+use crate::frames::Physical;
 use crate::page::{Vpn, addresses_of, pages_within};
 use core::ops::Range;
 use zfolio_mm::Order;
 use zfolio_sys::procfs::PresentRun;
 use zfolio_sys::syscall::Errno;
 
-impl Manager {
+impl Physical {
     /// Calls `each` with every run of present pages.
     pub(crate) fn each_present(&self, range: &Range<usize>, mut each: impl FnMut(&PresentRun)) {
         let mut runs = [PresentRun::default(); 64];

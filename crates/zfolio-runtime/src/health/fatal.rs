@@ -1,7 +1,7 @@
 //! Failing closed: one line, and the process ends rather than read a wrong byte.
 
 use crate::error::Unstarted;
-use crate::faces::manager::Manager;
+use crate::health::Health;
 use crate::segment::{Counter, ProcessSlot, state};
 use core::fmt::{Arguments, Write};
 use core::sync::atomic::Ordering;
@@ -47,7 +47,7 @@ impl Write for Line {
     }
 }
 
-impl Manager {
+impl Health {
     /// Ends the process with a line that says why.
     pub(crate) fn fail(&self, why: Arguments<'_>) -> ! {
         let pid = self.pid.load(Ordering::Relaxed);

@@ -7,11 +7,11 @@
 
 use crate::address_space::core::Core;
 use crate::address_space::place::Place;
-use crate::faces::manager::Manager;
 use crate::page::{Vpn, address_of};
 use crate::page_fault::Outcome;
 use crate::swapin::load::kind_of;
 use crate::swapin::plan::Plan;
+use crate::transfer::Transfer;
 use crate::transfer::move_in::{COPIED, Landed};
 use crate::transfer::worker::{COPIED_APART, Worker};
 use core::sync::atomic::Ordering;
@@ -19,7 +19,7 @@ use zfolio_mm::{Order, PAGE_SIZE};
 use zfolio_sys::lock::MutexGuard;
 use zfolio_zswap::Slot;
 
-impl Manager {
+impl Transfer {
     /// Whether so many pages are to come by copies: frames of ours can be given
     /// up for them.
     pub(crate) fn may_copy_in(&self, pages: &[Vpn]) -> bool {
@@ -33,10 +33,7 @@ impl Manager {
             return true;
         }
         let marks = self.watermarks();
-        let left = self
-            .arena()
-            .free_frames()
-            .saturating_sub(self.owed.load(Ordering::Relaxed));
+        let left = self.arena().free_frames().saturating_sub(self.owed());
         if left < marks.free_low && self.wakeups.control_sleeps.load(Ordering::Relaxed) != 0 {
             self.wakeups.wake_control();
         }
@@ -126,7 +123,7 @@ impl Manager {
             self.account_loaded(&mut core, vpn, plan, pages, copied);
         }
         drop(core);
-        self.owed.fetch_add(copied, Ordering::Relaxed);
+        self.owe(copied);
         worker.slots.retain(|slot| *slot != Slot::ZERO);
         match refused {
             Some(errno) => self.refused(vpn, errno),

@@ -9,12 +9,12 @@
 
 use crate::address_space::core::Core;
 use crate::address_space::place::Place;
-use crate::faces::manager::Manager;
 use crate::page::{EXTENT_PAGES, Vpn, address_of};
 use crate::page_fault::Outcome;
 use crate::policy::readahead;
 use crate::scope::Regions;
 use crate::segment::{Counter, FaultKind};
+use crate::transfer::Transfer;
 use crate::transfer::move_in::Landed;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
@@ -25,7 +25,7 @@ use zfolio_sys::procfs::PresentRun;
 /// What pages are copied from.
 static ZEROS: [u8; 16 * PAGE_SIZE] = [0; 16 * PAGE_SIZE];
 
-impl Manager {
+impl Transfer {
     /// Fills `pages`, the first of which faulted, from the system, or 2 MiB at
     /// once; `None` if that is not for this fault, or memory is short.
     pub(crate) fn fill_fresh(

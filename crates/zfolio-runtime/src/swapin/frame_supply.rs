@@ -1,10 +1,10 @@
 //! Frames for a fault: free ones, or from the system.
 
-use crate::faces::manager::Manager;
+use crate::transfer::Transfer;
 use alloc::vec::Vec;
 use zfolio_mm::Pfn;
 
-impl Manager {
+impl Transfer {
     /// Frames for a fault, into `frames`: as many as asked or, when they are short, down
     /// to a quarter: free ones above the reserve; from the system while usage is below
     /// `high`; none otherwise. Returns how many.

@@ -3,13 +3,13 @@
 use crate::address_space::core::Core;
 use crate::address_space::place::Place;
 use crate::events::parked::Resolved;
-use crate::faces::manager::Manager;
 use crate::page_fault::{Fault, Outcome};
 use crate::segment::FaultKind;
+use crate::transfer::Transfer;
 use crate::transfer::move_in::Landed;
 use crate::transfer::worker::{Worker, ZERO_PAGE};
 
-impl Manager {
+impl Transfer {
     /// Serves a fault of the program while words must stay: by a copy, and at
     /// once. (libc's fork waits for whoever is inside malloc, and that one may
     /// wait for a page: no fault may wait for the end of a fork.) The page is

@@ -2,11 +2,11 @@
 
 use crate::address_space::core::Core;
 use crate::address_space::place::Place;
-use crate::faces::manager::Manager;
 use crate::page::{EXTENT_PAGES, GROUP_PAGES, Vpn, address_of};
 use crate::page_fault::Outcome;
 use crate::segment::{Counter, FaultKind};
 use crate::swapin::plan::Plan;
+use crate::transfer::Transfer;
 use crate::transfer::move_in::{COPIED_RUN, Landed};
 use crate::transfer::worker::Worker;
 use alloc::vec::Vec;
@@ -14,7 +14,7 @@ use zfolio_mm::{Order, PAGE_SIZE};
 use zfolio_sys::lock::MutexGuard;
 use zfolio_zswap::{LoadError, Slot};
 
-impl Manager {
+impl Transfer {
     /// Brings the stored page `vpn` and what recent faults suggest.
     pub(crate) fn load(
         &self,

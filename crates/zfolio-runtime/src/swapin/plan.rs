@@ -2,10 +2,10 @@
 
 use crate::address_space::core::Core;
 use crate::address_space::place::Place;
-use crate::faces::manager::Manager;
 use crate::page::{GROUP_PAGES, Vpn};
 use crate::policy::readahead;
 use crate::policy::strides::Stride;
+use crate::transfer::Transfer;
 use core::ops::Range;
 
 /// What a fault brings: the stored pages of a range. Others are passed over,
@@ -47,7 +47,7 @@ impl Plan {
     }
 }
 
-impl Manager {
+impl Transfer {
     pub(crate) fn plan_load(&self, core: &mut Core, vpn: Vpn) -> Plan {
         let most = self.watermarks().window();
         let advice = core.history.streams.advise(vpn, most);

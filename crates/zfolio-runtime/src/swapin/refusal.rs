@@ -1,14 +1,14 @@
 //! A faulting page that could not be put in place.
 
 use crate::address_space::core::Core;
-use crate::faces::manager::Manager;
 use crate::page::{Vpn, address_of};
 use crate::page_fault::Outcome;
 use crate::segment::{Counter, FaultKind};
+use crate::transfer::Transfer;
 use zfolio_mm::PAGE_SIZE;
 use zfolio_sys::syscall::Errno;
 
-impl Manager {
+impl Transfer {
     /// Whether page `vpn` was of a region that is no more: then nobody waits for it.
     pub(crate) fn is_gone(&self, core: &Core, vpn: Vpn) -> bool {
         let page = address_of(vpn)..address_of(vpn + 1);

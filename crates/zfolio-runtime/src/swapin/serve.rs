@@ -2,12 +2,12 @@
 
 use crate::address_space::core::Core;
 use crate::address_space::place::Place;
-use crate::faces::manager::Manager;
 use crate::page::{Vpn, address_of};
 use crate::page_fault::{Fault, Outcome};
 use crate::pager::Access;
 use crate::policy::readahead;
 use crate::segment::{Counter, FaultKind};
+use crate::transfer::Transfer;
 use crate::transfer::move_in::{COPIED, Landed};
 use crate::transfer::worker::Worker;
 use zfolio_mm::{PAGE_SIZE, Pfn};
@@ -15,7 +15,7 @@ use zfolio_sys::lock::MutexGuard;
 use zfolio_sys::procfs::PresentRun;
 use zfolio_zswap::Slot;
 
-impl Manager {
+impl Transfer {
     /// Finds where the page is and brings it.
     pub(crate) fn serve(&self, worker: &mut Worker, fault: Fault) -> Outcome {
         worker.access = fault.access;

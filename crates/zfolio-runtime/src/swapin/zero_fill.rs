@@ -6,11 +6,11 @@
 
 use crate::address_space::core::Core;
 use crate::address_space::place::Place;
-use crate::faces::manager::Manager;
 use crate::frames::arena::runs_of;
 use crate::page::{GROUP_PAGES, Vpn, address_of};
 use crate::page_fault::Outcome;
 use crate::segment::{Counter, FaultKind};
+use crate::transfer::Transfer;
 use crate::transfer::move_in::Landed;
 use crate::transfer::worker::Worker;
 use core::ops::Range;
@@ -18,7 +18,7 @@ use zfolio_mm::{Memory, PAGE_SIZE, Pfn};
 use zfolio_sys::lock::MutexGuard;
 use zfolio_sys::procfs::PresentRun;
 
-impl Manager {
+impl Transfer {
     /// Fills page `vpn` with zeros, and those after it in a sequential stream.
     pub(crate) fn fill(
         &self,

@@ -6,9 +6,9 @@
 
 use crate::address_space::core::Core;
 use crate::address_space::mappings::Vmas;
-use crate::faces::manager::Manager;
 use crate::page::{EXTENT_PAGES, Vpn, address_of, addresses_of, pages_within};
 use crate::segment::Counter;
+use crate::swapout::Swap;
 use crate::swapout::candidates::{Pieces, cold_pages};
 use crate::transfer::move_out::{Going, Leaving};
 use core::ops::Range;
@@ -85,7 +85,7 @@ enum Stop {
     Shared(Range<Vpn>),
 }
 
-impl Manager {
+impl Swap {
     /// Advances the hand by one extent. Small folios are gathered, and moved once they
     /// are many: [`Self::move_gathered`] moves the rest. Where what is present is
     /// scattered, an extent has a few pages that may go, and each time the core
@@ -337,7 +337,7 @@ impl Manager {
             let addresses = addresses_of(piece);
             if !core.pages.registered.contains(&addresses)
                 || core.pages.pins.overlaps(&addresses)
-                || (self.left_alone)(&addresses)
+                || self.must_stay(&addresses)
             {
                 piece.start = piece.end;
                 continue;

@@ -1,15 +1,15 @@
 //! Reclaim by whoever needs a frame, and the storing of what was just moved out.
 
 use crate::budget::pressure::Relief;
-use crate::faces::manager::Manager;
 use crate::page::GROUP_PAGES;
 use crate::segment::Counter;
+use crate::swapout::Swap;
 use crate::swapout::clock_hand::Step;
 use crate::swapout::store::Stored;
 use crate::transfer::worker::Worker;
 use zfolio_sys::thread::{Clock, now_ns};
 
-impl Manager {
+impl Swap {
     /// Reclaims for a fault that found no frame: stores what stands by, or
     /// waits for the control thread, which moves more out.
     pub(crate) fn make_frames(&self, worker: &mut Worker) {

@@ -8,7 +8,7 @@
 //!
 //! State: the clock hand and the list of mappings (`Reclaim`), the compressing threads.
 //!
-//! Lock: `Manager::reclaim`, taken before the core lock. Words say `Storing` while pages are
+//! Lock: `Swap::reclaim`, taken before the core lock. Words say `Storing` while pages are
 //! compressed without it.
 //!
 //! Below: `transfer`, `policy`.
@@ -18,3 +18,54 @@ pub(crate) mod clock_hand;
 pub(crate) mod compress_threads;
 pub(crate) mod direct_reclaim;
 pub(crate) mod store;
+
+use crate::address_space::mappings::Vmas;
+use crate::swapout::clock_hand::Reclaim;
+use crate::swapout::compress_threads::EngineThreads;
+use crate::transfer::Transfer;
+use core::ops::Deref;
+use core::sync::atomic::AtomicU32;
+use zfolio_sys::lock::{Mutex, reset_in_fork_child};
+use zfolio_sys::thread::processors;
+
+/// What brings pages back, and moves out and stores them.
+pub struct Swap {
+    /// What is below.
+    transfer: Transfer,
+    /// Threads that compress for reclaim, if there are any.
+    pub(crate) engines: Option<EngineThreads>,
+    pub(crate) reclaim: Mutex<Reclaim>,
+    /// Ranges left behind that were moved out since the hand last moved.
+    pub(crate) behind_steps: AtomicU32,
+    /// Processors that its threads may run on.
+    pub(crate) processors: usize,
+}
+
+impl Deref for Swap {
+    type Target = Transfer;
+
+    fn deref(&self) -> &Transfer {
+        &self.transfer
+    }
+}
+
+impl Swap {
+    pub(crate) fn new(transfer: Transfer, engines: Option<EngineThreads>, vmas: Vmas) -> Self {
+        Self {
+            transfer,
+            engines,
+            reclaim: Mutex::new(Reclaim::new(vmas)),
+            behind_steps: AtomicU32::new(0),
+            processors: processors(),
+        }
+    }
+
+    /// See [`Transfer::reset_in_fork_child`].
+    pub(crate) fn reset_in_fork_child(&self) {
+        self.transfer.reset_in_fork_child();
+        reset_in_fork_child(&self.reclaim);
+        if let Some(engines) = &self.engines {
+            engines.reset_in_fork_child();
+        }
+    }
+}

@@ -3,8 +3,8 @@
 use crate::address_space::core::Core;
 use crate::address_space::place::Place;
 use crate::address_space::standby::Run;
-use crate::faces::manager::Manager;
 use crate::page::EXTENT_PAGES;
+use crate::swapout::Swap;
 use crate::transfer::worker::{BATCH_PAGES, Worker};
 use zfolio_mm::Order;
 use zfolio_zswap::{Slot, StoreError};
@@ -25,7 +25,7 @@ pub(crate) enum Stored {
     Later,
 }
 
-impl Manager {
+impl Swap {
     /// Pages to store together.
     pub(crate) fn batch_pages(&self) -> usize {
         if self.engines.is_some() || !self.scope.is_process() {

@@ -20,10 +20,10 @@ use crate::address_space::clean_queue::{CLEAN_PART, MOST_CLEAN, OWNED_AT_ONCE};
 use crate::address_space::core::Core;
 use crate::address_space::extent::Extent;
 use crate::address_space::place::Place;
-use crate::faces::manager::Manager;
 use crate::page::{Vpn, address_of, addresses_of, pages_within};
 use crate::pager::Access;
 use crate::segment::Counter;
+use crate::transfer::Transfer;
 use crate::transfer::worker::Worker;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -34,7 +34,7 @@ use zfolio_zswap::Slot;
 /// Pages that leave with one call.
 const TOGETHER: usize = 64;
 
-impl Manager {
+impl Transfer {
     /// Copies a page that was loaded by itself in as a clean one, if it is to be one;
     /// whether it is. Its slot is not to be freed then.
     pub(crate) fn copy_in_clean(&self, core: &mut Core, worker: &mut Worker) -> bool {

@@ -1,8 +1,7 @@
 //! Moving pages into the program.
 
-use crate::faces::manager::Manager;
 use crate::page::{Vpn, address_of};
-use core::sync::atomic::Ordering;
+use crate::transfer::Transfer;
 use zfolio_mm::{PAGE_SHIFT, PAGE_SIZE, Pfn};
 use zfolio_sys::procfs::PresentRun;
 use zfolio_sys::syscall::Errno;
@@ -29,7 +28,7 @@ pub(crate) enum Landed {
     Refused(Errno),
 }
 
-impl Manager {
+impl Transfer {
     /// Moves slots `at ..` to pages `vpn ..`, and says page by page what
     /// happened. Waiters are woken wherever a page is in place afterwards.
     ///
@@ -98,7 +97,7 @@ impl Manager {
             copied += usize::from(landed == Landed::Copied);
             each(index, landed);
         }
-        self.owed.fetch_add(copied, Ordering::Relaxed);
+        self.owe(copied);
     }
 
     /// The kernel says that something is at `vpn` already. Its word is taken

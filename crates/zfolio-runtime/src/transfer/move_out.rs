@@ -10,9 +10,9 @@
 use crate::address_space::core::Core;
 use crate::address_space::place::Place;
 use crate::address_space::standby::Run;
-use crate::faces::manager::Manager;
 use crate::page::{EXTENT_PAGES, GROUP_PAGES, Vpn, address_of};
 use crate::segment::Counter;
+use crate::transfer::Transfer;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 use zfolio_mm::{Order, PAGE_SHIFT, PAGE_SIZE, Pfn};
@@ -111,7 +111,7 @@ fn place_for(vpn: Vpn, pages: usize) -> Option<(Order, usize)> {
     Some((larger.unwrap_or(order), lead))
 }
 
-impl Manager {
+impl Transfer {
     /// Registers the arena and the airlocks with their descriptors.
     pub(crate) fn register_own(&self) -> Result<(), Errno> {
         self.register_arena()?;
@@ -258,6 +258,11 @@ impl Manager {
         let start = self.address(at);
         let counter = if self.is_huge(start) { whole } else { fallback };
         self.count(counter, 1);
+    }
+
+    /// Addresses that are registered in every process.
+    pub(crate) fn first_page_of_airlock(&self) -> Range<usize> {
+        self.airlocks.small..self.airlocks.small + PAGE_SIZE
     }
 }
 

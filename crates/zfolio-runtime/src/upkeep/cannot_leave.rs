@@ -6,8 +6,8 @@
 
 use crate::address_space::mappings::Vmas;
 use crate::address_space::unmanaged::Why;
-use crate::faces::manager::Manager;
 use crate::swapout::clock_hand::Reclaim;
+use crate::upkeep::Upkeep;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 use zfolio_mm::PAGE_SIZE;
@@ -75,7 +75,7 @@ fn present(pagemap: Pagemap, range: Range<usize>) -> usize {
     pages
 }
 
-impl Manager {
+impl Upkeep {
     /// Counts what cannot leave if `usage`, in pages, is above `high` and a look is due; what
     /// is told is of the look that found most. The control thread's.
     pub(crate) fn count_what_stays(&self, reclaim: &mut Reclaim, usage: usize) {
@@ -86,7 +86,11 @@ impl Manager {
         {
             return;
         }
-        let found = Staying::look(&mut reclaim.vmas, self.fds.pagemap(), &self.quiet.range());
+        let found = Staying::look(
+            &mut reclaim.vmas,
+            self.fds.pagemap(),
+            &self.range_of_holds(),
+        );
         let end = now_ns(Clock::Monotonic);
         let wait = LOOK_NS.max((end - begin).saturating_mul(LOOK_SHARE));
         self.stays_count_ns.store(end + wait, Ordering::Relaxed);

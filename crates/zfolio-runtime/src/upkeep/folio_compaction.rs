@@ -24,12 +24,13 @@
 //! control thread in which it began, which is an operation like a store: a fork
 //! never sees one.
 
+use crate::address_space::Space;
 use crate::address_space::core::Core;
 use crate::address_space::place::Place;
 use crate::address_space::standby::Run;
-use crate::faces::manager::Manager;
 use crate::page::GROUP_PAGES;
 use crate::segment::Counter;
+use crate::upkeep::Upkeep;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
@@ -79,9 +80,9 @@ impl Evacuating {
 
     /// Notes what stands by. (The queue has runs that are out of date; one that
     /// hides another costs a block that is passed over.)
-    fn list_standby(&mut self, manager: &Manager) {
+    fn list_standby(&mut self, space: &Space) {
         self.standby.clear();
-        let core = manager.core.lock();
+        let core = space.core.lock();
         let valid = |run: &&Run| core.pages.extents.place(run.vpn) == Place::Standby(run.at);
         self.standby.extend(core.pages.standby.iter().filter(valid));
         drop(core);
@@ -91,11 +92,11 @@ impl Evacuating {
     /// The compactor, and the arena as it is to see it for `time` ns.
     fn view<'a>(
         &'a mut self,
-        manager: &'a Manager,
+        space: &'a Space,
         time: u64,
     ) -> (&'a mut Compactor<Evacuate>, View<'a>) {
         let view = View {
-            manager,
+            space,
             backed: &mut self.backed,
             standby: &self.standby,
             until_ns: now_ns(Clock::Monotonic) + time,
@@ -106,7 +107,7 @@ impl Evacuating {
 
 /// The arena, as compaction sees it.
 struct View<'a> {
-    manager: &'a Manager,
+    space: &'a Space,
     backed: &'a mut [u64],
     /// A hint, as the queue itself: words are asked.
     standby: &'a [Run],
@@ -145,7 +146,7 @@ impl View<'_> {
     /// Carries what stands by at `from`.
     fn migrate_standby(&mut self, from: Pfn, to: Pfn, pages: usize) -> Result<u64, Refused> {
         let backed = self.backed_of(to, pages);
-        let mut core = self.manager.core.lock();
+        let mut core = self.space.core.lock();
         let run = self.standing_by(&core, from).ok_or(Refused::Gone)?;
         if run.pages != pages {
             return Err(Refused::Gone);
@@ -153,7 +154,7 @@ impl View<'_> {
         if !core.is_open() {
             return Err(Refused::Busy);
         }
-        let carried = self.manager.arena().carry(from, to, pages, backed);
+        let carried = self.space.arena().carry(from, to, pages, backed);
         let left = carried.ok_or(Refused::Busy)?;
         for page in 0..pages {
             core.pages
@@ -167,8 +168,8 @@ impl View<'_> {
     fn migrate_zspage(&mut self, from: Pfn, to: Pfn, pages: usize) -> Result<u64, Refused> {
         let backed = self.backed_of(to, pages);
         let mut left = None;
-        self.manager.zswap.relocate(from, to, pages, || {
-            left = self.manager.arena().carry(from, to, pages, backed);
+        self.space.zswap.relocate(from, to, pages, || {
+            left = self.space.arena().carry(from, to, pages, backed);
             left.is_some()
         })?;
         left.ok_or(Refused::Busy)
@@ -183,11 +184,11 @@ impl View<'_> {
 
 impl Folios for View<'_> {
     fn slots(&self) -> usize {
-        self.manager.arena().map().slots()
+        self.space.arena().map().slots()
     }
 
     fn look(&self, at: Pfn) -> Found {
-        let frames = self.manager.arena().frames();
+        let frames = self.space.arena().frames();
         let block = Kind::ALL
             .iter()
             .find_map(|kind| frames.of(*kind).block_at(at));
@@ -195,12 +196,12 @@ impl Folios for View<'_> {
         if let Some(order) = block {
             return Found::Free(order);
         }
-        match self.manager.zswap.zspage_at(at) {
+        match self.space.zswap.zspage_at(at) {
             Some((pages, pinned)) => Found::Folio {
                 pages,
                 movable: !pinned,
             },
-            None => match self.standing_by(&self.manager.core.lock(), at) {
+            None => match self.standing_by(&self.space.core.lock(), at) {
                 Some(run) => Found::Folio {
                     pages: run.pages,
                     movable: true,
@@ -211,7 +212,7 @@ impl Folios for View<'_> {
     }
 
     fn free_blocks(&self, order: Order) -> usize {
-        let frames = self.manager.arena().frames();
+        let frames = self.space.arena().frames();
         let blocks: usize = Kind::ALL
             .map(|kind| frames.free_blocks(kind, order))
             .iter()
@@ -226,7 +227,7 @@ impl Folios for View<'_> {
 
     fn free_pages(&self) -> usize {
         let whole = self.free_blocks(Order::HUGE) * BLOCK_SLOTS;
-        let frames = self.manager.arena().frames();
+        let frames = self.space.arena().frames();
         let scattered = Kind::ALL.map(|kind| {
             frames.free_pages(kind) - frames.free_blocks(kind, Order::HUGE) * BLOCK_SLOTS
         });
@@ -234,7 +235,7 @@ impl Folios for View<'_> {
     }
 
     fn pageblock(&self, block: usize) -> PageblockCounts {
-        let frames = self.manager.arena().frames();
+        let frames = self.space.arena().frames();
         let free = Kind::ALL.map(|kind| frames.of(kind).free_in_pageblock(block));
         PageblockCounts {
             free: free.iter().sum(),
@@ -243,7 +244,7 @@ impl Folios for View<'_> {
     }
 
     fn isolate(&mut self, at: Pfn) -> Option<Order> {
-        let mut frames = self.manager.arena().frames();
+        let mut frames = self.space.arena().frames();
         let (kind, order) = Kind::ALL
             .into_iter()
             .find_map(|kind| frames.take_block(kind, at).map(|order| (kind, order)))?;
@@ -253,10 +254,10 @@ impl Folios for View<'_> {
     }
 
     fn give(&mut self, at: Pfn, pages: usize) {
-        let arena = self.manager.arena();
+        let arena = self.space.arena();
         if pages == BLOCK_SLOTS && at.is_aligned(Order::HUGE) {
             let backed = (0..pages).filter(|slot| self.is_backed(at.offset(*slot)));
-            arena.give_block(at, backed.count(), self.manager.watermarks().free_low);
+            arena.give_block(at, backed.count(), self.space.watermarks().free_low);
             return;
         }
         let mut first = 0;
@@ -291,11 +292,11 @@ impl Folios for View<'_> {
     }
 
     fn contended(&self) -> bool {
-        now_ns(Clock::Monotonic) >= self.until_ns || self.manager.is_called_away()
+        now_ns(Clock::Monotonic) >= self.until_ns || self.space.is_called_away()
     }
 }
 
-impl Manager {
+impl Upkeep {
     /// Makes free blocks for at most `time` ns, if a huge page wants one or the free
     /// slots are scattered. The caller has begun an operation.
     pub(crate) fn evacuate(&self, state: &mut Evacuating, time: u64) {

@@ -1,10 +1,10 @@
 //! The huge page kept ready: how one is come by, and when it is given up.
 
-use crate::faces::manager::Manager;
+use crate::upkeep::Upkeep;
 use zfolio_mm::{Order, Pfn};
 use zfolio_sys::arena::{discard, make_own};
 
-impl Manager {
+impl Upkeep {
     /// Makes a huge page ready if one is wished for. The control thread's.
     pub(crate) fn make_huge_frame(&self, usage: usize) {
         if !self.huge_frames.is_wanted() || !self.huge_frames.may_ask() {

@@ -21,3 +21,65 @@ pub(crate) mod recompress;
 pub mod statistics;
 pub(crate) mod writeback;
 pub(crate) mod zspage_compaction;
+
+use crate::swapout::Swap;
+use crate::upkeep::recompress::Tier;
+use crate::upkeep::zspage_compaction::Compacting;
+use core::ops::Deref;
+use core::sync::atomic::{AtomicU64, Ordering};
+use zfolio_sys::limits::with_descriptors;
+use zfolio_sys::lock::{Mutex, reset_in_fork_child};
+
+/// What is done between rounds of reclaim.
+pub struct Upkeep {
+    /// What is below.
+    swap: Swap,
+    /// The control thread's; a child's takes its parent's over.
+    pub(crate) compacting: Mutex<Compacting>,
+    /// As `compacting`.
+    pub(crate) tier: Mutex<Tier>,
+    /// When a backing that refused is tried again, ns; 0: it does not refuse.
+    backing_retry_ns: AtomicU64,
+    /// When the arena's huge pages are counted next, ns.
+    huge_count_ns: AtomicU64,
+    /// When what cannot leave is counted next, ns.
+    stays_count_ns: AtomicU64,
+}
+
+impl Deref for Upkeep {
+    type Target = Swap;
+
+    fn deref(&self) -> &Swap {
+        &self.swap
+    }
+}
+
+impl Upkeep {
+    pub(crate) fn new(swap: Swap, tier: Tier, slots: usize) -> Self {
+        Self {
+            swap,
+            compacting: Mutex::new(Compacting::new(slots)),
+            tier: Mutex::new(tier),
+            backing_retry_ns: AtomicU64::new(0),
+            huge_count_ns: AtomicU64::new(0),
+            stays_count_ns: AtomicU64::new(0),
+        }
+    }
+
+    /// See [`Swap::reset_in_fork_child`].
+    pub(crate) fn reset_in_fork_child(&self) {
+        self.swap.reset_in_fork_child();
+        reset_in_fork_child(&self.compacting);
+        reset_in_fork_child(&self.tier);
+    }
+
+    /// In the child of a fork, which has taken its memory over: counts anew, and opens a
+    /// backing of its own.
+    pub(crate) fn restart(&self) {
+        self.zswap.stats().restart();
+        self.tier.lock().restart();
+        self.forget_membership();
+        self.backing_retry_ns.store(0, Ordering::Relaxed);
+        with_descriptors(|| self.open_backing());
+    }
+}

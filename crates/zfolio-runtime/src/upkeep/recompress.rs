@@ -11,8 +11,8 @@
 //! Dictionaries are made in the same time, a step in place of one that recompresses.
 
 use crate::budget::pressure::Relief;
-use crate::faces::manager::Manager;
 use crate::segment::Counter;
+use crate::upkeep::Upkeep;
 use core::sync::atomic::Ordering;
 use zfolio_compress::adaptive::Form;
 use zfolio_sys::thread::{Clock, now_ns, processors};
@@ -125,7 +125,7 @@ impl Seen {
     }
 }
 
-impl Manager {
+impl Upkeep {
     /// Recompresses for a while, if there is a tier and this is the time for it.
     pub(crate) fn tend_tier(&self, tier: &mut Tier, now: Situation) {
         let Situation {

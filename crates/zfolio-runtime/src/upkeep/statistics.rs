@@ -1,7 +1,7 @@
 //! Statistics, written where `zfolio run` reads them.
 
-use crate::faces::manager::Manager;
 use crate::segment::{Counter, ProcessSlot, describe};
+use crate::upkeep::Upkeep;
 use core::sync::atomic::{AtomicU64, Ordering};
 use zfolio_mm::{Kind, Order, PAGE_SIZE};
 use zfolio_sys::procfs::PresentRun;
@@ -18,7 +18,7 @@ const HUGE_COUNT_SHARE: u64 = 1000;
 /// Addresses looked at in one call: whoever maps memory waits for no more.
 const HUGE_COUNT_BYTES: usize = 256 << 20;
 
-impl Manager {
+impl Upkeep {
     /// Counts what of the arena is mapped by huge pages, if that is due. The
     /// control thread's.
     pub(crate) fn count_huge_pages(&self) {
@@ -117,12 +117,7 @@ impl Manager {
     /// CPU time of the manager's threads, ns: each worker notes its own.
     fn manager_cpu_ns(&self) -> u64 {
         self.note_cpu(0);
-        let workers: u64 = self
-            .cpu_ns
-            .iter()
-            .map(|ns| ns.load(Ordering::Relaxed))
-            .sum();
-        workers + self.engines.as_ref().map_or(0, |engines| engines.cpu_ns())
+        self.workers_cpu_ns() + self.engines.as_ref().map_or(0, |engines| engines.cpu_ns())
     }
 
     /// Puts the process's name into its statistics.

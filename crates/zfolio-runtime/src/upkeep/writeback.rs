@@ -6,10 +6,10 @@
 //! refuses, the pool may be larger than its part of `high`: nothing is lost and
 //! nobody waits for a device that does not work; once a second it is tried again.
 
-use crate::faces::manager::Manager;
 use crate::options::Options;
 use crate::segment::Counter;
 use crate::transfer::worker::Worker;
+use crate::upkeep::Upkeep;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use zfolio_sys::secret::KeyPage;
@@ -22,14 +22,14 @@ const RETRY_NS: u64 = 1_000_000_000;
 /// Pages of a turn of the shrinker.
 const TURN: usize = 256;
 
-impl Manager {
+impl Upkeep {
     /// Opens this process's own file behind the pool, if one is asked for;
     /// without it the process is managed all the same, and it is counted.
     pub(crate) fn open_backing(&self) {
         let Some(backing) = &self.options.backing else {
             return;
         };
-        let opened = self.segment.config().with_backing_dir(|dir| {
+        let opened = self.segment().config().with_backing_dir(|dir| {
             let file = FileBacking::create(dir, backing.size)?;
             Ok::<_, Errno>((file, KeyPage::random()?))
         });
@@ -115,15 +115,5 @@ impl Manager {
         });
         self.wakeups.frames_freed();
         written > 0
-    }
-
-    /// Takes this process's part of what backings may hold, as it is now: a file is
-    /// filled in less time than lies between two publications.
-    fn share_backing(&self) {
-        let out = self.zswap.stats().snapshot().backing_bytes;
-        let part = self.membership.backing(self.segment, out);
-        if let Some(part) = part {
-            self.zswap.limit_backing(part);
-        }
     }
 }

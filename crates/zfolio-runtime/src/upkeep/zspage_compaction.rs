@@ -6,7 +6,7 @@
 //! neither reclaim nor a fork waits for it, until the pool has been gone
 //! through once.
 
-use crate::faces::manager::Manager;
+use crate::upkeep::Upkeep;
 use crate::upkeep::folio_compaction::Evacuating;
 use zfolio_sys::thread::{Clock, now_ns};
 use zfolio_zswap::compaction_policy::{Cause, Policy, Situation};
@@ -46,7 +46,7 @@ impl Compacting {
     }
 }
 
-impl Manager {
+impl Upkeep {
     /// Compacts for a while, if that is due or under way. `pressed`: memory is
     /// short, and what reclaim could do at once is done.
     pub(crate) fn compact(&self, state: &mut Compacting, pressed: bool) {
