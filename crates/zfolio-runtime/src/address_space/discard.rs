@@ -8,38 +8,14 @@ use crate::address_space::core::Core;
 use crate::address_space::place::Place;
 use crate::page::{Vpn, addresses_of, pages_within};
 use crate::segment::Counter;
-use alloc::collections::VecDeque;
 use core::ops::Range;
 use zfolio_mm::PAGE_SHIFT;
 use zfolio_zswap::Slot;
 
 /// Pages looked at together.
 pub(crate) const BATCH: usize = 256;
-/// Discarded ranges remembered until their pages have vanished.
-const VANISHING: usize = 32;
 /// Pages of a discard marked without a look at which of them are there, at most.
 const MARKED_UNSEEN: usize = 64;
-
-/// Discarded ranges of which pages were present when that was read, and are `Gone` since;
-/// oldest first. The program may never touch them again: their words are looked at
-/// once more when the range leaves this queue.
-pub(crate) struct Vanishing(VecDeque<Range<Vpn>>);
-
-impl Vanishing {
-    pub(crate) fn new() -> Self {
-        Self(VecDeque::with_capacity(VANISHING))
-    }
-
-    /// Adds a range; the one that has to leave for it.
-    fn push(&mut self, range: Range<Vpn>) -> Option<Range<Vpn>> {
-        if self.0.contains(&range) {
-            return None;
-        }
-        let oldest = (self.0.len() == VANISHING).then(|| self.0.pop_front());
-        self.0.push_back(range);
-        oldest.flatten()
-    }
-}
 
 impl Space {
     /// madvise: the range is about to be discarded. Pages still present

@@ -63,4 +63,15 @@ impl Inbox {
         self.reader = false;
         self.sleepers = 0;
     }
+
+    /// A child forked in its turn: its children lack what it lacks, and have
+    /// its past.
+    pub(crate) fn answer_for_forks_of(&mut self, child: &mut Child) {
+        let (mark, since) = (child.mark, &child.since);
+        let young = child.forks.drain(..).map(|uffd| Child {
+            since: since.clone(),
+            ..Child::new(uffd, mark)
+        });
+        self.children.extend(young);
+    }
 }

@@ -4,9 +4,10 @@
 //! - [`registration`]: which ranges are registered, as we keep it and as the kernel has it.
 //! - [`mappings`], [`unmanaged`]: the list of mappings, and why some are left alone.
 //! - [`read`], [`apply`], [`discard`]: what the descriptor tells, and what it does to the words.
-//! - [`operation`], [`quiet`]: when something may begin, and moments without an event in flight.
-//! - [`standby`], [`clean_queue`], [`pins`]: pages that wait uncompressed, that are stored and
-//!   present, that must not leave.
+//! - [`operation`]: when something may begin. [`quiet`], [`quieten`]: moments without an event
+//!   in flight, and how to come by one.
+//! - [`standby`], [`clean_queue`], [`vanishing`], [`pins`]: pages that wait uncompressed, that
+//!   are stored and present, that are about to go, that must not leave.
 //! - [`faulting`], [`newborn`]: who faulted lately, and children whose memory is still ours.
 //! - [`core`]: all of that under its lock, in four parts: [`pages`], [`history`], [`inbox`],
 //!   [`freeze`].
@@ -17,7 +18,7 @@
 //! Lock: the core lock. It is held for table updates and single ioctls, never while something
 //! is compressed, decompressed or waited for.
 //!
-//! Below: `events`, `policy`, `frames`, `health`, the segment.
+//! Below: `budget` and what that has below it, `events`, `policy`.
 
 pub(crate) mod apply;
 pub(crate) mod clean_queue;
@@ -35,10 +36,12 @@ pub(crate) mod pages;
 pub(crate) mod pins;
 pub(crate) mod place;
 pub(crate) mod quiet;
+pub(crate) mod quieten;
 pub(crate) mod read;
 pub(crate) mod registration;
 pub(crate) mod standby;
 pub(crate) mod unmanaged;
+pub(crate) mod vanishing;
 
 use crate::address_space::core::Core;
 use crate::address_space::quiet::Quiet;

@@ -1,8 +1,5 @@
 //! Children of forks whose memory is still ours to serve: their descriptors, and what those told.
 
-use crate::address_space::Space;
-use crate::address_space::core::Core;
-use crate::address_space::inbox::Inbox;
 use alloc::vec::Vec;
 use zfolio_sys::lock::pause;
 use zfolio_sys::syscall::Errno;
@@ -24,7 +21,7 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    fn new(uffd: Uffd, mark: i32) -> Self {
+    pub(crate) fn new(uffd: Uffd, mark: i32) -> Self {
         Self {
             uffd,
             mark,
@@ -59,31 +56,5 @@ impl Child {
                 Err(_) => return false,
             }
         }
-    }
-}
-
-impl Space {
-    /// A FORK event was read, under the core lock.
-    pub(crate) fn note_fork(&self, core: &mut Core, child: Uffd) {
-        core.inbox.children.push(Child::new(child, child.fd()));
-        core.inbox.parked.push(Message::Fork { fd: child.fd() });
-        if !core.freeze.frozen {
-            core.freeze.frozen = true;
-            core.freeze.raw_fork = true;
-            self.wakeups.wake_control();
-        }
-    }
-}
-
-impl Inbox {
-    /// A child forked in its turn: its children lack what it lacks, and have
-    /// its past.
-    pub(crate) fn answer_for_forks_of(&mut self, child: &mut Child) {
-        let (mark, since) = (child.mark, &child.since);
-        let young = child.forks.drain(..).map(|uffd| Child {
-            since: since.clone(),
-            ..Child::new(uffd, mark)
-        });
-        self.children.extend(young);
     }
 }

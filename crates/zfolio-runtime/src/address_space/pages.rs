@@ -1,10 +1,10 @@
 //! Where pages are, and which of them are ours to move: a part of the core.
 
 use crate::address_space::clean_queue::CleanPages;
-use crate::address_space::discard::Vanishing;
 use crate::address_space::extent::Extents;
 use crate::address_space::pins::Pins;
 use crate::address_space::standby::Standby;
+use crate::address_space::vanishing::Vanishing;
 use crate::events::ranges::Ranges;
 use alloc::vec::Vec;
 use core::ops::Range;

@@ -5,6 +5,7 @@
 
 use crate::address_space::Space;
 use crate::address_space::core::Core;
+use crate::address_space::newborn::Child;
 use crate::page_fault::Fault;
 use crate::pager::Access;
 use zfolio_mm::PAGE_SHIFT;
@@ -97,6 +98,17 @@ impl Space {
             Message::Remap { .. } => core.inbox.parked.push(message),
             _ if !core.is_open() => core.inbox.parked.push(message),
             _ => self.apply(core, message),
+        }
+    }
+
+    /// A FORK event was read, under the core lock.
+    pub(crate) fn note_fork(&self, core: &mut Core, child: Uffd) {
+        core.inbox.children.push(Child::new(child, child.fd()));
+        core.inbox.parked.push(Message::Fork { fd: child.fd() });
+        if !core.freeze.frozen {
+            core.freeze.frozen = true;
+            core.freeze.raw_fork = true;
+            self.wakeups.wake_control();
         }
     }
 }

@@ -13,13 +13,12 @@
 //! The rule is max-min fairness: who needs less than an equal part gets what it
 //! needs, and what is left is shared equally among the others.
 
-use crate::budget::Memory;
 use crate::segment::run_group::{RUN, is_below, path};
 use crate::segment::{LIVES, Member, RunGroup, Segment};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use zfolio_mm::PAGE_SIZE;
 use zfolio_sys::thread::{Clock, now_ns};
-use zfolio_zswap::{GroupId, GroupLimits};
+use zfolio_zswap::GroupLimits;
 
 /// A member not written for so long has ended (or is stopped), ns.
 const STALE_NS: u64 = 2_000_000_000;
@@ -340,35 +339,6 @@ fn level<I: Iterator<Item = usize>>(high: usize, all: &impl Fn() -> I) -> Result
         level = left / large;
     }
     Err(level)
-}
-
-impl Memory {
-    /// Says what this process has and needs, and takes its share.
-    /// `usage`: resident pages; `program`: what the program would have without us.
-    pub(crate) fn update_share(&self, usage: usize, program: usize) {
-        let kept = program > usage;
-        let pool = if kept { self.zswap.pool_pages() } else { 0 };
-        // And something to grow by.
-        let needs = program.max(usage) + pool;
-        let figures = self.zswap.group(GroupId::ROOT);
-        let of = Having {
-            owner: self.identity(),
-            resident: usage,
-            needs: grown(needs),
-            zswap_bytes: figures.zswap,
-            swap_bytes: figures.swap,
-            backing_bytes: self.zswap.stats().snapshot().backing_bytes,
-        };
-        let allowed = self.membership.update(self.segment(), of, self.high());
-        self.allowance.store(allowed.high, Ordering::Relaxed);
-        if self.zswap.group_limits(GroupId::ROOT) != allowed.limits {
-            self.zswap.set_group_limits(GroupId::ROOT, allowed.limits);
-        }
-        if self.zswap.is_backed() {
-            self.zswap.limit_backing(allowed.backing);
-        }
-        self.max_part.store(allowed.max, Ordering::Relaxed);
-    }
 }
 
 /// What a process needs, with something to grow by. Pages.

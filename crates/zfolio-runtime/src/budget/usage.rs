@@ -1,10 +1,12 @@
 //! What is resident, and by which marks it is judged.
 
 use crate::budget::Memory;
+use crate::budget::fair_share::{Having, grown};
 use crate::policy::watermarks::Watermarks;
 use crate::scope::{Regions, Scope, Serving};
 use core::sync::atomic::Ordering;
 use zfolio_sys::procfs::Statm;
+use zfolio_zswap::GroupId;
 
 impl Memory {
     /// Resident pages as /proc has them: program, pool and frames, and files
@@ -118,5 +120,32 @@ impl Memory {
     /// Changes what this process may have of `high`.
     pub(crate) fn set_allowance(&self, pages: usize) {
         self.allowance.store(pages, Ordering::Relaxed);
+    }
+
+    /// Says what this process has and needs, and takes its share.
+    /// `usage`: resident pages; `program`: what the program would have without us.
+    pub(crate) fn update_share(&self, usage: usize, program: usize) {
+        let kept = program > usage;
+        let pool = if kept { self.zswap.pool_pages() } else { 0 };
+        // And something to grow by.
+        let needs = program.max(usage) + pool;
+        let figures = self.zswap.group(GroupId::ROOT);
+        let of = Having {
+            owner: self.identity(),
+            resident: usage,
+            needs: grown(needs),
+            zswap_bytes: figures.zswap,
+            swap_bytes: figures.swap,
+            backing_bytes: self.zswap.stats().snapshot().backing_bytes,
+        };
+        let allowed = self.membership.update(self.segment(), of, self.high());
+        self.allowance.store(allowed.high, Ordering::Relaxed);
+        if self.zswap.group_limits(GroupId::ROOT) != allowed.limits {
+            self.zswap.set_group_limits(GroupId::ROOT, allowed.limits);
+        }
+        if self.zswap.is_backed() {
+            self.zswap.limit_backing(allowed.backing);
+        }
+        self.max_part.store(allowed.max, Ordering::Relaxed);
     }
 }

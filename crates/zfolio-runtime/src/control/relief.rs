@@ -3,8 +3,8 @@
 use crate::budget::pressure::Relief;
 use crate::control::Manager;
 use crate::policy::codec_choice::Turnover;
-use crate::swapout::clock_hand::{Reclaim, Step};
 use crate::swapout::store::Stored;
+use crate::swapout::{clock_hand::Step, hand::ClockHand};
 use crate::transfer::worker::Worker;
 use crate::upkeep::zspage_compaction::Compacting;
 use core::sync::atomic::Ordering;
@@ -63,12 +63,12 @@ impl Manager {
         memory: &mut Remembered,
         compacting: &mut Compacting,
     ) -> Relief {
-        let mut reclaim = self.reclaim.lock();
+        let mut hand = self.hand.lock();
         self.arena().keep_at_most(self.watermarks().kept_for_pool());
         // Under way at all, usage is brought down to `stop`; but reclaim that
         // only wants frames leaves it where it is.
         let before = self.usage();
-        self.count_what_stays(&mut reclaim, before);
+        self.count_what_stays(&mut hand, before);
         let mark = if before > self.watermarks().start + self.room() {
             self.watermarks().stop
         } else {
@@ -83,7 +83,7 @@ impl Manager {
                 stored = 0;
             }
             self.make_huge_frame(usage);
-            self.look_at_mappings(&mut reclaim, memory);
+            self.look_at_mappings(&mut hand, memory);
             self.choose_density(memory);
             if self.zswap.wants_shrinking() {
                 self.write_back(worker);
@@ -108,8 +108,8 @@ impl Manager {
             self.pay_back();
             if self.behind_steps.load(Ordering::Relaxed) >= HAND_STEPS {
                 self.behind_steps.store(0, Ordering::Relaxed);
-                self.step_hand(&mut reclaim);
-                let _ = self.move_gathered(&mut reclaim);
+                self.step_hand(&mut hand);
+                let _ = self.move_gathered(&mut hand);
             }
             if self.reclaim_clean(mark) {
                 took_clean = true;
@@ -127,7 +127,7 @@ impl Manager {
                 None if took_behind && over == 0 && free >= self.watermarks().free_low => {
                     return Relief::Enough;
                 }
-                None => self.advance(worker, &mut reclaim, memory),
+                None => self.advance(worker, &mut hand, memory),
             };
             if let Err(relief) = progress {
                 return relief;
@@ -148,13 +148,13 @@ impl Manager {
     fn advance(
         &self,
         worker: &mut Worker,
-        reclaim: &mut Reclaim,
+        hand: &mut ClockHand,
         memory: &mut Remembered,
     ) -> Result<(), Relief> {
         let full = self.watermarks().standby(self.zswap.pool_pages());
         let few = full - TOGETHER.min(full / 4);
         let standby = self.core.lock().pages.standby.pages;
-        let moved_any = standby < few && self.fill_standby(reclaim, memory, full)?;
+        let moved_any = standby < few && self.fill_standby(hand, memory, full)?;
         match self.store_coldest(worker, self.batch_pages()) {
             Stored::Pages(_) => Ok(()),
             Stored::Nothing if moved_any || self.shrink_pool(worker) => Ok(()),
@@ -167,7 +167,7 @@ impl Manager {
     /// faults wait; whether any page was moved out.
     fn fill_standby(
         &self,
-        reclaim: &mut Reclaim,
+        hand: &mut ClockHand,
         memory: &mut Remembered,
         full: usize,
     ) -> Result<bool, Relief> {
@@ -179,14 +179,14 @@ impl Manager {
             if pages >= full {
                 break;
             }
-            if pages + reclaim.gathered() >= full {
-                moved_any |= self.move_gathered(reclaim).map_err(later)? > 0;
+            if pages + hand.gathered() >= full {
+                moved_any |= self.move_gathered(hand).map_err(later)? > 0;
                 continue;
             }
-            match self.step_hand(reclaim) {
+            match self.step_hand(hand) {
                 Step::Moved(pages) => {
                     moved_any |= pages > 0;
-                    let some = moved_any || reclaim.gathered() > 0;
+                    let some = moved_any || hand.gathered() > 0;
                     if some && self.arena().free_frames() < self.watermarks().free_reserve {
                         break; // faults wait
                     }
@@ -202,7 +202,7 @@ impl Manager {
                         _ => rounds += 1,
                     }
                     drop(core);
-                    self.look_at_mappings(reclaim, memory);
+                    self.look_at_mappings(hand, memory);
                 }
                 Step::Later => {
                     self.ask_for_quiet();
@@ -211,7 +211,7 @@ impl Manager {
                 }
             }
         }
-        moved_any |= self.move_gathered(reclaim).map_err(later)? > 0;
+        moved_any |= self.move_gathered(hand).map_err(later)? > 0;
         Ok(moved_any)
     }
 
@@ -225,27 +225,24 @@ impl Manager {
     /// Reads the mappings if they changed or the list is old, and registers
     /// them, so that what the program touches first comes to us and waits its
     /// turn.
-    fn look_at_mappings(&self, reclaim: &mut Reclaim, memory: &mut Remembered) {
+    fn look_at_mappings(&self, hand: &mut ClockHand, memory: &mut Remembered) {
         if let Some(regions) = self.regions() {
             let generation = regions.generation.load(Ordering::Acquire) as usize;
             if generation != memory.vmas_size {
                 memory.vmas_size = generation;
-                self.core
-                    .lock()
-                    .pages
-                    .list_registered(reclaim.vmas.list_mut());
+                self.core.lock().pages.list_registered(hand.vmas.list_mut());
             }
             return;
         }
         let now = now_ns(Clock::Monotonic);
         let size = self.address_space();
         if size != memory.vmas_size || now - memory.vmas_read_ns > VMAS_NS {
-            if reclaim.vmas.refresh().is_err() {
+            if hand.vmas.refresh().is_err() {
                 return;
             }
             memory.vmas_size = size;
             memory.vmas_read_ns = now;
-            self.register_all(reclaim);
+            self.register_all(hand);
         }
     }
 }

@@ -108,9 +108,9 @@ impl Forks {
         self.arena().adopt(frames, pagemap);
         self.give_up_parents_stacks(stack);
         let private = {
-            let mut reclaim = self.reclaim.lock();
-            reclaim.vmas.adopt(maps);
-            reclaim.vmas.private().to_vec()
+            let mut hand = self.hand.lock();
+            hand.vmas.adopt(maps);
+            hand.vmas.private().to_vec()
         };
         self.renew_fork_words()?;
         self.register_own()?;
@@ -178,7 +178,7 @@ impl Forks {
 
     /// A thread of ours has this stack.
     pub(crate) fn note_stack(&self, stack: Range<usize>) {
-        self.reclaim.lock().vmas.keep_private(stack.clone());
+        self.hand.lock().vmas.keep_private(stack.clone());
         self.stacks.lock().push(stack);
     }
 
@@ -186,12 +186,12 @@ impl Forks {
     /// has no thread. `own`: the calling thread's.
     pub(crate) fn give_up_parents_stacks(&self, own: Range<usize>) {
         let stacks = core::mem::replace(&mut *self.stacks.lock(), alloc::vec![own.clone()]);
-        let mut reclaim = self.reclaim.lock();
+        let mut hand = self.hand.lock();
         for stack in stacks {
-            reclaim.vmas.give_up_private(&stack);
+            hand.vmas.give_up_private(&stack);
             unmap(stack);
         }
-        reclaim.vmas.keep_private(own);
+        hand.vmas.keep_private(own);
     }
 }
 

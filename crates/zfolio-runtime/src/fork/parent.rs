@@ -168,7 +168,7 @@ impl Forks {
     pub(crate) fn renew_fork_words(&self) -> Result<(), Errno> {
         let old = self.words.range();
         self.words.renew()?;
-        self.reclaim.lock().vmas.keep_private(self.words.range());
+        self.hand.lock().vmas.keep_private(self.words.range());
         *self.old_words.lock() = Some(old);
         Ok(())
     }
@@ -176,7 +176,7 @@ impl Forks {
     /// No thread of this process uses the words of the last fork any more.
     pub(crate) fn give_up_old_words(&self) {
         if let Some(old) = self.old_words.lock().take() {
-            self.reclaim.lock().vmas.give_up_private(&old);
+            self.hand.lock().vmas.give_up_private(&old);
             unmap(old);
         }
     }

@@ -9,7 +9,6 @@
 //! page goes round, out of what the reader has left behind and into what it
 //! comes to.
 
-use crate::frames::Physical;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use zfolio_mm::{Order, Pfn};
 use zfolio_sys::arena::prefer_huge_pages;
@@ -106,20 +105,6 @@ impl HugeFrames {
     /// 2 MiB of addresses to have the kernel make one at.
     pub(crate) fn nursery(&self) -> usize {
         self.nursery
-    }
-}
-
-impl Physical {
-    /// Frames that a store has emptied: kept if they are the huge page somebody
-    /// wishes for, else free.
-    pub(crate) fn give_stored_frames(&self, at: Pfn, pages: usize) {
-        let kept = pages == Order::HUGE.pages()
-            && self.huge_frames.is_wanted()
-            && self.is_huge(self.address(at))
-            && self.huge_frames.fulfil(at);
-        if !kept {
-            self.arena().give_frames(at, pages);
-        }
     }
 }
 

@@ -83,4 +83,16 @@ impl Physical {
         let map = self.arena().map().range();
         self.arena().moves().uffd.register(map.start, map.len())
     }
+
+    /// Frames that a store has emptied: kept if they are the huge page somebody
+    /// wishes for, else free.
+    pub(crate) fn give_stored_frames(&self, at: Pfn, pages: usize) {
+        let kept = pages == Order::HUGE.pages()
+            && self.huge_frames.is_wanted()
+            && self.is_huge(self.address(at))
+            && self.huge_frames.fulfil(at);
+        if !kept {
+            self.arena().give_frames(at, pages);
+        }
+    }
 }

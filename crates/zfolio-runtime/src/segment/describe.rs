@@ -1,6 +1,6 @@
 //! What a process is called, in its slot.
 
-use crate::segment::ProcessSlot;
+use crate::segment::process_slot::ProcessSlot;
 use core::sync::atomic::Ordering;
 use zfolio_sys::procfs::File;
 use zfolio_sys::thread;

@@ -5,32 +5,19 @@
 //! or from the pool soon after, is spared for a while (`workingset`).
 
 use crate::address_space::core::Core;
-use crate::address_space::mappings::Vmas;
 use crate::page::{EXTENT_PAGES, Vpn, address_of, addresses_of, pages_within};
 use crate::segment::Counter;
 use crate::swapout::Swap;
 use crate::swapout::candidates::{Pieces, cold_pages};
+use crate::swapout::hand::ClockHand;
 use crate::transfer::move_out::{Going, Leaving};
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 use zfolio_mm::{Order, PAGE_SIZE};
-use zfolio_sys::procfs::PresentRun;
 use zfolio_sys::syscall::Errno;
 
 /// Rounds a group is left alone after it refused to move.
 const LEFT_ALONE: u8 = 60;
-
-/// The hand and what it walks over.
-pub(crate) struct Reclaim {
-    pub(crate) vmas: Vmas,
-    /// Next address to look at.
-    hand: usize,
-    runs: alloc::vec::Vec<PresentRun>,
-    /// What the hand found cold and has not moved yet, small folios all.
-    gathered: Pieces,
-    /// Where the hand was when it found the first of them.
-    since: usize,
-}
 
 /// How what the hand gathers goes.
 const GATHERED: Going = Going {
@@ -38,31 +25,6 @@ const GATHERED: Going = Going {
     cold: false,
     may_fault: true,
 };
-
-impl Reclaim {
-    pub(crate) fn new(vmas: Vmas) -> Self {
-        Self {
-            vmas,
-            hand: 0,
-            runs: alloc::vec![PresentRun::default(); EXTENT_PAGES],
-            gathered: Pieces::default(),
-            since: 0,
-        }
-    }
-
-    /// Pages found cold and not moved yet.
-    pub(crate) fn gathered(&self) -> usize {
-        self.gathered.pages()
-    }
-
-    /// Leaves what was gathered for another time.
-    fn scatter(&mut self) {
-        if self.gathered.pages() > 0 {
-            self.hand = self.since;
-        }
-        self.gathered = Pieces::default();
-    }
-}
 
 /// What one step of the hand did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -90,36 +52,36 @@ impl Swap {
     /// are many: [`Self::move_gathered`] moves the rest. Where what is present is
     /// scattered, an extent has a few pages that may go, and each time the core
     /// lock is held for moves whoever faults waits.
-    pub(crate) fn step_hand(&self, reclaim: &mut Reclaim) -> Step {
-        let step = self.look_at_extent(reclaim);
+    pub(crate) fn step_hand(&self, hand: &mut ClockHand) -> Step {
+        let step = self.look_at_extent(hand);
         if step == Step::Later {
-            reclaim.scatter();
+            hand.scatter();
         }
         step
     }
 
     /// Moves what the hand gathered; returns the pages moved.
-    pub(crate) fn move_gathered(&self, reclaim: &mut Reclaim) -> Result<usize, Errno> {
-        if reclaim.gathered() == 0 {
+    pub(crate) fn move_gathered(&self, hand: &mut ClockHand) -> Result<usize, Errno> {
+        if hand.gathered() == 0 {
             return Ok(0);
         }
         let mut moved = 0;
-        let done = self.move_pieces(&mut reclaim.gathered, GATHERED, &mut moved);
+        let done = self.move_pieces(&mut hand.gathered, GATHERED, &mut moved);
         if done.is_err() {
-            reclaim.scatter();
+            hand.scatter();
         }
         done.map(|()| moved)
     }
 
-    fn look_at_extent(&self, reclaim: &mut Reclaim) -> Step {
+    fn look_at_extent(&self, hand: &mut ClockHand) -> Step {
         self.control_goes_on();
-        let Some(rest) = reclaim.vmas.next(reclaim.hand) else {
-            reclaim.hand = 0;
+        let Some(rest) = hand.vmas.next(hand.at) else {
+            hand.at = 0;
             return Step::Round;
         };
         let border = (rest.start + Order::HUGE.bytes()) & !(Order::HUGE.bytes() - 1);
         let part = rest.start..rest.end.min(border);
-        let whole = reclaim.vmas.containing(part.start).unwrap_or(part.clone());
+        let whole = hand.vmas.containing(part.start).unwrap_or(part.clone());
         let ready = {
             let mut core = self.core.lock();
             if !self.opens(&mut core) {
@@ -128,22 +90,22 @@ impl Swap {
             if let Some(extent) = core.pages.extents.get_mut(part.start / PAGE_SIZE) {
                 extent.pass(pages_within(part.start, part.end));
             }
-            let vmas = &reclaim.vmas;
+            let vmas = &hand.vmas;
             self.register(&mut core, vmas, &whole) || self.register(&mut core, vmas, &part)
         };
-        reclaim.hand = part.end;
+        hand.at = part.end;
         if !ready {
             return Step::Moved(0);
         }
         let found = self
             .fds
             .pagemap()
-            .present(part.start, part.end, &mut reclaim.runs);
+            .present(part.start, part.end, &mut hand.runs);
         let Ok((count, _)) = found else {
             return Step::Moved(0);
         };
         if count == 0 {
-            reclaim.hand = self.next_present(part.end, reclaim.vmas.end());
+            hand.at = self.next_present(part.end, hand.vmas.end());
         }
         let pages = pages_within(part.start, part.end);
         {
@@ -152,13 +114,12 @@ impl Swap {
                 self.forget_vanished(&mut core, pages);
             }
         }
-        if reclaim.gathered() == 0 {
-            reclaim.since = part.start;
+        if hand.gathered() == 0 {
+            hand.since = part.start;
         }
         let mut moved = 0;
-        let gathered = &mut reclaim.gathered;
-        let mut runs =
-            reclaim.runs[..count].chunk_by(|one, other| one.is_huge() == other.is_huge());
+        let gathered = &mut hand.gathered;
+        let mut runs = hand.runs[..count].chunk_by(|one, other| one.is_huge() == other.is_huge());
         let all = runs.try_for_each(|runs| {
             let huge = runs[0].is_huge();
             let runs = runs.iter().map(|run| pages_within(run.start(), run.end()));
@@ -170,8 +131,8 @@ impl Swap {
             }
         });
         if all.is_err() {
-            reclaim.hand = part.start;
-            reclaim.scatter();
+            hand.at = part.start;
+            hand.scatter();
             if moved == 0 {
                 return Step::Later;
             }
@@ -391,13 +352,13 @@ impl Swap {
 
     /// Registers every managed mapping, so that first touches come to us and
     /// wait at `high`.
-    pub(crate) fn register_all(&self, reclaim: &Reclaim) {
-        for vma in reclaim.vmas.iter() {
+    pub(crate) fn register_all(&self, hand: &ClockHand) {
+        for vma in hand.vmas.iter() {
             let mut core = self.core.lock();
             if !self.opens(&mut core) {
                 return;
             }
-            self.register(&mut core, &reclaim.vmas, vma);
+            self.register(&mut core, &hand.vmas, vma);
         }
     }
 }

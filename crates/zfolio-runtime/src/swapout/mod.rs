@@ -1,14 +1,15 @@
 //! A cold page becomes an entry of the pool.
 //!
-//! - [`clock_hand`]: looks for pages that may go.
+//! - [`hand`], [`clock_hand`]: where it is, and how it looks for pages that may go.
 //! - [`candidates`]: what several steps of the hand found, until it is worth a MOVE.
 //! - [`store`]: the coldest of what stands by is compressed.
 //! - [`direct_reclaim`]: a fault without a frame stores for itself.
 //! - [`compress_threads`]: threads that compress beside the others (`--engines`).
 //!
-//! State: the clock hand and the list of mappings (`Reclaim`), the compressing threads.
+//! State: the clock hand and the list of mappings ([`hand::ClockHand`]), the compressing
+//! threads.
 //!
-//! Lock: `Swap::reclaim`, taken before the core lock. Words say `Storing` while pages are
+//! Lock: `Swap::hand`, taken before the core lock. Words say `Storing` while pages are
 //! compressed without it.
 //!
 //! Below: `transfer`, `policy`.
@@ -17,11 +18,12 @@ pub(crate) mod candidates;
 pub(crate) mod clock_hand;
 pub(crate) mod compress_threads;
 pub(crate) mod direct_reclaim;
+pub(crate) mod hand;
 pub(crate) mod store;
 
 use crate::address_space::mappings::Vmas;
-use crate::swapout::clock_hand::Reclaim;
 use crate::swapout::compress_threads::EngineThreads;
+use crate::swapout::hand::ClockHand;
 use crate::transfer::Transfer;
 use core::ops::Deref;
 use core::sync::atomic::AtomicU32;
@@ -34,7 +36,7 @@ pub struct Swap {
     transfer: Transfer,
     /// Threads that compress for reclaim, if there are any.
     pub(crate) engines: Option<EngineThreads>,
-    pub(crate) reclaim: Mutex<Reclaim>,
+    pub(crate) hand: Mutex<ClockHand>,
     /// Ranges left behind that were moved out since the hand last moved.
     pub(crate) behind_steps: AtomicU32,
     /// Processors that its threads may run on.
@@ -54,7 +56,7 @@ impl Swap {
         Self {
             transfer,
             engines,
-            reclaim: Mutex::new(Reclaim::new(vmas)),
+            hand: Mutex::new(ClockHand::new(vmas)),
             behind_steps: AtomicU32::new(0),
             processors: processors(),
         }
@@ -63,7 +65,7 @@ impl Swap {
     /// See [`Transfer::reset_in_fork_child`].
     pub(crate) fn reset_in_fork_child(&self) {
         self.transfer.reset_in_fork_child();
-        reset_in_fork_child(&self.reclaim);
+        reset_in_fork_child(&self.hand);
         if let Some(engines) = &self.engines {
             engines.reset_in_fork_child();
         }

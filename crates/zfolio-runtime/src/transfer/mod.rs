@@ -1,6 +1,7 @@
 //! Pages between the program and the arena.
 //!
 //! - [`move_out`]: MOVE from the program to holes of the arena.
+//! - [`airlocks`]: where pages pass on their way out.
 //! - [`move_in`]: MOVE from the arena to the program, or a copy where that cannot be.
 //! - [`worker`]: the buffers of a thread that does either.
 //! - [`clean_pages`]: pages of regions that nobody wrote to since they came; they leave
@@ -13,13 +14,14 @@
 //!
 //! Below: `address_space`, `budget`, `frames`.
 
+pub(crate) mod airlocks;
 pub(crate) mod clean_pages;
 pub(crate) mod move_in;
 pub(crate) mod move_out;
 pub(crate) mod worker;
 
 use crate::address_space::Space;
-use crate::transfer::move_out::Airlocks;
+use crate::transfer::airlocks::Airlocks;
 use crate::transfer::worker::Worker;
 use alloc::vec::Vec;
 use core::ops::Deref;

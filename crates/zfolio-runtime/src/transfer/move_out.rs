@@ -4,7 +4,7 @@
 //! The first is refused (EAGAIN) while any event is in flight; under the core
 //! lock no event is read and not applied. Together: a page that moved was
 //! registered, and everything the program had done to it before the move is
-//! in our words. See [`Airlocks`]. (Regions have no events, and their
+//! in our words. See [`Airlocks`](crate::transfer::airlocks::Airlocks). (Regions have no events, and their
 //! pages move to the arena at once.)
 
 use crate::address_space::core::Core;
@@ -22,29 +22,6 @@ use zfolio_sys::syscall::Errno;
 /// fault meanwhile wait for it, and a processor that waits needs no interrupt: the first
 /// moves take 10 us each, the others one.
 pub(crate) const RUNS: usize = 64;
-
-/// Two windows registered with the program's descriptor.
-///
-/// A page leaves the program by a MOVE to the airlock on the descriptor *with*
-/// events, and from there to the arena on the one without: the first move
-/// fails with EAGAIN while an event is in flight, so a page that did move was
-/// where our words say it was. (The arena itself cannot be on that descriptor:
-/// releasing a frame would wait for its own event.)
-#[derive(Clone, Debug)]
-pub(crate) struct Airlocks {
-    /// For up to 512 small pages.
-    pub(crate) small: usize,
-    /// For one huge page; never holds small ones, so that its page table
-    /// stays empty and a huge page moves whole.
-    pub(crate) huge: usize,
-}
-
-impl Airlocks {
-    /// What to register.
-    pub(crate) fn ranges(&self) -> [Range<usize>; 2] {
-        [self.small, self.huge].map(|start| start..start + Order::HUGE.bytes())
-    }
-}
 
 /// How pages go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

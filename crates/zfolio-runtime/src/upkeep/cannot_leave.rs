@@ -6,7 +6,7 @@
 
 use crate::address_space::mappings::Vmas;
 use crate::address_space::unmanaged::Why;
-use crate::swapout::clock_hand::Reclaim;
+use crate::swapout::hand::ClockHand;
 use crate::upkeep::Upkeep;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
@@ -78,7 +78,7 @@ fn present(pagemap: Pagemap, range: Range<usize>) -> usize {
 impl Upkeep {
     /// Counts what cannot leave if `usage`, in pages, is above `high` and a look is due; what
     /// is told is of the look that found most. The control thread's.
-    pub(crate) fn count_what_stays(&self, reclaim: &mut Reclaim, usage: usize) {
+    pub(crate) fn count_what_stays(&self, hand: &mut ClockHand, usage: usize) {
         let begin = now_ns(Clock::Monotonic);
         if !self.scope.is_process()
             || usage <= self.watermarks().high
@@ -86,11 +86,7 @@ impl Upkeep {
         {
             return;
         }
-        let found = Staying::look(
-            &mut reclaim.vmas,
-            self.fds.pagemap(),
-            &self.range_of_holds(),
-        );
+        let found = Staying::look(&mut hand.vmas, self.fds.pagemap(), &self.range_of_holds());
         let end = now_ns(Clock::Monotonic);
         let wait = LOOK_NS.max((end - begin).saturating_mul(LOOK_SHARE));
         self.stays_count_ns.store(end + wait, Ordering::Relaxed);

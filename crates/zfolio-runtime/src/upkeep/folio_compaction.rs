@@ -30,7 +30,6 @@ use crate::address_space::place::Place;
 use crate::address_space::standby::Run;
 use crate::page::GROUP_PAGES;
 use crate::segment::Counter;
-use crate::upkeep::Upkeep;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
@@ -102,6 +101,68 @@ impl Evacuating {
             until_ns: now_ns(Clock::Monotonic) + time,
         };
         (&mut self.compactor, view)
+    }
+
+    /// Makes free blocks for at most `time` ns, if a huge page wants one or the free
+    /// slots are scattered. The caller has begun an operation.
+    pub(crate) fn evacuate(&mut self, space: &Space, time: u64) {
+        if space.block_wanted.load(Ordering::Relaxed) {
+            self.evacuate_for_one(space, time);
+        } else {
+            self.evacuate_unasked(space, time);
+        }
+    }
+
+    /// A huge page on its way out found no block.
+    fn evacuate_for_one(&mut self, space: &Space, time: u64) {
+        self.list_standby(space);
+        let (compactor, mut view) = self.view(space, time);
+        let again = match compactor.begin_direct(&view, Order::HUGE) {
+            // Short of time it goes on in the next turn.
+            Ok(()) => finish(compactor, &mut view) == Outcome::Contended,
+            Err(NotBegun::NotNeeded | NotBegun::NotSuitable | NotBegun::Deferred) => false,
+        };
+        space.block_wanted.store(again, Ordering::Relaxed);
+        publish(space, compactor);
+    }
+
+    /// Nobody waits: only if what is free is scattered enough.
+    fn evacuate_unasked(&mut self, space: &Space, time: u64) {
+        let now_ms = now_ns(Clock::Monotonic) / 1_000_000;
+        let pool = space.zswap.pool_pages();
+        let idle_pool = self.idle_pool;
+        if idle_pool.is_some_and(|idle| pool.abs_diff(idle) > idle / 8) {
+            self.idle_pool = None;
+            self.proactive = Proactive::default();
+        }
+        let low = match self.until {
+            Some(low) => low,
+            None => {
+                let scattered = score(&self.view(space, 0).1, 0);
+                let Some(low) = self.proactive.poll(now_ms, scattered, PROACTIVENESS) else {
+                    return;
+                };
+                low
+            }
+        };
+        self.list_standby(space);
+        let (compactor, mut view) = self.view(space, time);
+        let before = compactor.counters().pgmigrate_success;
+        let request = Request {
+            order: Order::HUGE,
+            goal: Goal::Score(low),
+        };
+        compactor.begin_unasked(&view, request);
+        let outcome = finish(compactor, &mut view);
+        let idle = compactor.counters().pgmigrate_success == before;
+        let after = score(&view, 0);
+        publish(space, compactor);
+        // Short of time it goes on in the next turn, if it does get on.
+        self.until = (outcome == Outcome::Contended && !idle).then_some(low);
+        if self.until.is_none() {
+            self.idle_pool = idle.then_some(pool);
+            self.proactive.ended(now_ms, after);
+        }
     }
 }
 
@@ -296,89 +357,25 @@ impl Folios for View<'_> {
     }
 }
 
-impl Upkeep {
-    /// Makes free blocks for at most `time` ns, if a huge page wants one or the free
-    /// slots are scattered. The caller has begun an operation.
-    pub(crate) fn evacuate(&self, state: &mut Evacuating, time: u64) {
-        if self.block_wanted.load(Ordering::Relaxed) {
-            self.evacuate_for_one(state, time);
-        } else {
-            self.evacuate_unasked(state, time);
-        }
-    }
-
-    /// A huge page on its way out found no block.
-    fn evacuate_for_one(&self, state: &mut Evacuating, time: u64) {
-        state.list_standby(self);
-        let (compactor, mut view) = state.view(self, time);
-        let again = match compactor.begin_direct(&view, Order::HUGE) {
-            // Short of time it goes on in the next turn.
-            Ok(()) => finish(compactor, &mut view) == Outcome::Contended,
-            Err(NotBegun::NotNeeded | NotBegun::NotSuitable | NotBegun::Deferred) => false,
-        };
-        self.block_wanted.store(again, Ordering::Relaxed);
-        self.publish_evacuation(compactor);
-    }
-
-    /// Nobody waits: only if what is free is scattered enough.
-    fn evacuate_unasked(&self, state: &mut Evacuating, time: u64) {
-        let now_ms = now_ns(Clock::Monotonic) / 1_000_000;
-        let pool = self.zswap.pool_pages();
-        let idle_pool = state.idle_pool;
-        if idle_pool.is_some_and(|idle| pool.abs_diff(idle) > idle / 8) {
-            state.idle_pool = None;
-            state.proactive = Proactive::default();
-        }
-        let low = match state.until {
-            Some(low) => low,
-            None => {
-                let scattered = score(&state.view(self, 0).1, 0);
-                let Some(low) = state.proactive.poll(now_ms, scattered, PROACTIVENESS) else {
-                    return;
-                };
-                low
-            }
-        };
-        state.list_standby(self);
-        let (compactor, mut view) = state.view(self, time);
-        let before = compactor.counters().pgmigrate_success;
-        let request = Request {
-            order: Order::HUGE,
-            goal: Goal::Score(low),
-        };
-        compactor.begin_unasked(&view, request);
-        let outcome = finish(compactor, &mut view);
-        let idle = compactor.counters().pgmigrate_success == before;
-        let after = score(&view, 0);
-        self.publish_evacuation(compactor);
-        // Short of time it goes on in the next turn, if it does get on.
-        state.until = (outcome == Outcome::Contended && !idle).then_some(low);
-        if state.until.is_none() {
-            state.idle_pool = idle.then_some(pool);
-            state.proactive.ended(now_ms, after);
-        }
-    }
-
-    fn publish_evacuation(&self, compactor: &Compactor<Evacuate>) {
-        let counted = compactor.counters();
-        for (counter, value) in [
-            (Counter::CompactStall, counted.compact_stall),
-            (Counter::CompactFail, counted.compact_fail),
-            (Counter::CompactSuccess, counted.compact_success),
-            (Counter::CompactDaemonWake, counted.compact_daemon_wake),
-            (Counter::PgmigrateSuccess, counted.pgmigrate_success),
-            (Counter::PgmigrateFail, counted.pgmigrate_fail),
-        ] {
-            self.stats().set(counter, value);
-        }
-    }
-}
-
 /// Goes on with a run until it has ended, which it does once the view is contended.
 fn finish(compactor: &mut Compactor<Evacuate>, view: &mut View<'_>) -> Outcome {
     loop {
         if let Step::Done(outcome) = compactor.step(view, BUDGET) {
             return outcome;
         }
+    }
+}
+
+fn publish(space: &Space, compactor: &Compactor<Evacuate>) {
+    let counted = compactor.counters();
+    for (counter, value) in [
+        (Counter::CompactStall, counted.compact_stall),
+        (Counter::CompactFail, counted.compact_fail),
+        (Counter::CompactSuccess, counted.compact_success),
+        (Counter::CompactDaemonWake, counted.compact_daemon_wake),
+        (Counter::PgmigrateSuccess, counted.pgmigrate_success),
+        (Counter::PgmigrateFail, counted.pgmigrate_fail),
+    ] {
+        space.stats().set(counter, value);
     }
 }

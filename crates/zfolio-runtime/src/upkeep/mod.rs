@@ -4,7 +4,7 @@
 //! - [`folio_compaction`]: frames move so that runs of them come to be.
 //! - [`huge_reserve`]: a huge page is made for a reader that wishes for one.
 //! - [`writeback`]: the coldest of the pool goes to the backing.
-//! - [`recompress`]: what stays in the pool is compressed again, denser.
+//! - [`recompress`], [`tier`]: what stays in the pool is compressed again, denser, and when.
 //! - [`statistics`], [`cannot_leave`]: gauges for whoever looks.
 //!
 //! State: where each of them stopped.
@@ -19,12 +19,13 @@ pub(crate) mod folio_compaction;
 pub(crate) mod huge_reserve;
 pub(crate) mod recompress;
 pub mod statistics;
+pub(crate) mod tier;
 pub(crate) mod writeback;
 pub(crate) mod zspage_compaction;
 
 use crate::swapout::Swap;
-use crate::upkeep::recompress::Tier;
-use crate::upkeep::zspage_compaction::Compacting;
+use crate::upkeep::tier::Tier;
+use crate::upkeep::zspage_compaction::{Compacting, PRESSED_NS, TURN_NS};
 use core::ops::Deref;
 use core::sync::atomic::{AtomicU64, Ordering};
 use zfolio_sys::limits::with_descriptors;
@@ -81,5 +82,18 @@ impl Upkeep {
         self.forget_membership();
         self.backing_retry_ns.store(0, Ordering::Relaxed);
         with_descriptors(|| self.open_backing());
+    }
+
+    /// Compacts for a while, if that is due or under way. `pressed`: memory is
+    /// short, and what reclaim could do at once is done.
+    pub(crate) fn compact(&self, state: &mut Compacting, pressed: bool) {
+        let time = if pressed { PRESSED_NS } else { TURN_NS };
+        if state.zspages.is_due(&self.zswap, pressed) {
+            let stop = || self.is_called_away();
+            self.while_open(|| state.zspages.compact(&self.zswap, time, stop));
+        }
+        if self.options.folio_compaction {
+            self.while_open(|| state.evacuating.evacuate(self, time));
+        }
     }
 }

@@ -35,7 +35,7 @@ impl Upkeep {
         });
         match opened {
             Ok((file, key)) => {
-                self.reclaim.lock().vmas.keep_private(key.range());
+                self.hand.lock().vmas.keep_private(key.range());
                 self.zswap.attach(Arc::new(file), key);
                 self.zswap.set_limits(self.pool_limits(&self.options));
             }

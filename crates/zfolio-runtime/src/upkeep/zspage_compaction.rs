@@ -6,7 +6,6 @@
 //! neither reclaim nor a fork waits for it, until the pool has been gone
 //! through once.
 
-use crate::upkeep::Upkeep;
 use crate::upkeep::folio_compaction::Evacuating;
 use zfolio_sys::thread::{Clock, now_ns};
 use zfolio_zswap::compaction_policy::{Cause, Policy, Situation};
@@ -19,8 +18,8 @@ pub(crate) const PRESSED_NS: u64 = 250_000;
 
 /// What the control thread remembers of compaction.
 pub(crate) struct Compacting {
-    zspages: Zspages,
-    evacuating: Evacuating,
+    pub(crate) zspages: Zspages,
+    pub(crate) evacuating: Evacuating,
 }
 
 /// Compaction of a pool's zspages.
@@ -42,21 +41,6 @@ impl Compacting {
         Self {
             zspages: Zspages::new(),
             evacuating: Evacuating::new(slots),
-        }
-    }
-}
-
-impl Upkeep {
-    /// Compacts for a while, if that is due or under way. `pressed`: memory is
-    /// short, and what reclaim could do at once is done.
-    pub(crate) fn compact(&self, state: &mut Compacting, pressed: bool) {
-        let time = if pressed { PRESSED_NS } else { TURN_NS };
-        if state.zspages.is_due(&self.zswap, pressed) {
-            let stop = || self.is_called_away();
-            self.while_open(|| state.zspages.compact(&self.zswap, time, stop));
-        }
-        if self.options.folio_compaction {
-            self.while_open(|| self.evacuate(&mut state.evacuating, time));
         }
     }
 }
