@@ -30,7 +30,7 @@ pub(crate) struct Regions {
     pub(crate) stacks: Vec<CallStack>,
     /// Frames that regions have and that did not come out of the arena, less
     /// those that went with a region.
-    pub(crate) beside: AtomicUsize,
+    pub(crate) charged: AtomicUsize,
     /// Called before something is moved out.
     pub(crate) before_moving: fn(),
     /// 2 MiB of addresses where the kernel makes huge pages, for one at a time.

@@ -53,7 +53,7 @@ impl Wakeups {
 
 /// For whom the control thread had better stay awake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Warmth {
+pub(crate) enum AwakeFor {
     /// For one thread: it keeps its processor from falling asleep.
     One,
     /// For several: it serves them as well.

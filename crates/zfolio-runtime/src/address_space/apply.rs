@@ -5,7 +5,7 @@
 //! is in flight, when it is known what came before it (`order`), and until no
 //! operation is under way, whose pages would be published at the old address;
 //! and everything during a fork, when nothing but single words may change
-//! (`parked`). Parked events are applied by whoever finds that they may be (`settle`).
+//! (`parked`). Parked events are applied by whoever finds that they may be (`apply_parked`).
 
 use crate::address_space::Space;
 use crate::address_space::core::Core;
@@ -48,7 +48,7 @@ impl Truth for Now<'_> {
 
 impl Space {
     /// Applies what was parked, if nothing stands in the way any more.
-    pub(crate) fn settle(&self, core: &mut Core) {
+    pub(crate) fn apply_parked(&self, core: &mut Core) {
         let waits = |core: &Core| !core.inbox.parked.is_empty() && !core.freeze.frozen;
         if !waits(core) || self.inflight.load(Ordering::Acquire) > 0 || !self.order_parked(core) {
             return;
@@ -59,8 +59,8 @@ impl Space {
     }
 
     /// Whether new operations may start, now that what can be applied is.
-    pub(crate) fn opens(&self, core: &mut Core) -> bool {
-        self.settle(core);
+    pub(crate) fn may_start(&self, core: &mut Core) -> bool {
+        self.apply_parked(core);
         core.is_open()
     }
 

@@ -1,8 +1,8 @@
 //! Extents: the book-keeping for 2 MiB of the program's address space.
 
-use crate::address_space::place::{Place, Word};
+use crate::address_space::place::{PackedPlace, Place};
 use crate::page::{EXTENT_PAGES, GROUP_PAGES, Vpn, group_of};
-use crate::policy::refault::{Clock, Past};
+use crate::policy::refault::{Clock, RefaultRecord};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -18,9 +18,9 @@ const EXTENT_SHIFT: usize = 21;
 /// `tracked` is the number of words whose place is not `Present`, `gone` that of those whose
 /// place is `Gone`.
 pub(crate) struct Group {
-    words: [Word; GROUP_PAGES],
+    words: [PackedPlace; GROUP_PAGES],
     /// When each page came back, or was stored.
-    past: [Past; GROUP_PAGES],
+    past: [RefaultRecord; GROUP_PAGES],
     /// When the last three loads were, the latest first, by the clock of
     /// [`Rush`](crate::policy::readahead::Rush).
     pub(crate) loaded_at: [u32; 3],
@@ -37,8 +37,8 @@ pub(crate) struct Group {
 
 impl Group {
     const EMPTY: Self = Self {
-        words: [Word::PRESENT; GROUP_PAGES],
-        past: [Past::NOTHING; GROUP_PAGES],
+        words: [PackedPlace::PRESENT; GROUP_PAGES],
+        past: [RefaultRecord::NOTHING; GROUP_PAGES],
         loaded_at: [0; 3],
         unasked: 0,
         left_alone: 0,
@@ -52,7 +52,7 @@ impl Group {
         let is = |place, other| u8::from(place == other);
         self.tracked = self.tracked + is(was, Place::Present) - is(place, Place::Present);
         self.gone = self.gone + is(place, Place::Gone) - is(was, Place::Gone);
-        self.words[index] = Word::new(place);
+        self.words[index] = PackedPlace::new(place);
     }
 }
 
@@ -93,7 +93,7 @@ impl Extent {
     }
 
     /// What is known of page `vpn`.
-    pub(crate) fn past(&mut self, vpn: Vpn) -> &mut Past {
+    pub(crate) fn past(&mut self, vpn: Vpn) -> &mut RefaultRecord {
         &mut self.group(vpn).past[vpn % GROUP_PAGES]
     }
 

@@ -8,7 +8,7 @@ use alloc::collections::VecDeque;
 use core::ops::Range;
 
 /// Ranges remembered as left behind, at most.
-const BEHIND: usize = 512;
+const PASSED: usize = 512;
 
 /// What the rules of `policy` go by.
 pub(crate) struct History {
@@ -17,7 +17,7 @@ pub(crate) struct History {
     pub(crate) rush: Rush,
     pub(crate) neighbours: Neighbours,
     /// Pages that sequential readers left behind, oldest first.
-    pub(crate) behind: VecDeque<Range<Vpn>>,
+    pub(crate) passed_by_readers: VecDeque<Range<Vpn>>,
     /// By which pages are spared.
     pub(crate) clock: Clock,
     /// The least ticks after which something may go that the hand has spared.
@@ -31,18 +31,18 @@ impl History {
             strides: Strides::default(),
             rush: Rush::default(),
             neighbours: Neighbours::default(),
-            behind: VecDeque::with_capacity(BEHIND),
+            passed_by_readers: VecDeque::with_capacity(PASSED),
             clock: Clock::default(),
             spared: None,
         }
     }
 
     /// Remembers what a sequential reader has passed.
-    pub(crate) fn leave_behind(&mut self, pages: Option<Range<Vpn>>) {
+    pub(crate) fn note_passed(&mut self, pages: Option<Range<Vpn>>) {
         let Some(pages) = pages else { return };
-        if self.behind.len() == BEHIND {
-            self.behind.pop_front();
+        if self.passed_by_readers.len() == PASSED {
+            self.passed_by_readers.pop_front();
         }
-        self.behind.push_back(pages);
+        self.passed_by_readers.push_back(pages);
     }
 }

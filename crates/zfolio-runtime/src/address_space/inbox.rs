@@ -1,8 +1,8 @@
 //! What the descriptor told and nobody has dealt with yet: a part of the core.
 
-use crate::address_space::faulting::Faulting;
 use crate::address_space::newborn::Child;
-use crate::events::parked::Parked;
+use crate::address_space::recent_faulters::RecentFaulters;
+use crate::events::parked::ParkedEvents;
 use crate::page_fault::Fault;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -17,11 +17,11 @@ pub(crate) struct Inbox {
     /// Faults put off because an event was in flight.
     pub(crate) deferred: VecDeque<Fault>,
     /// Events that wait until no operation is under way.
-    pub(crate) parked: Parked,
+    pub(crate) parked: ParkedEvents,
     /// Descriptors of children, from FORK events.
     pub(crate) children: Vec<Child>,
     /// Who faulted lately.
-    pub(crate) faulting: Faulting,
+    pub(crate) faulting: RecentFaulters,
     /// Faults left for which several threads stay on duty.
     pub(crate) crowd: u32,
     /// A thread is waiting on the descriptor.
@@ -35,9 +35,9 @@ impl Inbox {
         Self {
             pending: VecDeque::with_capacity(PENDING),
             deferred: VecDeque::with_capacity(PENDING),
-            parked: Parked::new(),
+            parked: ParkedEvents::new(),
             children: Vec::with_capacity(64),
-            faulting: Faulting::default(),
+            faulting: RecentFaulters::default(),
             crowd: 0,
             reader: false,
             sleepers: 0,

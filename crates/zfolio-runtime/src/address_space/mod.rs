@@ -8,7 +8,7 @@
 //!   in flight, and how to come by one.
 //! - [`standby`], [`clean_queue`], [`vanishing`], [`pins`]: pages that wait uncompressed, that
 //!   are stored and present, that are about to go, that must not leave.
-//! - [`faulting`], [`newborn`]: who faulted lately, and children whose memory is still ours.
+//! - [`recent_faulters`], [`newborn`]: who faulted lately, and children whose memory is still ours.
 //! - [`core`]: all of that under its lock, in four parts: [`pages`], [`history`], [`inbox`],
 //!   [`freeze`].
 //!
@@ -25,7 +25,6 @@ pub(crate) mod clean_queue;
 pub(crate) mod core;
 pub(crate) mod discard;
 pub(crate) mod extent;
-pub(crate) mod faulting;
 pub(crate) mod freeze;
 pub(crate) mod history;
 pub(crate) mod inbox;
@@ -38,6 +37,7 @@ pub(crate) mod place;
 pub(crate) mod quiet;
 pub(crate) mod quieten;
 pub(crate) mod read;
+pub(crate) mod recent_faulters;
 pub(crate) mod registration;
 pub(crate) mod standby;
 pub(crate) mod unmanaged;

@@ -23,7 +23,7 @@ impl Space {
     pub(crate) fn end(&self) {
         if self.inflight.fetch_sub(1, Ordering::AcqRel) == 1 {
             let mut core = self.core.lock();
-            self.settle(&mut core);
+            self.apply_parked(&mut core);
         }
     }
 
@@ -31,7 +31,7 @@ impl Space {
     pub(crate) fn while_open<R>(&self, operation: impl FnOnce() -> R) -> Option<R> {
         {
             let mut core = self.core.lock();
-            if !self.opens(&mut core) {
+            if !self.may_start(&mut core) {
                 return None;
             }
             self.begin(&core);
@@ -45,7 +45,7 @@ impl Space {
     pub(crate) fn as_operation(&self, run: impl FnOnce()) -> bool {
         {
             let mut core = self.core.lock();
-            if !self.opens(&mut core) {
+            if !self.may_start(&mut core) {
                 return false;
             }
             self.begin(&core);
@@ -56,9 +56,9 @@ impl Space {
     }
 
     /// A fork asks for quiet.
-    pub(crate) fn is_called_away(&self) -> bool {
+    pub(crate) fn should_yield(&self) -> bool {
         let mut core = self.core.lock();
-        core.freeze.raw_fork || !self.opens(&mut core) || self.fork_asked()
+        core.freeze.raw_fork || !self.may_start(&mut core) || self.fork_asked()
     }
 
     /// A program thread waits to fork.

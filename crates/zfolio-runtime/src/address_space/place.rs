@@ -28,9 +28,9 @@ pub(crate) enum Place {
 
 /// A [`Place`] in 32 bits; 0 is `Present`, so fresh memory needs no set-up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Word(u32);
+pub(crate) struct PackedPlace(u32);
 
-impl Word {
+impl PackedPlace {
     /// [`Place::Present`].
     pub(crate) const PRESENT: Self = Self(0);
 
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn every_place_survives_packing() {
-        assert_eq!(Word::default().place(), Place::Present);
+        assert_eq!(PackedPlace::default().place(), Place::Present);
         for payload in [0, 1, PAYLOAD] {
             for place in [
                 Place::Standby(Pfn(payload)),
@@ -79,7 +79,7 @@ mod tests {
                 Place::Clean(Slot::from_u32(payload)),
                 Place::Gone,
             ] {
-                assert_eq!(Word::new(place).place(), place);
+                assert_eq!(PackedPlace::new(place).place(), place);
             }
         }
     }

@@ -40,7 +40,7 @@ const FEWEST: usize = (1 << 20) / PAGE_SIZE;
 const SHORTEST_NS: u64 = 20_000;
 const LONGEST_NS: u64 = 5_000_000;
 /// How long a fault waits before it asks, ns: most collisions pass by themselves.
-const PATIENCE_NS: u64 = 200_000;
+const ASK_AFTER_NS: u64 = 200_000;
 
 /// How long reclaim waits for a moment that it asked for, ns.
 const AWAITED_NS: u64 = 2_000_000;
@@ -82,7 +82,7 @@ impl Space {
         self.free_who_waits_for_itself(core);
         let active = self.quiet.active.load(Ordering::Relaxed);
         let oldest = core.inbox.deferred.front().map(|fault| fault.read_ns);
-        let long = |read| active || now_ns(Clock::Monotonic) - read > PATIENCE_NS;
+        let long = |read| active || now_ns(Clock::Monotonic) - read > ASK_AFTER_NS;
         if oldest.is_some_and(long) || core.inbox.parked.len() >= PARKED {
             self.ask_for_quiet();
         }
@@ -156,7 +156,7 @@ impl Space {
                 let mut core = self.core.lock();
                 self.pump_for_others(&mut core);
                 if self.is_quiet() {
-                    self.settle(&mut core);
+                    self.apply_parked(&mut core);
                     return;
                 }
             }
@@ -168,7 +168,7 @@ impl Space {
     /// that may succeed now.
     pub(crate) fn retry_if_quiet(&self, core: &mut Core) {
         if self.is_quiet() {
-            self.settle(core);
+            self.apply_parked(core);
             self.quiet.found.fetch_add(1, Ordering::Relaxed);
             core.inbox.retry_deferred();
         }

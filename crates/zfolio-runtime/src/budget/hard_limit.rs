@@ -23,7 +23,7 @@ use zfolio_sys::thread::{Clock, now_ns};
 const LOOKS: u32 = 100;
 /// For so long `max` must be exceeded because of what others have, before that ends
 /// the process, ns: longer than one that has ended counts.
-const PATIENCE_NS: u64 = 3_000_000_000;
+const EXCEEDED_NS: u64 = 3_000_000_000;
 /// Between two processes that are ended for that, ns.
 const APART_NS: u64 = 1_000_000_000;
 
@@ -50,7 +50,7 @@ impl Memory {
         if since == 0 {
             self.max_since_ns.store(now, Ordering::Relaxed);
         }
-        if since == 0 || now.saturating_sub(since) < PATIENCE_NS {
+        if since == 0 || now.saturating_sub(since) < EXCEEDED_NS {
             return false;
         }
         let ended = &self.segment().max_ended_ns;
@@ -78,12 +78,12 @@ impl Memory {
     }
 
     /// How far the watermarks may be raised.
-    pub(crate) fn room_within_max(&self, room: usize) -> usize {
+    pub(crate) fn overdraft_within_max(&self, overdraft: usize) -> usize {
         match (self.max(), self.options.on_max) {
             (Some(max), OnMax::Kill | OnMax::Wait) => {
-                room.min(max.saturating_sub(self.watermarks().limit))
+                overdraft.min(max.saturating_sub(self.watermarks().limit))
             }
-            _ => room,
+            _ => overdraft,
         }
     }
 

@@ -40,9 +40,9 @@ pub struct Memory {
     max_part: AtomicUsize,
     max_since_ns: AtomicU64,
     /// Frames of ours to give back to the system for copies that it made.
-    owed: AtomicUsize,
+    borrowed: AtomicUsize,
     /// Pages beyond `high` granted because nothing more could be moved out.
-    room: AtomicUsize,
+    overdraft: AtomicUsize,
     /// When a fault was last given memory beyond `high`, ns.
     urgent_ns: AtomicU64,
     /// Resident pages at the last sample.
@@ -73,8 +73,8 @@ impl Memory {
             allowance: AtomicUsize::new(options.high),
             max_part: AtomicUsize::new(usize::MAX),
             max_since_ns: AtomicU64::new(0),
-            owed: AtomicUsize::new(0),
-            room: AtomicUsize::new(0),
+            borrowed: AtomicUsize::new(0),
+            overdraft: AtomicUsize::new(0),
             urgent_ns: AtomicU64::new(0),
             resident: AtomicUsize::new(0),
         }

@@ -13,13 +13,13 @@ const PAGES_PER_MS: usize = 500;
 
 /// Waits for frames (a folio stored, or a millisecond) before a fault takes
 /// memory beyond `high`: what is left does not compress.
-const PATIENCE: u32 = 100;
+const WAITS_BEFORE_OVERDRAFT: u32 = 100;
 
 /// How long others wait less after one fault lost its patience, ns.
 const HOPELESS_NS: u64 = 1_000_000_000;
 
 /// Frames owed to the system at most.
-const OWED: usize = 128;
+const BORROWED: usize = 128;
 
 /// How reclaim ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,11 +40,11 @@ pub(crate) fn nap_ns(headroom: usize) -> u64 {
 
 impl Memory {
     pub(crate) fn is_pressed(&self, usage: usize) -> bool {
-        if usage > self.watermarks().start + self.room() {
+        if usage > self.watermarks().start + self.overdraft() {
             return true;
         }
         // (Regions take frames from the system as long as there is memory.)
-        let short = self.scope.is_process() || usage > self.watermarks().stop + self.room();
+        let short = self.scope.is_process() || usage > self.watermarks().stop + self.overdraft();
         short && self.arena().free_frames() < self.watermarks().free_low
     }
 
@@ -58,23 +58,23 @@ impl Memory {
     /// Lets usage grow while faults wait and there is nothing to move out: what
     /// is left is the pool, and pages that may not move. Taken back, slowly,
     /// once reclaim finds enough again.
-    pub(crate) fn adjust_room(&self, relief: Relief) {
-        let room = self.room.load(Ordering::Relaxed);
-        let room = match relief {
+    pub(crate) fn adjust_overdraft(&self, relief: Relief) {
+        let overdraft = self.overdraft.load(Ordering::Relaxed);
+        let overdraft = match relief {
             Relief::Exhausted if self.wakeups.frame_waiters.load(Ordering::Acquire) > 0 => {
                 self.wakeups.frames_freed();
-                self.room_within_max(room + self.watermarks().free_low)
+                self.overdraft_within_max(overdraft + self.watermarks().free_low)
             }
-            Relief::Enough => room - room.div_ceil(64),
-            Relief::Exhausted | Relief::Later => room,
+            Relief::Enough => overdraft - overdraft.div_ceil(64),
+            Relief::Exhausted | Relief::Later => overdraft,
         };
-        self.room.store(room, Ordering::Relaxed);
+        self.overdraft.store(overdraft, Ordering::Relaxed);
     }
 
     /// Above the limit memory goes back to the system before faults get any:
     /// frames that they take keep usage where it is.
     pub(crate) fn frames_to_keep(&self, usage: usize) -> usize {
-        if usage > self.watermarks().limit + self.room() {
+        if usage > self.watermarks().limit + self.overdraft() {
             self.watermarks().free_reserve
         } else {
             self.watermarks().free_target
@@ -89,7 +89,7 @@ impl Memory {
         let enough = if now.saturating_sub(last) < HOPELESS_NS {
             3
         } else {
-            PATIENCE
+            WAITS_BEFORE_OVERDRAFT
         };
         if waits >= enough {
             self.urgent_ns.store(now, Ordering::Relaxed);
@@ -109,14 +109,14 @@ impl Memory {
         usage < self.watermarks().limit
     }
 
-    /// [`Self::pay_back`] by whoever serves a fault, within its operation: not by a thread of
-    /// the program's, and since somebody waits for ours, not before it is twice as much as
-    /// long as the control thread is awake to do it.
-    pub(crate) fn pay_back_from_fault(&self) {
+    /// Returns borrowed frames after a fault, within its operation. Never on a thread of the
+    /// program's. While the control thread is awake it waits for twice as many, since that
+    /// does the work itself.
+    pub(crate) fn return_borrowed_after_fault(&self) {
         let awake = self.wakeups.control_sleeps.load(Ordering::Relaxed) == 0;
         let patience = if awake { 2 } else { 1 };
         if !self.is_in_thread() {
-            self.pay_back_from(patience * self.debt());
+            self.return_borrowed_from(patience * self.least_returned());
         }
     }
 
@@ -124,36 +124,37 @@ impl Memory {
     /// call; below `stop` they are forgiven, or usage would only ever sink. Frames
     /// must not change while a fork copies them: within an operation, or by the control
     /// thread, which freezes the manager for a fork itself.
-    pub(crate) fn pay_back(&self) {
-        self.pay_back_from(self.debt());
+    pub(crate) fn return_borrowed(&self) {
+        self.return_borrowed_from(self.least_returned());
     }
 
     /// Owed frames that are enough for a call.
-    pub(crate) fn debt(&self) -> usize {
-        OWED.min(self.watermarks().free_low / 2)
+    pub(crate) fn least_returned(&self) -> usize {
+        BORROWED.min(self.watermarks().free_low / 2)
     }
 
-    pub(crate) fn pay_back_from(&self, least: usize) {
-        if self.owed.load(Ordering::Relaxed) < least {
+    pub(crate) fn return_borrowed_from(&self, least: usize) {
+        if self.borrowed.load(Ordering::Relaxed) < least {
             return;
         }
-        let owed = self.owed.swap(0, Ordering::Relaxed);
+        let borrowed = self.borrowed.swap(0, Ordering::Relaxed);
         if self.usage() < self.watermarks().stop {
             return;
         }
-        let released = self.arena().release(owed);
-        if released < owed {
-            self.owed.fetch_add(owed - released, Ordering::Relaxed);
+        let released = self.arena().release(borrowed);
+        if released < borrowed {
+            self.borrowed
+                .fetch_add(borrowed - released, Ordering::Relaxed);
         }
     }
 
     /// Frames owed to the system.
-    pub(crate) fn owed(&self) -> usize {
-        self.owed.load(Ordering::Relaxed)
+    pub(crate) fn borrowed(&self) -> usize {
+        self.borrowed.load(Ordering::Relaxed)
     }
 
     /// Copies took so many frames of the system's.
-    pub(crate) fn owe(&self, pages: usize) {
-        self.owed.fetch_add(pages, Ordering::Relaxed);
+    pub(crate) fn borrow_frames(&self, pages: usize) {
+        self.borrowed.fetch_add(pages, Ordering::Relaxed);
     }
 }

@@ -36,8 +36,8 @@ impl Memory {
     }
 
     /// Pages by which every watermark is raised now.
-    pub(crate) fn room(&self) -> usize {
-        self.room.load(Ordering::Relaxed)
+    pub(crate) fn overdraft(&self) -> usize {
+        self.overdraft.load(Ordering::Relaxed)
     }
 
     /// Address space of the process, pages.
@@ -57,9 +57,9 @@ impl Memory {
         let held = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
         let came = held(self.arena().populated.load(Ordering::Relaxed));
         let went = held(self.arena().released.load(Ordering::Relaxed));
-        let beside = regions.beside.load(Ordering::Relaxed);
+        let charged = regions.charged.load(Ordering::Relaxed);
         // (Read one after the other: a sum that is off by what is under way.)
-        let sum = came.wrapping_add(beside).wrapping_sub(went).cast_signed();
+        let sum = came.wrapping_add(charged).wrapping_sub(went).cast_signed();
         usize::try_from(sum).unwrap_or(0)
     }
 
@@ -70,20 +70,20 @@ impl Memory {
     }
 
     /// Notes frames of regions that did not come out of the arena.
-    pub(crate) fn note_beside(&self, pages: usize) {
+    pub(crate) fn charge(&self, pages: usize) {
         if let Some(regions) = self.regions() {
-            regions.beside.fetch_add(pages, Ordering::Relaxed);
+            regions.charged.fetch_add(pages, Ordering::Relaxed);
         }
     }
 
     /// The opposite.
-    pub(crate) fn went_beside(&self, pages: usize) {
+    pub(crate) fn uncharge(&self, pages: usize) {
         if let Some(regions) = self.regions() {
-            regions.beside.fetch_sub(pages, Ordering::Relaxed);
+            regions.charged.fetch_sub(pages, Ordering::Relaxed);
         }
-        let less = |owed: usize| Some(owed.saturating_sub(pages));
+        let less = |borrowed: usize| Some(borrowed.saturating_sub(pages));
         let _ = self
-            .owed
+            .borrowed
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 

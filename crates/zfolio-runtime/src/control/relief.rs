@@ -69,12 +69,12 @@ impl Manager {
         // only wants frames leaves it where it is.
         let before = self.usage();
         self.count_what_stays(&mut hand, before);
-        let mark = if before > self.watermarks().start + self.room() {
+        let mark = if before > self.watermarks().start + self.overdraft() {
             self.watermarks().stop
         } else {
             self.watermarks().start
-        } + self.room();
-        let (mut took_behind, mut took_clean) = (false, false);
+        } + self.overdraft();
+        let (mut took_passed, mut took_clean) = (false, false);
         let (mut usage, mut stored) = (0, USAGE_PAGES);
         for turn in 1.. {
             self.control_goes_on();
@@ -91,7 +91,7 @@ impl Manager {
             let over = usage.saturating_sub(mark);
             let free = self.arena().free_frames();
             let surplus = free.saturating_sub(self.frames_to_keep(usage));
-            if usage > self.watermarks().limit + self.room() {
+            if usage > self.watermarks().limit + self.overdraft() {
                 self.give_up_huge_frame();
             }
             if over > 0 && surplus > 0 {
@@ -102,12 +102,12 @@ impl Manager {
             if over == 0 && surplus > 0 {
                 return Relief::Enough;
             }
-            if self.is_called_away() {
+            if self.should_yield() {
                 return Relief::Later;
             }
-            self.pay_back();
-            if self.behind_steps.load(Ordering::Relaxed) >= HAND_STEPS {
-                self.behind_steps.store(0, Ordering::Relaxed);
+            self.return_borrowed();
+            if self.passed_steps.load(Ordering::Relaxed) >= HAND_STEPS {
+                self.passed_steps.store(0, Ordering::Relaxed);
                 self.step_hand(&mut hand);
                 let _ = self.move_gathered(&mut hand);
             }
@@ -119,12 +119,12 @@ impl Manager {
             if took_clean && over == 0 {
                 return Relief::Enough;
             }
-            let progress = match self.step_behind(true) {
+            let progress = match self.reclaim_passed(true) {
                 Some(step) => {
-                    took_behind = true;
+                    took_passed = true;
                     self.store_moved(worker, step)
                 }
-                None if took_behind && over == 0 && free >= self.watermarks().free_low => {
+                None if took_passed && over == 0 && free >= self.watermarks().free_low => {
                     return Relief::Enough;
                 }
                 None => self.advance(worker, &mut hand, memory),
@@ -198,7 +198,9 @@ impl Manager {
                     match spared {
                         // (The first may have been the end of one.)
                         Some(_) if all_rounds == 1 => {}
-                        Some(ticks) if all_rounds <= MOST_ROUNDS => core.history.clock.hurry(ticks),
+                        Some(ticks) if all_rounds <= MOST_ROUNDS => {
+                            core.history.clock.advance(ticks)
+                        }
                         _ => rounds += 1,
                     }
                     drop(core);

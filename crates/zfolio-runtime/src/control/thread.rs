@@ -27,10 +27,10 @@ impl Manager {
         let mut compacting = self.compacting.lock();
         let mut tier = self.tier.lock();
         loop {
-            let rung = self.wakeups.control.load(Ordering::Acquire);
+            let wake_seq = self.wakeups.control.load(Ordering::Acquire);
             self.control_goes_on();
             self.follow_forks(&mut worker);
-            self.settle(&mut self.core.lock());
+            self.apply_parked(&mut self.core.lock());
             let usage = self.usage();
             self.make_huge_frame(usage);
             self.tend_backing();
@@ -44,7 +44,7 @@ impl Manager {
             } else {
                 Relief::Enough
             };
-            self.adjust_room(relief);
+            self.adjust_overdraft(relief);
             self.look_at_max(usage, relief == Relief::Exhausted, &mut memory.over_max);
             self.tell_if_refused(relief);
             self.compact(&mut compacting, pressed);
@@ -52,7 +52,7 @@ impl Manager {
                 relief,
                 pressed,
                 returns: memory.turnover.returns(),
-                rung,
+                wake_seq,
             };
             self.tend_tier(&mut tier, situation);
             let stuck = pressed && self.is_pressed(self.usage());
@@ -61,7 +61,7 @@ impl Manager {
             // While nothing changes, half of what is left up to `high` itself.
             let calm = usage == memory.usage && relief == Relief::Enough;
             memory.usage = usage;
-            let to_start = (self.watermarks().start + self.room()).saturating_sub(usage);
+            let to_start = (self.watermarks().start + self.overdraft()).saturating_sub(usage);
             let to_high = if calm {
                 self.watermarks().high.saturating_sub(usage) / 2
             } else {
@@ -77,13 +77,13 @@ impl Manager {
             } else {
                 self.region_nap()
             };
-            if !stuck && nap.is_some_and(|nap| self.stays_warm(&mut worker, rung, nap)) {
+            if !stuck && nap.is_some_and(|nap| self.stays_awake(&mut worker, wake_seq, nap)) {
                 continue;
             }
             self.wakeups.control_sleeps.store(1, Ordering::SeqCst);
             // (Who found no bell to ring, a moment ago.)
             if stuck || self.scope.is_process() || !self.is_pressed(self.usage()) {
-                futex_wait(&self.wakeups.control, rung, nap);
+                futex_wait(&self.wakeups.control, wake_seq, nap);
             }
         }
     }

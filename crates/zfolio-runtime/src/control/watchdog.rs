@@ -13,7 +13,7 @@ use zfolio_sys::lock::pause;
 /// Between two looks, ns.
 const TURN_NS: u64 = 1_000_000_000;
 /// Turns without progress after which the process ends.
-const PATIENCE: u32 = 30;
+const OVERDUE_TURNS: u32 = 30;
 /// Tries for the core lock in a turn, and the pause between them, ns.
 const LOCK_TRIES: u32 = 50;
 const LOCK_NS: u64 = 1_000_000;
@@ -36,7 +36,7 @@ impl Stuck {
             return false;
         }
         self.turns += 1;
-        self.turns >= PATIENCE
+        self.turns >= OVERDUE_TURNS
     }
 }
 
@@ -57,7 +57,7 @@ impl Manager {
             }
             let waiting = self.oldest_waiting();
             locked_out = if waiting.is_none() { locked_out + 1 } else { 0 };
-            if locked_out >= PATIENCE {
+            if locked_out >= OVERDUE_TURNS {
                 self.overdue("a lock was not released");
             }
             let known = self.serving_since().chain(waiting.flatten());
@@ -94,7 +94,7 @@ impl Manager {
     }
 
     fn overdue(&self, what: &str) -> ! {
-        self.fail(format_args!("{what} for {PATIENCE} seconds"));
+        self.fail(format_args!("{what} for {OVERDUE_TURNS} seconds"));
     }
 }
 
@@ -113,6 +113,6 @@ mod tests {
     fn what_stays_is_overdue_in_the_end() {
         let mut stuck = Stuck::default();
         let turns = (0..).take_while(|_| !stuck.is_overdue(7)).count();
-        assert_eq!(turns, PATIENCE as usize);
+        assert_eq!(turns, OVERDUE_TURNS as usize);
     }
 }

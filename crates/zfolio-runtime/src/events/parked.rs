@@ -11,7 +11,7 @@ use zfolio_sys::uffd::Message;
 const PARKED: usize = 1 << 16;
 
 /// Events read and not applied yet, FORK events among them to mark their place.
-pub(crate) struct Parked {
+pub(crate) struct ParkedEvents {
     events: VecDeque<Message>,
     /// The first so many are in the order in which they happened.
     in_order: usize,
@@ -26,7 +26,7 @@ pub(crate) enum Resolved {
     Discarded,
 }
 
-impl Parked {
+impl ParkedEvents {
     pub(crate) fn new() -> Self {
         Self {
             events: VecDeque::with_capacity(PARKED),
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn parked_events_resolve_in_order() {
-        let mut parked = Parked::new();
+        let mut parked = ParkedEvents::new();
         parked.push(Message::Remove {
             start: 10 * PAGE,
             end: 12 * PAGE,

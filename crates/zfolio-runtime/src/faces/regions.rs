@@ -2,7 +2,7 @@
 //!
 //! The same engine with less round it. There are no events: what happens to a
 //! region goes through the calls below, which change words under the core
-//! lock. Faults are served in the thread that touches (`inthread`), or by
+//! lock. Faults are served in the thread that touches (`faults/by_sigbus.rs`), or by
 //! threads that read the descriptor, as for a process. Nobody else's memory
 //! is counted: every frame of a region came out of the arena or was counted as
 //! it came, so that usage is a sum and not a question to /proc.
@@ -21,7 +21,7 @@ use crate::protect::Protected;
 use crate::scope::{Regions, Scope, Serving};
 use crate::segment::run_group::RUN;
 use crate::segment::{Counter, MAX_FAULT_THREADS, MIN_FAULT_THREADS, Segment, describe, state};
-use crate::transfer::move_out::Going;
+use crate::transfer::move_out::EvictMode;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -148,7 +148,7 @@ impl Manager {
                 high: AtomicUsize::new(options.high),
                 stacks,
                 before_moving,
-                beside: AtomicUsize::new(0),
+                charged: AtomicUsize::new(0),
                 nursery: Mutex::new(nursery),
                 no_huge: AtomicU32::new(0),
                 generation: AtomicU32::new(0),
@@ -224,7 +224,7 @@ impl RegionEngine for Manager {
             present += (run.end() - run.start()) / PAGE_SIZE
         });
         if let Some(regions) = self.regions() {
-            regions.beside.fetch_sub(present, Ordering::Relaxed);
+            regions.charged.fetch_sub(present, Ordering::Relaxed);
         }
         self.regions_changed();
         self.wakeups.frames_freed();
@@ -236,7 +236,7 @@ impl RegionEngine for Manager {
             return Err(PinError::NotManaged);
         }
         core.pages.pins.hold(range.clone(), self.high())?;
-        self.own_clean(&mut core, &pages_within(range.start, range.end));
+        self.make_dirty_within(&mut core, &pages_within(range.start, range.end));
         Ok(())
     }
 
@@ -252,7 +252,7 @@ impl RegionEngine for Manager {
             let part = next..border.min(range.end);
             let pages = pages_within(part.start, part.end);
             let huge = pages.len() == EXTENT_PAGES && self.is_huge(part.start);
-            let how = Going {
+            let how = EvictMode {
                 huge,
                 cold: true,
                 may_fault: false,
@@ -287,7 +287,7 @@ impl RegionEngine for Manager {
         if zfolio_sys::arena::discard(inner.start, inner.len()).is_ok()
             && let Some(regions) = self.regions()
         {
-            regions.beside.fetch_sub(present, Ordering::Relaxed);
+            regions.charged.fetch_sub(present, Ordering::Relaxed);
         }
     }
 

@@ -1,11 +1,10 @@
-//! Faults: reading them, sharing them out, finding what each one needs.
+//! Faults that the descriptor tells: waiting for them, and sharing them out.
 //!
 //! One thread waits on the descriptor at a time; whoever finds more faults
-//! than it can take wakes a sibling. Swap-in goes on in `load` (from the
-//! pool), here (standby) or in `fill` (a page never touched).
+//! than it can take wakes a sibling. What a fault needs is `swapin/serve.rs`'s to find.
 
 use crate::address_space::core::Core;
-use crate::faults::thread_placement::Seat;
+use crate::faults::thread_placement::Placement;
 use crate::page_fault::{Fault, Outcome};
 use crate::segment::{Counter, FaultKind};
 use crate::swapout::Swap;
@@ -33,11 +32,11 @@ impl Swap {
         // (Bound, it would keep whom it waits for from running, as it would where
         // processors are few.)
         let may_spin = !self.has_few_processors();
-        let mut seat = Seat::new(may_spin);
+        let mut placement = Placement::new(may_spin);
         let mut spin_until = 0;
         let mut served = 0_u32;
         loop {
-            let mut fault = self.next_fault(&mut seat, spin_until);
+            let mut fault = self.next_fault(&mut placement, spin_until);
             self.note_serving(index, fault.read_ns);
             worker.urgent = fault.waits > 0 && self.has_waited_enough(fault.waits);
             loop {
@@ -50,7 +49,7 @@ impl Swap {
                         if served.is_multiple_of(CPU_NOTE) {
                             self.note_cpu(index);
                         }
-                        let spins = may_spin && !seat.is_bound();
+                        let spins = may_spin && !placement.is_bound();
                         spin_until = if spins { now + SPIN_NS } else { 0 };
                         break;
                     }
@@ -95,14 +94,14 @@ impl Swap {
 
     /// The next fault to serve: from those read already, or from the
     /// descriptor, waiting as long as it takes.
-    fn next_fault(&self, seat: &mut Seat, spin_until: u64) -> Fault {
+    fn next_fault(&self, placement: &mut Placement, spin_until: u64) -> Fault {
         let few = self.has_few_processors();
         let mut core = self.core.lock();
         loop {
             if let Some(fault) = core.inbox.pending.pop_front() {
                 core.inbox.faulting.note(fault.thread);
                 // (Where processors are few a second thread would only be in the way of the
-                // control thread, which serves faults as well: `warm`.)
+                // control thread, which serves faults as well: `idle_control`.)
                 if !core.inbox.pending.is_empty() && (!few || self.zswap.is_backed()) {
                     core.inbox.crowd = CROWD;
                 }
@@ -114,8 +113,8 @@ impl Swap {
                 }
                 let faulting = core.inbox.faulting;
                 drop(core);
-                if let Some(warmth) = seat.follow(faulting) {
-                    self.keep_warm(warmth);
+                if let Some(awake_for) = placement.follow(faulting) {
+                    self.keep_awake(awake_for);
                 }
                 return fault;
             }
@@ -135,7 +134,7 @@ impl Swap {
             core.inbox.reader = true;
             let retry = core.waits_for_quiet();
             // (Where processors are few, the threads that fault have not run since.)
-            if retry || !few && !seat.is_bound() {
+            if retry || !few && !placement.is_bound() {
                 self.pump_or_leave(&mut core);
             }
             if core.inbox.pending.is_empty() {

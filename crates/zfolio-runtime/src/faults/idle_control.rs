@@ -1,4 +1,4 @@
-//! The control thread awake with nothing to reclaim: `near` says for whom, and why.
+//! The control thread awake with nothing to reclaim: `thread_placement` says for whom, and why.
 //!
 //! It keeps its processor from falling asleep. Where several threads fault it serves some
 //! of their faults there (`docs/peers.md` says what that gains). Not where there is one
@@ -10,13 +10,13 @@ use crate::page_fault::Outcome;
 use crate::segment::Counter;
 use crate::swapout::Swap;
 use crate::transfer::worker::Worker;
-use crate::wakeups::Warmth;
+use crate::wakeups::AwakeFor;
 use core::sync::atomic::Ordering;
 use zfolio_sys::thread::{Clock, now_ns, yield_now};
 
 /// How long it stays awake after a thread has strayed, ns: the load that the
 /// scheduler goes by is of some 30 ms.
-const WARM_NS: u64 = 20_000_000;
+const AWAKE_NS: u64 = 20_000_000;
 /// A yield that takes longer has let somebody else run, ns.
 const OTHERS_NS: u64 = 3_000;
 /// Others who run for longer, and for half of the time, keep the processor awake, ns.
@@ -26,10 +26,10 @@ const SPINS: u32 = 100;
 
 impl Swap {
     /// Has the control thread stay awake for a moment.
-    pub(crate) fn keep_warm(&self, warmth: Warmth) {
-        let until = now_ns(Clock::Monotonic) + WARM_NS;
+    pub(crate) fn keep_awake(&self, awake_for: AwakeFor) {
+        let until = now_ns(Clock::Monotonic) + AWAKE_NS;
         let apart = self.processors > 1;
-        let helps = warmth == Warmth::Several && apart && !self.zswap.is_backed();
+        let helps = awake_for == AwakeFor::Several && apart && !self.zswap.is_backed();
         self.wakeups.awake_helps.store(helps, Ordering::Relaxed);
         self.wakeups.awake_until_ns.store(until, Ordering::Relaxed);
         if self.wakeups.control_sleeps.load(Ordering::Relaxed) != 0 {
@@ -39,7 +39,7 @@ impl Swap {
 
     /// Stays awake instead of a nap, if that is asked for, until there is something
     /// to do; whether it did.
-    pub(crate) fn stays_warm(&self, worker: &mut Worker, rung: u32, nap: u64) -> bool {
+    pub(crate) fn stays_awake(&self, worker: &mut Worker, wake_seq: u32, nap: u64) -> bool {
         let begin = now_ns(Clock::Monotonic);
         let until = self
             .wakeups
@@ -47,12 +47,12 @@ impl Swap {
             .load(Ordering::Relaxed)
             .min(begin + nap);
         let idle = || {
-            self.wakeups.control.load(Ordering::Relaxed) == rung
+            self.wakeups.control.load(Ordering::Relaxed) == wake_seq
                 && self.arena().free_frames() >= self.watermarks().free_low
         };
         let (mut now, mut others) = (begin, 0);
         while now < until && idle() {
-            self.pay_back();
+            self.return_borrowed();
             if self.wakeups.awake_helps.load(Ordering::Relaxed) {
                 if self.help(worker) {
                     now = now_ns(Clock::Monotonic);

@@ -11,7 +11,7 @@
 //! the system looks for an idle one to wake whom we have served, since we run here;
 //! apart, faults take longer, reclaim has less to do, and they are idle even more.
 //! So once a thread has strayed the control thread stays awake for a moment
-//! (`warm_until`), which is all it takes where there are two processors. A thread that
+//! (`awake_until_ns`), which is all it takes where there are two processors. A thread that
 //! goes on straying is not followed for a while: to spin is then the cheapest. Where
 //! processors are too few to spin that while is short: with as long a one a
 //! hot set took 3.0 to 4.1 us a read in a third of the runs instead of 1.5 to 1.9.
@@ -28,11 +28,11 @@
 //! And so it does for several threads that fault at once there: none of ours is bound
 //! then, and whom it serves is woken where a processor is idle (random reads by two
 //! threads: 8.7 to 9.0 us each instead of 9.1 to 13). For these it serves faults itself
-//! meanwhile (`warm`): all of them, and the thread that serves them, come to be on one
+//! meanwhile (`idle_control`): all of them, and the thread that serves them, come to be on one
 //! processor, since the other is not idle, and there one waits while another is served.
 
-use crate::address_space::faulting::Faulting;
-use crate::wakeups::Warmth;
+use crate::address_space::recent_faulters::RecentFaulters;
+use crate::wakeups::AwakeFor;
 use core::mem::replace;
 use zfolio_sys::procfs::{processor_of, waits_of};
 use zfolio_sys::thread::Affinity;
@@ -53,7 +53,7 @@ const SHORT_REST: u32 = 256;
 const FAULTS_TO_A_WAIT: usize = 4;
 
 /// Where one of our threads runs.
-pub(crate) struct Seat {
+pub(crate) struct Placement {
     anywhere: Affinity,
     /// Whether it spins, unless bound.
     spins: bool,
@@ -125,7 +125,7 @@ impl Following {
     }
 }
 
-impl Seat {
+impl Placement {
     /// Of the calling thread, which may run where it may now. `spins`: whether it does,
     /// unless bound.
     pub(crate) fn new(spins: bool) -> Self {
@@ -144,11 +144,11 @@ impl Seat {
 
     /// After a fault: follows the thread that faults; says whether the control thread had
     /// better stay awake. By the calling thread, and without a lock held.
-    pub(crate) fn follow(&mut self, faulting: Faulting) -> Option<Warmth> {
+    pub(crate) fn follow(&mut self, faulting: RecentFaulters) -> Option<AwakeFor> {
         let thread = faulting.alone();
         let several = thread.is_none() && faulting.faults.is_multiple_of(LOOK as usize);
         if !self.following.is_due(thread) {
-            return (several && !self.spins).then_some(Warmth::Several);
+            return (several && !self.spins).then_some(AwakeFor::Several);
         }
         let rest = if self.spins { REST } else { SHORT_REST };
         let processor = thread.and_then(processor_of);
@@ -166,14 +166,14 @@ impl Seat {
             }
             self.bound = processor.filter(|_| bound);
         }
-        (strayed || self.following.waits_for_others).then_some(Warmth::One)
+        (strayed || self.following.waits_for_others).then_some(AwakeFor::One)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::address_space::faulting::ALONE;
+    use crate::address_space::recent_faulters::ALONE;
 
     #[test]
     fn who_strays_is_let_go_for_a_while() {
@@ -221,13 +221,13 @@ mod tests {
     #[test]
     fn several_threads_keep_the_control_thread_awake_where_ours_do_not_spin() {
         for spins in [false, true] {
-            let (mut seat, mut faulting) = (Seat::new(spins), Faulting::default());
+            let (mut placement, mut faulting) = (Placement::new(spins), RecentFaulters::default());
             let awake = (0..10 * LOOK).filter(|n| {
                 faulting.note(7 + n % 2);
-                seat.follow(faulting) == Some(Warmth::Several)
+                placement.follow(faulting) == Some(AwakeFor::Several)
             });
             assert_eq!(awake.count(), if spins { 0 } else { 10 });
-            assert!(!seat.is_bound());
+            assert!(!placement.is_bound());
         }
     }
 
@@ -235,14 +235,14 @@ mod tests {
     fn a_seat_follows_and_is_left() {
         let anywhere = Affinity::current();
         let here = zfolio_sys::thread::id();
-        let mut seat = Seat::new(true);
-        let mut faulting = Faulting::default();
+        let mut placement = Placement::new(true);
+        let mut faulting = RecentFaulters::default();
         (0..ALONE).for_each(|_| faulting.note(here));
-        seat.follow(faulting);
-        assert!(seat.is_bound() && Affinity::current().count() == 1);
+        placement.follow(faulting);
+        assert!(placement.is_bound() && Affinity::current().count() == 1);
         (0..ALONE).for_each(|n| faulting.note(n));
-        seat.follow(faulting);
-        assert!(!seat.is_bound());
+        placement.follow(faulting);
+        assert!(!placement.is_bound());
         assert_eq!(Affinity::current(), anywhere);
     }
 }

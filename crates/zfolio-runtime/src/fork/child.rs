@@ -127,7 +127,7 @@ impl Forks {
             return Err(Errno::TIMEDOUT);
         }
         self.drop_superseded(&mut core);
-        self.settle(&mut core);
+        self.apply_parked(&mut core);
         if filled {
             self.drop_everything(&mut core);
         }

@@ -2,12 +2,11 @@
 //!
 //! A child has a copy-on-write image of the arena, the pool and our tables,
 //! so it can serve itself, if that image is consistent. For libc's fork the
-//! atfork handlers see to that: `prepare` has the control thread *freeze*
-//! the manager (no operation under way; only words change; faults are served
-//! by copying, see [`Forks::serve_frozen`]), and the child's handler starts
-//! threads of its own before user code runs (`adopt`). Until it has, the
-//! parent serves the child's faults through the descriptor that came with the
-//! FORK event.
+//! atfork handlers (`control/atfork.rs`) see to that: `prepare` has the control thread
+//! *freeze* the manager (no operation under way; only words change; faults are served
+//! by copying, `swapin/frozen.rs`), and the child's handler starts threads of its own
+//! before user code runs (`control/threads.rs`). Until it has, the parent serves the
+//! child's faults through the descriptor that came with the FORK event.
 //!
 //! A raw fork runs no handlers. The FORK event itself freezes the manager:
 //! until it was read, moves into the program were refused, so the words still
@@ -80,7 +79,7 @@ impl Forks {
         for turn in 0.. {
             {
                 let mut core = self.core.lock();
-                self.settle(&mut core);
+                self.apply_parked(&mut core);
                 // (A raw fork freezes by itself, and is answered for with this one.)
                 if core.inbox.parked.is_empty() || core.freeze.frozen || turn == SETTLE_TURNS {
                     core.freeze.frozen = true;
@@ -111,7 +110,7 @@ impl Forks {
                 core.freeze.raw_fork = false;
                 core.freeze.frozen = false;
                 self.drop_superseded(&mut core);
-                self.settle(&mut core);
+                self.apply_parked(&mut core);
                 return;
             }
             drop(core);
@@ -127,13 +126,13 @@ impl Forks {
         loop {
             self.control_goes_on();
             words.beat();
-            let rung = words.bell().load(Ordering::Acquire);
+            let wake_seq = words.bell().load(Ordering::Acquire);
             let parent_done = words.request().load(Ordering::Acquire) == request::PARENT_DONE;
             let asked = words.adopt().load(Ordering::Acquire);
             if !parent_done && asked == adopt::NONE {
                 // The image may be being copied just now: nothing here may
                 // change it, the heap and its lock least of all.
-                futex_wait(words.bell(), rung, Some(200_000));
+                futex_wait(words.bell(), wake_seq, Some(200_000));
                 continue;
             }
             self.core.lock().freeze.being_copied = false;
@@ -159,7 +158,7 @@ impl Forks {
             if parent_done && (granted || children == 0 || !self.any_child_lives()) {
                 return taken;
             }
-            futex_wait(words.bell(), rung, Some(200_000));
+            futex_wait(words.bell(), wake_seq, Some(200_000));
         }
     }
 

@@ -1,9 +1,9 @@
 //! Every order in which parent and child can come, over the words themselves.
 //!
 //! The parent's control thread and the child are scripts of steps; each step is one access of
-//! the words, as `fork` and `adopt` make it. In between either may be stopped for ever or
-//! killed, and the lease may end. All interleavings are tried from the start, up to the end of
-//! both. What must hold at the end of each:
+//! the words, as `fork/parent.rs` and `fork/child.rs` make it. In between either may be stopped
+//! for ever or killed, and the lease may end. All interleavings are tried from the start, up to
+//! the end of both. What must hold at the end of each:
 //!
 //! - the parent goes on, unless it was killed, whatever the child does;
 //! - a child that is not stopped or killed goes on, unless nobody has its memory;

@@ -14,7 +14,7 @@ use zfolio_mm::{Order, Pfn};
 use zfolio_sys::arena::prefer_huge_pages;
 
 /// Turns of reclaim without another try after the kernel had no huge page.
-const PATIENCE: u32 = 1024;
+const TURNS_BEFORE_ASKING_AGAIN: u32 = 1024;
 /// Turns of reclaim above the limit after which one that nobody took is free.
 const UNUSED: u32 = 16;
 
@@ -90,7 +90,8 @@ impl HugeFrames {
 
     /// The kernel had none.
     pub(crate) fn was_refused(&self) {
-        self.refused.store(PATIENCE, Ordering::Relaxed);
+        self.refused
+            .store(TURNS_BEFORE_ASKING_AGAIN, Ordering::Relaxed);
     }
 
     /// A turn above the limit: the one that nobody has taken for long, and the wish with it.

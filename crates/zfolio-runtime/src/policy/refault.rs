@@ -38,12 +38,12 @@ impl Clock {
         let between = (resident / usize::from(NEAR)).max(1);
         while self.pages >= between {
             self.pages -= between;
-            self.hurry(1);
+            self.advance(1);
         }
     }
 
     /// Moves on by so many ticks.
-    pub(crate) fn hurry(&mut self, ticks: u8) {
+    pub(crate) fn advance(&mut self, ticks: u8) {
         self.tick = (self.tick + ticks) % TICKS;
     }
 }
@@ -52,9 +52,9 @@ impl Clock {
 /// tick at which it was; else one more than that until which it is spared; 0: nothing. In
 /// the high two, its level: how many times in a row it came back soon.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Past(u8);
+pub(crate) struct RefaultRecord(u8);
 
-impl Past {
+impl RefaultRecord {
     /// Nothing is known.
     pub(crate) const NOTHING: Self = Self(0);
     const LEVEL: u32 = 6;
@@ -96,7 +96,7 @@ impl Past {
         let since = self.ahead(clock).map(|ahead| (TICKS - ahead) % TICKS);
         let soon = since.is_some_and(|since| since < NEAR);
         if soon {
-            self.spare(clock);
+            self.protect(clock);
         } else {
             *self = Self::default();
         }
@@ -104,14 +104,14 @@ impl Past {
     }
 
     /// It was touched in standby, or came back otherwise before its turn: it is spared.
-    pub(crate) fn spare(&mut self, clock: &Clock) {
+    pub(crate) fn protect(&mut self, clock: &Clock) {
         let level = self.level();
         let ahead = (NEAR << level).min(LONGEST);
         *self = Self::new((level + 1).min(LEVELS), clock, ahead);
     }
 
     /// It came back because another page did: it is not spared.
-    pub(crate) fn come_along(&mut self) {
+    pub(crate) fn brought_along(&mut self) {
         self.0 &= !Self::TICK;
     }
 }
@@ -135,7 +135,7 @@ mod tests {
     }
 
     /// Pages stored until it is spared no longer.
-    fn spared_for(past: Past, clock: &mut Clock) -> usize {
+    fn spared_for(past: RefaultRecord, clock: &mut Clock) -> usize {
         let mut pages = 0;
         while past.spared(clock) > 0 {
             clock.stored(1, RESIDENT);
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn stored_now_is_within_a_tick() {
-        let (mut clock, mut past) = (Clock::default(), Past::default());
+        let (mut clock, mut past) = (Clock::default(), RefaultRecord::default());
         assert!(!past.was_stored_now(&clock), "never stored");
         past.store(&clock);
         assert!(past.was_stored_now(&clock));
@@ -161,17 +161,17 @@ mod tests {
     fn nothing_known_is_never_spared() {
         let mut clock = Clock::default();
         for _ in 0..2 * TICKS {
-            assert_eq!(Past::default().spared(&clock), 0);
-            let mut past = Past::default();
-            assert!(!past.refault(&clock) && past == Past::default());
-            clock.hurry(1);
+            assert_eq!(RefaultRecord::default().spared(&clock), 0);
+            let mut past = RefaultRecord::default();
+            assert!(!past.refault(&clock) && past == RefaultRecord::default());
+            clock.advance(1);
         }
     }
 
     #[test]
     fn who_comes_back_soon_is_spared_twice_as_long_each_time() {
         let mut clock = Clock::default();
-        let mut past = Past::default();
+        let mut past = RefaultRecord::default();
         let mut before = 0;
         for (round, least) in [1, 2, 4, 7, 7].into_iter().enumerate() {
             past.store(&clock);
@@ -187,22 +187,22 @@ mod tests {
     #[test]
     fn who_comes_back_late_begins_anew() {
         let mut clock = Clock::default();
-        let mut past = Past::default();
-        (0..3).for_each(|_| past.spare(&clock));
+        let mut past = RefaultRecord::default();
+        (0..3).for_each(|_| past.protect(&clock));
         past.store(&clock);
         after(&mut clock, 2 * RESIDENT);
         assert!(!past.refault(&clock) && past.spared(&clock) == 0);
-        past.spare(&clock);
+        past.protect(&clock);
         assert!(spared_for(past, &mut clock) <= RESIDENT);
     }
 
     #[test]
     fn who_comes_along_keeps_its_level_and_may_go() {
         let clock = Clock::default();
-        let mut past = Past::default();
-        past.spare(&clock);
-        past.spare(&clock);
-        past.come_along();
+        let mut past = RefaultRecord::default();
+        past.protect(&clock);
+        past.protect(&clock);
+        past.brought_along();
         assert_eq!((past.spared(&clock), past.level()), (0, 2));
     }
 
@@ -220,7 +220,7 @@ mod tests {
             steps in prop::collection::vec((0..5_u8, 0..12_u8), 1..200),
         ) {
             let (mut clock, mut now) = (Clock::default(), 0_u64);
-            let (mut past, mut model) = (Past::default(), Model::default());
+            let (mut past, mut model) = (RefaultRecord::default(), Model::default());
             for (step, ticks) in steps {
                 let spare = |model: &mut Model, now: u64| {
                     model.until = now + (4_u64 << model.level).min(31);
@@ -247,16 +247,16 @@ mod tests {
                         }
                     }
                     2 => {
-                        past.spare(&clock);
+                        past.protect(&clock);
                         spare(&mut model, now);
                     }
                     3 => {
-                        past.come_along();
+                        past.brought_along();
                         model = Model { level: model.level, ..Model::default() };
                     }
                     _ => {}
                 }
-                clock.hurry(ticks);
+                clock.advance(ticks);
                 now += u64::from(ticks);
                 if model.stored.is_none() && now < model.until + 32 {
                     prop_assert_eq!(u64::from(past.spared(&clock)), model.until.saturating_sub(now));
@@ -268,7 +268,7 @@ mod tests {
     /// Memory of which a part is resident, with the hand and the standby queue as in the
     /// manager; no time but the clock's.
     struct Memory {
-        pages: Vec<(Where, Past)>,
+        pages: Vec<(Where, RefaultRecord)>,
         standby: VecDeque<usize>,
         clock: Clock,
         resident: usize,
@@ -288,7 +288,7 @@ mod tests {
     impl Memory {
         fn new(pages: usize, limit: usize) -> Self {
             Self {
-                pages: vec![(Where::Stored, Past::default()); pages],
+                pages: vec![(Where::Stored, RefaultRecord::default()); pages],
                 standby: VecDeque::new(),
                 clock: Clock::default(),
                 resident: 0,
@@ -303,7 +303,7 @@ mod tests {
             let (place, past) = &mut self.pages[page];
             match core::mem::replace(place, Where::Present) {
                 Where::Present => return,
-                Where::Standby => return past.spare(&self.clock),
+                Where::Standby => return past.protect(&self.clock),
                 Where::Stored => past.refault(&self.clock),
             };
             self.loads += 1;
@@ -343,7 +343,7 @@ mod tests {
                 self.hand = (self.hand + 1) % self.pages.len();
                 walked += 1;
                 if walked % self.pages.len() == 0 {
-                    self.clock.hurry(1);
+                    self.clock.advance(1);
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use super::groups::{End, State};
 use super::{Core, Protected};
-use crate::address_space::place::Place as Word;
+use crate::address_space::place::Place;
 use crate::error::PinError;
 use crate::page::{Vpn, addresses_of, pages_within};
 use crate::pager::{Access, RegionEngine};
@@ -24,12 +24,12 @@ impl Protected {
     fn take_slots(core: &mut Core, pages: Range<Vpn>) -> Vec<Slot> {
         let mut found = Vec::new();
         for (page, word) in core.extents.tracked(pages) {
-            if let Word::Stored(slot) = word {
+            if let Place::Stored(slot) = word {
                 found.push((page, slot));
             }
         }
         for (page, _) in &found {
-            core.extents.set(*page, Word::Present);
+            core.extents.set(*page, Place::Present);
         }
         found.into_iter().map(|(_, slot)| slot).collect()
     }
@@ -224,7 +224,7 @@ impl RegionEngine for Protected {
                 let pages = pages_within(twin.view().start, twin.view().end);
                 let words = core.extents.tracked(pages);
                 words
-                    .filter(|(_, word)| matches!(word, Word::Stored(_)))
+                    .filter(|(_, word)| matches!(word, Place::Stored(_)))
                     .count()
             });
             let (tracked, kept) = (tracked.sum::<usize>(), core.extents.kept());

@@ -2,8 +2,8 @@
 //! does it ahead of need.
 
 use super::groups::{End, HOTTEST, State};
-use super::{Core, MOST_PAGES, Place, Protected, Worker};
-use crate::address_space::place::Place as Word;
+use super::{Core, LocatedGroup, MOST_PAGES, Protected, Worker};
+use crate::address_space::place::Place;
 use crate::policy::codec_choice::Turnover;
 use crate::segment::Counter;
 use crate::upkeep::statistics::publish_pool;
@@ -44,12 +44,12 @@ impl Protected {
     }
 
     pub(super) fn is_pressed(&self, core: &Core) -> bool {
-        self.usage(core) > self.watermarks().start + self.room()
+        self.usage(core) > self.watermarks().start + self.overdraft()
             || core.table.standby_pages() > self.standby_target(core)
     }
 
     /// Notes that a group was closed, its bytes where they are.
-    pub(super) fn stand_by(&self, core: &mut Core, place: &Place, end: End) {
+    pub(super) fn stand_by(&self, core: &mut Core, place: &LocatedGroup, end: End) {
         core.table
             .set(place.group, place.pages(), State::Standby, end);
         self.count(Counter::PagesOut, place.pages());
@@ -102,7 +102,7 @@ impl Protected {
             let first = place.range.start / PAGE_SIZE;
             for (index, slot) in slots.iter().enumerate() {
                 if *slot != Slot::ZERO {
-                    core.extents.set(first + index, Word::Stored(*slot));
+                    core.extents.set(first + index, Place::Stored(*slot));
                 }
             }
             drop(core);
@@ -136,7 +136,7 @@ impl Protected {
 
     /// The coldest group that stands by and is not pinned. One that is, is for
     /// its holder to touch, and keeps its place behind the others.
-    fn coldest(&self, core: &mut Core) -> Option<Place> {
+    fn coldest(&self, core: &mut Core) -> Option<LocatedGroup> {
         let most = core.table.standby_pages();
         for _ in 0..most {
             let place = core
@@ -155,7 +155,12 @@ impl Protected {
     /// Puts the pages of a group into the pool, and returns into how many bytes;
     /// `None` if somebody wants it meanwhile, or the pool has no room. `slots`
     /// names what is in the pool.
-    fn store(&self, worker: &mut Worker, place: &Place, slots: &mut [Slot]) -> Option<usize> {
+    fn store(
+        &self,
+        worker: &mut Worker,
+        place: &LocatedGroup,
+        slots: &mut [Slot],
+    ) -> Option<usize> {
         let mut bytes = 0;
         let piece = Order::K64.bytes();
         let parts = place.range.clone().step_by(piece);
@@ -172,7 +177,7 @@ impl Protected {
     fn store_part(
         &self,
         worker: &mut Worker,
-        place: &Place,
+        place: &LocatedGroup,
         range: &Range<usize>,
         slots: &mut [Slot],
     ) -> Result<usize, StoreError> {
@@ -208,7 +213,7 @@ impl Protected {
             }
             if stored >= TRIAL {
                 if stored.saturating_sub(became) < stored / GAIN {
-                    self.room.fetch_add(TRIAL, Ordering::Relaxed);
+                    self.overdraft.fetch_add(TRIAL, Ordering::Relaxed);
                     return false;
                 }
                 (stored, became) = (0, 0);
@@ -220,7 +225,7 @@ impl Protected {
     /// Stores until a group fits below the limit; false if that cannot be had.
     pub(super) fn make_room(&self, worker: &mut Worker) -> bool {
         self.store_until(worker, |core| {
-            let limit = self.watermarks().limit + self.room();
+            let limit = self.watermarks().limit + self.overdraft();
             self.usage(core) + core.table.unit_pages() <= limit
         })
     }
@@ -231,7 +236,7 @@ impl Protected {
             let watermarks = self.watermarks();
             let pool = self.zswap.pool_pages();
             turnover.choose_density(self.stats, &watermarks, pool, &self.density);
-            self.usage(core) <= watermarks.stop + self.room()
+            self.usage(core) <= watermarks.stop + self.overdraft()
                 && core.table.standby_pages() <= self.standby_target(core)
         })
     }
@@ -243,7 +248,7 @@ impl Protected {
         let mut turnover = Turnover::default();
         let mut zspages = Zspages::new();
         loop {
-            let rung = self.control_wake.load(Ordering::SeqCst);
+            let wake_seq = self.control_wake.load(Ordering::SeqCst);
             self.control_sleeps.store(0, Ordering::SeqCst);
             let pressed = self.is_pressed(&self.core.lock());
             let mut relieved = true;
@@ -252,12 +257,13 @@ impl Protected {
                 relieved = self.relieve(&mut worker, &mut turnover);
             }
             if relieved {
-                let room = self.room();
-                self.room.fetch_sub(room.div_ceil(64), Ordering::Relaxed);
+                let overdraft = self.overdraft();
+                self.overdraft
+                    .fetch_sub(overdraft.div_ceil(64), Ordering::Relaxed);
             }
             if zspages.is_due(&self.zswap, pressed) {
                 let time = if pressed { PRESSED_NS } else { TURN_NS };
-                let called = || self.control_wake.load(Ordering::Relaxed) != rung;
+                let called = || self.control_wake.load(Ordering::Relaxed) != wake_seq;
                 zspages.compact(&self.zswap, time, called);
             }
             self.publish();
@@ -271,7 +277,7 @@ impl Protected {
             } else {
                 Some(STUCK_NS)
             };
-            futex_wait(&self.control_wake, rung, nap);
+            futex_wait(&self.control_wake, wake_seq, nap);
         }
     }
 

@@ -3,7 +3,7 @@
 //! A region's memory is mapped twice (`zfolio_sys::twin`): the program's view,
 //! PROT_NONE where a group is closed, and our own, by which we read and write it
 //! either way. Touching a closed group is a SIGSEGV in the thread that touches,
-//! which serves it, as `inthread` does with SIGBUS.
+//! which serves it, as `faults/by_sigbus.rs` does with SIGBUS.
 //!
 //! # A group
 //!
@@ -109,7 +109,7 @@ pub struct Protected {
     /// Runs of open groups there may be, of all engines.
     most_runs: usize,
     /// Pages by which every watermark is raised now.
-    room: AtomicUsize,
+    overdraft: AtomicUsize,
     /// Changes when a group has been loaded or stored.
     turns: AtomicU32,
     waiting: AtomicU32,
@@ -133,14 +133,14 @@ struct Worker {
 }
 
 /// A group of a region, and where it is.
-struct Place {
+struct LocatedGroup {
     group: usize,
     twin: Arc<Twin>,
     /// What of it lies in the region.
     range: Range<usize>,
 }
 
-impl Place {
+impl LocatedGroup {
     fn pages(&self) -> usize {
         self.range.len() / PAGE_SIZE
     }
@@ -148,7 +148,7 @@ impl Place {
 
 impl Core {
     /// The group that `address` is in, if a region has it.
-    fn place(&self, address: usize) -> Option<Place> {
+    fn place(&self, address: usize) -> Option<LocatedGroup> {
         let (_, twin) = self.regions.range(..=address).next_back()?;
         let view = twin.view();
         if !view.contains(&address) {
@@ -156,14 +156,14 @@ impl Core {
         }
         let group = self.table.group_of(address);
         let whole = self.table.addresses(group);
-        Some(Place {
+        Some(LocatedGroup {
             group,
             twin: Arc::clone(twin),
             range: whole.start.max(view.start)..whole.end.min(view.end),
         })
     }
 
-    fn place_of(&self, group: usize) -> Option<Place> {
+    fn place_of(&self, group: usize) -> Option<LocatedGroup> {
         self.place(self.table.addresses(group).start)
     }
 }
@@ -268,7 +268,7 @@ impl Protected {
             stats,
             before_moving,
             most_runs,
-            room: AtomicUsize::new(0),
+            overdraft: AtomicUsize::new(0),
             turns: AtomicU32::new(0),
             waiting: AtomicU32::new(0),
             control_wake: AtomicU32::new(0),
@@ -283,8 +283,8 @@ impl Protected {
         Watermarks::of_regions(self.high.load(Ordering::Relaxed))
     }
 
-    fn room(&self) -> usize {
-        self.room.load(Ordering::Relaxed)
+    fn overdraft(&self) -> usize {
+        self.overdraft.load(Ordering::Relaxed)
     }
 
     /// Pages of groups that are not closed, and of the pool's arena.
@@ -305,14 +305,14 @@ impl Protected {
     }
 
     /// Opens a group to the program. The caller tells the table.
-    fn open(&self, core: &mut Core, place: &Place) -> Result<(), Errno> {
+    fn open(&self, core: &mut Core, place: &LocatedGroup) -> Result<(), Errno> {
         place.twin.open(&place.range)?;
         core.table.count_run(place.group, true, &RUNS);
         Ok(())
     }
 
     /// Closes a group that is open.
-    fn close(&self, core: &mut Core, place: &Place) -> Result<(), Errno> {
+    fn close(&self, core: &mut Core, place: &LocatedGroup) -> Result<(), Errno> {
         place.twin.close(&place.range)?;
         core.table.count_run(place.group, false, &RUNS);
         Ok(())

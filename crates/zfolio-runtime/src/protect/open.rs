@@ -1,11 +1,11 @@
 //! Faults: a closed group is touched.
 //!
-//! In a signal handler, in a thread of the program; what `inthread` says of
+//! In a signal handler, in a thread of the program; what `faults/by_sigbus.rs` says of
 //! that holds here too.
 
 use super::groups::{End, State};
-use super::{Core, Place, Protected, Worker};
-use crate::address_space::place::Place as Word;
+use super::{Core, LocatedGroup, Protected, Worker};
+use crate::address_space::place::Place;
 use crate::page::Vpn;
 use crate::segment::Counter;
 use crate::transfer::worker::claim_worker;
@@ -18,7 +18,7 @@ use zfolio_sys::twin::Twin;
 use zfolio_zswap::Slot;
 
 /// Rounds of making room after which a fault has its group all the same.
-const PATIENCE: u32 = 100;
+const ROUNDS_BEFORE_OVERDRAFT: u32 = 100;
 /// Times that others are closed for a group that the kernel will not open, and the
 /// wait where none can be, ns.
 const OPENINGS: u32 = 1000;
@@ -31,7 +31,7 @@ const LOOKS: usize = 512;
 /// How a try to serve a fault ended.
 enum Tried {
     /// The access can be repeated; the page table may be filled in.
-    Served(Option<Place>),
+    Served(Option<LocatedGroup>),
     /// No region's, or nothing that this could mend.
     NotOurs,
     /// Somebody has the group; wait for what comes after this turn.
@@ -54,7 +54,7 @@ impl Protected {
     fn serve_address(&self, worker: &mut Worker, address: usize) -> bool {
         let (mut rounds, mut refusals) = (0, 0);
         loop {
-            match self.try_serve(worker, address, rounds >= PATIENCE) {
+            match self.try_serve(worker, address, rounds >= ROUNDS_BEFORE_OVERDRAFT) {
                 Tried::Served(loaded) => {
                     if let Some(place) = loaded {
                         place.twin.prepare(&place.range);
@@ -67,7 +67,7 @@ impl Protected {
                 Tried::NoRoom => {
                     rounds += 1;
                     if !self.wait_for_room(worker) {
-                        rounds = PATIENCE;
+                        rounds = ROUNDS_BEFORE_OVERDRAFT;
                     }
                 }
                 Tried::Refused => {
@@ -135,10 +135,10 @@ impl Protected {
         &self,
         worker: &mut Worker,
         mut core: MutexGuard<'_, Core>,
-        place: Place,
+        place: LocatedGroup,
         urgent: bool,
     ) -> Tried {
-        let limit = self.watermarks().limit + self.room();
+        let limit = self.watermarks().limit + self.overdraft();
         if !urgent && self.usage(&core) + place.pages() > limit {
             return Tried::NoRoom;
         }
@@ -162,7 +162,7 @@ impl Protected {
         core.table.set(group, count, State::Loading, End::Hot);
         let mut slots = [Slot::ZERO; super::MOST_PAGES];
         for (page, word) in core.extents.tracked(pages.clone()) {
-            if let Word::Stored(slot) = word {
+            if let Place::Stored(slot) = word {
                 slots[page - pages.start] = slot;
             }
         }
@@ -171,7 +171,7 @@ impl Protected {
         let whole = self.load(worker, &place.twin, &pages, slots);
         let mut core = self.core.lock();
         for page in pages {
-            core.extents.set(page, Word::Present);
+            core.extents.set(page, Place::Present);
         }
         let opened = self.open(&mut core, &place);
         if opened.is_ok() {
@@ -190,7 +190,7 @@ impl Protected {
         }
     }
 
-    fn let_in(&self, core: &mut Core, place: &Place) {
+    fn let_in(&self, core: &mut Core, place: &LocatedGroup) {
         let end = End::Hot;
         core.table.set(place.group, place.pages(), State::Open, end);
     }

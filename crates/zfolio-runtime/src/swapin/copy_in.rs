@@ -12,7 +12,7 @@ use crate::page_fault::Outcome;
 use crate::swapin::load::kind_of;
 use crate::swapin::plan::Plan;
 use crate::transfer::Transfer;
-use crate::transfer::move_in::{COPIED, Landed};
+use crate::transfer::move_in::{COPIED, Placed};
 use crate::transfer::worker::{COPIED_APART, Worker};
 use core::sync::atomic::Ordering;
 use zfolio_mm::{Order, PAGE_SIZE};
@@ -33,7 +33,7 @@ impl Transfer {
             return true;
         }
         let marks = self.watermarks();
-        let left = self.arena().free_frames().saturating_sub(self.owed());
+        let left = self.arena().free_frames().saturating_sub(self.borrowed());
         if left < marks.free_low && self.wakeups.control_sleeps.load(Ordering::Relaxed) != 0 {
             self.wakeups.wake_control();
         }
@@ -56,7 +56,7 @@ impl Transfer {
             page: buffer,
             ..
         } = &mut *worker;
-        let room = Worker::room(buffer, pages.len()).chunks_mut(PAGE_SIZE);
+        let room = Worker::buffer(buffer, pages.len()).chunks_mut(PAGE_SIZE);
         for ((page, slot), bytes) in pages.iter().zip(&*slots).zip(room) {
             if let Err(error) = self.during_io(|| self.zswap.load_into(context, *slot, bytes)) {
                 self.load_failed(*page, error);
@@ -64,7 +64,7 @@ impl Transfer {
         }
         let outcome = self.publish_copies(worker, vpn, plan);
         self.zswap.invalidate(&worker.slots);
-        self.pay_back_from_fault();
+        self.return_borrowed_after_fault();
         self.end();
         outcome
     }
@@ -104,15 +104,15 @@ impl Transfer {
                 continue;
             }
             match self.copy_in(page, from + index * PAGE_SIZE) {
-                Landed::Refused(errno) => {
+                Placed::Refused(errno) => {
                     self.unload(&mut core, page, &mut slots[index]);
                     if page == vpn {
                         refused = Some(errno);
                     }
                     continue;
                 }
-                Landed::Copied => copied += 1,
-                Landed::Moved | Landed::AlreadyThere => {}
+                Placed::Copied => copied += 1,
+                Placed::Moved | Placed::AlreadyThere => {}
             }
             core.pages.extents.set(page, Place::Present);
         }
@@ -123,7 +123,7 @@ impl Transfer {
             self.account_loaded(&mut core, vpn, plan, pages, copied);
         }
         drop(core);
-        self.owe(copied);
+        self.borrow_frames(copied);
         worker.slots.retain(|slot| *slot != Slot::ZERO);
         match refused {
             Some(errno) => self.refused(vpn, errno),

@@ -15,7 +15,7 @@ use crate::policy::readahead;
 use crate::scope::Regions;
 use crate::segment::{Counter, FaultKind};
 use crate::transfer::Transfer;
-use crate::transfer::move_in::Landed;
+use crate::transfer::move_in::Placed;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 use zfolio_mm::{Memory, Order, PAGE_SIZE};
@@ -43,7 +43,7 @@ impl Transfer {
             return Some(Outcome::Served(FaultKind::Hole));
         }
         let spare = self.arena().free_frames() > self.watermarks().free_low + pages.len();
-        if spare || self.usage() + pages.len() >= self.watermarks().start + self.room() {
+        if spare || self.usage() + pages.len() >= self.watermarks().start + self.overdraft() {
             return None;
         }
         core.history.streams.brought(pages, window);
@@ -58,7 +58,7 @@ impl Transfer {
             let source = ZEROS.as_ptr() as usize;
             let progress = program.copy_pages(address_of(next), source, part * PAGE_SIZE);
             let done = progress.done / PAGE_SIZE;
-            self.note_beside(done);
+            self.charge(done);
             for page in next..next + done {
                 core.pages.extents.set(page, Place::Present);
             }
@@ -121,7 +121,7 @@ impl Transfer {
         if self.is_huge(from) {
             let progress = self.fds.moves().out_of_held(address_of(vpn), from, bytes);
             moved = progress.done / PAGE_SIZE;
-            self.note_beside(moved);
+            self.charge(moved);
         }
         if moved < EXTENT_PAGES {
             // The kernel has none now: not asked again for a while.
@@ -141,10 +141,10 @@ impl Transfer {
         self.arena()
             .with_mut(at, 0, Order::HUGE.bytes(), |bytes| bytes.fill(0));
         let mut first = false;
-        self.land(vpn, at, EXTENT_PAGES, |index, landed| {
+        self.move_in(vpn, at, EXTENT_PAGES, |index, landed| {
             let frame = at.offset(index);
-            let placed = matches!(landed, Landed::Moved | Landed::Copied);
-            if landed == Landed::Moved {
+            let placed = matches!(landed, Placed::Moved | Placed::Copied);
+            if landed == Placed::Moved {
                 self.arena().give_holes(frame, 1);
             } else {
                 self.arena().give_frames(frame, 1);

@@ -38,7 +38,7 @@ impl Transfer {
             }
         }
         let after = self.usage() + pages;
-        let below = after < self.watermarks().limit + self.room();
+        let below = after < self.watermarks().limit + self.overdraft();
         if below && !self.exceeds_max(after) {
             let got = self.populate(pages, frames);
             if got > 0 {

@@ -6,7 +6,7 @@ use crate::events::parked::Resolved;
 use crate::page_fault::{Fault, Outcome};
 use crate::segment::FaultKind;
 use crate::transfer::Transfer;
-use crate::transfer::move_in::Landed;
+use crate::transfer::move_in::Placed;
 use crate::transfer::worker::{Worker, ZERO_PAGE};
 
 impl Transfer {
@@ -28,8 +28,8 @@ impl Transfer {
         let page = core.inbox.parked.resolve(fault.vpn);
         let from = self.page_before(core, worker, page);
         match self.copy_in(fault.vpn, from) {
-            Landed::Refused(errno) => self.refused(fault.vpn, errno),
-            Landed::AlreadyThere => Outcome::Served(FaultKind::Stale),
+            Placed::Refused(errno) => self.refused(fault.vpn, errno),
+            Placed::AlreadyThere => Outcome::Served(FaultKind::Stale),
             _ => {
                 if let Resolved::At(vpn) = page {
                     core.note_superseded(vpn);
@@ -56,7 +56,7 @@ impl Transfer {
             Place::Stored(slot) | Place::Loading(slot) => {
                 let Worker { context, page, .. } = &mut *worker;
                 let loaded =
-                    self.during_io(|| self.zswap.load_into(context, slot, Worker::room(page, 1)));
+                    self.during_io(|| self.zswap.load_into(context, slot, Worker::buffer(page, 1)));
                 if let Err(error) = loaded {
                     self.fail(format_args!(
                         "a stored page failed its check during a fork ({error})"

@@ -7,7 +7,7 @@ use crate::page_fault::Outcome;
 use crate::segment::{Counter, FaultKind};
 use crate::swapin::plan::Plan;
 use crate::transfer::Transfer;
-use crate::transfer::move_in::{COPIED_RUN, Landed};
+use crate::transfer::move_in::{COPIED_RUN, Placed};
 use crate::transfer::worker::Worker;
 use alloc::vec::Vec;
 use zfolio_mm::{Order, PAGE_SIZE};
@@ -67,7 +67,7 @@ impl Transfer {
         }
         let outcome = self.publish_loaded(worker, vpn, &plan);
         self.zswap.invalidate(&worker.slots);
-        self.pay_back_from_fault();
+        self.return_borrowed_after_fault();
         self.end();
         outcome
     }
@@ -89,7 +89,7 @@ impl Transfer {
         }
         if plan.window > 0 {
             let passed = core.history.streams.brought(&plan.range, plan.window);
-            core.history.leave_behind(passed);
+            core.history.note_passed(passed);
         }
         self.begin(&core);
     }
@@ -145,12 +145,12 @@ impl Transfer {
                 next += 1;
                 continue;
             }
-            self.land_cheaply(first, at, len, COPIED_RUN, |index, landed| {
+            self.move_or_copy_in(first, at, len, COPIED_RUN, |index, landed| {
                 let (page, frame) = (first + index, at.offset(index));
                 match landed {
-                    Landed::Moved => self.arena().give_holes(frame, 1),
-                    Landed::Copied | Landed::AlreadyThere => self.arena().give_frames(frame, 1),
-                    Landed::Refused(errno) => {
+                    Placed::Moved => self.arena().give_holes(frame, 1),
+                    Placed::Copied | Placed::AlreadyThere => self.arena().give_frames(frame, 1),
+                    Placed::Refused(errno) => {
                         self.arena().give_frames(frame, 1);
                         self.unload(&mut core, page, &mut slots[next + index]);
                         if page == vpn {
@@ -196,7 +196,7 @@ impl Transfer {
         self.count(Counter::SwapRa, came.saturating_sub(1));
         if let Some(extent) = core.pages.extents.get_mut(vpn) {
             for page in pages.iter().filter(|page| **page != vpn || plan.sequential) {
-                extent.past(*page).come_along();
+                extent.past(*page).brought_along();
             }
             if !plan.sequential {
                 let group = extent.group(vpn);
@@ -208,7 +208,7 @@ impl Transfer {
                     group.loads.saturating_add(1)
                 };
                 if let Place::Clean(_) = extent.place(vpn % EXTENT_PAGES) {
-                    extent.past(vpn).come_along();
+                    extent.past(vpn).brought_along();
                 } else if extent.past(vpn).refault(&core.history.clock) {
                     self.count(Counter::WorkingsetActivate, 1);
                 }

@@ -8,7 +8,7 @@ use crate::pager::Access;
 use crate::policy::readahead;
 use crate::segment::{Counter, FaultKind};
 use crate::transfer::Transfer;
-use crate::transfer::move_in::{COPIED, Landed};
+use crate::transfer::move_in::{COPIED, Placed};
 use crate::transfer::worker::Worker;
 use zfolio_mm::{PAGE_SIZE, Pfn};
 use zfolio_sys::lock::MutexGuard;
@@ -23,7 +23,7 @@ impl Transfer {
         if core.freeze.frozen {
             return self.serve_frozen(&mut core, worker, fault);
         }
-        if self.is_restless() || !self.opens(&mut core) {
+        if self.is_restless() || !self.may_start(&mut core) {
             return Outcome::Defer;
         }
         if self.is_gone(&core, fault.vpn) {
@@ -87,12 +87,12 @@ impl Transfer {
     ) -> Outcome {
         let mut refused = None;
         let mut came = 0;
-        self.land_cheaply(first, base, pages, COPIED, |index, landed| {
+        self.move_or_copy_in(first, base, pages, COPIED, |index, landed| {
             let slot = base.offset(index);
             match landed {
-                Landed::Moved => self.arena().give_holes(slot, 1),
-                Landed::Copied | Landed::AlreadyThere => self.arena().give_frames(slot, 1),
-                Landed::Refused(errno) => {
+                Placed::Moved => self.arena().give_holes(slot, 1),
+                Placed::Copied | Placed::AlreadyThere => self.arena().give_frames(slot, 1),
+                Placed::Refused(errno) => {
                     if first + index == vpn {
                         refused = Some(errno);
                     }
@@ -107,9 +107,9 @@ impl Transfer {
         self.count(Counter::PagesIn, came);
         if let Some(extent) = core.pages.extents.get_mut(vpn) {
             for page in first..first + pages {
-                extent.past(page).come_along();
+                extent.past(page).brought_along();
             }
-            extent.past(vpn).spare(&core.history.clock);
+            extent.past(vpn).protect(&core.history.clock);
             if extent.take_unasked(vpn) {
                 core.history.rush.judge(true);
             }
@@ -123,11 +123,11 @@ impl Transfer {
     /// compressor finds its word changed and drops what it made.
     pub(crate) fn uncompressed_copy(&self, core: &mut Core, vpn: Vpn, at: Pfn) -> Outcome {
         match self.copy_in(vpn, self.address(at)) {
-            Landed::Refused(errno) => self.refused(vpn, errno),
+            Placed::Refused(errno) => self.refused(vpn, errno),
             _ => {
                 core.pages.extents.set(vpn, Place::Present);
                 if let Some(extent) = core.pages.extents.get_mut(vpn) {
-                    extent.past(vpn).spare(&core.history.clock);
+                    extent.past(vpn).protect(&core.history.clock);
                 }
                 self.count(Counter::StandbyRefault, 1);
                 self.count(Counter::PagesIn, 1);
@@ -153,7 +153,7 @@ impl Transfer {
             return self.load(core, worker, vpn);
         }
         if worker.access == Access::Write {
-            self.own(&mut core, vpn, slot);
+            self.make_dirty(&mut core, vpn, slot);
         } else {
             self.fds.program().wake(start, PAGE_SIZE);
         }

@@ -11,7 +11,7 @@ use crate::page::{GROUP_PAGES, Vpn, address_of};
 use crate::page_fault::Outcome;
 use crate::segment::{Counter, FaultKind};
 use crate::transfer::Transfer;
-use crate::transfer::move_in::Landed;
+use crate::transfer::move_in::Placed;
 use crate::transfer::worker::Worker;
 use core::ops::Range;
 use zfolio_mm::{Memory, PAGE_SIZE, Pfn};
@@ -71,22 +71,22 @@ impl Transfer {
         let mut filled = 0;
         let mut next = pages.start;
         for run in runs_of(&frames[..len]) {
-            self.land(next, run[0], run.len(), |index, landed| {
+            self.move_in(next, run[0], run.len(), |index, landed| {
                 let (page, frame) = (next + index, run[index]);
                 match landed {
-                    Landed::Moved => {
+                    Placed::Moved => {
                         self.arena().give_holes(frame, 1);
                         filled += 1;
                     }
-                    Landed::Copied => {
+                    Placed::Copied => {
                         self.arena().give_frames(frame, 1);
                         filled += 1;
                     }
-                    Landed::AlreadyThere => {
+                    Placed::AlreadyThere => {
                         self.arena().give_frames(frame, 1);
                         return;
                     }
-                    Landed::Refused(errno) => {
+                    Placed::Refused(errno) => {
                         self.arena().give_frames(frame, 1);
                         if page == pages.start {
                             refused = Some(errno);

@@ -2,31 +2,31 @@
 
 use crate::address_space::core::Core;
 use crate::page::{EXTENT_PAGES, Vpn};
-use crate::transfer::move_out::Going;
+use crate::transfer::move_out::EvictMode;
 use core::ops::Range;
 
 /// Runs of pages looked at together at most.
-const PIECES: usize = 64;
+const RUNS: usize = 64;
 
 /// Pages that are looked at together, in order.
-pub(crate) struct Pieces {
-    pieces: [Range<Vpn>; PIECES],
+pub(crate) struct CandidateRuns {
+    pieces: [Range<Vpn>; RUNS],
     count: usize,
     /// Pieces before this one are done with.
     next: usize,
 }
 
-impl Default for Pieces {
+impl Default for CandidateRuns {
     fn default() -> Self {
         Self {
-            pieces: [const { 0..0 }; PIECES],
+            pieces: [const { 0..0 }; RUNS],
             count: 0,
             next: 0,
         }
     }
 }
 
-impl Pieces {
+impl CandidateRuns {
     pub(crate) fn add(&mut self, piece: Range<Vpn>) {
         self.pieces[self.count] = piece;
         self.count += 1;
@@ -40,7 +40,7 @@ impl Pieces {
     }
 
     pub(crate) fn has_room(&self, pages: usize, most: usize) -> bool {
-        self.count < PIECES && self.pages() + pages <= most
+        self.count < RUNS && self.pages() + pages <= most
     }
 
     /// What is left of the first piece of which something is.
@@ -52,7 +52,7 @@ impl Pieces {
     }
 
     /// Cuts off the front of each piece what stays; the first page that may go.
-    pub(crate) fn first_cold(&mut self, core: &mut Core, how: Going) -> Option<Vpn> {
+    pub(crate) fn first_cold(&mut self, core: &mut Core, how: EvictMode) -> Option<Vpn> {
         for piece in &mut self.pieces[self.next..self.count] {
             cold_pages(core, piece, how);
         }
@@ -62,7 +62,7 @@ impl Pieces {
 
 /// Cuts off what stays or is absent from the front of `piece`, which is of one extent;
 /// returns how many pages may go then.
-pub(crate) fn cold_pages(core: &mut Core, piece: &mut Range<Vpn>, how: Going) -> usize {
+pub(crate) fn cold_pages(core: &mut Core, piece: &mut Range<Vpn>, how: EvictMode) -> usize {
     let Some(extent) = core.pages.extents.get(piece.start) else {
         return piece.len();
     };

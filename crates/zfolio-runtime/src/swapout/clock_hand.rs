@@ -2,15 +2,15 @@
 //!
 //! There is no accessed bit to read from user space, so the guess is made
 //! cheap: the hand moves folios to standby in address order. What comes back from there,
-//! or from the pool soon after, is spared for a while (`workingset`).
+//! or from the pool soon after, is spared for a while (`policy/refault.rs`).
 
 use crate::address_space::core::Core;
 use crate::page::{EXTENT_PAGES, Vpn, address_of, addresses_of, pages_within};
 use crate::segment::Counter;
 use crate::swapout::Swap;
-use crate::swapout::candidates::{Pieces, cold_pages};
+use crate::swapout::candidates::{CandidateRuns, cold_pages};
 use crate::swapout::hand::ClockHand;
-use crate::transfer::move_out::{Going, Leaving};
+use crate::transfer::move_out::{EvictMode, MoveOut};
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 use zfolio_mm::{Order, PAGE_SIZE};
@@ -20,7 +20,7 @@ use zfolio_sys::syscall::Errno;
 const LEFT_ALONE: u8 = 60;
 
 /// How what the hand gathers goes.
-const GATHERED: Going = Going {
+const GATHERED: EvictMode = EvictMode {
     huge: false,
     cold: false,
     may_fault: true,
@@ -66,7 +66,7 @@ impl Swap {
             return Ok(0);
         }
         let mut moved = 0;
-        let done = self.move_pieces(&mut hand.gathered, GATHERED, &mut moved);
+        let done = self.move_candidates(&mut hand.gathered, GATHERED, &mut moved);
         if done.is_err() {
             hand.scatter();
         }
@@ -84,7 +84,7 @@ impl Swap {
         let whole = hand.vmas.containing(part.start).unwrap_or(part.clone());
         let ready = {
             let mut core = self.core.lock();
-            if !self.opens(&mut core) {
+            if !self.may_start(&mut core) {
                 return Step::Later;
             }
             if let Some(extent) = core.pages.extents.get_mut(part.start / PAGE_SIZE) {
@@ -124,7 +124,7 @@ impl Swap {
             let huge = runs[0].is_huge();
             let runs = runs.iter().map(|run| pages_within(run.start(), run.end()));
             if huge {
-                let how = Going { huge, ..GATHERED };
+                let how = EvictMode { huge, ..GATHERED };
                 self.move_runs(runs, how, &mut moved)
             } else {
                 self.gather(gathered, runs, &mut moved)
@@ -150,12 +150,12 @@ impl Swap {
     }
 
     /// Moves out what a sequential reader has left behind; `None` if there is
-    /// nothing. `may_fault`: see [`Going`].
-    pub(crate) fn step_behind(&self, may_fault: bool) -> Option<Step> {
-        let pages = self.core.lock().history.behind.pop_front()?;
-        self.behind_steps.fetch_add(1, Ordering::Relaxed);
+    /// nothing. `may_fault`: see [`EvictMode`].
+    pub(crate) fn reclaim_passed(&self, may_fault: bool) -> Option<Step> {
+        let pages = self.core.lock().history.passed_by_readers.pop_front()?;
+        self.passed_steps.fetch_add(1, Ordering::Relaxed);
         let huge = pages.len() == EXTENT_PAGES && self.is_huge(address_of(pages.start));
-        let how = Going {
+        let how = EvictMode {
             huge,
             cold: true,
             may_fault,
@@ -166,7 +166,7 @@ impl Swap {
 
     /// Moves out what is cold of a run of present pages. An error means
     /// "later".
-    pub(crate) fn move_run(&self, run: Range<Vpn>, how: Going) -> Result<usize, Errno> {
+    pub(crate) fn move_run(&self, run: Range<Vpn>, how: EvictMode) -> Result<usize, Errno> {
         let mut moved = 0;
         self.move_runs(core::iter::once(run), how, &mut moved)?;
         Ok(moved)
@@ -177,34 +177,34 @@ impl Swap {
     fn move_runs(
         &self,
         runs: impl Iterator<Item = Range<Vpn>>,
-        how: Going,
+        how: EvictMode,
         moved: &mut usize,
     ) -> Result<(), Errno> {
         let most = self.pages_together();
-        let mut pieces = Pieces::default();
+        let mut pieces = CandidateRuns::default();
         for mut run in runs {
             if how.huge && run.len() == EXTENT_PAGES {
                 pieces.add(run);
-                self.move_pieces(&mut pieces, how, moved)?;
+                self.move_candidates(&mut pieces, how, moved)?;
                 continue;
             }
             while !run.is_empty() {
                 let end = (run.start + most - run.start % most).min(run.end);
                 if !pieces.has_room(end - run.start, most) {
-                    self.move_pieces(&mut pieces, how, moved)?;
+                    self.move_candidates(&mut pieces, how, moved)?;
                 }
                 pieces.add(run.start..end);
                 run.start = end;
             }
         }
-        self.move_pieces(&mut pieces, how, moved)
+        self.move_candidates(&mut pieces, how, moved)
     }
 
     /// Adds to `pieces` what may go of some runs, each of one mapping and one extent.
     /// Pieces that are enough are moved, and added to `moved`.
     fn gather(
         &self,
-        pieces: &mut Pieces,
+        pieces: &mut CandidateRuns,
         runs: impl Iterator<Item = Range<Vpn>>,
         moved: &mut usize,
     ) -> Result<(), Errno> {
@@ -219,7 +219,7 @@ impl Swap {
                 let end = (run.start + cold).min(run.start + most - run.start % most);
                 if !pieces.has_room(end - run.start, most) {
                     drop(core);
-                    self.move_pieces(pieces, GATHERED, moved)?;
+                    self.move_candidates(pieces, GATHERED, moved)?;
                     core = self.core.lock();
                 }
                 pieces.add(run.start..end);
@@ -235,15 +235,20 @@ impl Swap {
     }
 
     /// Moves out the pages of some folios that may go, and forgets the folios.
-    fn move_pieces(&self, pieces: &mut Pieces, how: Going, moved: &mut usize) -> Result<(), Errno> {
+    fn move_candidates(
+        &self,
+        pieces: &mut CandidateRuns,
+        how: EvictMode,
+        moved: &mut usize,
+    ) -> Result<(), Errno> {
         let mut own = 0..0;
         loop {
             let stop = {
                 let mut core = self.core.lock();
-                if !self.opens(&mut core) {
+                if !self.may_start(&mut core) {
                     return Err(Errno::AGAIN);
                 }
-                self.move_pieces_locked(&mut core, pieces, how, moved, &own)
+                self.move_candidates_locked(&mut core, pieces, how, moved, &own)
             };
             match stop {
                 Ok(true) => {}
@@ -256,39 +261,39 @@ impl Swap {
                 }
             }
         }
-        *pieces = Pieces::default();
+        *pieces = CandidateRuns::default();
         Ok(())
     }
 
     /// Under the lock, which is let go after each block of holes; whether there may be
     /// more.
-    fn move_pieces_locked(
+    fn move_candidates_locked(
         &self,
         core: &mut Core,
-        pieces: &mut Pieces,
-        how: Going,
+        pieces: &mut CandidateRuns,
+        how: EvictMode,
         moved: &mut usize,
         own: &Range<Vpn>,
     ) -> Result<bool, Stop> {
         let Some(first) = pieces.first_cold(core, how) else {
             return Ok(false);
         };
-        let Some(mut leaving) = self.begin_leaving(first, pieces.pages(), how) else {
+        let Some(mut leaving) = self.begin_move_out(first, pieces.pages(), how) else {
             return Err(Stop::NoRoom);
         };
-        let stop = self.fill_leaving(core, &mut leaving, pieces, how, own);
-        *moved += self.arrive(core, &leaving);
+        let stop = self.fill_move_out(core, &mut leaving, pieces, how, own);
+        *moved += self.finish_move_out(core, &leaving);
         stop.map(|()| true)
     }
 
     /// Takes along what may go of the pieces, from the front, while there is room;
     /// what was looked at is cut off them.
-    fn fill_leaving(
+    fn fill_move_out(
         &self,
         core: &mut Core,
-        leaving: &mut Leaving,
-        pieces: &mut Pieces,
-        how: Going,
+        leaving: &mut MoveOut,
+        pieces: &mut CandidateRuns,
+        how: EvictMode,
         own: &Range<Vpn>,
     ) -> Result<(), Stop> {
         while leaving.room() > 0
@@ -317,7 +322,7 @@ impl Swap {
                 }
                 Err(_) => return Err(Stop::Later),
             }
-            let out = self.take_along(leaving, next, len);
+            let out = self.add_to_move_out(leaving, next, len);
             piece.start += out.pages;
             match out.stopped {
                 None => {}
@@ -355,7 +360,7 @@ impl Swap {
     pub(crate) fn register_all(&self, hand: &ClockHand) {
         for vma in hand.vmas.iter() {
             let mut core = self.core.lock();
-            if !self.opens(&mut core) {
+            if !self.may_start(&mut core) {
                 return;
             }
             self.register(&mut core, &hand.vmas, vma);

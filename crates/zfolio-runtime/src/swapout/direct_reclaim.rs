@@ -31,7 +31,7 @@ impl Swap {
             return;
         }
         self.wakeups.wake_control();
-        if let Some(step) = self.step_behind(false) {
+        if let Some(step) = self.reclaim_passed(false) {
             let _ = self.store_moved(worker, step);
         }
         match self.store_coldest(worker, 1) {

@@ -2,7 +2,7 @@
 
 use crate::address_space::mappings::Vmas;
 use crate::page::EXTENT_PAGES;
-use crate::swapout::candidates::Pieces;
+use crate::swapout::candidates::CandidateRuns;
 use zfolio_sys::procfs::PresentRun;
 
 /// The hand and what it walks over.
@@ -12,7 +12,7 @@ pub(crate) struct ClockHand {
     pub(crate) at: usize,
     pub(crate) runs: alloc::vec::Vec<PresentRun>,
     /// What the hand found cold and has not moved yet, small folios all.
-    pub(crate) gathered: Pieces,
+    pub(crate) gathered: CandidateRuns,
     /// Where the hand was when it found the first of them.
     pub(crate) since: usize,
 }
@@ -23,7 +23,7 @@ impl ClockHand {
             vmas,
             at: 0,
             runs: alloc::vec![PresentRun::default(); EXTENT_PAGES],
-            gathered: Pieces::default(),
+            gathered: CandidateRuns::default(),
             since: 0,
         }
     }
@@ -38,6 +38,6 @@ impl ClockHand {
         if self.gathered.pages() > 0 {
             self.at = self.since;
         }
-        self.gathered = Pieces::default();
+        self.gathered = CandidateRuns::default();
     }
 }

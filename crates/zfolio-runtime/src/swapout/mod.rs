@@ -38,7 +38,7 @@ pub struct Swap {
     pub(crate) engines: Option<EngineThreads>,
     pub(crate) hand: Mutex<ClockHand>,
     /// Ranges left behind that were moved out since the hand last moved.
-    pub(crate) behind_steps: AtomicU32,
+    pub(crate) passed_steps: AtomicU32,
     /// Processors that its threads may run on.
     pub(crate) processors: usize,
 }
@@ -57,7 +57,7 @@ impl Swap {
             transfer,
             engines,
             hand: Mutex::new(ClockHand::new(vmas)),
-            behind_steps: AtomicU32::new(0),
+            passed_steps: AtomicU32::new(0),
             processors: processors(),
         }
     }

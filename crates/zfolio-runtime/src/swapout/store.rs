@@ -43,7 +43,7 @@ impl Swap {
         let resident = self.resident_pages();
         {
             let mut core = self.core.lock();
-            if !self.opens(&mut core) {
+            if !self.may_start(&mut core) {
                 return Stored::Later;
             }
             while let Some(folio) = claim(&mut core, self.options.folio, resident) {

@@ -9,7 +9,7 @@
 //! The pool holds such a page besides, so there are few: what comes back soon is not
 //! kept clean but stays, and of the others the oldest leave first, as if nobody had
 //! touched them since, which user space cannot see. A wrong guess costs a load
-//! and makes the page stay ([`workingset`](crate::policy::refault)). (S3-FIFO, Yang, Zhang,
+//! and makes the page stay ([`refault`](crate::policy::refault)). (S3-FIFO, Yang, Zhang,
 //! Qiu, Yue, Rashmi, SOSP 2023, has such a small queue before its main one.)
 //!
 //! # Invariants
@@ -58,13 +58,13 @@ impl Transfer {
         if progress.stopped.is_some() {
             return false;
         }
-        self.note_beside(1);
+        self.charge(1);
         worker.slots[0] = Slot::ZERO;
         core.pages.extents.set(vpn, Place::Clean(slot));
         core.pages.clean.queue.push_back((vpn, slot));
         for _ in 0..OWNED_AT_ONCE {
             if core.pages.clean.queue.len() > self.most_clean() {
-                self.own_oldest(core);
+                self.make_oldest_dirty(core);
             }
         }
         true
@@ -79,16 +79,16 @@ impl Transfer {
     }
 
     /// The oldest is clean no longer.
-    fn own_oldest(&self, core: &mut Core) {
+    fn make_oldest_dirty(&self, core: &mut Core) {
         if let Some((vpn, slot)) = core.pages.clean.queue.pop_front()
             && core.pages.extents.place(vpn) == Place::Clean(slot)
         {
-            self.own(core, vpn, slot);
+            self.make_dirty(core, vpn, slot);
         }
     }
 
     /// A clean page that was written to, or is to be.
-    pub(crate) fn own(&self, core: &mut Core, vpn: Vpn, slot: Slot) {
+    pub(crate) fn make_dirty(&self, core: &mut Core, vpn: Vpn, slot: Slot) {
         core.pages.extents.set(vpn, Place::Present);
         self.zswap.invalidate(&[slot]);
         self.fds.program().unprotect(address_of(vpn), PAGE_SIZE);
@@ -96,11 +96,11 @@ impl Transfer {
 
     /// Makes what is clean of `pages` the program's own, which may be written to without
     /// a fault then.
-    pub(crate) fn own_clean(&self, core: &mut Core, pages: &Range<Vpn>) {
+    pub(crate) fn make_dirty_within(&self, core: &mut Core, pages: &Range<Vpn>) {
         let tracked = core.pages.extents.tracked(pages.clone());
         let clean: Vec<_> = tracked.filter_map(clean_slot).collect();
         for (vpn, slot) in clean {
-            self.own(core, vpn, slot);
+            self.make_dirty(core, vpn, slot);
         }
     }
 
@@ -154,7 +154,7 @@ impl Transfer {
                 count += 1;
             }
         }
-        let gone = self.let_go(core, &pages[..count]);
+        let gone = self.discard_clean(core, &pages[..count]);
         for page in pages[gone..count].iter().rev() {
             core.pages.clean.queue.push_front(*page);
         }
@@ -172,13 +172,13 @@ impl Transfer {
                 return;
             };
             from = last + 1;
-            self.let_go(&mut core, &some);
+            self.discard_clean(&mut core, &some);
         }
     }
 
     /// Discards pages that are clean, [`TOGETHER`] at most, under the lock, so that
     /// whoever touches one waits until its word says where it is. How many, from the front.
-    fn let_go(&self, core: &mut Core, pages: &[(Vpn, Slot)]) -> usize {
+    fn discard_clean(&self, core: &mut Core, pages: &[(Vpn, Slot)]) -> usize {
         let mut ranges = [Discarded::default(); TOGETHER];
         for (range, (vpn, _)) in ranges.iter_mut().zip(pages) {
             *range = Discarded {
@@ -196,7 +196,7 @@ impl Transfer {
             }
         }
         core.history.clock.stored(gone, self.resident_pages());
-        self.went_beside(gone);
+        self.uncharge(gone);
         self.count(Counter::PagesOut, gone);
         self.count(Counter::SwpoutClean, gone);
         gone

@@ -15,7 +15,7 @@ pub(crate) const COPIED_RUN: usize = 16;
 
 /// What became of one page that was to be moved in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Landed {
+pub(crate) enum Placed {
     /// It is with the program; its slot is a hole now.
     Moved,
     /// It was copied instead; its frame stays ours.
@@ -33,12 +33,12 @@ impl Transfer {
     /// happened. Waiters are woken wherever a page is in place afterwards.
     ///
     /// The core lock must be held: see [`Core`](crate::address_space::core::Core).
-    pub(crate) fn land(
+    pub(crate) fn move_in(
         &self,
         vpn: Vpn,
         at: Pfn,
         pages: usize,
-        mut each: impl FnMut(usize, Landed),
+        mut each: impl FnMut(usize, Placed),
     ) {
         let moves = self.fds.moves();
         let mut next = 0;
@@ -49,7 +49,7 @@ impl Transfer {
             let (to, from) = (address_of(vpn + next), self.address(at.offset(next)));
             let progress = moves.out_of_held(to, from, want * PAGE_SIZE);
             let moved = progress.done >> PAGE_SHIFT;
-            (next..next + moved).for_each(|index| each(index, Landed::Moved));
+            (next..next + moved).for_each(|index| each(index, Placed::Moved));
             next += moved;
             let Some(errno) = progress.stopped else {
                 continue;
@@ -59,7 +59,7 @@ impl Transfer {
             }
             let landed = match errno {
                 Errno::AGAIN => {
-                    (next..pages).for_each(|index| each(index, Landed::Refused(errno)));
+                    (next..pages).for_each(|index| each(index, Placed::Refused(errno)));
                     return;
                 }
                 Errno::EXIST => self.there_already(vpn + next),
@@ -69,51 +69,51 @@ impl Transfer {
                 }
                 // Shared with a child of a fork, or other access bits now.
                 Errno::BUSY | Errno::INVAL => self.copy_in(vpn + next, from),
-                other => Landed::Refused(other),
+                other => Placed::Refused(other),
             };
             each(next, landed);
             next += 1;
         }
     }
 
-    /// As [`Self::land`], but `few` pages, and fewer, are copied. The
+    /// As [`Self::move_in`], but `few` pages, and fewer, are copied. The
     /// system is owed a frame for each that was.
-    pub(crate) fn land_cheaply(
+    pub(crate) fn move_or_copy_in(
         &self,
         vpn: Vpn,
         at: Pfn,
         pages: usize,
         few: usize,
-        mut each: impl FnMut(usize, Landed),
+        mut each: impl FnMut(usize, Placed),
     ) {
         if pages > few || !self.may_take_of_the_system(pages) {
-            return self.land(vpn, at, pages, each);
+            return self.move_in(vpn, at, pages, each);
         }
         let run = self.copy_run_in(vpn, self.address(at), pages);
-        (0..run).for_each(|index| each(index, Landed::Copied));
+        (0..run).for_each(|index| each(index, Placed::Copied));
         let mut copied = run;
         for index in run..pages {
             let landed = self.copy_in(vpn + index, self.address(at.offset(index)));
-            copied += usize::from(landed == Landed::Copied);
+            copied += usize::from(landed == Placed::Copied);
             each(index, landed);
         }
-        self.owe(copied);
+        self.borrow_frames(copied);
     }
 
     /// The kernel says that something is at `vpn` already. Its word is taken
     /// only if the page table says so too (see `zfolio_sys::moves`): else the
     /// page would be lost.
-    fn there_already(&self, vpn: Vpn) -> Landed {
+    fn there_already(&self, vpn: Vpn) -> Placed {
         let (start, mut run) = (address_of(vpn), [PresentRun::default()]);
         let found = self
             .fds
             .pagemap()
             .occupied(start, start + PAGE_SIZE, &mut run);
         if !matches!(found, Ok((1, _))) {
-            return Landed::Refused(Errno::AGAIN);
+            return Placed::Refused(Errno::AGAIN);
         }
         self.fds.program().wake(start, PAGE_SIZE);
-        Landed::AlreadyThere
+        Placed::AlreadyThere
     }
 
     /// Copies pages in that lie together; how many, from the front.
@@ -121,21 +121,21 @@ impl Transfer {
         let program = self.fds.program();
         let progress = program.copy_pages(address_of(vpn), from, pages * PAGE_SIZE);
         let done = progress.done >> PAGE_SHIFT;
-        self.note_beside(done);
+        self.charge(done);
         done
     }
 
     /// Copies one page in where it cannot be moved.
-    pub(crate) fn copy_in(&self, vpn: Vpn, from: usize) -> Landed {
+    pub(crate) fn copy_in(&self, vpn: Vpn, from: usize) -> Placed {
         let program = self.fds.program();
         let progress = program.copy_pages(address_of(vpn), from, PAGE_SIZE);
         match progress.stopped {
             None => {
-                self.note_beside(1);
-                Landed::Copied
+                self.charge(1);
+                Placed::Copied
             }
             Some(Errno::EXIST) => self.there_already(vpn),
-            Some(errno) => Landed::Refused(errno),
+            Some(errno) => Placed::Refused(errno),
         }
     }
 }

@@ -25,7 +25,7 @@ pub(crate) const RUNS: usize = 64;
 
 /// How pages go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Going {
+pub(crate) struct EvictMode {
     /// The page table says one huge page.
     pub(crate) huge: bool,
     /// No second chance: stored next.
@@ -46,8 +46,8 @@ pub(crate) struct MovedOut {
 
 /// Runs that leave together: a move of each to the airlock, one move of all from
 /// there to a block of holes. Under one hold of the core lock.
-pub(crate) struct Leaving {
-    how: Going,
+pub(crate) struct MoveOut {
+    how: EvictMode,
     hole: Pfn,
     order: Order,
     /// 512 pages, which are to stay one huge page.
@@ -59,7 +59,7 @@ pub(crate) struct Leaving {
     pages: usize,
 }
 
-impl Leaving {
+impl MoveOut {
     /// Pages that still fit; none where there is no place for another run.
     pub(crate) fn room(&self) -> usize {
         if self.count == RUNS {
@@ -100,7 +100,7 @@ impl Transfer {
 
     /// Begins to move out `pages` pages, or less where the arena is fragmented; the
     /// first of them is `vpn`. `None` if it has no hole.
-    pub(crate) fn begin_leaving(&self, vpn: Vpn, pages: usize, how: Going) -> Option<Leaving> {
+    pub(crate) fn begin_move_out(&self, vpn: Vpn, pages: usize, how: EvictMode) -> Option<MoveOut> {
         let (order, lead) = place_for(vpn, pages)?;
         let block = (0..=order.get())
             .rev()
@@ -116,7 +116,7 @@ impl Transfer {
             self.arena().clear_page_table(hole);
         }
         let fits = lead + pages <= order.pages();
-        Some(Leaving {
+        Some(MoveOut {
             how,
             hole,
             order,
@@ -131,7 +131,12 @@ impl Transfer {
     /// Moves pages `vpn .. vpn + pages` along, as many as there is room for.
     ///
     /// They must be `Present` by their words, registered, and in one mapping.
-    pub(crate) fn take_along(&self, leaving: &mut Leaving, vpn: Vpn, pages: usize) -> MovedOut {
+    pub(crate) fn add_to_move_out(
+        &self,
+        leaving: &mut MoveOut,
+        vpn: Vpn,
+        pages: usize,
+    ) -> MovedOut {
         let len = pages.min(leaving.room()) * PAGE_SIZE;
         let out = if self.scope.is_process() {
             let to = self.airlock(leaving) + leaving.pages * PAGE_SIZE;
@@ -153,8 +158,8 @@ impl Transfer {
     }
 
     /// What was taken along stands by. Returns its pages.
-    pub(crate) fn arrive(&self, core: &mut Core, leaving: &Leaving) -> usize {
-        let Leaving { how, pages, .. } = *leaving;
+    pub(crate) fn finish_move_out(&self, core: &mut Core, leaving: &MoveOut) -> usize {
+        let MoveOut { how, pages, .. } = *leaving;
         let first = leaving.first();
         self.arena().give_holes(leaving.hole, leaving.lead);
         self.arena().give_holes(
@@ -192,7 +197,7 @@ impl Transfer {
         pages
     }
 
-    fn airlock(&self, leaving: &Leaving) -> usize {
+    fn airlock(&self, leaving: &MoveOut) -> usize {
         if leaving.whole {
             self.airlocks.huge
         } else {

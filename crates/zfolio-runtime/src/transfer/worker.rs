@@ -29,7 +29,7 @@ pub(crate) struct Worker {
     /// Folios claimed to be stored together.
     pub(crate) folios: Vec<Run>,
     pub(crate) frames: Vec<Pfn>,
-    /// Room for pages beside the arena: see [`Self::room`].
+    /// Room for pages beside the arena: see [`Self::buffer`].
     pub(crate) page: Vec<u8>,
     /// The fault at hand has waited long enough: it gets a frame, `high` or not.
     pub(crate) urgent: bool,
@@ -52,7 +52,7 @@ impl Worker {
     }
 
     /// Room for `pages` pages of those for which it was reserved.
-    pub(crate) fn room(page: &mut Vec<u8>, pages: usize) -> &mut [u8] {
+    pub(crate) fn buffer(page: &mut Vec<u8>, pages: usize) -> &mut [u8] {
         let bytes = pages * PAGE_SIZE;
         if page.len() < bytes {
             page.resize(bytes, 0);

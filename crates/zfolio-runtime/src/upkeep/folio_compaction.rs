@@ -353,7 +353,7 @@ impl Folios for View<'_> {
     }
 
     fn contended(&self) -> bool {
-        now_ns(Clock::Monotonic) >= self.until_ns || self.space.is_called_away()
+        now_ns(Clock::Monotonic) >= self.until_ns || self.space.should_yield()
     }
 }
 

@@ -11,7 +11,7 @@ impl Upkeep {
             return;
         }
         let pages = Order::HUGE.pages();
-        if usage + pages >= self.watermarks().huge_limit + self.room() {
+        if usage + pages >= self.watermarks().huge_limit + self.overdraft() {
             if self.arena().free_frames() < pages + self.watermarks().free_reserve {
                 return;
             }

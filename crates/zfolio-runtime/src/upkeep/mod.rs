@@ -89,7 +89,7 @@ impl Upkeep {
     pub(crate) fn compact(&self, state: &mut Compacting, pressed: bool) {
         let time = if pressed { PRESSED_NS } else { TURN_NS };
         if state.zspages.is_due(&self.zswap, pressed) {
-            let stop = || self.is_called_away();
+            let stop = || self.should_yield();
             self.while_open(|| state.zspages.compact(&self.zswap, time, stop));
         }
         if self.options.folio_compaction {

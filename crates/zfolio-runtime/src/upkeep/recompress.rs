@@ -41,7 +41,7 @@ pub(crate) struct Situation {
     /// Much of what is stored comes back.
     pub(crate) returns: bool,
     /// The bell when it last looked: it stops when that rings.
-    pub(crate) rung: u32,
+    pub(crate) wake_seq: u32,
 }
 
 impl Upkeep {
@@ -51,7 +51,7 @@ impl Upkeep {
             relief,
             pressed,
             returns,
-            rung,
+            wake_seq,
         } = now;
         if tier.context.is_none() || self.zswap.pool_pages() == 0 {
             return;
@@ -68,7 +68,7 @@ impl Upkeep {
             return;
         }
         let began = now_ns(Clock::ThreadCpu);
-        let ended = self.while_open(|| self.recompress(tier, now + TURN_NS, rung));
+        let ended = self.while_open(|| self.recompress(tier, now + TURN_NS, wake_seq));
         let spent = now_ns(Clock::ThreadCpu).saturating_sub(began);
         self.stats().add(Counter::RecompressCpuNs, spent);
         let share = if crowded { SHARE_OF_POOL } else { SHARE };
@@ -85,7 +85,7 @@ impl Upkeep {
 
     /// Does steps until `until`, ns, or somebody wants something; whether the hand
     /// has been round.
-    fn recompress(&self, tier: &mut Tier, until: u64, rung: u32) -> bool {
+    fn recompress(&self, tier: &mut Tier, until: u64, wake_seq: u32) -> bool {
         loop {
             let Some(context) = &mut tier.context else {
                 return false;
@@ -97,9 +97,9 @@ impl Upkeep {
                     return true;
                 }
             }
-            let wanted = self.wakeups.control.load(Ordering::Relaxed) != rung
+            let wanted = self.wakeups.control.load(Ordering::Relaxed) != wake_seq
                 || self.wakeups.frame_waiters.load(Ordering::Relaxed) > 0
-                || self.is_called_away();
+                || self.should_yield();
             if wanted || now_ns(Clock::Monotonic) >= until {
                 return false;
             }

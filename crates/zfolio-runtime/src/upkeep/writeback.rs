@@ -78,7 +78,7 @@ impl Upkeep {
                 self.control_goes_on();
                 self.note_io();
                 self.share_backing();
-                self.is_called_away()
+                self.should_yield()
             });
         });
         if begun && last.is_stuck() && self.zswap.wants_shrinking() {

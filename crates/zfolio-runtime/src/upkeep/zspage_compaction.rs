@@ -1,5 +1,5 @@
 //! Compaction while the program runs: when, and how much at a time. Of zspages
-//! here, of the arena's folios in `evacuate`.
+//! here, of the arena's folios in `folio_compaction`.
 //!
 //! The control thread does it between rounds of reclaim. Whether it pays is
 //! [`Policy`]'s to say; here is only how it goes on: some steps a turn, so that

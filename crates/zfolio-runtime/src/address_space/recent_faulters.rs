@@ -8,14 +8,14 @@ const OTHER: u32 = 8;
 
 /// Who faulted lately.
 #[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Faulting {
+pub(crate) struct RecentFaulters {
     thread: u32,
     in_a_row: u32,
     /// Of all threads.
     pub(crate) faults: usize,
 }
 
-impl Faulting {
+impl RecentFaulters {
     /// Notes a fault.
     pub(crate) fn note(&mut self, thread: u32) {
         self.faults += 1;
@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn one_thread_alone_is_followed_and_two_are_not() {
-        let mut faulting = Faulting::default();
+        let mut faulting = RecentFaulters::default();
         (0..ALONE).for_each(|_| faulting.note(7));
         assert_eq!(faulting.alone(), Some(7));
         (0..4 * ALONE).for_each(|n| faulting.note(7 + n % 2));
