@@ -13,8 +13,8 @@ use crate::threads::{Threads, on_service_stack};
 use core::ops::Range;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
-use zfolio_runtime::control::Segment;
 use zfolio_runtime::options::Options;
+use zfolio_runtime::segment::Segment;
 use zfolio_sys::lock::Mutex;
 
 pub(crate) struct State {
