@@ -8,27 +8,26 @@
 //! - the largest of the managed,
 //! - one for each reason for which processes failed or ran unmanaged.
 //!
-//! Places among the members are freed as soon as their process is over: what it had is
-//! the others'.
-//!
 //! # Invariants
 //! - What a process counted is in its slot or in the total, never in both or neither.
 //! - The total only grows.
 
 use crate::held::Held;
+use crate::members::Members;
 use crate::owners::{Owners, Sight};
 use crate::slots::{ByTurn, used};
 use crate::stats::{Figures, Process, Tree};
-use std::sync::atomic::Ordering::Acquire;
-use std::time::Instant;
-use zfolio_runtime::control::{Counter, MEMBERS, Owned, Segment, Used, state};
+use rustix::time::{ClockId, clock_gettime};
+use std::time::{Duration, Instant};
+use zfolio_runtime::control::{Counter, Owned, Segment, Used, state};
 
 /// Slots that are kept free for those who come between two looks.
 const RESERVE: usize = 256;
 /// Slots that are made free at once.
 const BATCH: usize = 64;
-/// Looking takes at most this part of the time.
+/// Looking takes at most this part of a processor's time, but comes again after [`SELDOM`].
 const SHARE: u32 = 50;
+const SELDOM: Duration = Duration::from_secs(1);
 /// Reasons of which a row is kept.
 const REASONS: usize = 32;
 
@@ -36,7 +35,7 @@ const REASONS: usize = 32;
 #[derive(Debug, Default)]
 pub(crate) struct Ended {
     slots: Owners,
-    members: Owners,
+    members: Members,
     /// Slots whose process is over.
     over: ByTurn<bool>,
     sight: Option<Sight>,
@@ -54,24 +53,12 @@ impl Ended {
         if self.next.is_some_and(|next| now < next) {
             return;
         }
+        let before = own_time();
         let sight = *self.sight.get_or_insert_with(Sight::is_ours);
-        self.look_at_members(segment, sight);
+        self.members.look(segment, sight);
         self.look_at_slots(segment, held, sight);
-        self.next = Some(now + now.elapsed() * SHARE);
-    }
-
-    fn look_at_members(&mut self, segment: &Segment, sight: Sight) {
-        let count = (segment.members_used.load(Acquire) as usize).min(MEMBERS);
-        let places = segment.members[..count].iter().enumerate();
-        let owned: Vec<(usize, Owned)> = places
-            .filter_map(|(index, member)| Some((index, member.owner.owned()?)))
-            .collect();
-        self.members.begin(owned.iter().map(|(_, owned)| *owned));
-        for (index, owned) in owned {
-            if self.members.note(index, owned, sight) && self.members.is_over(index, owned, sight) {
-                segment.members[index].owner.free_from(owned);
-            }
-        }
+        let took = own_time().saturating_sub(before);
+        self.next = Some(now + (took * SHARE).min(SELDOM));
     }
 
     fn look_at_slots(&mut self, segment: &Segment, held: &ByTurn<Held>, sight: Sight) {
@@ -88,9 +75,6 @@ impl Ended {
         };
         // The longest claimed come first.
         for (Used { index, turn, .. }, owned) in owned {
-            if !self.slots.note(index, owned, sight) {
-                continue;
-            }
             let over = self.over.of(index, turn);
             *over = *over || self.slots.is_over(index, owned, sight);
             if *over && wanted > 0 {
@@ -158,6 +142,12 @@ impl Ended {
         let all = tree.processes.len() as u64 + tree.not_listed;
         tree.loaded = tree.loaded.max(all);
     }
+}
+
+/// Processor time of the calling thread.
+fn own_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
 }
 
 #[cfg(test)]

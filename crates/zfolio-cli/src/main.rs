@@ -31,6 +31,7 @@ mod groups;
 mod held;
 mod histogram;
 mod machine;
+mod members;
 mod outfile;
 mod owners;
 mod peaks;

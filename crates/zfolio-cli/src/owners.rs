@@ -12,9 +12,6 @@
 //!   was not found twice. Where /proc is not ours, or hides processes, nothing is said of it.
 //! - A process that called exec is the same process. Its new image claims anew, which tells
 //!   that the old one is over: of places of one process id in one namespace the last lives.
-//!
-//! A place is judged no sooner than at the second look: while it is being taken what stands
-//! there may be of two processes.
 
 use crate::slots::ByTurn;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -34,8 +31,6 @@ const UNKNOWN: u64 = u64::MAX;
 /// What is known of the process of a place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Known {
-    /// How often it was looked at.
-    looks: u32,
     /// Its id in our namespace, and the number of its pidfd; none while it was not found.
     here: Option<(u32, u64)>,
     /// How often it was not found in /proc.
@@ -105,25 +100,11 @@ impl Owners {
         }
     }
 
-    /// Notes whose the place at `index` is; whether it is over may be asked from the next
-    /// look on, which this says.
-    pub(crate) fn note(&mut self, index: usize, owned: Owned, sight: Sight) -> bool {
-        let known = self.known.of(index, owned.turn);
-        known.looks = known.looks.saturating_add(1);
-        if known.looks == 1 && owned.who.namespace == sight.namespace {
-            known.here = alive(owned.who.pid).map(|number| (owned.who.pid, number));
-        }
-        known.looks > 1
-    }
-
-    /// Whether the process of the place at `index`, which was noted, is over.
+    /// Whether the process of the place at `index` is over.
     pub(crate) fn is_over(&mut self, index: usize, owned: Owned, sight: Sight) -> bool {
         let Owned { who, turn } = owned;
-        if self
-            .last
-            .get(&(who.namespace, who.pid))
-            .is_some_and(|last| *last > turn)
-        {
+        let last = self.last.get(&(who.namespace, who.pid));
+        if last.is_some_and(|last| *last > turn) {
             return true;
         }
         let known = self.known.of(index, turn);
@@ -132,7 +113,8 @@ impl Owners {
             return now.is_none_or(|now| now != number && now != UNKNOWN && number != UNKNOWN);
         }
         if sight.namespace != 0 && who.namespace == sight.namespace {
-            return true; // it was not there when it was first looked for
+            known.here = alive(who.pid).map(|number| (who.pid, number));
+            return known.here.is_none();
         }
         if !sight.whole {
             return false;
@@ -221,9 +203,7 @@ mod tests {
 
     fn look(owners: &mut Owners, sight: Sight, all: &[Owned]) -> Vec<bool> {
         owners.begin(all.iter().copied());
-        let judge = |(index, owned): (usize, &Owned)| {
-            owners.note(index, *owned, sight) && owners.is_over(index, *owned, sight)
-        };
+        let judge = |(index, owned): (usize, &Owned)| owners.is_over(index, *owned, sight);
         all.iter().enumerate().map(judge).collect()
     }
 
@@ -271,12 +251,10 @@ mod tests {
         let (mut one, first) = child(1, sight);
         let again = owned(5, one.id(), sight.namespace);
         assert_eq!(look(&mut owners, sight, &[first]), [false]);
-        look(&mut owners, sight, &[first, again]);
         assert_eq!(look(&mut owners, sight, &[first, again]), [true, false]);
         // In another namespace it is another process.
         let other = owned(6, one.id(), ELSEWHERE);
         owners.begin([again, other].into_iter());
-        owners.note(1, again, sight);
         assert!(!owners.is_over(1, again, sight));
         one.kill().unwrap();
         one.wait().unwrap();
@@ -290,7 +268,6 @@ mod tests {
         let (me, nobody) = (owned(2, std::process::id(), 0), owned(3, u32::MAX >> 1, 0));
         let mut look = |sight| look(&mut owners, sight, &[gone, me, nobody]);
         assert_eq!(look(sight), [false; 3]);
-        assert_eq!(look(sight), [false; 3]);
         assert_eq!(look(sight), [true, false, true]);
         let blind = Sight {
             whole: false,
@@ -300,7 +277,6 @@ mod tests {
         for _ in 0..5 {
             owners.begin([gone, nobody].into_iter());
             for (index, one) in [gone, nobody].into_iter().enumerate() {
-                owners.note(index, one, blind);
                 assert!(!owners.is_over(index, one, blind));
             }
         }

@@ -241,6 +241,10 @@ impl Manager {
     fn renew_statistics(&self) {
         let slot = self.segment.claim(thread::pid());
         self.statistics.store(slot, Ordering::Relaxed);
+        // (The parent's threads are not the child's.)
+        for thread in &self.cpu_ns {
+            thread.store(0, Ordering::Relaxed);
+        }
         self.describe_process();
         self.stats().state.store(state::MANAGING, Ordering::Release);
     }

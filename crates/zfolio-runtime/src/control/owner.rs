@@ -1,31 +1,31 @@
 //! Who a place in the segment belongs to: a slot, or a place among the members.
 //!
 //! ```text
-//!           take: word 0 -> own          describe: turn, namespace, then pid
+//!           take: word 0 -> own          describe: turn, namespace, pid, then seal
 //!   FREE -----------------------> TAKEN -------------------------------> OWNED
 //!    ^                                                                    |
 //!    +--------------------------------------------------------------------+
-//!      free, when the owner is over: pid 0 first, word 0 last of all
+//!      free, when the owner is over: seal 0 first, word 0 last of all
 //! ```
 //!
-//! | state | word | pid | whose |
+//! | state | word | seal | whose |
 //! |---|---|---|---|
-//! | FREE | 0 | 0 | nobody's: whoever makes the first step has it |
-//! | TAKEN | a process's | 0 | that process's; if it was killed between the two steps nobody can say so, and the place stays as it is |
-//! | OWNED | a process's | its own | that process's, until it is over |
+//! | FREE | 0 | | nobody's: whoever makes the first step has it |
+//! | TAKEN | a process's | does not fit | that process's; if it was killed between the two steps nobody can say so, and the place stays as it is |
+//! | OWNED | a process's | fits word and turn | that process's, until it is over |
 //!
 //! A process makes the first two steps for itself. The third is made by who knows that the
 //! owner is over, and nobody knows that from what stands here alone: the kernel is asked
-//! for the process. `zfolio run` frees slots and members; a process may free a member's
-//! place to take it.
+//! for the process. `zfolio run` frees slots and members. A member's place may also be taken
+//! from its owner, by the first step alone: the seal does not fit from then on.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// An owner.
 ///
 /// # Invariants
 /// - `word` goes from 0 to a process's number by one compare and exchange.
-/// - While `pid` is not 0, `turn` and `namespace` are the same process's.
+/// - While `seal` is `word ^ turn`, `turn`, `namespace` and `pid` are the same process's.
 /// - No two places of a segment ever had the same `turn`.
 #[repr(C)]
 #[derive(Default, Debug)]
@@ -37,7 +37,9 @@ pub struct Owner {
     pub turn: AtomicU64,
     /// The process's pid namespace (`zfolio_sys::process::pid_namespace`); 0: not known.
     pub namespace: AtomicU64,
-    /// Its id there; 0: not said yet.
+    /// `word ^ turn`, once all has been said.
+    pub seal: AtomicU64,
+    /// Its id there.
     pub pid: AtomicU32,
 }
 
@@ -81,10 +83,11 @@ impl Owner {
             .word
             .compare_exchange(was, who.word, Ordering::AcqRel, Ordering::Relaxed);
         if taken.is_ok() {
-            self.pid.store(0, Ordering::Release);
-            self.turn.store(turn, Ordering::Relaxed);
+            // (The turn is new: no seal that stands here fits any more, whatever it is.)
+            self.turn.store(turn, Ordering::Release);
             self.namespace.store(who.namespace, Ordering::Relaxed);
-            self.pid.store(who.pid, Ordering::Release);
+            self.pid.store(who.pid, Ordering::Relaxed);
+            self.seal.store(who.word ^ turn, Ordering::Release);
         }
         taken.is_ok()
     }
@@ -98,20 +101,23 @@ impl Owner {
     /// Whose it is, if that is said.
     #[must_use]
     pub fn owned(&self) -> Option<Owned> {
-        let pid = self.pid.load(Ordering::Acquire);
-        let word = self.word.load(Ordering::Acquire);
-        (pid != 0 && word != 0).then(|| Owned {
-            who: Who {
-                word,
-                namespace: self.namespace.load(Ordering::Relaxed),
-                pid,
-            },
-            turn: self.turn.load(Ordering::Relaxed),
-        })
+        let seal = self.seal.load(Ordering::Acquire);
+        let who = Who {
+            word: self.word.load(Ordering::Relaxed),
+            namespace: self.namespace.load(Ordering::Relaxed),
+            pid: self.pid.load(Ordering::Relaxed),
+        };
+        let turn = self.turn.load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        // (Should it have become another's meanwhile, its word is another.)
+        let same = self.word.load(Ordering::Relaxed) == who.word;
+        (who.word != 0 && who.pid != 0 && seal == who.word ^ turn && same)
+            .then_some(Owned { who, turn })
     }
 
     /// Makes it nobody's. The caller alone does so, and knows that the owner is over.
     pub fn free(&self) {
+        self.seal.store(0, Ordering::Relaxed);
         self.pid.store(0, Ordering::Relaxed);
         self.turn.store(0, Ordering::Relaxed);
         self.namespace.store(0, Ordering::Relaxed);
