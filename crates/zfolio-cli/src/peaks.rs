@@ -30,13 +30,14 @@ impl Peaks {
     pub(crate) fn look(&mut self, segment: &Segment) {
         let mut now = Held::default();
         for Used { index, turn, slot } in used(segment) {
+            // (What a process had when it was killed stands there still, half an update maybe.)
+            if self.ended.is_over(index, turn) {
+                continue;
+            }
             let held = Held::read(slot);
             let peak = self.by_slot.of(index, turn);
             *peak = peak.larger(held);
-            // (What a process had when it was killed stands there still.)
-            if !self.ended.is_over(index, turn) {
-                now = now.plus(held);
-            }
+            now = now.plus(held);
         }
         self.tree = self.tree.larger(now);
         self.ended.look(segment, &self.by_slot, Instant::now());
