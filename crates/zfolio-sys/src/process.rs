@@ -66,16 +66,16 @@ pub(crate) fn identity(file: File) -> Result<(u64, u64), Errno> {
 /// which it is; 0 where there is no /proc.
 #[must_use]
 pub fn pid_namespace() -> u64 {
-    const AT_FDCWD: usize = -100_isize as usize;
     // struct stat: see `identity`. (No descriptor is opened: the table may be the program's.)
     let mut stat = [0_u64; 18];
     let path = c"/proc/self/ns/pid";
-    // SAFETY: a NUL-terminated path; the kernel writes one structure of that size.
+    // SAFETY: a NUL-terminated path, of no directory since it is whole; the kernel writes one
+    // structure of that size.
     let told = unsafe {
         syscall(
             nr::NEWFSTATAT,
             [
-                AT_FDCWD,
+                0,
                 path.as_ptr() as usize,
                 stat.as_mut_ptr() as usize,
                 0,
