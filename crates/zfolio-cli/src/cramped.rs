@@ -4,11 +4,12 @@
 
 use crate::exit::one_line;
 use crate::size::human;
-use crate::stats::{Process, claimed};
+use crate::slots::{ByTurn, used};
+use crate::stats::Process;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 use zfolio_mm::PAGE_SIZE;
-use zfolio_runtime::segment::{Counter, Segment, state};
+use zfolio_runtime::segment::{Counter, Segment, Used, state};
 
 /// Between two judgements.
 const EVERY: Duration = Duration::from_secs(1);
@@ -26,7 +27,7 @@ struct Seen {
 /// Looks once a second at every process of a tree.
 pub(crate) struct Cramped {
     last: Instant,
-    by_slot: Vec<Seen>,
+    by_slot: ByTurn<Seen>,
 }
 
 impl Cramped {
@@ -34,7 +35,7 @@ impl Cramped {
     pub(crate) fn new(now: Instant) -> Self {
         Self {
             last: now,
-            by_slot: Vec::new(),
+            by_slot: ByTurn::default(),
         }
     }
 
@@ -48,11 +49,9 @@ impl Cramped {
         }
         self.last = now;
         let high = segment.config().high.load(Relaxed);
-        let slots = claimed(segment);
-        self.by_slot
-            .resize(slots.len().max(self.by_slot.len()), Seen::default());
         let mut lines = Vec::new();
-        for (seen, slot) in self.by_slot.iter_mut().zip(slots) {
+        for Used { index, turn, slot } in used(segment) {
+            let seen = self.by_slot.of(index, turn);
             let get = |which| slot.counter(which).load(Relaxed);
             let pages_in = get(Counter::PagesIn);
             let brought = pages_in.saturating_sub(seen.pages_in) * PAGE_SIZE as u64;

@@ -30,9 +30,9 @@ impl Held {
     /// Adds another process's.
     pub(crate) fn plus(self, other: Self) -> Self {
         Self {
-            stored: self.stored + other.stored,
-            compressed: self.compressed + other.compressed,
-            pool: self.pool + other.pool,
+            stored: self.stored.saturating_add(other.stored),
+            compressed: self.compressed.saturating_add(other.compressed),
+            pool: self.pool.saturating_add(other.pool),
         }
     }
 

@@ -2,46 +2,62 @@
 //!
 //! The segment's gauges are of now, and a program that frees its memory before
 //! it ends leaves them at zero. So they are looked at some times a second: for
-//! each process, and for the tree as a whole, the instant when most was stored.
+//! each process, and for the tree as a whole, the instant when most was stored. What ended
+//! is added up by the way ([`Ended`]).
 
+use crate::ended::Ended;
 use crate::held::Held;
-use crate::stats::{Tree, claimed};
+use crate::slots::{ByTurn, used};
+use crate::stats::Tree;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
-use zfolio_runtime::segment::Segment;
+use std::time::{Duration, Instant};
+use zfolio_runtime::segment::{Segment, Used};
 
 /// Between two looks.
 const EVERY: Duration = Duration::from_millis(50);
 
 /// The instants seen so far.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Peaks {
-    by_slot: Vec<Held>,
+    by_slot: ByTurn<Held>,
     tree: Held,
+    ended: Ended,
 }
 
 impl Peaks {
     /// Looks once.
     pub(crate) fn look(&mut self, segment: &Segment) {
-        let slots = claimed(segment);
-        self.by_slot
-            .resize(slots.len().max(self.by_slot.len()), Held::default());
         let mut now = Held::default();
-        for (peak, slot) in self.by_slot.iter_mut().zip(slots) {
+        for Used { index, turn, slot } in used(segment) {
+            // (What a process had when it was killed stands there still, half an update maybe.)
+            if self.ended.is_over(index, turn) {
+                continue;
+            }
             let held = Held::read(slot);
+            let peak = self.by_slot.of(index, turn);
             *peak = peak.larger(held);
             now = now.plus(held);
         }
         self.tree = self.tree.larger(now);
+        self.ended.look(segment, &self.by_slot, Instant::now());
     }
 
     /// Puts what was seen in place of what is left at the end.
-    pub(crate) fn apply(&self, tree: &mut Tree) {
-        for (process, peak) in tree.processes.iter_mut().zip(&self.by_slot) {
-            process.figures.most_held = process.figures.most_held.larger(*peak);
+    /// `segment`: what `tree` was read of.
+    pub(crate) fn apply(self, tree: &mut Tree, segment: &Segment) {
+        let mut last = Held::default();
+        for (process, used) in tree.processes.iter_mut().zip(used(segment)) {
+            let held = &mut process.figures.most_held;
+            if !self.ended.is_over(used.index, used.turn) {
+                last = last.plus(*held);
+            }
+            if let Some(peak) = self.by_slot.get(used.index, used.turn) {
+                *held = held.larger(*peak);
+            }
         }
-        tree.total.most_held = tree.total.most_held.larger(self.tree);
+        tree.total.most_held = last.larger(self.tree);
+        self.ended.apply(tree);
     }
 
     /// Runs `work` while looking at `segment` from another thread, which calls
@@ -90,7 +106,7 @@ mod tests {
         peaks.look(&segment);
         let mut tree = Tree::read(&segment);
         assert_eq!(tree.total.most_held, Held::default());
-        peaks.apply(&mut tree);
+        peaks.apply(&mut tree, &segment);
         let seen = Held {
             stored: 380 << 20,
             compressed: 120 << 20,

@@ -219,10 +219,10 @@ impl Finished {
                 reason
             };
             let who = match &with[..] {
-                [one] => format!("process {} ({})", one.pid, one.comm),
+                [one] if one.stands_for == 1 => format!("process {} ({})", one.pid, one.comm),
                 many => format!(
                     "{} processes (first: {} {})",
-                    many.len(),
+                    many.iter().map(|one| one.stands_for).sum::<u64>(),
                     many[0].pid,
                     many[0].comm
                 ),
@@ -243,7 +243,7 @@ impl Finished {
         else {
             return vec![self.nothing_managed(&high, &processes)];
         };
-        let managed = self.tree.managed().count();
+        let managed = self.tree.managed_count();
         let figures = &largest.figures;
         let held = self.tree.total.most_held;
         let total = &self.tree.total;

@@ -101,7 +101,7 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
     }
 
     let mut tree = Tree::read(&segment);
-    peaks.apply(&mut tree);
+    peaks.apply(&mut tree, &segment);
     drop(segment);
     let finished = Finished {
         command: args.command,

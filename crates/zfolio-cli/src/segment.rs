@@ -15,9 +15,9 @@ use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::ops::Deref;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -118,12 +118,14 @@ impl OwnSegment {
             flock(&file, FlockOperation::NonBlockingLockExclusive)?;
             // Not sparse where it is used at once: a program that fills the file system
             // must not be a SIGBUS for others. Who claims a slot makes room for it.
-            let first = Segment::FIRST_BYTES;
-            match fallocate(&file, FallocateFlags::empty(), 0, first as u64) {
-                Err(Errno::OPNOTSUPP) => (&file).write_all(&vec![0; first])?,
-                done => done?,
-            }
             file.set_len(Segment::BYTES as u64)?;
+            for first in Segment::FIRST_BYTES {
+                let (at, len) = (first.start as u64, first.len());
+                match fallocate(&file, FallocateFlags::empty(), at, len as u64) {
+                    Err(Errno::OPNOTSUPP) => file.write_all_at(&vec![0; len], at)?,
+                    done => done?,
+                }
+            }
             let map = Mapping::of(&file, ProtFlags::READ | ProtFlags::WRITE)?;
             configure(&map);
             map.head.version.store(VERSION, Relaxed);
@@ -308,6 +310,7 @@ fn fresh_file(dir: &Path) -> io::Result<(File, PathBuf, PathBuf)> {
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
+    use zfolio_runtime::segment::{SHARED, Who};
 
     #[test]
     fn a_segment_is_seen_by_a_reader_and_goes_with_its_owner() {
@@ -329,18 +332,28 @@ mod tests {
     }
 
     #[test]
-    fn without_room_for_another_slot_the_last_is_shared() {
+    fn without_room_for_another_slot_one_is_shared() {
         let dir = tempfile::tempdir().unwrap();
         let own = OwnSegment::create_in(dir.path(), &mut |_| {}).unwrap();
-        // To touch what is past the end is a SIGBUS, as in a full file system.
-        let file = OpenOptions::new().write(true).open(own.path()).unwrap();
-        file.set_len(Segment::FIRST_BYTES as u64).unwrap();
-        assert_eq!((own.claim(4711), own.claim(4712)), (0, 0));
-        assert_eq!(own.slots[0].pid.load(Relaxed), 4712);
+        let claim = |pid: u32, room: bool| {
+            let who = Who {
+                word: 7,
+                namespace: 0,
+                pid,
+            };
+            own.claim_for(who, |_| room)
+        };
+        assert_eq!((claim(4711, false), claim(4712, false)), (0, SHARED));
+        assert_eq!(own.slots[SHARED].pid.load(Relaxed), 4712);
         assert_eq!(own.claimed.load(Relaxed), 1);
         assert_eq!(own.crowded.load(Relaxed), 1);
-        file.set_len(Segment::BYTES as u64).unwrap();
-        assert_eq!((own.claim(4713), own.claim(4714)), (1, 2));
+        assert_eq!((claim(4713, true), claim(4714, true)), (1, 2));
+        own.validate().unwrap();
+        // The memory of the shared one was there from the start.
+        let [_, shared] = Segment::FIRST_BYTES;
+        let file = File::open(own.path()).unwrap();
+        let data = rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(shared.start as u64));
+        assert_eq!(data, Ok(shared.start as u64));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! | type | what |
 //! |---|---|
 //! | [`Process`] | one slot |
-//! | [`Tree`] | every slot in use, and their total |
+//! | [`Tree`] | every slot in use, those that were, and their total |
 //!
 //! Totals add every counter up, except the `*_peak_*` ones, whose total is the
 //! largest process's: peaks of different processes are not of one instant.
@@ -12,12 +12,11 @@ use crate::exit::one_line;
 use crate::groups::GroupState;
 use crate::held::Held;
 use crate::histogram::Latency;
+use crate::slots::used;
 use serde_json::{Map, Value, json};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use zfolio_mm::{ORDERS, Order};
-use zfolio_runtime::segment::{
-    Counter, FaultKind, MESSAGE, ProcessSlot, SLOTS, Segment, faults, state,
-};
+use zfolio_runtime::segment::{Counter, FaultKind, MESSAGE, ProcessSlot, Segment, faults, state};
 
 /// Folios by order: how many were stored, loaded, refused whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -81,7 +80,7 @@ impl Figures {
         }
     }
 
-    fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         for which in Counter::ALL {
             let (sum, more) = (
                 &mut self.counters[*which as usize],
@@ -100,7 +99,7 @@ impl Figures {
         ];
         for (sums, more) in lists {
             for (sum, more) in sums.iter_mut().zip(more) {
-                *sum += more;
+                *sum = sum.saturating_add(*more);
             }
         }
         for (sum, more) in self.faults.iter_mut().zip(&other.faults) {
@@ -193,6 +192,8 @@ pub(crate) struct Process {
     pub(crate) message: String,
     /// It said so itself.
     pub(crate) told: bool,
+    /// How many processes this stands for: itself, and others that ended for the same reason.
+    pub(crate) stands_for: u64,
     /// How its faults are told.
     pub(crate) told_by: &'static str,
     /// Its figures.
@@ -229,6 +230,7 @@ impl Process {
             state: slot.state.load(Acquire),
             message: one_line(&String::from_utf8_lossy(&message)),
             told: slot.told.load(Acquire) != 0,
+            stands_for: 1,
             told_by: told_by(slot),
             figures: Figures::read(slot),
         }
@@ -263,20 +265,19 @@ impl Process {
     }
 }
 
-/// Slots of `segment` somebody claimed.
-pub(crate) fn claimed(segment: &Segment) -> &[ProcessSlot] {
-    let claimed = segment.claimed.load(Acquire) as usize;
-    &segment.slots[..claimed.min(SLOTS)]
-}
-
 /// A whole tree of processes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Tree {
     /// Processes that loaded the library and lived some milliseconds.
     pub(crate) loaded: u64,
-    /// Every claimed slot, in the order of claiming.
+    /// Every slot in use, in the order of claiming, after what is kept of processes whose
+    /// slots are others' now ([`crate::ended`]).
     pub(crate) processes: Vec<Process>,
-    /// Their total.
+    /// Processes that are in the total and not among these.
+    pub(crate) not_listed: u64,
+    /// Of those, the managed.
+    pub(crate) not_listed_managed: u64,
+    /// The total.
     pub(crate) total: Figures,
     /// Where `high` is shared: what all had resident at once, at most. Bytes.
     pub(crate) resident_peak: u64,
@@ -289,7 +290,8 @@ pub(crate) struct Tree {
 impl Tree {
     /// Copies a segment that may be changing meanwhile.
     pub(crate) fn read(segment: &Segment) -> Self {
-        let processes: Vec<Process> = claimed(segment).iter().map(Process::read).collect();
+        let all = used(segment);
+        let processes: Vec<Process> = all.iter().map(|used| Process::read(used.slot)).collect();
         let mut total = Figures::default();
         let mut held = Held::default();
         for process in &processes {
@@ -301,6 +303,8 @@ impl Tree {
         Self {
             loaded,
             processes,
+            not_listed: 0,
+            not_listed_managed: 0,
             total,
             resident_peak: segment.groups[0].resident_peak.load(Relaxed),
             backing_peak: segment.backing_peak.load(Relaxed),
@@ -315,11 +319,17 @@ impl Tree {
             .filter(|process| process.was_managed())
     }
 
+    /// How many those are, whether they are listed or not.
+    pub(crate) fn managed_count(&self) -> u64 {
+        self.managed().count() as u64 + self.not_listed_managed
+    }
+
     /// The JSON parts: totals, and one object a process.
     pub(crate) fn json(&self) -> Map<String, Value> {
         let mut map = Map::new();
         map.insert("processes_loaded".into(), self.loaded.into());
-        map.insert("processes_managed".into(), self.managed().count().into());
+        map.insert("processes_managed".into(), self.managed_count().into());
+        map.insert("processes_not_listed".into(), self.not_listed.into());
         let peak = self.resident_peak;
         map.insert("shared_resident_peak_bytes".into(), peak.into());
         let backing = self.backing_peak;

@@ -17,6 +17,11 @@
 //! Not a subreaper: orphans of the program go to init as they would without
 //! us; adopting them would mean waiting for daemons, and their parent id would
 //! differ. The run ends when the program does.
+//!
+//! As *init* of a pid namespace (process 1, of a container say) we have what an init must do:
+//! orphans are waited for, whoever's they were, and where the program ends by a signal our
+//! status is 128 and its number, since the kernel lets nobody end an init by a signal, itself
+//! included. When we end the kernel ends all others in the namespace.
 
 use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions, WaitStatus};
 use signal_hook::consts::signal as sig;
@@ -43,14 +48,25 @@ impl Outcome {
     pub(crate) fn follow(self) -> ExitCode {
         match self {
             Self::Exited(status) => ExitCode::from(status),
+            Self::Killed(signal) if is_init() => status_of(signal),
             Self::Killed(signal) => {
                 let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
                 // Returns only for signals it does not know: then as a shell.
                 let _ = emulate_default_handler(signal);
-                ExitCode::from(u8::try_from(128 + signal).unwrap_or(u8::MAX))
+                status_of(signal)
             }
         }
     }
+}
+
+/// The status that stands for a signal, as shells have it.
+fn status_of(signal: i32) -> ExitCode {
+    ExitCode::from(u8::try_from(128 + signal).unwrap_or(u8::MAX))
+}
+
+/// Whether we are the init of a pid namespace.
+fn is_init() -> bool {
+    std::process::id() == 1
 }
 
 const TERMINAL: [i32; 3] = [sig::SIGINT, sig::SIGQUIT, sig::SIGWINCH];
@@ -117,7 +133,7 @@ impl Running {
         self.pid.as_raw_nonzero().get().unsigned_abs()
     }
 
-    /// Waits for its end, passing signals on.
+    /// Waits for its end, passing signals on; as init, for orphans as well.
     ///
     /// # Errors
     /// When somebody else has waited for it.
@@ -130,7 +146,11 @@ impl Running {
                 }
             }
             let options = WaitOptions::NOHANG | WaitOptions::UNTRACED;
-            while let Some((_, status)) = rustix::process::waitpid(Some(self.pid), options)? {
+            let whom = (!is_init()).then_some(self.pid);
+            while let Some((pid, status)) = rustix::process::waitpid(whom, options)? {
+                if pid != self.pid {
+                    continue; // an orphan
+                }
                 if let Some(outcome) = ended(status) {
                     return Ok(outcome);
                 }

@@ -23,7 +23,9 @@
 //! id is looked at, which is claimed before there is an arena), and a stranger.
 
 use crate::exit::one_line;
-use crate::stats::{Process, claimed};
+use crate::owners::own_id_in_proc;
+use crate::slots::{ByTurn, used};
+use crate::stats::Process;
 use rustix::io::Result;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::fs;
@@ -31,7 +33,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
-use zfolio_runtime::segment::{ProcessSlot, Segment, WATCHDOG_NAME, state};
+use zfolio_runtime::segment::{ProcessSlot, Segment, Used, WATCHDOG_NAME, state};
 
 /// Between two looks.
 const EVERY: Duration = Duration::from_secs(1);
@@ -44,7 +46,7 @@ const WHY: &str = "the threads that bring its memory back have ended, by its own
 /// Looks once a second at every process of a tree.
 pub(crate) struct Unattended {
     last: Instant,
-    times: Vec<u32>,
+    times: ByTurn<u32>,
     ended: Vec<u32>,
     /// See [`file_of`]: the segment's.
     file: Option<String>,
@@ -56,7 +58,7 @@ impl Unattended {
         let address = std::ptr::from_ref(segment).addr();
         Self {
             last: now,
-            times: Vec::new(),
+            times: ByTurn::default(),
             ended: Vec::new(),
             file: file_of(address),
         }
@@ -74,16 +76,17 @@ impl Unattended {
             return Vec::new();
         }
         self.last = now;
-        let slots = claimed(segment);
-        self.times.resize(slots.len().max(self.times.len()), 0);
+        // (The shared slot is several processes', nobody knows whose.)
+        let slots: Vec<Used<'_>> = used(segment)
+            .into_iter()
+            .filter(|used| used.turn != 0)
+            .collect();
         let mut lines = Vec::new();
-        if segment.crowded.load(Acquire) > 0 {
-            return lines; // the last slot is several processes', nobody knows whose
-        }
-        for (index, (times, slot)) in self.times.iter_mut().zip(slots).enumerate() {
+        for (nth, &Used { index, turn, slot }) in slots.iter().enumerate() {
+            let times = self.times.of(index, turn);
             let pid = slot.pid.load(Relaxed);
-            let mut later = slots[index + 1..].iter();
-            let mut is_last = || !later.any(|later| later.pid.load(Relaxed) == pid);
+            let mut later = slots[nth + 1..].iter();
+            let mut is_last = || !later.any(|later| later.slot.pid.load(Relaxed) == pid);
             *times = if is_unattended(slot) && is_last() {
                 *times + 1
             } else {
@@ -134,6 +137,9 @@ fn end(slot: &ProcessSlot, file: Option<&str>) -> Result<bool> {
     let Some(file) = file else {
         return Ok(false);
     };
+    if own_id_in_proc() != Some(std::process::id()) {
+        return Ok(false); // /proc is another pid namespace's, and its ids not ours
+    }
     let pid = slot.pid.load(Relaxed);
     let Some(raw) = i32::try_from(pid).ok().and_then(Pid::from_raw) else {
         return Ok(false);

@@ -15,6 +15,7 @@
 //! done to anybody here, so a mistaken identity is at worst a wrong line.
 
 use crate::exit::one_line;
+use crate::owners::own_id_in_proc;
 use crate::size::{human, short};
 use crate::watch::descendants;
 use serde_json::{Value, json};
@@ -85,7 +86,10 @@ impl Unreached {
     /// Looks at what runs below this process, if it is time.
     pub(crate) fn look(&mut self, now: Instant) {
         if now >= self.next {
-            self.look_below(std::process::id());
+            // (As /proc has us, which may be another namespace's.)
+            if let Some(root) = own_id_in_proc() {
+                self.look_below(root);
+            }
             self.next = now + EVERY.max(now.elapsed() * SHARE);
         }
     }

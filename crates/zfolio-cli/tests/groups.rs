@@ -206,3 +206,89 @@ fn at_a_max_for_each_both_go_on() {
     z.run_with(&options, &["bash", "-c", &script], "")
         .succeeded();
 }
+
+/// More processes than there are slots, one after another, and some that live on and need
+/// memory when the others have gone.
+#[track_caller]
+fn thousands(options: &[&str], count: u64) {
+    const STAYING: u64 = 3;
+    let Some(z) = support::real() else { return };
+    let Some(program) = compiled("many") else {
+        return;
+    };
+    let numbers = [count, STAYING, 12].map(|number| number.to_string());
+    let program = program.to_str().expect("a path");
+    let command = [program, &numbers[0], &numbers[1], &numbers[2]];
+    let options = [&["--high", "9M"], options].concat();
+    let output = z.run_with(&options, &command, "");
+    output.succeeded();
+    // (Those that come before their parent is managed are not, unless they stay and grow.)
+    let all = 1 + STAYING + count;
+    let early = all - managed(&output);
+    assert!(early < all / 10, "{early} of {all} not managed");
+    let forks = output.counter("forks");
+    let least = all - 1 - early - STAYING;
+    assert!(
+        (least..all).contains(&forks),
+        "{forks} forks, {early} early"
+    );
+    // A row for each of the last, and none for so many of the first.
+    let processes = output.stats["processes"].as_array().expect("a list");
+    let not_listed = output.stats["processes_not_listed"].as_u64();
+    let rows = processes.len() as u64;
+    assert_eq!(rows + not_listed.expect("a number"), all - early);
+    assert!(
+        not_listed > Some(0) && (512..1024).contains(&rows),
+        "{rows} rows"
+    );
+    // Nobody had the slot of one that stayed.
+    let mut stayed = 0;
+    for line in output.stdout.lines() {
+        let Some(pid) = line.strip_prefix("stayed ") else {
+            continue;
+        };
+        let pid: u64 = pid.parse().expect("a process id");
+        let row = processes.iter().find(|row| row["pid"] == pid);
+        let row = row.unwrap_or_else(|| panic!("no row of {pid}"));
+        assert!(row["pages_out"].as_u64() > Some(500), "{row}");
+        stayed += 1;
+    }
+    assert_eq!(stayed, STAYING);
+    // Four of 12 MiB: each has the least that a process gets, 8 MiB, or somewhat more.
+    let resident = output.stdout.lines().find_map(|line| {
+        let number = line.strip_prefix("resident ")?;
+        number.parse::<u64>().ok()
+    });
+    assert!(resident.is_some_and(|mib| mib < 40), "{}", output.stdout);
+}
+
+#[test]
+fn hundreds_of_processes_are_accounted_for() {
+    // (More than there are slots without a reserve. A fork costs some milliseconds, and many
+    // on a machine with too much to do; `ZFOLIO_MANY` asks for more.)
+    let count = std::env::var("ZFOLIO_MANY").ok();
+    thousands(
+        &[],
+        count.and_then(|count| count.parse().ok()).unwrap_or(850),
+    );
+}
+
+#[test]
+fn thousands_of_processes_are_accounted_for_by_guard() {
+    // (Another way is asked for already: see `run_with`.)
+    if std::env::var_os("ZFOLIO_TEST_FAULTS").is_some() {
+        return;
+    }
+    let (Some(z), Some(program)) = (support::real(), compiled("many")) else {
+        return;
+    };
+    let guard = ["--faults", "guard"];
+    let program = program.to_str().expect("a path");
+    let options = [&["--high", "9M"], &guard[..]].concat();
+    let first = z.run_with(&options, &[program, "1", "1", "12"], "");
+    if managed(&first) == 0 {
+        support::skip(&format!("--faults guard: {}", first.stderr));
+        return;
+    }
+    thousands(&guard, 3000);
+}

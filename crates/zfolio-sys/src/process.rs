@@ -62,6 +62,31 @@ pub(crate) fn identity(file: File) -> Result<(u64, u64), Errno> {
     Ok((stat[0], stat[1]))
 }
 
+/// The number of the pid namespace of this process, in which [`crate::thread::pid`] says
+/// which it is; 0 where there is no /proc.
+#[must_use]
+pub fn pid_namespace() -> u64 {
+    // struct stat: see `identity`. (No descriptor is opened: the table may be the program's.)
+    let mut stat = [0_u64; 18];
+    let path = c"/proc/self/ns/pid";
+    // SAFETY: a NUL-terminated path, of no directory since it is whole; the kernel writes one
+    // structure of that size.
+    let told = unsafe {
+        syscall(
+            nr::NEWFSTATAT,
+            [
+                0,
+                path.as_ptr() as usize,
+                stat.as_mut_ptr() as usize,
+                0,
+                0,
+                0,
+            ],
+        )
+    };
+    if told.is_ok() { stat[1] } else { 0 }
+}
+
 /// Whether a process of this number is there, as far as this one can see.
 #[must_use]
 pub fn is_there(pid: u32) -> bool {

@@ -93,6 +93,7 @@ pub mod nr {
     pub const CLOCK_GETTIME: usize = 228;
     pub const TGKILL: usize = 234;
     pub const EXIT_GROUP: usize = 231;
+    pub const NEWFSTATAT: usize = 262;
     pub const PPOLL: usize = 271;
     pub const UNSHARE: usize = 272;
     pub const FALLOCATE: usize = 285;

@@ -5,7 +5,8 @@
 //! From what all have written each works out its own share of `high`, by the same
 //! rule, and keeps to that: nobody asks anybody, nobody waits, and there is no
 //! lock that somebody could die with. A member that was not written for two
-//! seconds is nobody's any more: what a killed process had is the others' then.
+//! seconds is nobody's any more: what a killed process had is the others' then. `zfolio run`,
+//! which sees the end of a process, frees its place at once.
 //!
 //! Groups within the run have limits of their own: a process keeps to the least
 //! of what each group above it leaves for it.
@@ -14,9 +15,10 @@
 //! needs, and what is left is shared equally among the others.
 
 use crate::segment::run_group::{RUN, is_below, path};
-use crate::segment::{LIVES, Member, RunGroup, Segment};
+use crate::segment::{LIVES, Member, RunGroup, Segment, Who};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use zfolio_mm::PAGE_SIZE;
+use zfolio_sys::process::is_there;
 use zfolio_sys::thread::{Clock, now_ns};
 use zfolio_zswap::GroupLimits;
 
@@ -34,6 +36,8 @@ const SMALL: usize = 64;
 pub struct Membership {
     group: u32,
     place: AtomicU32,
+    /// This process's pid namespace, once it has a place; 0: not known.
+    namespace: AtomicU64,
 }
 
 const NONE: u32 = u32::MAX;
@@ -75,12 +79,14 @@ impl Membership {
         Self {
             group,
             place: AtomicU32::new(NONE),
+            namespace: AtomicU64::new(0),
         }
     }
 
-    /// For the child of a fork: the place is its parent's.
+    /// For the child of a fork: the place is its parent's, the namespace may be.
     pub fn forget(&self) {
         self.place.store(NONE, Ordering::Relaxed);
+        self.namespace.store(0, Ordering::Relaxed);
     }
 
     /// This process has no thread that would go on saying what it has: what it said last
@@ -88,7 +94,6 @@ impl Membership {
     pub fn stay(&self, segment: &Segment) {
         let at = self.place.load(Ordering::Relaxed) as usize;
         if let Some(mine) = segment.members.get(at) {
-            mine.pid.store(zfolio_sys::thread::pid(), Ordering::Relaxed);
             mine.updated_ns.store(LIVES, Ordering::Release);
         }
     }
@@ -98,7 +103,7 @@ impl Membership {
     pub fn resident_of_others(&self, segment: &Segment) -> usize {
         let at = self.place.load(Ordering::Relaxed) as usize;
         let mine = segment.members.get(at).map(core::ptr::from_ref);
-        living(segment, now_ns(Clock::Realtime))
+        self.living(segment, now_ns(Clock::Realtime))
             .filter(|member| Some(core::ptr::from_ref(*member)) != mine)
             .map(|member| pages(member.resident_bytes.load(Ordering::Relaxed)))
             .fold(0, usize::saturating_add)
@@ -121,7 +126,9 @@ impl Membership {
         mine.backing_bytes.store(out, Ordering::Relaxed);
         // Writing back may take long, and nothing is published meanwhile.
         mine.updated_ns.store(now, Ordering::Release);
-        let all = living(segment, now).map(|member| member.backing_bytes.load(Ordering::Relaxed));
+        let all = self
+            .living(segment, now)
+            .map(|member| member.backing_bytes.load(Ordering::Relaxed));
         let all = all.fold(0, u64::saturating_add);
         segment.backing_peak.fetch_max(all, Ordering::Relaxed);
         let size = segment.config().backing_size.load(Ordering::Relaxed);
@@ -129,7 +136,7 @@ impl Membership {
     }
 
     /// Writes what this process has and needs, and returns what it may have.
-    /// Where no place is free it is on its own: all of `high`.
+    /// Where no place is free, it may have the least.
     pub fn update(&self, segment: &Segment, of: Having, high: usize) -> Allowed {
         let all = Allowed {
             high,
@@ -147,17 +154,22 @@ impl Membership {
         let at = self.place.load(Ordering::Relaxed) as usize;
         let mine = segment.members.get(at);
         // Stopped for long, it may have lost its place.
-        let mine = mine.filter(|member| member.owner.load(Ordering::Relaxed) == of.owner);
+        let mine = mine.filter(|member| member.owner.word.load(Ordering::Relaxed) == of.owner);
         let mine = match mine {
             Some(mine) => mine,
             None if of.resident < high / SMALL => return all,
-            None => match join(segment, of.owner, now) {
+            None => match self.join(segment, of.owner, now) {
                 Some(at) => {
                     self.place
                         .store(u32::try_from(at).unwrap_or(NONE), Ordering::Relaxed);
                     &segment.members[at]
                 }
-                None => return all,
+                None => {
+                    return Allowed {
+                        high: LEAST.min(high),
+                        ..all
+                    };
+                }
             },
         };
         let bytes = |pages: usize| (pages * PAGE_SIZE) as u64;
@@ -174,6 +186,7 @@ impl Membership {
         for (index, group) in path(segment, self.group) {
             allowed.narrow(
                 &View {
+                    of: self,
                     segment,
                     now,
                     group: index,
@@ -186,10 +199,63 @@ impl Membership {
         allowed.high = allowed.high.max(LEAST).min(high);
         allowed
     }
+
+    /// Takes a place that is nobody's.
+    fn join(&self, segment: &Segment, me: u64, now: u64) -> Option<usize> {
+        let who = Who {
+            word: me,
+            ..Who::is_calling()
+        };
+        self.namespace.store(who.namespace, Ordering::Relaxed);
+        let turn = segment.next_turn();
+        let take = |member: &Member, may: &dyn Fn(&Member) -> bool| {
+            let owner = member.owner.word.load(Ordering::Relaxed);
+            (owner == 0 || owner == me || may(member)) && member.owner.take(owner, who, turn)
+        };
+        let find = |may: &dyn Fn(&Member) -> bool| {
+            let mut places = segment.members.iter();
+            places.position(|member| take(member, may))
+        };
+        // Where there is no room, of those that have ended just now.
+        let place = find(&|member| self.is_stale(member, now))
+            .or_else(|| find(&|member| self.is_gone(member)))?;
+        let used = u32::try_from(place + 1).unwrap_or(0);
+        segment.members_used.fetch_max(used, Ordering::AcqRel);
+        Some(place)
+    }
+
+    /// Whether a member is not to be counted any more.
+    fn is_stale(&self, member: &Member, now: u64) -> bool {
+        let updated = member.updated_ns.load(Ordering::Acquire);
+        if updated == LIVES {
+            return self.is_gone(member);
+        }
+        // (Not of the future either: the clock may have been set back.)
+        now.abs_diff(updated) > STALE_NS
+    }
+
+    /// Whether a member's process is seen to be gone. In another pid namespace it is not
+    /// seen at all, and `zfolio run` frees its place. (Another process may come to have the
+    /// id: until that is freed as well, too much is taken to be in use.)
+    fn is_gone(&self, member: &Member) -> bool {
+        let here = self.namespace.load(Ordering::Relaxed);
+        let owned = member.owner.owned();
+        owned.is_some_and(|owned| {
+            here != 0 && owned.who.namespace == here && !is_there(owned.who.pid)
+        })
+    }
+
+    /// The members that count.
+    fn living<'a>(&'a self, segment: &'a Segment, now: u64) -> impl Iterator<Item = &'a Member> {
+        let used = segment.members_used.load(Ordering::Acquire) as usize;
+        let taken = segment.members.iter().take(used);
+        taken.filter(move |member| !member.owner.is_free() && !self.is_stale(member, now))
+    }
 }
 
 /// The members of a group and those below it, as they are now.
 struct View<'a> {
+    of: &'a Membership,
     segment: &'a Segment,
     now: u64,
     group: u32,
@@ -197,7 +263,7 @@ struct View<'a> {
 
 impl View<'_> {
     fn members(&self) -> impl Iterator<Item = &Member> {
-        living(self.segment, self.now).filter(|member| {
+        self.of.living(self.segment, self.now).filter(|member| {
             let group = member.group.load(Ordering::Relaxed);
             is_below(self.segment, group, self.group)
         })
@@ -262,36 +328,6 @@ fn least(one: Option<u64>, other: Option<u64>) -> Option<u64> {
         (Some(one), Some(other)) => Some(one.min(other)),
         (one, other) => one.or(other),
     }
-}
-
-/// Takes a place that is nobody's.
-fn join(segment: &Segment, me: u64, now: u64) -> Option<usize> {
-    let place = segment.members.iter().position(|member| {
-        let owner = member.owner.load(Ordering::Relaxed);
-        let free = owner == 0 || owner == me || is_stale(member, now);
-        free && member
-            .owner
-            .compare_exchange(owner, me, Ordering::AcqRel, Ordering::Relaxed)
-            .is_ok()
-    })?;
-    let used = u32::try_from(place + 1).unwrap_or(0);
-    segment.members_used.fetch_max(used, Ordering::AcqRel);
-    Some(place)
-}
-
-fn is_stale(member: &Member, now: u64) -> bool {
-    if member.updated_ns.load(Ordering::Acquire) == LIVES {
-        // (Another process may come to have the number: then too much is taken to be in use.)
-        return !zfolio_sys::process::is_there(member.pid.load(Ordering::Relaxed));
-    }
-    // (Not of the future either: the clock may have been set back.)
-    now.abs_diff(member.updated_ns.load(Ordering::Acquire)) > STALE_NS
-}
-
-fn living(segment: &Segment, now: u64) -> impl Iterator<Item = &Member> {
-    let used = segment.members_used.load(Ordering::Acquire) as usize;
-    let taken = segment.members.iter().take(used);
-    taken.filter(move |member| member.owner.load(Ordering::Relaxed) != 0 && !is_stale(member, now))
 }
 
 /// The share of one who needs `mine`, of `high` among all (that one included)

@@ -172,6 +172,7 @@ impl Forks {
 
     fn renew_statistics(&self) {
         self.claim_slot();
+        self.forget_cpu_time();
         self.describe_process();
         self.stats().state.store(state::MANAGING, Ordering::Release);
     }

@@ -65,6 +65,13 @@ impl Health {
         self.statistics.store(slot, Ordering::Relaxed);
     }
 
+    /// In the child of a fork: the parent's threads are not its own.
+    pub(crate) fn forget_cpu_time(&self) {
+        for thread in &self.cpu_ns {
+            thread.store(0, Ordering::Relaxed);
+        }
+    }
+
     /// Worker `index` serves a fault that was read at `since_ns`; 0: none.
     pub(crate) fn note_serving(&self, index: usize, since_ns: u64) {
         self.serving_since[index].store(since_ns, Ordering::Relaxed);

@@ -14,20 +14,20 @@
 mod config;
 mod counter;
 mod describe;
+mod owner;
 mod process_slot;
 pub mod run_group;
+mod slots;
 mod threads;
 
-use core::mem::offset_of;
-use core::ptr;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use zfolio_mm::PAGE_SIZE;
-use zfolio_sys::arena::populate;
+use core::sync::atomic::{AtomicU32, AtomicU64};
 
 pub use config::{Config, PATH, codec, faults, on_max};
 pub use counter::{Counter, FaultKind};
 pub use describe::describe;
+pub use owner::{Owned, Owner, Who};
 pub use process_slot::{BUCKETS, Histogram, MESSAGE, ProcessSlot, state};
+pub use slots::Used;
 pub(crate) use threads::{MAX_FAULT_THREADS, MIN_FAULT_THREADS};
 
 /// Environment variable: path of the control segment.
@@ -40,9 +40,11 @@ pub const WATCHDOG_NAME: &str = "zfolio-watchdog";
 /// First word of a segment: "zfolio01".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"zfolio01");
 /// Layout version: both sides must agree.
-pub const VERSION: u32 = 13;
-/// Process slots in a segment. Later processes are managed but share the last.
+pub const VERSION: u32 = 14;
+/// Process slots in a segment.
 pub const SLOTS: usize = 1024;
+/// The slot of those who find none that is free: the last, nobody's own.
+pub const SHARED: usize = SLOTS - 1;
 /// Most threads of a manager: the watchdog, those that serve faults, the control
 /// thread.
 pub const THREADS: usize = 2 + MAX_FAULT_THREADS;
@@ -50,8 +52,8 @@ pub const THREADS: usize = 2 + MAX_FAULT_THREADS;
 /// A process among those that share `high`.
 #[repr(C)]
 pub struct Member {
-    /// The number of its process (`zfolio_sys::identity`); 0 for nobody.
-    pub owner: AtomicU64,
+    /// Its process.
+    pub owner: Owner,
     /// CLOCK_REALTIME of the last update, ns: the one clock that is the same in every
     /// time namespace. [`LIVES`] for one that has no thread to say it again and again.
     pub updated_ns: AtomicU64,
@@ -67,8 +69,6 @@ pub struct Member {
     pub backing_bytes: AtomicU64,
     /// Index of its group.
     pub group: AtomicU32,
-    /// Process id, of one that [`LIVES`].
-    pub pid: AtomicU32,
 }
 
 /// [`Member::updated_ns`] of one that is a member as long as its process is there.
@@ -123,11 +123,14 @@ pub struct Head {
 pub struct Segment {
     /// Read only but for its creator.
     pub head: Head,
-    /// Slots claimed so far. The memory of these is there, and that of the first; nobody
-    /// may look at the others, which would be a SIGBUS once the file system is full.
+    /// Slots that were ever claimed, the shared one apart. The memory of these is there, and
+    /// that of the first and of the shared one; nobody may look at the others, which would be
+    /// a SIGBUS once the file system is full.
     pub claimed: AtomicU32,
-    /// Claims for which there was none left, or no memory for one.
+    /// Claims for which there was none left, or no memory for one: in the shared slot.
     pub crowded: AtomicU32,
+    /// Turns given out.
+    pub turns: AtomicU64,
     /// Processes that loaded the preload library.
     pub processes: AtomicU64,
     /// The run, and its named parts.
@@ -140,6 +143,8 @@ pub struct Segment {
     pub members_used: AtomicU32,
     /// Who shares `high`.
     pub members: [Member; MEMBERS],
+    /// Whose each slot is.
+    pub owners: [Owner; SLOTS],
     /// One per process.
     pub slots: [ProcessSlot; SLOTS],
 }
@@ -156,43 +161,4 @@ impl Segment {
     pub const fn config(&self) -> &Config {
         &self.head.config
     }
-
-    /// Bytes a new segment needs memory for: all but the slots after the first.
-    pub const FIRST_BYTES: usize = offset_of!(Self, slots) + size_of::<ProcessSlot>();
-
-    /// Claims a slot for `pid` and makes its memory; once all are taken, or where there
-    /// is no memory for another, the last is shared. Returns its index.
-    #[must_use]
-    pub fn claim(&self, pid: u32) -> usize {
-        let index = loop {
-            let taken = self.claimed.load(Ordering::Acquire);
-            let next = taken as usize;
-            if !(next == 0 || self.slots.get(next).is_some_and(is_there)) {
-                self.crowded.fetch_add(1, Ordering::Relaxed);
-                break next.min(SLOTS) - 1;
-            }
-            // Told only now that it can be looked at. Who loses has made it for the other.
-            let told = self.claimed.compare_exchange(
-                taken,
-                taken + 1,
-                Ordering::Release,
-                Ordering::Relaxed,
-            );
-            if told.is_ok() {
-                break next;
-            }
-        };
-        let slot = &self.slots[index];
-        slot.pid.store(pid, Ordering::Relaxed);
-        slot.state.store(state::WATCHING, Ordering::Release);
-        index
-    }
-}
-
-/// Makes the memory of `slot`, and says whether it could.
-fn is_there(slot: &ProcessSlot) -> bool {
-    let start = ptr::from_ref(slot) as usize;
-    let first = start & !(PAGE_SIZE - 1);
-    let end = (start + size_of::<ProcessSlot>()).next_multiple_of(PAGE_SIZE);
-    populate(first, end - first).is_ok()
 }

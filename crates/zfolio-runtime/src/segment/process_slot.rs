@@ -132,6 +132,51 @@ impl ProcessSlot {
         read()
     }
 
+    /// Makes it what a slot is that nobody ever claimed.
+    pub fn clear(&self) {
+        self.longs()
+            .for_each(|word| word.store(0, Ordering::Relaxed));
+        self.words()
+            .for_each(|word| word.store(0, Ordering::Relaxed));
+    }
+
+    /// Whether it is that.
+    #[must_use]
+    pub fn is_clear(&self) -> bool {
+        self.longs().all(|word| word.load(Ordering::Relaxed) == 0)
+            && self.words().all(|word| word.load(Ordering::Relaxed) == 0)
+    }
+
+    /// Every word of 64 bits.
+    fn longs(&self) -> impl Iterator<Item = &AtomicU64> {
+        let single = [
+            &self.started_ns,
+            &self.updated_ns,
+            &self.updates,
+            &self.arena,
+            &self.told,
+            &self.message_len,
+        ];
+        let lists = [
+            &self.comm[..],
+            &self.counters,
+            &self.zswpout_order,
+            &self.zswpin_order,
+            &self.fallback_order,
+            &self.message,
+        ];
+        let faults = self.faults.iter().flat_map(|of| [&of.max, &of.sum]);
+        let lists = lists.into_iter().flatten();
+        single.into_iter().chain(lists).chain(faults)
+    }
+
+    /// Every word of 32 bits.
+    fn words(&self) -> impl Iterator<Item = &AtomicU32> {
+        let faults = self.faults.iter().flat_map(|of| &of.buckets);
+        let single = [&self.pid, &self.state, &self.told_by];
+        single.into_iter().chain(&self.threads).chain(faults)
+    }
+
     /// The word of a counter.
     #[must_use]
     pub fn counter(&self, which: Counter) -> &AtomicU64 {
@@ -158,5 +203,44 @@ impl ProcessSlot {
         }
         self.message_len
             .store(bytes.len() as u64, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_words_of_a_slot_are_known_to_clear() {
+        let slot = ProcessSlot {
+            pid: AtomicU32::new(1),
+            state: AtomicU32::new(1),
+            started_ns: AtomicU64::new(1),
+            updated_ns: AtomicU64::new(1),
+            updates: AtomicU64::new(1),
+            threads: [const { AtomicU32::new(1) }; THREADS],
+            arena: AtomicU64::new(1),
+            told_by: AtomicU32::new(1),
+            comm: [const { AtomicU64::new(1) }; 2],
+            counters: [const { AtomicU64::new(1) }; Counter::COUNT],
+            zswpout_order: [const { AtomicU64::new(1) }; 10],
+            zswpin_order: [const { AtomicU64::new(1) }; 10],
+            fallback_order: [const { AtomicU64::new(1) }; 10],
+            faults: [const {
+                Histogram {
+                    buckets: [const { AtomicU32::new(1) }; BUCKETS],
+                    max: AtomicU64::new(1),
+                    sum: AtomicU64::new(1),
+                }
+            }; FaultKind::COUNT],
+            told: AtomicU64::new(1),
+            message_len: AtomicU64::new(1),
+            message: [const { AtomicU64::new(1) }; MESSAGE / 8],
+        };
+        let bytes = 8 * slot.longs().count() + 4 * slot.words().count();
+        assert!(size_of::<ProcessSlot>() - bytes < 16, "all but padding");
+        assert!(!slot.is_clear());
+        slot.clear();
+        assert!(slot.is_clear());
     }
 }
