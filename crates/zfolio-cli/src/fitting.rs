@@ -21,7 +21,7 @@ use crate::limit::{Limits, Use};
 use crate::machine::mem_total;
 use crate::size::MIN_HIGH;
 use crate::stats::claimed;
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fs;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -50,7 +50,7 @@ const fn reserve(limit: u64) -> u64 {
     reserve
 }
 
-/// What a limit leaves of which others have so much.
+/// What a limit leaves of which others have so much, less the reserve.
 fn left(limit: u64, others: u64) -> u64 {
     let left = limit.saturating_sub(others);
     let high = left.saturating_sub(reserve(limit)).max(left / 2);
@@ -62,8 +62,26 @@ fn left(limit: u64, others: u64) -> u64 {
 pub(crate) struct Chosen {
     /// Bytes.
     pub(crate) high: u64,
-    /// Bytes; `None` where there is none.
+    /// Bytes; `None` where there is none, or `high` was given.
     pub(crate) limit: Option<u64>,
+}
+
+impl Chosen {
+    /// For limits of which so much is in use, on a machine of so much memory.
+    fn of(uses: &[Use], machine: u64) -> Self {
+        // (The program has nothing yet: all that is taken is others'.)
+        let each = uses.iter().map(|of| (left(of.limit, of.taken), of.limit));
+        match each.min() {
+            Some((high, limit)) => Self {
+                high,
+                limit: Some(limit),
+            },
+            None => Self {
+                high: (machine / 2 / ROUND * ROUND).max(MIN_HIGH),
+                limit: None,
+            },
+        }
+    }
 }
 
 /// Keeps a run within the limits it is in.
@@ -75,21 +93,15 @@ pub(crate) struct Fitting {
 }
 
 impl Fitting {
-    /// Looks at the limits there are.
-    pub(crate) fn find(now: Instant) -> Self {
-        let limits = Limits::here(mem_total());
-        let mut chosen = Chosen {
-            high: (mem_total() / 2 / ROUND * ROUND).max(MIN_HIGH),
-            limit: None,
+    /// Looks at the limits there are; there is nothing to keep to where `high` is `given`
+    /// (bytes).
+    pub(crate) fn find(given: Option<u64>, now: Instant) -> Self {
+        let machine = mem_total();
+        let limits = Limits::here(machine);
+        let chosen = match given {
+            Some(high) => Chosen { high, limit: None },
+            None => Chosen::of(&limits.read(), machine),
         };
-        // (The program has nothing yet: all that is taken is others'.)
-        let each = limits.read().into_iter();
-        if let Some((high, limit)) = each.map(|of| (left(of.limit, of.taken), of.limit)).min() {
-            chosen = Chosen {
-                high,
-                limit: Some(limit),
-            };
-        }
         Self {
             limits,
             chosen,
@@ -102,17 +114,22 @@ impl Fitting {
         self.chosen
     }
 
-    /// Looks again, if it is time, and says to the run's processes what there is.
+    /// Whether there is a limit, and a `high` that processes share.
+    fn is_followed(&self, segment: &Segment) -> bool {
+        self.chosen.limit.is_some() && segment.config().shared.load(Relaxed) != 0
+    }
+
+    /// Looks again, if it is time, and says it anew.
     pub(crate) fn look(&mut self, segment: &Segment, now: Instant) {
-        if self.chosen.limit.is_none() || now < self.next {
+        if !self.is_followed(segment) || now < self.next {
             return;
         }
         let uses = self.limits.read();
         let ours = anonymous(segment);
-        let last = high_now(segment).min(self.chosen.high);
-        let high = uses.iter().map(|of| again(*of, ours, last));
-        let high = high.min().unwrap_or(self.chosen.high);
-        let high = high.min(self.chosen.high);
+        let last = high_now(segment);
+        let each = uses.iter().map(|of| again(*of, ours, last));
+        let most = segment.config().high.load(Relaxed);
+        let high = each.min().unwrap_or(most).min(most);
         if high != last {
             segment.groups[0].high.store(high, Relaxed);
         }
@@ -144,14 +161,16 @@ pub(crate) fn high_now(segment: &Segment) -> u64 {
     }
 }
 
-/// Anonymous memory of the processes that keep to `high`, bytes.
+/// Anonymous memory of the living processes that keep to `high`, bytes.
 fn anonymous(segment: &Segment) -> u64 {
-    let kept = claimed(segment).iter().filter(|slot| {
-        let state = slot.state.load(Relaxed);
-        state == state::MANAGING || state == state::WATCHING
-    });
-    let pids: HashSet<u32> = kept.map(|slot| slot.pid.load(Relaxed)).collect();
-    pids.into_iter().filter_map(anonymous_of).sum()
+    // (The last slot of a process is its own: it may have become another program.)
+    let slots = claimed(segment).iter();
+    let last = slots.map(|slot| (slot.pid.load(Relaxed), slot.state.load(Relaxed)));
+    let last: HashMap<u32, u32> = last.collect();
+    let keep = last
+        .into_iter()
+        .filter(|(_, state)| matches!(*state, state::MANAGING | state::WATCHING));
+    keep.filter_map(|(pid, _)| anonymous_of(pid)).sum()
 }
 
 fn anonymous_of(pid: u32) -> Option<u64> {
@@ -166,6 +185,7 @@ fn anonymous_of(pid: u32) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::segment::OwnSegment;
 
     const MIB: u64 = 1 << 20;
 
@@ -229,28 +249,81 @@ mod tests {
     }
 
     #[test]
-    fn the_run_is_told_and_keeps_to_what_it_began_with() {
-        let segment = crate::stats::tests::example();
-        segment.config().high.store(200 * MIB, Relaxed);
-        assert_eq!(high_now(&segment), 200 * MIB);
+    fn the_tightest_limit_is_chosen_for() {
+        let of = |limit: u64, taken: u64| Use {
+            limit: limit * MIB,
+            taken: taken * MIB,
+            anonymous: 0,
+        };
+        let chosen = Chosen::of(&[of(300, 2), of(1024, 800)], 1 << 40);
+        let expected = Chosen {
+            high: 174 * MIB,
+            limit: Some(1024 * MIB),
+        };
+        assert_eq!(chosen, expected);
+        let chosen = Chosen::of(&[], 1 << 34);
+        let half = 1 << 33;
+        let expected = Chosen {
+            high: half,
+            limit: None,
+        };
+        assert_eq!(chosen, expected);
+    }
+
+    /// A run of 270 MiB in a group of 300 of which so much is taken.
+    #[test]
+    fn the_run_is_told_of_what_there_is() {
+        let group = tempfile::tempdir().expect("a directory");
+        let point = group.path().to_str().expect("a plain path");
+        let mount = format!("30 23 0:26 / {point} rw - cgroup2 cgroup rw\n");
+        let write = |file: &str, bytes: u64| {
+            fs::write(group.path().join(file), bytes.to_string()).expect("written");
+        };
+        write("memory.max", 300 * MIB);
+        write("memory.current", 2 * MIB);
+        let limits = Limits::of("0::/\n", &mount, u64::MAX);
         let now = Instant::now();
         let mut fitting = Fitting {
-            limits: Limits::here(u64::MAX),
-            chosen: Chosen {
-                high: 200 * MIB,
-                limit: None,
-            },
+            chosen: Chosen::of(&limits.read(), 1 << 40),
+            limits,
             next: now,
         };
+        assert_eq!(fitting.chosen().high, 270 * MIB);
+        let segment = OwnSegment::create(|_| {}).expect("a segment");
+        segment.config().high.store(fitting.chosen().high, Relaxed);
+        segment.config().shared.store(1, Relaxed);
+        // 98 MiB go to others, not at once; then 195 more.
+        write("memory.current", 100 * MIB);
         fitting.look(&segment, now);
-        assert_eq!(segment.groups[0].high.load(Relaxed), 0, "there is no limit");
-        segment.groups[0].high.store(50 * MIB, Relaxed);
-        assert_eq!(high_now(&segment), 50 * MIB);
+        assert_eq!(high_now(&segment), 270 * MIB, "there is room");
+        write("memory.current", 295 * MIB);
+        fitting.look(&segment, now);
+        assert_eq!(high_now(&segment), 270 * MIB, "it is not time");
+        fitting.look(&segment, now + 2 * EVERY);
+        assert_eq!(high_now(&segment), MIN_HIGH);
+        write("memory.current", 20 * MIB);
+        fitting.next = now;
+        fitting.look(&segment, now);
+        assert_eq!(high_now(&segment), 252 * MIB);
     }
 
     #[test]
     fn memory_of_a_process_is_read() {
         assert!(anonymous_of(std::process::id()).is_some_and(|bytes| bytes > 100_000));
         assert_eq!(anonymous_of(u32::MAX), None);
+        // A process counts once, by its last slot; nobody counts nothing.
+        let segment = OwnSegment::create(|_| {}).expect("a segment");
+        for (pid, state) in [
+            (std::process::id(), state::UNMANAGED),
+            (std::process::id(), state::MANAGING),
+            (u32::MAX, state::MANAGING),
+        ] {
+            let slot = &segment.slots[segment.claim(pid)];
+            slot.state.store(state, Relaxed);
+        }
+        let ours = anonymous(&segment);
+        assert!(ours > 100_000 && ours < 1 << 40, "{ours}");
+        segment.slots[1].state.store(state::UNMANAGED, Relaxed);
+        assert_eq!(anonymous(&segment), 0);
     }
 }

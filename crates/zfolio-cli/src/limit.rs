@@ -57,7 +57,7 @@ impl Limits {
     }
 
     /// Those of a process with these files of /proc.
-    fn of(groups: &str, mounts: &str, machine: u64) -> Self {
+    pub(crate) fn of(groups: &str, mounts: &str, machine: u64) -> Self {
         let mut found = Vec::new();
         for line in groups.lines() {
             let mut parts = line.splitn(3, ':').skip(1);

@@ -14,7 +14,7 @@ use crate::peaks::Peaks;
 use crate::preload::{self, ENV_ASAN, ENV_LD_PRELOAD};
 use crate::report::{Finished, Settings, Usage};
 use crate::segment::OwnSegment;
-use crate::size::{self, MIN_HIGH, Size, human};
+use crate::size::{self, MIN_HIGH, human};
 use crate::stats::Tree;
 use crate::supervise::{Outcome, Supervisor};
 use crate::target;
@@ -45,8 +45,9 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
         return Err(args.group.become_program(&path, &args.command));
     }
     let faults = Taken::of(&args)?;
-    let mut fitting = args.high.is_none().then(|| Fitting::find(Instant::now()));
-    let settings = settings(&args, faults, fitting.as_ref().map(Fitting::chosen))?;
+    let given = args.high.map(|size| size.bytes(machine::mem_total()));
+    let mut fitting = Fitting::find(given, Instant::now());
+    let settings = settings(&args, faults, fitting.chosen())?;
     let stats = args.stats.as_deref().map(open_stats).transpose()?;
     let library = preload::find()?;
 
@@ -88,9 +89,7 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
     let mut unreached = Unreached::new(segment.path(), &library, settings.high, started);
     let looked = || {
         let now = Instant::now();
-        if let Some(fitting) = &mut fitting {
-            fitting.look(&segment, now);
-        }
+        fitting.look(&segment, now);
         for line in cramped.look(&segment, now) {
             if !settings.quiet {
                 say(&line);
@@ -144,16 +143,15 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
     }
 }
 
-fn settings(args: &Run, faults: Taken, chosen: Option<Chosen>) -> Result<Settings, Failure> {
-    let bytes = |size: Size| size.bytes(machine::mem_total());
-    let (high, limit) = match (args.high, chosen) {
-        (Some(size), _) => (bytes(size), None),
-        (None, Some(Chosen { high, limit })) => match args.behind.max.map(bytes) {
-            // (Not told: what was not asked for keeps to what was.)
-            Some(max) if max < high => (max, None),
-            _ => (high, limit),
+fn settings(args: &Run, faults: Taken, chosen: Chosen) -> Result<Settings, Failure> {
+    let max = args.behind.max.map(|max| max.bytes(machine::mem_total()));
+    let Chosen { high, limit } = match max {
+        // (What was not asked for keeps to what was.)
+        Some(max) if args.high.is_none() && max < chosen.high => Chosen {
+            high: max,
+            limit: None,
         },
-        (None, None) => (machine::mem_total() / 2, None),
+        _ => chosen,
     };
     if high < MIN_HIGH {
         let why = format!(
