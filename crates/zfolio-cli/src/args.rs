@@ -59,8 +59,8 @@ pub(crate) enum Command {
 pub(crate) struct Run {
     /// Memory the program and all it starts may keep resident, pool included:
     /// 200M, 1.5G, 512MiB, or 40% of this machine's memory; 8M at least.
-    /// Default: half of what is available to us (the machine's memory or the
-    /// control group's limit, whichever is less)
+    /// Default: inside a memory limit (a control group's: a container, a job) what
+    /// keeps the job under it; else half of this machine's memory
     #[arg(long, value_name = "SIZE", value_parser = Size::parse)]
     pub(crate) high: Option<Size>,
     /// --high, --max and size= are for each process on its own, not shared
@@ -72,9 +72,9 @@ pub(crate) struct Run {
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = Compressor::parse)]
     pub(crate) compressor: Compressor,
     /// How much is moved out at once where the program has no huge pages: a
-    /// power of two from 4K to 2M
-    #[arg(long, value_name = "SIZE", default_value = "64K", value_parser = size::parse_folio)]
-    pub(crate) folio: Order,
+    /// power of two from 4K to 2M; default: 64K
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_folio)]
+    pub(crate) folio: Option<Order>,
     /// Groups.
     #[command(flatten)]
     pub(crate) group: Group,
@@ -97,7 +97,8 @@ pub(crate) struct Run {
     /// ours, by userfaultfd; needs CAP_SYS_PTRACE), or the thread that touched it, which
     /// needs no privilege: in-thread (by userfaultfd, Linux 6.8), guard (guard markers,
     /// Linux 6.13) or protect (page protection, Linux 5.11). auto: message where it is
-    /// permitted, else the first of the others that works here
+    /// permitted, else the first of the others that works here. --engines, --tier,
+    /// --folio, --backing, --max, --swap-max and --zswap-max need message
     #[arg(long, value_name = "WAY", value_enum, default_value_t = Faults::Auto)]
     pub(crate) faults: Faults,
     /// Write statistics to FILE as JSON when the program has ended
@@ -140,6 +141,17 @@ impl Faults {
             Self::Guard => faults::GUARD,
             Self::Protect => faults::PROTECT,
         }
+    }
+
+    /// The opposite; none for a number that is not one.
+    pub(crate) fn from_number(number: u32) -> Option<Self> {
+        let mut all = Self::value_variants().iter();
+        all.find(|way| way.number() == number).copied()
+    }
+
+    /// The name as the command line takes it.
+    pub(crate) const fn name(self) -> &'static str {
+        faults::NAMES[self.number() as usize]
     }
 }
 
@@ -392,6 +404,16 @@ mod tests {
                 "{told}"
             );
         }
+    }
+
+    #[test]
+    fn ways_have_the_names_of_the_control_segment() {
+        for way in Faults::value_variants() {
+            assert_eq!(Faults::from_number(way.number()), Some(*way));
+            let value = way.to_possible_value().expect("a name");
+            assert_eq!(value.get_name(), way.name());
+        }
+        assert_eq!(Faults::from_number(99), None);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! look at a program that works and gets nowhere.
 
 use crate::exit::one_line;
+use crate::fitting::high_now;
 use crate::size::human;
 use crate::slots::{ByTurn, used};
 use crate::stats::Process;
@@ -27,14 +28,17 @@ struct Seen {
 /// Looks once a second at every process of a tree.
 pub(crate) struct Cramped {
     last: Instant,
+    /// What `high` was chosen for, if it was not given. Bytes.
+    limit: Option<u64>,
     by_slot: ByTurn<Seen>,
 }
 
 impl Cramped {
-    /// Begins at `now`.
-    pub(crate) fn new(now: Instant) -> Self {
+    /// Begins at `now`, in a run whose `high` was chosen for a `limit`, if it was.
+    pub(crate) fn new(now: Instant, limit: Option<u64>) -> Self {
         Self {
             last: now,
+            limit,
             by_slot: ByTurn::default(),
         }
     }
@@ -48,7 +52,7 @@ impl Cramped {
             return Vec::new();
         }
         self.last = now;
-        let high = segment.config().high.load(Relaxed);
+        let high = high_now(segment);
         let mut lines = Vec::new();
         for Used { index, turn, slot } in used(segment) {
             let seen = self.by_slot.of(index, turn);
@@ -61,23 +65,32 @@ impl Cramped {
             seen.times = if short { seen.times + 1 } else { 0 };
             if seen.times >= TIMES && !seen.told {
                 seen.told = true;
-                lines.push(line(&Process::read(slot), high));
+                lines.push(line(&Process::read(slot), high, self.limit));
             }
         }
         lines
     }
 }
 
-fn line(process: &Process, high: u64) -> String {
+fn line(process: &Process, high: u64, limit: Option<u64>) -> String {
     let held = process.figures.most_held;
+    let mend = match limit {
+        None => format!(
+            "--high is {}; it goes on, slowly; give it more",
+            human(high)
+        ),
+        Some(limit) => format!(
+            "the memory limit of {} leaves it {}; it goes on, slowly; raise the limit",
+            human(limit),
+            human(high)
+        ),
+    };
     one_line(&format!(
-        "zfolio: process {} ({}) is short of room: {} of its memory take {} compressed, and \
-         --high is {}; it goes on, slowly; give it more",
+        "zfolio: process {} ({}) is short of room: {} of its memory take {} compressed, and {mend}",
         process.pid,
         process.comm,
         human(held.stored),
         human(held.pool),
-        human(high),
     ))
 }
 
@@ -86,13 +99,13 @@ mod tests {
     use super::*;
 
     /// Lines told in a minute in which `pages` are brought back every second.
-    fn told(pool: u64, pages: usize) -> Vec<String> {
+    fn told(pool: u64, pages: usize, limit: Option<u64>) -> Vec<String> {
         let segment = crate::stats::tests::example();
         segment.config().high.store(200 << 20, Relaxed);
         let slot = &segment.slots[0];
         slot.set(Counter::PoolBytes, pool);
         let begin = Instant::now();
-        let mut cramped = Cramped::new(begin);
+        let mut cramped = Cramped::new(begin, limit);
         let looks = (1..1200_u32).flat_map(|look| {
             if look % 20 == 0 {
                 slot.add(Counter::PagesIn, pages as u64);
@@ -104,18 +117,23 @@ mod tests {
 
     #[test]
     fn a_process_short_of_room_is_told_of_once() {
-        let lines = told(150 << 20, 20_000);
+        let lines = told(150 << 20, 20_000, None);
         let [line] = &lines[..] else {
             panic!("{lines:?}")
         };
         for part in ["100 (python3)", "380 MiB", "150 MiB", "200 MiB"] {
             assert!(line.contains(part), "{part}: {line}");
         }
+        let lines = told(150 << 20, 20_000, Some(256 << 20));
+        assert!(
+            lines[0].contains("limit of 256 MiB leaves it 200 MiB"),
+            "{lines:?}"
+        );
     }
 
     #[test]
     fn one_that_only_works_hard_is_not() {
-        assert_eq!(told(60 << 20, 200_000), Vec::<String>::new());
-        assert_eq!(told(150 << 20, 1000), Vec::<String>::new());
+        assert_eq!(told(60 << 20, 200_000, None), Vec::<String>::new());
+        assert_eq!(told(150 << 20, 1000, None), Vec::<String>::new());
     }
 }

@@ -1,24 +1,22 @@
 //! `zfolio doctor`: what this machine allows, and what would mend the rest.
 
+mod faults;
+mod messages;
+
 use crate::exit::Status;
-use crate::machine::{self, line_of, status_field};
+use crate::machine::line_of;
 use crate::size::human;
 use crate::{preload, segment, uffd_probe};
 use serde_json::{Value, json};
-use std::fs::OpenOptions;
 use std::path::Path;
 use std::process::ExitCode;
 use zfolio_runtime::error::Unavailable;
 use zfolio_runtime::protect::probe;
-use zfolio_runtime::segment::{Segment, faults};
+use zfolio_runtime::segment::Segment;
 use zfolio_sys::syscall::Errno;
 
-/// Kernel that brought UFFDIO_MOVE.
-const OLDEST: (u32, u32) = (6, 8);
 /// Mappings below which registering many ranges may run out.
 const FEW_MAPPINGS: u64 = 65_530;
-/// Bit of CAP_SYS_PTRACE in CapEff.
-const CAP_SYS_PTRACE: u32 = 19;
 /// Checks of what only `--faults message` needs.
 const FOR_MESSAGES: [&str; 5] = [
     "kernel",
@@ -111,14 +109,7 @@ impl std::fmt::Display for Check {
 pub(crate) fn doctor(json: bool) -> ExitCode {
     let regions = Regions::find();
     let mut checks = examine(&regions);
-    let messages = checks
-        .iter()
-        .all(|check| check.level != Level::Fail || !FOR_MESSAGES.contains(&check.name));
-    let way = if messages {
-        Some(faults::NAMES[faults::MESSAGE as usize])
-    } else {
-        without_messages(&mut checks)
-    };
+    let way = faults::judge(&mut checks);
     let usable = checks.iter().all(|check| check.level != Level::Fail);
     if json {
         let checks: Vec<Value> = checks.iter().map(Check::json).collect();
@@ -140,47 +131,6 @@ pub(crate) fn doctor(json: bool) -> ExitCode {
         println!("{}", regions.sentence());
     }
     ExitCode::from(if usable { 0 } else { Status::Doctor.code() })
-}
-
-/// Where messages cannot be had: the way that `zfolio run` takes instead, if one works. What
-/// is only for messages is no failure then.
-fn without_messages(checks: &mut Vec<Check>) -> Option<&'static str> {
-    let ways = zfolio_inthread::start::ways();
-    let works = |number: u32| {
-        let way = ways.iter().find(|(way, _)| *way == number);
-        way.is_some_and(|(_, result)| result.is_ok())
-    };
-    let first = [faults::IN_THREAD, faults::GUARD, faults::PROTECT]
-        .into_iter()
-        .find(|number| works(*number))
-        .map(|number| faults::NAMES[number as usize]);
-    if first.is_some() {
-        for check in checks.iter_mut() {
-            if check.level == Level::Fail && FOR_MESSAGES.contains(&check.name) {
-                check.level = Level::Warn;
-            }
-        }
-    }
-    for (number, result) in ways {
-        let name = faults::NAMES[number as usize];
-        let (level, found) = match result {
-            Ok(()) => (Level::Ok, format!("--faults {name} works")),
-            Err((what, errno)) => (
-                Level::Warn,
-                format!(
-                    "--faults {name} does not: {what}: {}",
-                    uffd_probe::words(errno)
-                ),
-            ),
-        };
-        checks.push(Check::new(
-            "without privilege",
-            level,
-            found,
-            "docs/in-thread.md says what it needs",
-        ));
-    }
-    first
 }
 
 /// How regions, memory that a program asks for, are served here.
@@ -252,97 +202,13 @@ impl Regions {
 }
 
 fn examine(regions: &Regions) -> Vec<Check> {
-    let mut checks = vec![kernel(), userfaultfd(), regions.check()];
-    checks.extend(features());
-    checks.extend([move_page(), pagemap_scan(), library(), segment_directory()]);
-    checks.extend([device(), sysctl(), capability(), seccomp(), container()]);
+    let mut checks = messages::abilities();
+    checks.insert(2, regions.check());
+    checks.extend([library(), segment_directory()]);
+    checks.extend(messages::permissions());
+    checks.push(container());
     checks.extend([huge_pages(), mappings(), overcommit(), memlock()]);
     checks
-}
-
-fn kernel() -> Check {
-    let release = machine::kernel_release();
-    let level = match machine::kernel_version(&release) {
-        Some(version) if version >= OLDEST => Level::Ok,
-        Some(_) => Level::Fail,
-        None => Level::Warn,
-    };
-    let found = format!(
-        "{release} ({}.{} or newer is needed for MOVE)",
-        OLDEST.0, OLDEST.1
-    );
-    Check::new("kernel", level, found, "install a newer kernel and boot it")
-}
-
-fn userfaultfd() -> Check {
-    match uffd_probe::open(0) {
-        Ok(()) => Check::new(
-            "userfaultfd",
-            Level::Ok,
-            "can be had, kernel-mode faults included",
-            "",
-        ),
-        Err(Errno::PERM) => Check::new(
-            "userfaultfd",
-            Level::Fail,
-            "not permitted for this user",
-            GRANT,
-        ),
-        Err(errno) if errno.0 == 38 => {
-            let mend = "boot a kernel with CONFIG_USERFAULTFD=y";
-            Check::new("userfaultfd", Level::Fail, "not in this kernel", mend)
-        }
-        Err(errno) => Check::new("userfaultfd", Level::Fail, uffd_probe::words(errno), GRANT),
-    }
-}
-
-fn features() -> Vec<Check> {
-    let bits = (0..u64::BITS).map(|bit| 1_u64 << bit);
-    // A feature that needs privilege is there; one the kernel lacks is INVAL.
-    let word: u64 = bits
-        .filter(|bit| !matches!(uffd_probe::open(*bit), Err(Errno::INVAL)))
-        .sum();
-    if uffd_probe::open(0).is_err() {
-        return Vec::new(); // told already; every feature would fail alike
-    }
-    let mut checks = vec![Check::new(
-        "userfaultfd features",
-        Level::Ok,
-        format!("{word:#x}"),
-        "",
-    )];
-    for (name, bit) in uffd_probe::NEEDED {
-        let (level, found, mend) = match uffd_probe::open(bit) {
-            Ok(()) => (Level::Ok, format!("{name} {bit:#x}"), ""),
-            Err(Errno::PERM) => (Level::Fail, format!("{name} needs CAP_SYS_PTRACE"), GRANT),
-            Err(_) => (
-                Level::Fail,
-                format!("{name} is missing"),
-                "install Linux 6.8 or newer and boot it",
-            ),
-        };
-        checks.push(Check::new("userfaultfd feature", level, found, mend));
-    }
-    checks
-}
-
-fn move_page() -> Check {
-    match uffd_probe::try_move() {
-        Ok(()) => Check::new("moving a page", Level::Ok, "done, same bytes", ""),
-        Err(why) => Check::new("moving a page", Level::Fail, why, "mend what is told above"),
-    }
-}
-
-fn pagemap_scan() -> Check {
-    match uffd_probe::try_pagemap_scan() {
-        Ok(()) => Check::new("PAGEMAP_SCAN", Level::Ok, "done, right answer", ""),
-        Err(why) => Check::new(
-            "PAGEMAP_SCAN",
-            Level::Fail,
-            why,
-            "install Linux 6.8 or newer; mount /proc",
-        ),
-    }
 }
 
 fn library() -> Check {
@@ -390,74 +256,6 @@ fn segment_directory() -> Check {
             }
         }
     }
-}
-
-fn device() -> Check {
-    const NAME: &str = "/dev/userfaultfd";
-    const PATH: &str = "/dev/userfaultfd";
-    if OpenOptions::new().read(true).write(true).open(PATH).is_ok() {
-        return Check::new(NAME, Level::Ok, "may be opened", "");
-    }
-    let found = if Path::new(PATH).exists() {
-        "may not be opened"
-    } else {
-        "not there"
-    };
-    Check::new(NAME, either_way(), found, format!("sudo chmod 666 {PATH}"))
-}
-
-fn sysctl() -> Check {
-    const NAME: &str = "vm.unprivileged_userfaultfd";
-    match line_of("/proc/sys/vm/unprivileged_userfaultfd").as_deref() {
-        Some("1") => Check::new(NAME, Level::Ok, "1", ""),
-        found => {
-            let found = found.unwrap_or("not there");
-            Check::new(
-                NAME,
-                either_way(),
-                found,
-                "sudo sysctl vm.unprivileged_userfaultfd=1",
-            )
-        }
-    }
-}
-
-/// One of several ways to the same permission: no matter while one works.
-fn either_way() -> Level {
-    if uffd_probe::open(0).is_ok() {
-        Level::Ok
-    } else {
-        Level::Warn
-    }
-}
-
-fn capability() -> Check {
-    let mask = status_field("CapEff")
-        .and_then(|mask| u64::from_str_radix(&mask, 16).ok())
-        .unwrap_or(0);
-    if mask >> CAP_SYS_PTRACE & 1 == 1 {
-        return Check::new("CAP_SYS_PTRACE", Level::Ok, "held", "");
-    }
-    Check::new(
-        "CAP_SYS_PTRACE",
-        Level::Warn,
-        "not held (EVENT_FORK needs it)",
-        GRANT,
-    )
-}
-
-fn seccomp() -> Check {
-    let (level, found) = match status_field("Seccomp").as_deref() {
-        Some("0") => (Level::Ok, "no filter".to_owned()),
-        Some("2") => (either_way(), "a filter is in force".to_owned()),
-        other => (Level::Warn, format!("mode {}", other.unwrap_or("unknown"))),
-    };
-    Check::new(
-        "seccomp",
-        level,
-        found,
-        "docker run --security-opt seccomp=unconfined",
-    )
 }
 
 fn container() -> Check {

@@ -26,8 +26,8 @@ statuses! {
     Usage = 2, "the command line is wrong";
     /// A bug or an unexpected refusal by the system.
     Internal = 70, "the system refused something zfolio relies on";
-    /// userfaultfd is missing, too old or not allowed.
-    Machine = 71, "userfaultfd cannot be used here (zfolio doctor says why)";
+    /// No way of telling faults works here, or not the one asked for.
+    Machine = 71, "programs cannot be managed here, or not by the way asked for (zfolio doctor says why)";
     /// No usable preload library.
     Preload = 72, "libzfolio_preload.so was not found or is not usable";
     /// A file that was asked for, or the control segment, cannot be created.

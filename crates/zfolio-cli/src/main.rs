@@ -8,6 +8,7 @@
 //! | `run` | `zfolio run`, from checks to summary |
 //! | `behind`, `groups` | its options about the backing and `max`, and about groups |
 //! | `target`, `elf`, `preload`, `uffd_probe` | what must hold before a program starts |
+//! | `ways` | who is told of faults, and which options go with that |
 //! | `segment` | the control segment as a file (the only unsafe here) |
 //! | `supervise` | starting, signalling, waiting |
 //! | `cramped`, `unattended` | what is told, and ended, while it runs |
@@ -15,6 +16,7 @@
 //! | `doctor`, `stat`, `demo` | the other commands |
 //! | `bench` | the experiments |
 //! | `usemem` | a workload of theirs that is also a tool |
+//! | `limit`, `fitting` | the memory limit it is in, and `high` that keeps under it |
 //! | `machine`, `watch` | what /proc says |
 #![deny(unsafe_code)]
 
@@ -27,9 +29,11 @@ mod doctor;
 mod elf;
 mod ended;
 mod exit;
+mod fitting;
 mod groups;
 mod held;
 mod histogram;
+mod limit;
 mod machine;
 mod members;
 mod outfile;
@@ -53,6 +57,7 @@ mod unreached;
 mod usemem;
 #[allow(unreachable_pub, reason = "the tests include it as well")]
 mod watch;
+mod ways;
 
 use args::{Cli, Command};
 use exit::Failure;

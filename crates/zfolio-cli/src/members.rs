@@ -38,9 +38,9 @@ mod tests {
     use std::process::{Child, Command};
     use std::sync::atomic::Ordering::Relaxed;
     use std::time::{Duration, SystemTime};
-    use zfolio_runtime::rungroups::RUN;
+    use zfolio_runtime::fair_share::{Having, Membership};
+    use zfolio_runtime::segment::run_group::RUN;
     use zfolio_runtime::segment::{LIVES, Who};
-    use zfolio_runtime::share::{Having, Membership};
 
     /// `high`, pages.
     const HIGH: usize = 100_000;

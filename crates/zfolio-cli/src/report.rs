@@ -1,6 +1,6 @@
 //! What a finished run is told as: lines for people, a JSON object for tools.
 
-use crate::args::{Compressor, Faults, Tier};
+use crate::args::{Compressor, Tier};
 use crate::behind::Checked;
 use crate::exit::one_line;
 use crate::machine;
@@ -9,6 +9,7 @@ use crate::stats::{Process, Tree};
 use crate::staying;
 use crate::supervise::Outcome;
 use crate::unreached::{self, Stranger};
+use crate::ways::Taken;
 use serde_json::{Map, Value, json};
 use std::ffi::OsString;
 use std::path::Path;
@@ -30,8 +31,11 @@ const SCHEMA: u32 = 1;
 pub(crate) struct Settings {
     /// `high`, bytes.
     pub(crate) high: u64,
+    /// The memory limit that `high` was chosen for, bytes; `None` where it was given, or
+    /// there is none.
+    pub(crate) limit: Option<u64>,
     /// Who is told of faults.
-    pub(crate) faults: Faults,
+    pub(crate) faults: Taken,
     /// Codec and level.
     pub(crate) compressor: Compressor,
     /// Folio moved out at once.
@@ -59,7 +63,9 @@ impl Settings {
         let (codec, level) = codec_words(self.compressor.0);
         config.codec.store(codec, Relaxed);
         config.level.store(level.cast_unsigned(), Relaxed);
-        config.faults.store(self.faults.number(), Relaxed);
+        config
+            .faults
+            .store(self.faults.for_processes().number(), Relaxed);
         config.folio_order.store(self.folio.get().into(), Relaxed);
         config.engines.store(self.engines, Relaxed);
         let off = !self.folio_compaction;
@@ -130,6 +136,7 @@ impl Finished {
         let mut config = json!({
             "high_bytes": self.settings.high,
             "high_is_shared": self.settings.shared,
+            "limit_bytes": self.settings.limit,
             "compressor": self.settings.compressor.name(),
             "folio_bytes": self.settings.folio.bytes(),
             "folio_order": self.settings.folio.get(),
@@ -137,7 +144,8 @@ impl Finished {
             "folio_compaction": self.settings.folio_compaction,
             "tier": self.settings.tier.name(),
         });
-        for (key, value) in self.settings.behind.json() {
+        let faults = self.settings.faults.json();
+        for (key, value) in faults.into_iter().chain(self.settings.behind.json()) {
             config[key] = value;
         }
         map.insert("config".into(), config);
@@ -234,7 +242,14 @@ impl Finished {
 
     /// The summary.
     pub(crate) fn summary(&self) -> Vec<String> {
-        let high = short(self.settings.high);
+        let high = match self.settings.limit {
+            None => short(self.settings.high),
+            Some(limit) => format!(
+                "{} of a limit of {}",
+                short(self.settings.high),
+                short(limit)
+            ),
+        };
         let processes = counted(self.tree.loaded, "process", "processes");
         let Some(largest) = self
             .tree
@@ -401,7 +416,8 @@ mod tests {
             pid: 100,
             settings: Settings {
                 high: 200 << 20,
-                faults: Faults::Message,
+                limit: None,
+                faults: Taken::by_messages(),
                 compressor: Compressor(Codec::LZ4),
                 folio: Order::K64,
                 engines: 0,
@@ -452,6 +468,17 @@ mod tests {
     }
 
     #[test]
+    fn the_limit_that_high_was_chosen_for_is_told() {
+        let mut finished = finished(example());
+        finished.settings.limit = Some(256 << 20);
+        let [first, ..] = &finished.summary()[..] else {
+            panic!("a summary")
+        };
+        assert!(first.contains("(high 200M of a limit of 256M)"), "{first}");
+        assert_eq!(finished.json()["config"]["limit_bytes"], 256 << 20);
+    }
+
+    #[test]
     fn nothing_managed_is_one_line() {
         let mut tree = example();
         tree.processes.clear();
@@ -496,6 +523,8 @@ mod tests {
         let json = finished(example()).json();
         assert_eq!(json["config"]["high_bytes"], 200 << 20);
         assert_eq!(json["config"]["folio_order"], 4);
+        assert_eq!(json["config"]["faults"], "message");
+        assert_eq!(json["config"]["faults_refused"], json!({}));
         assert_eq!(json["exit"], json!({ "status": 3, "signal": null }));
         assert_eq!(json["usage"]["wall_s"], 2.0);
         assert_eq!(json["command"][0], "/usr/bin/python3");

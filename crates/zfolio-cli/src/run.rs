@@ -4,9 +4,10 @@
 //! from then on the program's own end is what counts. Its environment is the
 //! only thing changed: three variables, for it and its children alone.
 
-use crate::args::{Faults, Run, Tier};
+use crate::args::Run;
 use crate::cramped::Cramped;
 use crate::exit::{Failure, Status};
+use crate::fitting::{Chosen, Fitting};
 use crate::machine;
 use crate::outfile::OutFile;
 use crate::peaks::Peaks;
@@ -16,9 +17,10 @@ use crate::segment::OwnSegment;
 use crate::size::{self, MIN_HIGH, human};
 use crate::stats::Tree;
 use crate::supervise::{Outcome, Supervisor};
+use crate::target;
 use crate::unattended::Unattended;
 use crate::unreached::{self, Unreached};
-use crate::{target, uffd_probe};
+use crate::ways::{self, Taken};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use std::io::Write;
@@ -26,6 +28,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
+use zfolio_mm::Order;
 use zfolio_runtime::segment::{ENV_CONTROL, ENV_GROUP};
 
 /// Runs the program and ends as it does.
@@ -37,11 +40,14 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
     let path = target::find(&name)?;
     check_target(&path, &args)?;
     if let Some(segment) = args.group.run_around() {
+        ways::check_within(&args, &segment)?;
         args.group.define(&segment, args.high)?;
         return Err(args.group.become_program(&path, &args.command));
     }
-    let faults = faults_for(&args)?;
-    let settings = settings(&args, faults)?;
+    let faults = Taken::of(&args)?;
+    let given = args.high.map(|size| size.bytes(machine::mem_total()));
+    let mut fitting = Fitting::find(given, Instant::now());
+    let settings = settings(&args, faults, fitting.chosen())?;
     let stats = args.stats.as_deref().map(open_stats).transpose()?;
     let library = preload::find()?;
 
@@ -78,11 +84,12 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
         )
     })?;
     let pid = running.pid();
-    let mut cramped = Cramped::new(started);
+    let mut cramped = Cramped::new(started, settings.limit);
     let mut unattended = Unattended::new(&segment, started);
     let mut unreached = Unreached::new(segment.path(), &library, settings.high, started);
     let looked = || {
         let now = Instant::now();
+        fitting.look(&segment, now);
         for line in cramped.look(&segment, now) {
             if !settings.quiet {
                 say(&line);
@@ -136,45 +143,15 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
     }
 }
 
-/// How faults are told in this run.
-///
-/// # Errors
-/// The way asked for is not to be had here, or does not go with the other options.
-fn faults_for(args: &Run) -> Result<Faults, Failure> {
-    let way = match (args.faults, uffd_probe::usable()) {
-        (Faults::Auto | Faults::Message, Ok(())) => Faults::Message,
-        (Faults::Message, Err(_)) if args.allow_unmanaged => Faults::Message,
-        (Faults::Message, Err(why)) => return Err(why),
-        (way, _) => way,
-    };
-    if way != Faults::Message
-        && let Some(option) = needs_messages(args)
-    {
-        let why = match args.faults {
-            Faults::Auto => "needs --faults message, which is not permitted here",
-            _ => "works with --faults message only",
-        };
-        return Err(Failure::new(Status::Usage, option, why, "leave it out"));
-    }
-    Ok(way)
-}
-
-/// An option that only works where a thread of ours is told.
-fn needs_messages(args: &Run) -> Option<&'static str> {
-    [
-        ("--engines", args.engines > 0),
-        ("--tier auto", args.tier == Tier::Auto),
-        ("--backing", args.behind.backing.is_some()),
-        ("--max", args.behind.max.is_some()),
-    ]
-    .into_iter()
-    .find_map(|(option, asked)| asked.then_some(option))
-}
-
-fn settings(args: &Run, faults: Faults) -> Result<Settings, Failure> {
-    let high = match args.high {
-        Some(size) => size.bytes(machine::mem_total()),
-        None => (machine::available() / 2).max(MIN_HIGH),
+fn settings(args: &Run, faults: Taken, chosen: Chosen) -> Result<Settings, Failure> {
+    let max = args.behind.max.map(|max| max.bytes(machine::mem_total()));
+    let Chosen { high, limit } = match max {
+        // (What was not asked for keeps to what was.)
+        Some(max) if args.high.is_none() && max < chosen.high => Chosen {
+            high: max,
+            limit: None,
+        },
+        _ => chosen,
     };
     if high < MIN_HIGH {
         let why = format!(
@@ -186,9 +163,10 @@ fn settings(args: &Run, faults: Faults) -> Result<Settings, Failure> {
     }
     Ok(Settings {
         high,
+        limit,
         faults,
         compressor: args.compressor,
-        folio: args.folio,
+        folio: args.folio.unwrap_or(Order::K64),
         engines: args.engines,
         folio_compaction: !args.no_folio_compaction,
         tier: args.tier,

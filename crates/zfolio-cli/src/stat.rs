@@ -1,6 +1,7 @@
 //! `zfolio stat`: the figures of a tree that is running, as a table.
 
 use crate::exit::{Failure, Status, one_line};
+use crate::fitting::high_now;
 use crate::segment::{SharedSegment, directories, list};
 use crate::size::human;
 use crate::stats::{Process, Tree};
@@ -29,7 +30,7 @@ pub(crate) fn stat(which: Option<&Path>) -> Result<ExitCode, Failure> {
     println!(
         "{} (high {}{})",
         path.display(),
-        human(segment.config().high.load(Relaxed)),
+        human(high_now(&segment)),
         shared(&segment),
     );
     for group in &tree.groups {
@@ -95,8 +96,8 @@ pub(crate) fn locate(which: Option<&Path>) -> Result<PathBuf, Failure> {
 
 fn table(tree: &Tree) -> String {
     let mut text = format!(
-        "{:>8} {:<16} {:<9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>6}\n",
-        "PID", "COMMAND", "STATE", "PROGRAM", "RESIDENT", "POOL", "OUT", "IN", "RATIO"
+        "{:>8} {:<16} {:<9} {:<9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>6}\n",
+        "PID", "COMMAND", "STATE", "FAULTS", "PROGRAM", "RESIDENT", "POOL", "OUT", "IN", "RATIO"
     );
     for process in &tree.processes {
         text.push_str(&row(process));
@@ -141,8 +142,14 @@ fn row(process: &Process) -> String {
         .most_held
         .ratio()
         .map_or("-".to_owned(), |ratio| format!("{ratio:.1}x"));
+    // Nothing is told of the faults of a process that never was managed.
+    let faults = if process.was_managed() {
+        process.told_by
+    } else {
+        "-"
+    };
     format!(
-        "{:>8} {:<16} {:<9} {:>9} {:>9} {:>9} {:>9} {:>9} {ratio:>6}\n",
+        "{:>8} {:<16} {:<9} {faults:<9} {:>9} {:>9} {:>9} {:>9} {:>9} {ratio:>6}\n",
         process.pid,
         process.comm,
         process.state_name(),
@@ -157,6 +164,7 @@ fn row(process: &Process) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use zfolio_runtime::segment::faults;
 
     #[test]
     fn a_table_has_a_row_for_every_process() {
@@ -175,6 +183,14 @@ mod tests {
             rows[2]
         );
         let slot = &own.slots[0];
+        let words = |text: &str| -> Vec<String> {
+            let row = text.lines().nth(1).expect("a row").split_whitespace();
+            row.map(str::to_owned).collect()
+        };
+        assert_eq!(words(&text)[3], "message");
+        assert!(rows[2].contains(" unmanaged - "), "{}", rows[2]);
+        slot.told_by.store(faults::IN_THREAD, Relaxed);
+        assert_eq!(words(&table(&Tree::read(&own)))[3], "in-thread");
         for (which, value) in [
             (Counter::EngineSubmitted, 90),
             (Counter::EngineTakenBack, 7),

@@ -1,6 +1,5 @@
 //! Whether userfaultfd does here what the preload library needs of it.
 
-use crate::exit::{Failure, Status};
 use zfolio_mm::{Memory, Order, PAGE_SIZE, Pfn};
 use zfolio_sys::arena::ArenaMap;
 use zfolio_sys::moves::Moves;
@@ -55,20 +54,15 @@ pub(crate) fn open_for_regions() -> Result<(), Errno> {
 /// The quick check before a run: the two kinds of descriptor can be had.
 ///
 /// # Errors
-/// [`Status::Machine`], naming `zfolio doctor`.
-pub(crate) fn usable() -> Result<(), Failure> {
+/// Why not, in words.
+pub(crate) fn usable() -> Result<(), String> {
     open(PROGRAM).and_then(|()| open(ARENA)).map_err(|errno| {
         let why = match errno {
             Errno::PERM => "not permitted for this user".to_owned(),
             Errno::INVAL => "this kernel is too old (6.8 or newer is needed)".to_owned(),
             other => words(other),
         };
-        Failure::new(
-            Status::Machine,
-            "userfaultfd",
-            why,
-            "zfolio doctor says what would mend it",
-        )
+        format!("userfaultfd: {why}")
     })
 }
 
