@@ -52,10 +52,16 @@ fn nobody_waits_for_ever_beside_changes_without_a_pause() {
     let path = path.to_str().expect("a plain path");
     for what in ["discard", "remap"] {
         let options = ["--quiet", "--high", "24M"];
-        let output = z.run_with(&options, &[path, what], "");
-        output.succeeded();
-        assert!(output.counter("pages_in") > 100);
-        assert!(output.counter("address_space_holds") > 0);
+        // (Where the program is held up itself there may be such a moment.)
+        support::until(
+            || Some(z.run_with(&options, &[path, what], "")),
+            |output| {
+                output.succeeded();
+                assert!(output.counter("pages_in") > 100);
+                let holds = output.counter("address_space_holds");
+                support::check(holds > 0, || format!("{what}: nothing had to be held"))
+            },
+        );
     }
 }
 

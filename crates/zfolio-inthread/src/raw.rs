@@ -25,6 +25,7 @@ pub(crate) mod nr {
     pub(crate) const OPEN: usize = 2;
     pub(crate) const CLOSE: usize = 3;
     pub(crate) const FSTAT: usize = 5;
+    pub(crate) const LSEEK: usize = 8;
     pub(crate) const MMAP: usize = 9;
     pub(crate) const MPROTECT: usize = 10;
     pub(crate) const MUNMAP: usize = 11;
@@ -32,8 +33,10 @@ pub(crate) mod nr {
     pub(crate) const RT_SIGACTION: usize = 13;
     pub(crate) const RT_SIGPROCMASK: usize = 14;
     pub(crate) const RT_SIGRETURN: usize = 15;
+    pub(crate) const IOCTL: usize = 16;
     pub(crate) const PREAD64: usize = 17;
     pub(crate) const PWRITE64: usize = 18;
+    pub(crate) const SCHED_YIELD: usize = 24;
     pub(crate) const MREMAP: usize = 25;
     pub(crate) const MINCORE: usize = 27;
     pub(crate) const MADVISE: usize = 28;
@@ -41,11 +44,14 @@ pub(crate) mod nr {
     pub(crate) const SHMCTL: usize = 31;
     pub(crate) const DUP2: usize = 33;
     pub(crate) const GETPID: usize = 39;
+    pub(crate) const GETSOCKOPT: usize = 55;
     pub(crate) const CLONE: usize = 56;
     pub(crate) const FORK: usize = 57;
     pub(crate) const VFORK: usize = 58;
     pub(crate) const EXECVE: usize = 59;
     pub(crate) const EXIT: usize = 60;
+    pub(crate) const READLINK: usize = 89;
+    pub(crate) const RT_SIGPENDING: usize = 127;
     pub(crate) const RT_SIGTIMEDWAIT: usize = 128;
     pub(crate) const RT_SIGSUSPEND: usize = 130;
     pub(crate) const SIGALTSTACK: usize = 131;
@@ -66,6 +72,7 @@ pub(crate) mod nr {
     pub(crate) const SIGNALFD: usize = 282;
     pub(crate) const SIGNALFD4: usize = 289;
     pub(crate) const DUP3: usize = 292;
+    pub(crate) const RT_TGSIGQUEUEINFO: usize = 297;
     pub(crate) const PROCESS_VM_READV: usize = 310;
     pub(crate) const PROCESS_VM_WRITEV: usize = 311;
     pub(crate) const SECCOMP: usize = 317;
@@ -216,12 +223,31 @@ pub(crate) fn set_mask(mask: u64) -> u64 {
     old
 }
 
-/// All signals blocked but ours, until it is dropped.
+/// Adds to the mask of signals of this thread; returns the one before.
+pub(crate) fn block(signals: u64) -> u64 {
+    let mut old = 0_u64;
+    let (new, old_at) = ((&raw const signals) as usize, (&raw mut old) as usize);
+    // SAFETY: both masks are eight bytes of this frame.
+    unsafe { call(nr::RT_SIGPROCMASK, [0, new, old_at, 8, 0, 0]) };
+    old
+}
+
+/// Has none of ours blocked; which of them were.
+pub(crate) fn unblock_ours() -> u64 {
+    let blocked = block(0);
+    if blocked & OURS != 0 {
+        set_mask(blocked & !OURS);
+    }
+    blocked & OURS
+}
+
+/// Every signal blocked, until it is dropped. Code that runs so meets no fault: one would end
+/// the process.
 pub(crate) struct Blocked(u64);
 
 impl Blocked {
     pub(crate) fn new() -> Self {
-        Self(set_mask(!OURS))
+        Self(set_mask(!0))
     }
 }
 

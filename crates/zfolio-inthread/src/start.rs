@@ -1,7 +1,9 @@
 //! The beginning: in the constructor of the preloaded library, while the program has one
 //! thread and none of its code has run.
 
+use crate::life::descriptors::OwnMemory;
 use crate::life::handlers;
+use crate::life::masks::Sent;
 use crate::life::signals::Signals;
 use crate::memory::core::Core;
 use crate::memory::way::Way;
@@ -72,11 +74,14 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
         batches: Batches::new(),
         threads,
         signals: Mutex::new(Signals::now()),
+        sent: Mutex::new(Sent::new()),
+        some_sent: AtomicBool::new(false),
         several: AtomicBool::new(false),
         left: AtomicBool::new(false),
         moving_stacks: AtomicBool::new(false),
         pid: AtomicU32::new(zfolio_sys::thread::pid()),
         descriptors: Descriptors::new(),
+        own_memory: OwnMemory::new(),
         segment,
         options,
         text: parts.text.clone(),
@@ -86,10 +91,11 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
     state::publish(state);
     let record = state
         .threads
-        .claim()
+        .take()
         .ok_or(("a place for a thread", Errno::NOMEM))?;
-    record.use_own_signal_stack();
+    record.begin();
     handlers::install();
+    record.set_blocked(raw::unblock_ours());
     match arm::arm(state) {
         0 => {
             segment.processes.fetch_add(1, Ordering::Relaxed);
@@ -97,6 +103,7 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
         }
         error => {
             handlers::give_back(state);
+            raw::block(record.blocked());
             state::unpublish();
             let error = i32::try_from(-error).unwrap_or(0);
             Err(("Syscall User Dispatch", Errno(error)))

@@ -1,11 +1,14 @@
 //! All there is in a process, in one place that handlers and calls find.
 
+use crate::life::descriptors::OwnMemory;
+use crate::life::masks::Sent;
 use crate::life::signals::Signals;
 use crate::memory::core::Core;
 use crate::memory::way::{OURS, Way};
 use crate::memory::words::Words;
 use crate::pins::Batches;
-use crate::threads::Threads;
+use crate::raw::Blocked;
+use crate::threads::{Threads, on_service_stack};
 use core::ops::Range;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
@@ -19,6 +22,10 @@ pub(crate) struct State {
     pub(crate) batches: Batches,
     pub(crate) threads: Threads,
     pub(crate) signals: Mutex<Signals>,
+    /// Signals of ours that were sent to the process while all threads blocked them; and
+    /// whether there ever was one.
+    pub(crate) sent: Mutex<Sent>,
+    pub(crate) some_sent: AtomicBool,
     /// More than one thread; never again one.
     pub(crate) several: AtomicBool,
     /// Management has ended: every page is open and stays so.
@@ -29,6 +36,7 @@ pub(crate) struct State {
     pub(crate) pid: AtomicU32,
     /// Numbers of our descriptors: [`State::note_descriptors`].
     pub(crate) descriptors: Descriptors,
+    pub(crate) own_memory: OwnMemory,
     pub(crate) segment: &'static Segment,
     pub(crate) options: Options,
     /// Our own text: calls from there are not the program's.
@@ -70,6 +78,12 @@ pub(crate) fn is_there() -> bool {
 }
 
 impl State {
+    /// Runs `f` under the core lock: all signals blocked, on the service stack.
+    pub(crate) fn locked<R>(&self, f: impl FnOnce(&mut Core) -> R) -> R {
+        let blocked = Blocked::new();
+        on_service_stack(&blocked, || f(&mut self.core.lock()))
+    }
+
     pub(crate) fn is_several(&self) -> bool {
         self.several.load(Ordering::Acquire)
     }

@@ -1,10 +1,14 @@
 //! One record a thread: the stacks its handlers run on, what it has pinned, its own view of
 //! the three signals that are ours.
 //!
-//! A record is claimed by the thread itself, in its beginning, and given back in its end. The
+//! A record is taken by the thread that makes the new one, and given back in its end. The
 //! thread finds it by one word of thread-local storage, in the static part that the loader
 //! made room for: no call, nothing resolved lazily.
+//!
+//! The service stack is for handlers of ours, for what is done under a lock, and for a
+//! thread's beginning. All signals are blocked there, so that only one of them is on it.
 
+use crate::life::masks::Sent;
 use crate::pins::Pinned;
 use crate::raw::{self, PAGE};
 use core::arch::{asm, global_asm};
@@ -14,13 +18,15 @@ use zfolio_sys::syscall::Errno;
 
 /// Most threads at a time.
 pub(crate) const MOST: usize = 2048;
-/// Bytes of the stack that faults are served on.
+/// Bytes of the service stack.
 const SERVICE: usize = 96 << 10;
 /// Bytes of the signal stack of a thread that has none of its own.
 const SIGNAL: usize = 96 << 10;
 /// Bytes from one record to the next.
 const STRIDE: usize = HEAD + SERVICE + SIGNAL;
 const HEAD: usize = 2 * PAGE;
+/// In [`Record::used`]: taken for a thread that has not begun.
+const RESERVED: u32 = u32::MAX;
 
 global_asm!(
     ".section .tbss.zfolio_record,\"awT\",@nobits",
@@ -44,10 +50,12 @@ pub(crate) struct Record {
     pub(crate) pinned: Pinned,
     /// Which of the three signals that are ours the program believes blocked.
     pub(crate) masked: AtomicUsize,
+    /// Those of them that were sent to this thread meanwhile.
+    pub(crate) sent: Sent,
     /// The program's signal stack: start, bytes (0: it has none).
     pub(crate) program_stack: [AtomicUsize; 2],
-    /// Stack known not to be managed memory: start, end.
-    pub(crate) plain_stack: [AtomicUsize; 2],
+    /// A stack known not to be managed memory: see [`crate::seen::stack`].
+    pub(crate) plain_stack: [AtomicUsize; 3],
     /// Head of the list of robust locks.
     pub(crate) robust: AtomicUsize,
     /// Where a row of faults would go on, and how long its last window was. Pages.
@@ -55,6 +63,8 @@ pub(crate) struct Record {
     /// The last fault that was none of ours to serve, and how often it came.
     pub(crate) last_fault: [AtomicUsize; 2],
 }
+
+const _: () = assert!(size_of::<Record>() <= HEAD);
 
 /// All records, whose memory is there when it is used.
 pub(crate) struct Threads {
@@ -86,29 +96,34 @@ impl Threads {
             .filter(|record| record.used.load(Ordering::Relaxed) != 0)
     }
 
-    /// Claims one for this thread; `None` when all are taken.
-    pub(crate) fn claim(&self) -> Option<&'static Record> {
-        let id = zfolio_sys::thread::id().max(1);
+    /// Takes one for a thread that is to begin; `None` when all are taken.
+    pub(crate) fn take(&self) -> Option<&'static Record> {
         for index in 0..MOST {
             let record = self.at(index);
             if record.used.load(Ordering::Relaxed) != 0 {
                 continue;
             }
-            let free = record
-                .used
-                .compare_exchange(0, id, Ordering::AcqRel, Ordering::Relaxed);
+            let free =
+                record
+                    .used
+                    .compare_exchange(0, RESERVED, Ordering::AcqRel, Ordering::Relaxed);
             if free.is_err() {
                 continue;
             }
             self.high.fetch_max(index + 1, Ordering::SeqCst);
             record.reset();
             let top = self.base + index * STRIDE + HEAD + SERVICE;
-            // SAFETY: the record is this thread's alone from here on.
+            // SAFETY: nobody else has the record from here on.
             unsafe { (&raw const record.service_top).cast_mut().write(top) };
-            set_current(core::ptr::from_ref(record));
             return Some(record);
         }
         None
+    }
+
+    /// The record whose service stack `address` lies on.
+    pub(crate) fn by_stack(&self, address: usize) -> Option<&'static Record> {
+        let offset = address.checked_sub(self.base)?;
+        (offset < MOST * STRIDE).then(|| self.at(offset / STRIDE))
     }
 
     /// In the child of a fork: the other threads are the parent's.
@@ -124,8 +139,23 @@ impl Threads {
 }
 
 impl Record {
+    /// It is this thread's.
+    pub(crate) fn begin(&'static self) {
+        let id = zfolio_sys::thread::id().max(1);
+        self.used.store(id, Ordering::Release);
+        set_current(core::ptr::from_ref(self));
+        self.use_own_signal_stack();
+    }
+
+    /// Id of the thread, once it has begun.
+    pub(crate) fn thread(&self) -> Option<u32> {
+        let id = self.used.load(Ordering::Relaxed);
+        (id != 0 && id != RESERVED).then_some(id)
+    }
+
     fn reset(&self) {
         self.pinned.clear();
+        self.sent.clear();
         self.masked.store(0, Ordering::Relaxed);
         self.robust.store(0, Ordering::Relaxed);
         for word in self
@@ -170,6 +200,57 @@ impl Record {
                 [stack.as_ptr() as usize, 0, 0, 0, 0, 0],
             )
         };
+    }
+}
+
+// rdi: what it is given, rsi: the function, rdx: where the stack ends.
+global_asm!(
+    ".hidden zfolio_call_on_stack",
+    ".globl zfolio_call_on_stack",
+    ".type zfolio_call_on_stack, @function",
+    ".p2align 4",
+    "zfolio_call_on_stack:",
+    ".cfi_startproc",
+    "push rbp",
+    ".cfi_def_cfa_offset 16",
+    ".cfi_offset rbp, -16",
+    "mov rbp, rsp",
+    ".cfi_def_cfa_register rbp",
+    "mov rsp, rdx",
+    "and rsp, -16",
+    "call rsi",
+    "mov rsp, rbp",
+    "pop rbp",
+    ".cfi_def_cfa rsp, 8",
+    "ret",
+    ".cfi_endproc",
+);
+
+unsafe extern "C" {
+    fn zfolio_call_on_stack(data: *mut u8, function: unsafe extern "C" fn(*mut u8), top: usize);
+}
+
+/// Runs `f` on this thread's service stack, where the program's may be small, or closed in
+/// part. All signals are blocked, and this is not that stack.
+pub(crate) fn on_service_stack<R>(_blocked: &raw::Blocked, f: impl FnOnce() -> R) -> R {
+    unsafe extern "C" fn run<F: FnOnce() -> R, R>(task: *mut u8) {
+        // SAFETY: the task below.
+        let (function, result) = unsafe { &mut *task.cast::<(Option<F>, Option<R>)>() };
+        *result = function.take().map(|function| function());
+    }
+    fn of<F: FnOnce() -> R, R>(_: &Option<F>) -> unsafe extern "C" fn(*mut u8) {
+        run::<F, R>
+    }
+    let Some(record) = current() else { return f() };
+    let mut task = (Some(f), None);
+    let function = of::<_, R>(&task.0);
+    let data = (&raw mut task).cast();
+    // SAFETY: the stack is this thread's, and nothing else is on it: handlers that use it are
+    // blocked. The task outlives the call.
+    unsafe { zfolio_call_on_stack(data, function, record.service_top) };
+    match task.1 {
+        Some(result) => result,
+        None => unreachable!("it has run"),
     }
 }
 

@@ -4,9 +4,10 @@
 //! change to a stack of ours at once; a handler of the program's, where the fault is none of
 //! ours, is then entered as if by the kernel.
 
+use super::masks::{self, Context, SAVED, returning};
 use super::signals::{self, Action, DEFAULT, IGNORE, NODEFER, RESETHAND, RESTORER, SIGINFO};
 use crate::memory::bring::{Brought, bring};
-use crate::raw::{self, OURS};
+use crate::raw::{self, OURS, nr};
 use crate::seen::entry::entry_address;
 use crate::seen::rewrite;
 use crate::state::{self, State};
@@ -26,8 +27,10 @@ mod at {
     pub(super) const RSP: usize = REGISTERS + 15;
     pub(super) const RIP: usize = REGISTERS + 16;
     /// After rip: flags, segments, error, trap, old mask, cr2, the vector state's address
-    /// and eight reserved words; then the mask.
-    pub(super) const MASK: usize = REGISTERS + 32;
+    /// and eight words that nobody uses; then the mask. The first of the eight is the mask
+    /// that the program's handler is entered with.
+    pub(super) const ENTERED: usize = REGISTERS + 24;
+    const _: () = assert!(REGISTERS + 32 == super::SAVED);
 }
 /// Times that a fault on one address of open memory is tried again before it is the
 /// program's: another thread may be opening and closing it.
@@ -61,22 +64,96 @@ global_asm!(
     "test rax, rax",
     "jnz 3f",
     "ret",
+    // The program's handler, on the stack that the kernel chose: its mask is set last, when
+    // nothing is on the service stack any more.
     "3:",
+    "push rax",
+    "push rdi",
+    "push rsi",
+    "push rdx",
+    "lea rsi, [rdx + 8 * {entered}]",
+    "mov edi, 2",
+    "xor edx, edx",
+    "mov r10d, 8",
+    "mov eax, {procmask}",
+    "syscall",
+    "pop rdx",
+    "pop rsi",
+    "pop rdi",
+    "pop rax",
     "jmp rax",
+    signal = sym signal,
+    entered = const at::ENTERED,
+    procmask = const nr::RT_SIGPROCMASK,
+);
+
+// Where handlers return to: the frame is at the stack pointer. Unwinders go through it by
+// what is said here: the caller's registers are in the frame, each at its place behind rsp.
+// (DW_CFA_def_cfa_expression and DW_CFA_expression, of DW_OP_breg7 with an offset.)
+global_asm!(
+    ".macro zfolio_saved_at number, offset",
+    ".if \\offset < 64",
+    ".cfi_escape 0x10, \\number, 2, 0x77, \\offset",
+    ".else",
+    ".cfi_escape 0x10, \\number, 3, 0x77, (\\offset & 0x7f) | 0x80, \\offset >> 7",
+    ".endif",
+    ".endm",
     ".hidden zfolio_restorer",
     ".globl zfolio_restorer",
     ".type zfolio_restorer, @function",
+    ".hidden zfolio_entered_restorer",
+    ".globl zfolio_entered_restorer",
+    ".type zfolio_entered_restorer, @function",
     ".p2align 4",
+    ".cfi_startproc simple",
+    ".cfi_signal_frame",
+    ".cfi_escape 0x0f, 4, 0x77, 0xa0, 1, 0x06",
+    "zfolio_saved_at 8, 40",
+    "zfolio_saved_at 9, 48",
+    "zfolio_saved_at 10, 56",
+    "zfolio_saved_at 11, 64",
+    "zfolio_saved_at 12, 72",
+    "zfolio_saved_at 13, 80",
+    "zfolio_saved_at 14, 88",
+    "zfolio_saved_at 15, 96",
+    "zfolio_saved_at 5, 104",
+    "zfolio_saved_at 4, 112",
+    "zfolio_saved_at 6, 120",
+    "zfolio_saved_at 3, 128",
+    "zfolio_saved_at 1, 136",
+    "zfolio_saved_at 0, 144",
+    "zfolio_saved_at 2, 152",
+    "zfolio_saved_at 7, 160",
+    "zfolio_saved_at 16, 168",
     "nop",
     "zfolio_restorer:",
-    "mov rax, 15",
+    "test dword ptr [rsp + 8 * {saved}], {ours}",
+    "mov esi, 0",
+    "jnz 5f",
+    "mov eax, 15",
     "syscall",
-    signal = sym signal,
+    "nop",
+    "zfolio_entered_restorer:",
+    "mov esi, 1",
+    "5:",
+    "mov rdi, rsp",
+    "mov rbx, rsp",
+    "and rsp, -16",
+    "cld",
+    "call {returning}",
+    "mov rsp, rbx",
+    "mov eax, 15",
+    "syscall",
+    ".cfi_endproc",
+    saved = const SAVED,
+    ours = const OURS,
+    returning = sym returning,
 );
 
 unsafe extern "C" {
     fn zfolio_signal_entry();
     fn zfolio_restorer();
+    fn zfolio_entered_restorer();
 }
 
 pub(crate) fn restorer() -> u64 {
@@ -85,13 +162,13 @@ pub(crate) fn restorer() -> u64 {
 
 /// Installs them.
 pub(crate) fn install() {
-    // All others are blocked while one of ours runs; the three are not, so that one that
-    // should not happen ends the process rather than be lost.
+    // All are blocked while one of ours runs: a fault of our own ends the process, and what
+    // is sent waits.
     let action = Action {
         handler: zfolio_signal_entry as *const () as u64,
         flags: SIGINFO | RESTORER | signals::ONSTACK,
         restorer: restorer(),
-        mask: !OURS,
+        mask: !0,
     };
     for signal in [7, 11, SIGSYS] {
         signals::install(signal, &action);
@@ -109,7 +186,7 @@ pub(crate) fn give_back(state: &State) {
 /// What the program's frame is about.
 struct Frame<'a> {
     info: &'a [i32; 32],
-    context: &'a mut [u64; 64],
+    context: &'a mut Context,
 }
 
 impl Frame<'_> {
@@ -123,6 +200,19 @@ impl Frame<'_> {
         high << 32 | low
     }
 
+    /// The `siginfo_t`, by words.
+    fn words(&self) -> [u64; 16] {
+        let half = |at: usize| u64::from(self.info[at].cast_unsigned());
+        core::array::from_fn(|at| half(2 * at + 1) << 32 | half(2 * at))
+    }
+
+    /// Has the handler return to `address`.
+    fn return_to(&mut self, address: u64) {
+        let context = core::ptr::from_mut(self.context).cast::<u64>();
+        // SAFETY: below the context lies the word that the kernel put the return address in.
+        unsafe { context.sub(1).write(address) };
+    }
+
     #[allow(clippy::cast_possible_truncation, reason = "64 bits")]
     fn register(&self, at: usize) -> usize {
         self.context[at] as usize
@@ -130,7 +220,7 @@ impl Frame<'_> {
 }
 
 /// Serves one of the signals. Returns 0, or the handler of the program's to be entered.
-unsafe extern "C" fn signal(signal: i32, info: *const [i32; 32], context: *mut [u64; 64]) -> usize {
+unsafe extern "C" fn signal(signal: i32, info: *const [i32; 32], context: *mut Context) -> usize {
     let state = state::get();
     let record = threads::current();
     // SAFETY: what the kernel gave the handler: 128 bytes of siginfo, and a context of
@@ -211,12 +301,17 @@ fn pass_on(
     };
     let bit = 1_u64 << (signal - 1);
     let forced = frame.code() > 0;
-    let masked = record.map_or(0, |record| record.masked.load(Ordering::Relaxed)) as u64;
-    let is_masked = masked & bit != 0;
     if action.handler == IGNORE && !forced {
         return 0;
     }
-    if action.handler <= IGNORE || (is_masked && forced) {
+    let blocked = record.filter(|record| record.blocked() & bit != 0);
+    if let Some(record) = blocked
+        && !forced
+    {
+        masks::note(state, record, signal, &frame.words(), frame.code());
+        return 0;
+    }
+    if action.handler <= IGNORE || blocked.is_some() {
         // It ends the process, as it would have; sent again where nothing repeats it.
         let default = Action {
             handler: DEFAULT,
@@ -235,11 +330,10 @@ fn pass_on(
         }
         return 0;
     }
-    let mut mask = frame.context[at::MASK] | action.mask;
-    if action.flags & NODEFER == 0 {
-        mask |= bit;
-    }
-    raw::set_mask(mask & !OURS);
+    let deferred = if action.flags & NODEFER == 0 { bit } else { 0 };
+    let mask = masks::entering(record, frame.context, action.mask | deferred);
+    frame.context[at::ENTERED] = mask;
+    frame.return_to(zfolio_entered_restorer as *const () as u64);
     #[allow(clippy::cast_possible_truncation, reason = "64 bits")]
     return action.handler as usize;
 }

@@ -1,7 +1,7 @@
 //! Giving up: every page is brought back, and the process goes on unmanaged. It is told.
 
 use crate::memory::bring::bring_all;
-use crate::raw::Blocked;
+use crate::memory::core::Core;
 use crate::state::State;
 use core::sync::atomic::Ordering;
 use zfolio_runtime::control::state as slot_state;
@@ -10,8 +10,10 @@ use zfolio_sys::thread::pid;
 
 /// Ends management for `why`. Calls are seen still, and do as they are told.
 pub(crate) fn leave(state: &State, why: &str) {
-    let _blocked = Blocked::new();
-    let mut core = state.core.lock();
+    state.locked(|core| leave_locked(state, core, why));
+}
+
+fn leave_locked(state: &State, core: &mut Core, why: &str) {
     if state.has_left() {
         return;
     }
@@ -26,7 +28,7 @@ pub(crate) fn leave(state: &State, why: &str) {
                 state.words.next_closed(pages.start, pages.end).is_some()
             });
         let Some(range) = next else { break };
-        bring_all(state, &mut core, &range);
+        bring_all(state, core, &range);
         let pages = range.start >> crate::raw::SHIFT..range.end >> crate::raw::SHIFT;
         if !state.words.set_run(pages, false) {
             core.fail(format_args!("there is no room for another page's word"));

@@ -1,13 +1,13 @@
-//! Forks, new threads, exec, ends, and descriptors of ours that the program meets.
+//! Forks, new threads, exec, ends.
 
-use super::leave;
+use super::{handlers, leave, signals};
 use crate::memory::way::Kind;
-use crate::raw::{self, Blocked, PAGE, SHIFT, err, is_error, nr};
+use crate::raw::{self, Blocked, OURS, PAGE, SHIFT, err, is_error, nr};
 use crate::seen::entry::{self, Frame};
 use crate::seen::pinning::Keeper;
 use crate::seen::{arm, rewrite};
 use crate::state::{self, State};
-use crate::threads;
+use crate::threads::{self, Record, on_service_stack};
 use core::sync::atomic::Ordering;
 
 const CLONE_VM: usize = 0x100;
@@ -24,24 +24,21 @@ const STRINGS: usize = 1 << 20;
 pub(crate) fn clone(keeper: &Keeper<'_>, frame: &mut Frame, number: usize) -> isize {
     let args = frame.args();
     match number {
-        nr::FORK => fork(keeper.state, nr::FORK, [0; 6]),
-        // The memory is the child's own, and the parent does not wait: both are what fork may
-        // do for vfork. (It would wait with our locks.)
-        nr::VFORK => fork(keeper.state, nr::FORK, [0; 6]),
+        // For vfork as well: the memory is the child's own, and the parent does not wait; both
+        // are what fork may do for vfork. (It would wait with our locks.)
+        nr::FORK | nr::VFORK => fork(keeper.state, nr::FORK, [0; 6], 0),
         nr::CLONE => {
             let [flags, stack, parent, child, tls, _] = args;
             keeper.keep(parent, 4);
             keeper.keep(child, 4);
             if flags & CLONE_VM == 0 || stack == 0 {
                 let flags = flags & !(CLONE_VM | CLONE_VFORK);
-                return fork(
-                    keeper.state,
-                    nr::CLONE,
-                    [flags, stack, parent, child, tls, 0],
-                );
+                let args = [flags, 0, parent, child, tls, 0];
+                return fork_to(keeper.state, frame, nr::CLONE, args, flags, stack);
             }
-            let with = |top: usize| [flags, top, parent, child, tls, 0];
-            new_task(keeper, frame, flags, stack, nr::CLONE, &with)
+            let call =
+                |at: usize| entry::clone_with(nr::CLONE, &[flags, at, parent, child, tls, 0]);
+            new_task(keeper, frame, flags, stack, &call)
         }
         _ => clone3(keeper, frame, args),
     }
@@ -61,8 +58,7 @@ fn clone3(keeper: &Keeper<'_>, frame: &mut Frame, args: [usize; 6]) -> isize {
     for (word, chunk) in given.iter_mut().zip(bytes.chunks_exact(8)) {
         *word = u64::from_le_bytes(chunk.try_into().unwrap_or([0; 8]));
     }
-    let original = given;
-    let word = |index: usize| usize::try_from(original[index]).unwrap_or(0);
+    let word = |index: usize| usize::try_from(given[index]).unwrap_or(0);
     // flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, ...
     keeper.keep(word(1), 4);
     keeper.keep(word(2), 4);
@@ -71,48 +67,44 @@ fn clone3(keeper: &Keeper<'_>, frame: &mut Frame, args: [usize; 6]) -> isize {
         keeper.keep(word(8), word(9).min(32) * 4);
     }
     let flags = word(0);
-    if flags & CLONE_VM == 0 || word(5) == 0 {
-        given[0] &= !((CLONE_VM | CLONE_VFORK) as u64);
-        return fork(
-            keeper.state,
-            nr::CLONE3,
-            [given.as_ptr() as usize, len, 0, 0, 0, 0],
-        );
+    if (word(5) == 0) != (word(6) == 0) {
+        return err::INVAL;
     }
-    let top = word(5) + word(6);
-    given[6] = (word(6) - entry::ABOVE) as u64;
-    let copy = given.as_ptr() as usize;
-    let with = |_: usize| [copy, len, 0, 0, 0, 0];
-    new_task(keeper, frame, flags, top, nr::CLONE3, &with)
+    let Some(top) = word(5).checked_add(word(6)) else {
+        return err::INVAL;
+    };
+    if flags & CLONE_VM == 0 || top == 0 {
+        let flags = flags & !(CLONE_VM | CLONE_VFORK);
+        given[0] = flags as u64;
+        (given[5], given[6]) = (0, 0);
+        let args = [given.as_ptr() as usize, len, 0, 0, 0, 0];
+        return fork_to(keeper.state, frame, nr::CLONE3, args, flags, top);
+    }
+    let call = |at: usize| {
+        let mut given = given;
+        // (A stack that ends at `at`: the kernel looks no further.)
+        given[5] = (at & !(PAGE - 1)) as u64;
+        given[6] = (at % PAGE) as u64;
+        if given[6] == 0 {
+            (given[5], given[6]) = (given[5] - PAGE as u64, PAGE as u64);
+        }
+        entry::clone_with(nr::CLONE3, &[given.as_ptr() as usize, len, 0, 0, 0, 0])
+    };
+    new_task(keeper, frame, flags, top, &call)
 }
 
-/// A task that shares the memory, on a stack of its own: a thread, or the child of
-/// posix_spawn.
+/// A task that shares the memory, on a stack of its own, which ends at `top`: a thread, or
+/// the child of posix_spawn. `call` makes it, with a stack pointer that is a frame.
 fn new_task(
     keeper: &Keeper<'_>,
     frame: &Frame,
     flags: usize,
     top: usize,
-    number: usize,
-    with: &dyn Fn(usize) -> [usize; 6],
+    call: &dyn Fn(usize) -> isize,
 ) -> isize {
-    let state = keeper.state;
+    let (state, parent) = (keeper.state, keeper.record);
     if flags & CLONE_VFORK != 0 {
-        // The parent waits: the task lives on its record. It may set signals, which are its own.
-        let mask = raw::set_mask(!raw::OURS);
-        let signals = *state.signals.lock();
-        let at = entry::prepare_stack(frame, top, usize::try_from(mask).unwrap_or(0));
-        let masked = keeper.record.masked.load(Ordering::Relaxed);
-        let stacks =
-            [0, 1].map(|at: usize| keeper.record.program_stack[at].load(Ordering::Relaxed));
-        let result = entry::clone_with(number, &with(at));
-        *state.signals.lock() = signals;
-        keeper.record.masked.store(masked, Ordering::Relaxed);
-        for (word, was) in keeper.record.program_stack.iter().zip(stacks) {
-            word.store(was, Ordering::Relaxed);
-        }
-        raw::set_mask(mask);
-        return result;
+        return vfork_on_stack(state, parent, frame, top, call);
     }
     if flags & CLONE_THREAD == 0 || flags & CLONE_SETTLS == 0 {
         leave::leave(
@@ -120,58 +112,127 @@ fn new_task(
             "it starts tasks that share its memory and have no thread-local storage of their own",
         );
     }
-    {
-        // One thread ends here, for good: whoever closes or opens pages after this knows.
-        let _blocked = Blocked::new();
-        let _core = state.core.lock();
-        state.several.store(true, Ordering::SeqCst);
+    // One thread ends here, for good: whoever closes or opens pages after this knows.
+    state.locked(|_| state.several.store(true, Ordering::SeqCst));
+    let record = state.threads.take();
+    if record.is_none() {
+        // Its calls go on unseen, so nothing may be closed any more.
+        leave::leave(state, "it has more threads than can be followed");
     }
-    // Until it has a record the thread must not be interrupted: it has its parent's mask back
-    // in `begin_thread`.
-    let mask = raw::set_mask(!raw::OURS);
-    let at = entry::prepare_stack(frame, top, usize::try_from(mask).unwrap_or(0));
-    let result = entry::clone_with(number, &with(at));
+    // Until it has a record of its own the thread must not be interrupted: it has its
+    // parent's mask in `begin_thread`. It begins on its service stack.
+    let mask = raw::set_mask(!0);
+    let inherits = usize::try_from(mask | parent.blocked()).unwrap_or(0);
+    let begins_at = record.map_or(top, |record| record.service_top);
+    // SAFETY: the service stack of a thread that is not there yet; or the stack that the
+    // program named for it.
+    let at = unsafe { entry::copy_to(begins_at, frame, inherits, top) };
+    let result = call(at);
+    if is_error(result)
+        && let Some(record) = record
+    {
+        record.release();
+    }
     raw::set_mask(mask);
     result
 }
 
-/// The first thing a new task does. All signals are blocked.
+/// The child of posix_spawn: its parent waits, and it lives on its parent's record. It may set
+/// signals, which are its own.
+fn vfork_on_stack(
+    state: &State,
+    record: &Record,
+    frame: &Frame,
+    top: usize,
+    call: &dyn Fn(usize) -> isize,
+) -> isize {
+    // (A fault on the stack that the program named is served: ours are not blocked.)
+    let mask = raw::set_mask(!OURS);
+    let signals = {
+        let _blocked = Blocked::new();
+        *state.signals.lock()
+    };
+    // SAFETY: the stack that the program named for it.
+    let at = unsafe { entry::copy_to(top, frame, usize::try_from(mask).unwrap_or(0), top) };
+    let blocked = record.blocked();
+    let stacks = [0, 1].map(|at: usize| record.program_stack[at].load(Ordering::Relaxed));
+    let result = call(at);
+    {
+        let _blocked = Blocked::new();
+        *state.signals.lock() = signals;
+    }
+    record.set_blocked(blocked);
+    for (word, was) in record.program_stack.iter().zip(stacks) {
+        word.store(was, Ordering::Relaxed);
+    }
+    raw::set_mask(mask);
+    result
+}
+
+/// The first thing a new task does, all signals blocked.
 pub(crate) fn begin_thread(frame: &mut Frame) {
     let state = state::get();
-    let mask = core::mem::replace(&mut frame.rax, 0);
-    if threads::current().is_none() {
-        match state.threads.claim() {
-            Some(record) => record.use_own_signal_stack(),
-            // Its calls go on unseen, so nothing may be closed any more.
-            None => leave::leave(state, "it has more threads than can be followed"),
-        }
+    let inherited = core::mem::replace(&mut frame.rax, 0) as u64;
+    let begins = core::ptr::from_ref(frame) as usize;
+    if let Some(record) = state.threads.by_stack(begins) {
+        record.set_blocked(inherited);
+        record.begin();
     }
     if threads::current().is_some() && arm::arm(state) != 0 {
         leave::leave(state, "a new thread's system calls cannot be seen");
     }
-    raw::set_mask(mask as u64);
+    raw::set_mask(inherited & !OURS);
+}
+
+/// A child with memory of its own that goes on at `stack`, where it is not 0.
+fn fork_to(
+    state: &State,
+    frame: &mut Frame,
+    number: usize,
+    args: [usize; 6],
+    flags: usize,
+    stack: usize,
+) -> isize {
+    if flags & CLONE_SETTLS != 0 {
+        leave::leave(
+            state,
+            "it starts processes that have thread-local storage of their own",
+        );
+    }
+    let result = fork(state, number, args, flags);
+    if result == 0 && stack != 0 {
+        frame.stack = stack;
+    }
+    result
 }
 
 /// A child with memory of its own. Its descriptors may be the parent's as well.
-fn fork(state: &State, number: usize, args: [usize; 6]) -> isize {
-    let flags = match number {
-        nr::FORK => 0,
-        nr::CLONE => args[0],
-        // (A copy of the arguments, in a frame of ours.)
-        _ => raw::read::<u64>(args[0]).map_or(0, |flags| usize::try_from(flags).unwrap_or(0)),
-    };
+fn fork(state: &State, number: usize, args: [usize; 6], flags: usize) -> isize {
     let blocked = Blocked::new();
+    let (result, armed) = on_service_stack(&blocked, || fork_locked(state, number, args, flags));
+    if armed != 0 {
+        leave::leave(state, "the calls of a child of a fork cannot be seen");
+    }
+    result
+}
+
+/// Makes the fork with every lock of ours held: the child has them, and every structure whole.
+/// Its result; and in the child what became of dispatch, 0 for done.
+fn fork_locked(state: &State, number: usize, args: [usize; 6], flags: usize) -> (isize, isize) {
     let mut core = state.core.lock();
-    let signals = state.signals.lock();
+    let _signals = state.signals.lock();
+    let sent = state.sent.lock();
     let result = raw::for_program(number, args);
     if result != 0 {
         core.figures.forks += u64::from(!is_error(result));
-        return result;
+        return (result, 0);
     }
     // The child: one thread, every lock of ours held by it or free, every structure whole.
     rewrite::reset_in_child();
+    sent.clear();
     if let Some(record) = threads::current() {
         state.threads.forget_others(record);
+        record.sent.clear();
     }
     state.batches.reset();
     state
@@ -192,14 +253,7 @@ fn fork(state: &State, number: usize, args: [usize; 6]) -> isize {
             "the child of a fork could not open what its memory is brought back with"
         ));
     }
-    let armed = arm::arm(state);
-    drop(signals);
-    drop(core);
-    if armed != 0 {
-        leave::leave(state, "the calls of a child of a fork cannot be seen");
-    }
-    drop(blocked);
-    0
+    (0, arm::arm(state))
 }
 
 impl crate::memory::core::Core {
@@ -253,7 +307,20 @@ pub(crate) fn exec(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isiz
         }
     }
     say_ended(state);
-    raw::for_program(number, args)
+    // What is blocked and ignored of ours is so in the new program.
+    let mask = raw::block(keeper.record.blocked());
+    let ignored = if state.is_several() {
+        // (The others may fault until they are gone.)
+        [false; 3]
+    } else {
+        signals::ignore_in_kernel(state)
+    };
+    let result = raw::for_program(number, args);
+    if ignored.contains(&true) {
+        handlers::install();
+    }
+    raw::set_mask(mask);
+    result
 }
 
 /// The last figures, unless this is a task that shares another process's memory.
@@ -261,11 +328,11 @@ fn say_ended(state: &State) {
     if zfolio_sys::thread::pid() != state.pid.load(Ordering::Relaxed) {
         return;
     }
-    let _blocked = Blocked::new();
-    let mut core = state.core.lock();
-    if !state.has_left() {
-        core.end(state);
-    }
+    state.locked(|core| {
+        if !state.has_left() {
+            core.end(state);
+        }
+    });
 }
 
 /// exit of a thread: the kernel walks the list of robust locks it holds.
@@ -281,7 +348,7 @@ pub(crate) fn exit_thread(keeper: &Keeper<'_>, args: [usize; 6]) -> isize {
     }
     // From here on a handler would have no record; and the record's stacks are another
     // thread's once it is released. (Where this very code runs on one of them it stays taken.)
-    raw::set_mask(!raw::OURS);
+    raw::set_mask(!0);
     arm::disarm();
     threads::forget_current();
     record.pinned.clear();
@@ -300,10 +367,10 @@ fn keep_robust(state: &State, head: usize) {
     let keep = |entry: u64| {
         let entry = usize::try_from(entry & !1).unwrap_or(0);
         let word = entry.wrapping_add(usize::try_from(offset).unwrap_or(0));
-        let _blocked = Blocked::new();
-        let mut core = state.core.lock();
-        core.keep(state, &(entry..entry.saturating_add(8)));
-        core.keep(state, &(word..word.saturating_add(4)));
+        state.locked(|core| {
+            core.keep(state, &(entry..entry.saturating_add(8)));
+            core.keep(state, &(word..word.saturating_add(4)));
+        });
     };
     if pending != 0 {
         keep(pending);
@@ -325,77 +392,4 @@ fn keep_robust(state: &State, head: usize) {
 pub(crate) fn exit(state: &State, args: [usize; 6]) -> isize {
     say_ended(state);
     raw::for_program(nr::EXIT_GROUP, args)
-}
-
-/// Calls that close or take a descriptor's number. Ours are not there for the program.
-pub(crate) fn descriptors(state: &State, number: usize, args: [usize; 6]) -> isize {
-    let [first, last, flags, ..] = args;
-    let (first, last) = (first & 0xffff_ffff, last & 0xffff_ffff);
-    match number {
-        nr::CLOSE if state.is_our_descriptor(first) => err::BADF,
-        nr::DUP2 | nr::DUP3 if state.is_our_descriptor(last) => {
-            let _blocked = Blocked::new();
-            let mut core = state.core.lock();
-            core.way.move_descriptor(last);
-            state.note_descriptors(&core.way);
-            if state.is_our_descriptor(last) {
-                return err::BUSY;
-            }
-            raw::for_program(number, args)
-        }
-        nr::CLOSE_RANGE => {
-            let mut ours = state.descriptors();
-            ours.sort_unstable();
-            let mut from = first;
-            for fd in ours.into_iter().filter(|fd| (first..=last).contains(fd)) {
-                if fd > from {
-                    let result = raw::for_program(number, [from, fd - 1, flags, 0, 0, 0]);
-                    if is_error(result) {
-                        return result;
-                    }
-                }
-                from = fd + 1;
-            }
-            if from > last {
-                return 0;
-            }
-            raw::for_program(number, [from, last, flags, 0, 0, 0])
-        }
-        _ => raw::for_program(number, args),
-    }
-}
-
-/// A file has been opened. Devices may keep pages of the program for themselves, which only
-/// userfaultfd refuses to move.
-pub(crate) fn opened(state: &State, number: usize, args: [usize; 6]) {
-    let path = if number == nr::OPEN { args[0] } else { args[1] };
-    let mut name = [0_u8; 24];
-    let mut len = 0;
-    while len < name.len() && raw::read_bytes(path + len, &mut name[len..=len]) && name[len] != 0 {
-        len += 1;
-        if len == 5 && !name.starts_with(b"/dev/") {
-            return;
-        }
-    }
-    let Some(device) = name[..len].strip_prefix(b"/dev/") else {
-        return;
-    };
-    const PINNING: [&[u8]; 8] = [
-        b"nvidia",
-        b"kfd",
-        b"dri/",
-        b"infiniband",
-        b"vfio",
-        b"kvm",
-        b"accel",
-        b"iax",
-    ];
-    let pins = PINNING.iter().any(|prefix| device.starts_with(prefix));
-    let can_see = || {
-        let _blocked = Blocked::new();
-        state.core.lock().way.kind == Kind::InThread
-    };
-    if pins && !can_see() {
-        leave::leave(state, "it opened a device that keeps pages of the program");
-    }
 }

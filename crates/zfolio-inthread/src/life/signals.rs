@@ -1,8 +1,7 @@
 //! What the program asked of signals, and what the kernel is told.
 //!
 //! SIGSEGV, SIGBUS and SIGSYS are ours: what the program does with them is kept in a table,
-//! and followed when a fault is none of ours. They are never truly blocked: a thread that
-//! believes them blocked is ended by a fault of its own, as it would be.
+//! and followed when a fault is none of ours. What the program blocks of them is `masks`'s.
 
 use crate::raw::{self, Blocked, OURS, Plain, err, nr};
 use crate::state::State;
@@ -36,9 +35,8 @@ pub(crate) const ONSTACK: u64 = 0x0800_0000;
 pub(crate) const RESETHAND: u64 = 0x8000_0000;
 pub(crate) const NODEFER: u64 = 0x4000_0000;
 const SIGNALS: usize = 65;
-const SIG_BLOCK: usize = 0;
-const SIG_UNBLOCK: usize = 1;
-const SIG_SETMASK: usize = 2;
+/// `si_code` of a signal sent to a thread.
+pub(crate) const SI_TKILL: i32 = -6;
 
 /// As the program set them, by number.
 #[derive(Clone, Copy)]
@@ -68,6 +66,18 @@ pub(crate) fn install(signal: usize, action: &Action) -> isize {
     let at = core::ptr::from_ref(action) as usize;
     // SAFETY: an action that outlives the call.
     unsafe { raw::call(nr::RT_SIGACTION, [signal, at, 0, 8, 0, 0]) }
+}
+
+/// Has the kernel ignore those of ours that the program ignores; which.
+pub(crate) fn ignore_in_kernel(state: &State) -> [bool; 3] {
+    let actions = {
+        let _blocked = Blocked::new();
+        state.signals.lock().actions
+    };
+    [7, 11, 31].map(|signal: usize| {
+        let ignored = actions[signal].handler == IGNORE;
+        ignored && install(signal, &actions[signal]) == 0
+    })
 }
 
 /// What the kernel is told for an action of the program's.
@@ -143,47 +153,6 @@ pub(crate) fn action(state: &State, args: [usize; 6]) -> isize {
     0
 }
 
-/// rt_sigprocmask. Pointers are pinned.
-pub(crate) fn mask(record: &Record, args: [usize; 6]) -> isize {
-    let [how, new, old, size, ..] = args;
-    if size != 8 {
-        return err::INVAL;
-    }
-    let masked = record.masked.load(Ordering::Relaxed) as u64;
-    let mut wanted = 0_u64;
-    let mut becomes = masked;
-    if new != 0 {
-        let Some(set) = raw::read::<u64>(new) else {
-            return err::FAULT;
-        };
-        becomes = match how {
-            SIG_BLOCK => masked | set & OURS,
-            SIG_UNBLOCK => masked & !set,
-            SIG_SETMASK => set & OURS,
-            _ => return err::INVAL,
-        };
-        wanted = set & !OURS;
-    }
-    let mut before = 0_u64;
-    let at = if new == 0 {
-        0
-    } else {
-        (&raw const wanted) as usize
-    };
-    let before_at = (&raw mut before) as usize;
-    // SAFETY: masks of this frame.
-    let result = unsafe { raw::call(nr::RT_SIGPROCMASK, [how, at, before_at, 8, 0, 0]) };
-    if result != 0 {
-        return result;
-    }
-    #[allow(clippy::cast_possible_truncation, reason = "64 bits")]
-    record.masked.store(becomes as usize, Ordering::Relaxed);
-    if old != 0 && !raw::write(old, before & !OURS | masked) {
-        return err::FAULT;
-    }
-    0
-}
-
 /// The kernel's `stack_t`.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -237,14 +206,12 @@ pub(crate) fn alternate(state: &State, record: &Record, args: [usize; 6], stack:
             let start = usize::try_from(wanted.start).unwrap_or(0);
             let len = usize::try_from(wanted.len).unwrap_or(0);
             let at = (&raw const wanted) as usize;
-            {
-                // The kernel writes frames there: left alone from here on.
-                let _blocked = Blocked::new();
-                let mut core = state.core.lock();
+            // The kernel writes frames there: left alone from here on.
+            state.locked(|core| {
                 if !state.has_left() && len < 1 << 40 {
-                    core.keep(state, &(start..start + len));
+                    core.keep(state, &(start..start.saturating_add(len)));
                 }
-            }
+            });
             // SAFETY: one stack_t of this frame, naming what the program named.
             let result = unsafe { raw::call(nr::SIGALTSTACK, [at, 0, 0, 0, 0, 0]) };
             if result != 0 {

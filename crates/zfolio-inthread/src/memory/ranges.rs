@@ -7,8 +7,29 @@
 //! # Invariant
 //! Ranges do not overlap, and begin and end at pages.
 
+use crate::raw::PAGE;
 use alloc::collections::BTreeMap;
 use core::ops::Range;
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+/// How often managed memory was added, for each of these parts of the address space: who has
+/// looked at a part under the lock knows by it that nothing has come since.
+static ADDED: [AtomicUsize; PARTS] = [const { AtomicUsize::new(0) }; PARTS];
+const PARTS: usize = 256;
+/// Bytes of a part; every so many of them have a counter in common.
+const PART: usize = 2 << 20;
+
+/// The counter of the part that `address` is in.
+pub(crate) fn added(address: usize) -> usize {
+    ADDED[address / PART % PARTS].load(Ordering::Relaxed)
+}
+
+fn note_added(range: &Range<usize>) {
+    let parts = range.start / PART..range.end.div_ceil(PART);
+    for part in parts.take(PARTS) {
+        ADDED[part % PARTS].fetch_add(1, Ordering::Relaxed);
+    }
+}
 
 /// A range's kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,7 +56,7 @@ impl Ranges {
 
     fn count(&mut self, range: &Range<usize>, kind: Kind, added: bool) {
         if kind.managed {
-            let pages = range.len() / crate::raw::PAGE;
+            let pages = range.len() / PAGE;
             if added {
                 self.managed += pages;
             } else {
@@ -79,6 +100,9 @@ impl Ranges {
     pub(crate) fn add(&mut self, range: Range<usize>, kind: Kind) {
         if range.is_empty() {
             return;
+        }
+        if kind.managed {
+            note_added(&range);
         }
         self.remove(&range, |_, _| {});
         let mut whole = range;
@@ -140,6 +164,25 @@ impl Ranges {
             .map(|(start, (end, _))| *start..*end)
     }
 
+    /// The addresses around `range`, of the parts it is in, where nothing is managed; `None` if
+    /// something is in `range` itself.
+    pub(crate) fn unmanaged_around(&self, range: &Range<usize>) -> Option<Range<usize>> {
+        let mut around = range.start / PART * PART..range.end.next_multiple_of(PART);
+        for (managed, _) in self
+            .within(&around.clone())
+            .filter(|(_, kind)| kind.managed)
+        {
+            if managed.end <= range.start {
+                around.start = managed.end;
+            } else if managed.start >= range.end {
+                around.end = around.end.min(managed.start);
+            } else {
+                return None;
+            }
+        }
+        Some(around)
+    }
+
     /// All managed ranges.
     pub(crate) fn all_managed(&self) -> impl Iterator<Item = (Range<usize>, Kind)> {
         self.map
@@ -162,8 +205,6 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::vec::Vec;
-
-    const PAGE: usize = crate::raw::PAGE;
 
     proptest! {
         #[test]
@@ -197,6 +238,16 @@ mod tests {
                 }
                 let managed = model.iter().flatten().filter(|kind| kind.managed).count();
                 prop_assert_eq!(ranges.managed_pages(), managed);
+                let asked = start * PAGE..(start + 3) * PAGE;
+                let around = ranges.unmanaged_around(&asked);
+                let is_managed = |page: usize| model[page].is_some_and(|kind| kind.managed);
+                prop_assert_eq!(around.is_none(), (start..start + 3).any(|page| page < 80 && is_managed(page)));
+                if let Some(around) = around {
+                    prop_assert!(around.start <= asked.start && around.end >= asked.end);
+                    for page in around.step_by(PAGE).map(|at| at / PAGE).filter(|page| *page < 80) {
+                        prop_assert!(!is_managed(page));
+                    }
+                }
                 let within: usize = ranges.within(&range).map(|(part, _)| part.len() / PAGE).sum();
                 prop_assert_eq!(within, if kind.is_some() { len } else { 0 });
             }

@@ -6,7 +6,7 @@ use super::core::Core;
 use super::ranges::Kind;
 use super::way;
 use super::words::{LEAF, Word};
-use crate::raw::{self, Blocked, PAGE, SHIFT, err, is_error, nr};
+use crate::raw::{self, PAGE, SHIFT, err, is_error, nr};
 use crate::state::State;
 use core::ops::Range;
 
@@ -61,12 +61,13 @@ pub(super) fn range_of(start: usize, len: usize) -> Range<usize> {
 
 /// Makes a call that changes the address space.
 pub(crate) fn change(state: &State, number: usize, args: [usize; 6]) -> isize {
-    let _blocked = Blocked::new();
-    let mut core = state.core.lock();
+    state.locked(|core| change_locked(state, core, number, args))
+}
+
+fn change_locked(state: &State, core: &mut Core, number: usize, args: [usize; 6]) -> isize {
     if state.has_left() {
         return raw::for_program(number, args);
     }
-    let core = &mut *core;
     match number {
         nr::MMAP => core.mmap(state, args),
         nr::MUNMAP => core.munmap(state, args),
@@ -377,7 +378,7 @@ impl Core {
         len: usize,
     ) -> isize {
         let first = start & !(PAGE - 1);
-        let range = range_of(first, len + (start - first));
+        let range = range_of(first, len.saturating_add(start - first));
         self.leave_alone(state, &range);
         raw::for_program(number, args)
     }

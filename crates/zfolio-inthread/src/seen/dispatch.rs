@@ -2,10 +2,10 @@
 
 use super::entry::Frame;
 use super::pinning::Keeper;
-use super::table;
-use crate::life::{leave, process, signals};
+use super::{stack, table};
+use crate::life::{descriptors, leave, masks, process, signals};
 use crate::memory::space;
-use crate::raw::{self, Blocked, OURS, err, is_error, nr};
+use crate::raw::{self, OURS, err, is_error, nr};
 use crate::state::{self, State};
 use crate::threads;
 
@@ -15,6 +15,13 @@ const PIECE: usize = 256 << 10;
 const MOST: usize = 0x7fff_f000;
 /// End of the addresses that a program has.
 const END: usize = 1 << 47;
+const S_IFCHR: u64 = 0x2000;
+const S_IFBLK: u64 = 0x6000;
+const S_IFREG: u64 = 0x8000;
+const S_IFSOCK: u64 = 0xc000;
+const SOL_SOCKET: usize = 1;
+const SO_TYPE: usize = 3;
+const SOCK_STREAM: u32 = 1;
 const PR_SET_SECCOMP: usize = 22;
 const PR_SET_SYSCALL_USER_DISPATCH: usize = 59;
 const ARCH_SET_FS: usize = 0x1002;
@@ -26,7 +33,7 @@ pub(crate) fn dispatch(frame: &mut Frame) -> isize {
     let Some(record) = threads::current() else {
         return raw::for_program(number, args);
     };
-    let stack = frame.stack();
+    let stack = frame.stack;
     let in_handler = record.is_on_signal_stack(stack);
     record.pinned.drop_stale(stack, in_handler);
     let depth = record.pinned.depth();
@@ -36,6 +43,7 @@ pub(crate) fn dispatch(frame: &mut Frame) -> isize {
         stack,
         in_handler,
     };
+    stack::keep(&keeper);
     let result = route(&keeper, frame, number, args);
     record.pinned.cut(depth);
     result
@@ -66,14 +74,22 @@ fn route(keeper: &Keeper<'_>, frame: &mut Frame, number: usize, args: [usize; 6]
         nr::RT_SIGPROCMASK => {
             keeper.keep(args[1], 8);
             keeper.keep(args[2], 8);
-            signals::mask(record, args)
+            masks::mask(state, record, args)
         }
         nr::SIGALTSTACK => {
             keeper.keep(args[0], 24);
             keeper.keep(args[1], 24);
             signals::alternate(state, record, args, keeper.stack)
         }
-        nr::RT_SIGRETURN => super::entry::return_from_signal(frame),
+        nr::RT_SIGPENDING => {
+            keeper.keep(args[0], 8);
+            masks::pending(state, record, args)
+        }
+        nr::RT_SIGTIMEDWAIT => take_signal(keeper, args),
+        nr::RT_SIGRETURN => {
+            keeper.keep(frame.stack, raw::PAGE);
+            super::entry::return_from_signal(frame)
+        }
         nr::FORK | nr::VFORK | nr::CLONE | nr::CLONE3 => process::clone(keeper, frame, number),
         nr::EXECVE | nr::EXECVEAT => process::exec(keeper, number, args),
         nr::EXIT => process::exit_thread(keeper, args),
@@ -95,10 +111,9 @@ fn route(keeper: &Keeper<'_>, frame: &mut Frame, number: usize, args: [usize; 6]
             raw::for_program(number, args)
         }
         nr::CLOSE | nr::DUP2 | nr::DUP3 | nr::CLOSE_RANGE => {
-            process::descriptors(state, number, args)
+            descriptors::change(state, number, args)
         }
         nr::RT_SIGSUSPEND
-        | nr::RT_SIGTIMEDWAIT
         | nr::SIGNALFD
         | nr::SIGNALFD4
         | nr::PPOLL
@@ -135,15 +150,10 @@ fn by_table_or_leave(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> is
 
 fn by_table(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isize {
     match number {
-        16 => {
-            // The number of an ioctl says how much it points to, mostly.
-            let len = args[1] >> 16 & 0x3fff;
-            keeper.keep(args[2], len.max(256));
-            if len == 0 {
-                // Of the old kind, some of which name a buffer in their structure.
-                keeper.keep_nested(args[2]);
-            }
-        }
+        nr::IOCTL => keeper.keep_for_device(args[1], args[2]),
+        54 => keeper.keep_option(&args),
+        nr::GETSOCKOPT => keeper.keep_option_asked(&args),
+        66 => keeper.keep_semaphores(&args),
         69 | 70 => keeper.keep(args[1], args[2].saturating_add(8)),
         nr::PROCESS_VM_READV | nr::PROCESS_VM_WRITEV => {
             keeper.keep_vectors(args[1], args[2]);
@@ -156,14 +166,21 @@ fn by_table(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isize {
     }
     let result = raw::for_program(number, args);
     if matches!(number, nr::OPEN | 257 | 437) && !is_error(result) {
-        process::opened(keeper.state, number, args);
+        descriptors::opened(keeper.state, number, args, result);
     }
     result
 }
 
-/// read and write, in pieces: a long one would keep all its pages as long as it lasts.
+/// read and write, in pieces: a long one would keep all its pages as long as it lasts. One of
+/// a file does not wait for others: its pieces are as large as memory allows. What is one
+/// record is one call.
 fn transfer(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isize {
     let [fd, buffer, len, offset, ..] = args;
+    if keeper.state.own_memory.is_one(fd) {
+        let positioned = matches!(number, nr::PREAD64 | nr::PWRITE64);
+        let from = if positioned { offset } else { position(fd) };
+        keeper.keep(from, len);
+    }
     // (What does not lie within a program's addresses is refused by the kernel, whole.)
     let is_refused = buffer.checked_add(len).is_none_or(|end| end > END);
     if len <= PIECE || is_refused {
@@ -171,12 +188,23 @@ fn transfer(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isize {
         return raw::for_program(number, args);
     }
     let len = len.min(MOST);
-    // A read of anything but a file may end at any length; a write goes on as long as it would.
-    let goes_on = matches!(number, nr::WRITE | nr::PWRITE64) || is_file(fd);
+    // A read of anything but a file or a device may end at any length; a write goes on as long
+    // as it would.
+    let kind = kind_of(fd);
+    let is_file = matches!(kind, S_IFREG | S_IFBLK);
+    let goes_on = matches!(number, nr::WRITE | nr::PWRITE64) || is_file || kind == S_IFCHR;
+    let largest = match kind {
+        S_IFREG | S_IFBLK => {
+            let share = (keeper.state.options.high << raw::SHIFT) / 16;
+            PIECE.max(share & !(raw::PAGE - 1))
+        }
+        S_IFSOCK if !is_stream(fd) => len,
+        _ => PIECE,
+    };
     let depth = keeper.record.pinned.depth();
     let mut done = 0;
     loop {
-        let piece = (len - done).min(PIECE);
+        let piece = (len - done).min(largest);
         keeper.keep(buffer + done, piece);
         let part = [fd, buffer + done, piece, offset.wrapping_add(done), 0, 0];
         let result = raw::for_program(number, part);
@@ -191,11 +219,32 @@ fn transfer(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isize {
     }
 }
 
-fn is_file(fd: usize) -> bool {
+/// The kind of file that a descriptor is of, as the mode says it; 0 for none.
+fn kind_of(fd: usize) -> u64 {
     let mut about = [0_u64; 18];
     let at = about.as_mut_ptr() as usize;
     let asked = raw::own(nr::FSTAT, [fd, at, 0]);
-    asked == 0 && about[3] & 0xf000 == 0x8000
+    if asked == 0 { about[3] & 0xf000 } else { 0 }
+}
+
+/// Where a descriptor would read on.
+fn position(fd: usize) -> usize {
+    const CURRENT: usize = 1;
+    raw::own(nr::LSEEK, [fd, 0, CURRENT]).cast_unsigned()
+}
+
+/// Whether a socket has no records.
+fn is_stream(fd: usize) -> bool {
+    let (mut kind, mut len) = (0_u32, 4_u32);
+    let into = [(&raw mut kind) as usize, (&raw mut len) as usize];
+    // SAFETY: two words of this frame.
+    let asked = unsafe {
+        raw::call(
+            nr::GETSOCKOPT,
+            [fd, SOL_SOCKET, SO_TYPE, into[0], into[1], 0],
+        )
+    };
+    asked == 0 && kind == SOCK_STREAM
 }
 
 /// The kernel will write or read there whenever it likes.
@@ -203,10 +252,22 @@ fn leave_to_kernel(state: &State, address: usize, len: usize) {
     if address == 0 || len > 1 << 20 {
         return;
     }
-    let _blocked = Blocked::new();
-    let mut core = state.core.lock();
-    if !state.has_left() {
-        core.keep(state, &(address..address + len));
+    state.locked(|core| {
+        if !state.has_left() {
+            core.keep(state, &(address..address.saturating_add(len)));
+        }
+    });
+}
+
+/// rt_sigtimedwait: those of ours that are waited for are the kernel's while it lasts.
+fn take_signal(keeper: &Keeper<'_>, args: [usize; 6]) -> isize {
+    if let Some(pointers) = table::pointers(nr::RT_SIGTIMEDWAIT) {
+        keeper.keep_all(pointers, &args);
+    }
+    let call = || raw::for_program(nr::RT_SIGTIMEDWAIT, args);
+    match raw::read::<u64>(args[0]) {
+        Some(set) if args[3] == 8 => masks::taking(keeper.state, keeper.record, set, call),
+        _ => call(),
     }
 }
 
@@ -219,7 +280,7 @@ fn with_mask(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isize {
     }
     let mut args = args;
     let at = match number {
-        nr::RT_SIGSUSPEND | nr::RT_SIGTIMEDWAIT => 0,
+        nr::RT_SIGSUSPEND => 0,
         nr::SIGNALFD | nr::SIGNALFD4 => 1,
         nr::PPOLL => 3,
         nr::EPOLL_PWAIT | nr::EPOLL_PWAIT2 => 4,
@@ -227,6 +288,7 @@ fn with_mask(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isize {
     };
     let mut nested = [0_u64; 2];
     let mask;
+    let mut given = None;
     let mut mask_at = args[at];
     if at == 5 && mask_at != 0 {
         // A structure: the mask's address, and its size.
@@ -242,6 +304,7 @@ fn with_mask(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isize {
             return raw::for_program(number, args);
         };
         mask = wanted & !OURS;
+        given = Some(wanted);
         if at == 5 {
             nested[0] = (&raw const mask) as u64;
             args[5] = nested.as_ptr() as usize;
@@ -249,5 +312,10 @@ fn with_mask(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isize {
             args[at] = (&raw const mask) as usize;
         }
     }
-    raw::for_program(number, args)
+    let call = || raw::for_program(number, args);
+    let (state, record) = (keeper.state, keeper.record);
+    match (number, given) {
+        (nr::SIGNALFD | nr::SIGNALFD4, _) | (_, None) => call(),
+        (_, Some(set)) => masks::during(state, record, set, call),
+    }
 }

@@ -28,7 +28,9 @@ pub(crate) struct Frame {
     r13: usize,
     r14: usize,
     r15: usize,
-    /// Where the program goes on.
+    /// The program's stack pointer, as it goes on.
+    pub(crate) stack: usize,
+    /// Where it goes on.
     pub(crate) rip: usize,
 }
 
@@ -36,7 +38,7 @@ pub(crate) struct Frame {
 const RED_ZONE: usize = 128;
 /// From a frame to the stack pointer of the program.
 pub(crate) const ABOVE: usize = size_of::<Frame>() + RED_ZONE;
-const _: () = assert!(ABOVE == 496);
+const _: () = assert!(ABOVE == 504);
 
 global_asm!(
     ".hidden zfolio_call_entry",
@@ -64,6 +66,8 @@ global_asm!(
     "lea rsp, [rsp + 128]",
     "jmp rcx",
     "2:",
+    "lea r11, [rsp + 136]",
+    "push r11",
     "push r15",
     "push r14",
     "push r13",
@@ -79,13 +83,13 @@ global_asm!(
     "push rax",
     "sub rsp, 256",
     "mov rbp, rsp",
-    ".cfi_def_cfa rbp, 496",
-    ".cfi_offset r15, -144",
-    ".cfi_offset r14, -152",
-    ".cfi_offset r13, -160",
-    ".cfi_offset r12, -168",
-    ".cfi_offset rbp, -176",
-    ".cfi_offset rbx, -184",
+    ".cfi_def_cfa rbp, 504",
+    ".cfi_offset r15, -152",
+    ".cfi_offset r14, -160",
+    ".cfi_offset r13, -168",
+    ".cfi_offset r12, -176",
+    ".cfi_offset rbp, -184",
+    ".cfi_offset rbx, -192",
     "movups [rsp], xmm0",
     "movups [rsp + 16], xmm1",
     "movups [rsp + 32], xmm2",
@@ -107,6 +111,7 @@ global_asm!(
     "cld",
     "call {dispatch}",
     "mov rsp, rbp",
+    // rsp: a frame.
     "zfolio_call_exit:",
     "movups xmm0, [rsp]",
     "movups xmm1, [rsp + 16]",
@@ -138,8 +143,9 @@ global_asm!(
     "pop r13",
     "pop r14",
     "pop r15",
+    "pop r11",
     "pop rcx",
-    "lea rsp, [rsp + 128]",
+    "mov rsp, r11",
     "jmp rcx",
     ".cfi_endproc",
     // A call that makes a thread: rdi its number, rsi its six arguments. The new thread's
@@ -214,17 +220,12 @@ unsafe extern "C" fn dispatch(frame: *mut Frame) {
 }
 
 unsafe extern "C" fn begin(frame: *mut Frame) {
-    // SAFETY: the copy that `clone_with` put on the new thread's stack.
+    // SAFETY: the copy that `copy_to` made where the new thread begins.
     let frame = unsafe { &mut *frame };
     process::begin_thread(frame);
 }
 
 impl Frame {
-    /// The program's stack pointer.
-    pub(crate) fn stack(&self) -> usize {
-        core::ptr::from_ref(self) as usize + ABOVE
-    }
-
     pub(crate) fn args(&self) -> [usize; 6] {
         [self.rdi, self.rsi, self.rdx, self.r10, self.r8, self.r9]
     }
@@ -243,19 +244,22 @@ pub(crate) unsafe fn call_here(number: usize, args: &[usize; 6]) -> isize {
 /// stack pointer.
 pub(crate) fn return_from_signal(frame: &Frame) -> ! {
     // SAFETY: all that the program has on its stack is above.
-    unsafe { zfolio_call_return(frame.stack()) }
+    unsafe { zfolio_call_return(frame.stack) }
 }
 
-/// Puts a copy of `frame` on a stack that ends at `top`; where it lies. Its result is
-/// `result`.
-pub(crate) fn prepare_stack(frame: &Frame, top: usize, result: usize) -> usize {
+/// Puts a copy of `frame`, with `rax` in it, right below `top`: where it lies. The program's
+/// stack pointer is `stack` in it.
+///
+/// # Safety
+/// Nobody uses what is below `top`.
+pub(crate) unsafe fn copy_to(top: usize, frame: &Frame, rax: usize, stack: usize) -> usize {
     let at = top - ABOVE;
     let copy = Frame {
-        rax: result,
+        rax,
+        stack,
         ..*frame
     };
-    // SAFETY: the program named this as a stack that nobody uses; a fault there is served, or
-    // is the program's.
+    // SAFETY: by contract; where it is the program's, a fault is served or is its own.
     unsafe { (at as *mut Frame).write_unaligned(copy) };
     at
 }

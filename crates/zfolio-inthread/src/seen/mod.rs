@@ -10,12 +10,17 @@
 //! | [`arm`] | dispatch by the kernel, for this thread |
 //! | [`rewrite`] | sites that become jumps |
 //! | [`table`] | what each call does with its arguments |
+//! | [`stack`] | the stack that a call is answered on |
 //! | [`pinning`] | keeping what a call will touch |
+//! | [`vectors`], [`nested`] | what arguments point to says what else is pointed to |
 //! | [`dispatch`] | each call to whoever answers it |
 
 pub(crate) mod arm;
 pub(crate) mod dispatch;
 pub(crate) mod entry;
+pub(crate) mod nested;
 pub(crate) mod pinning;
 pub(crate) mod rewrite;
+pub(crate) mod stack;
 pub(crate) mod table;
+pub(crate) mod vectors;

@@ -3,27 +3,17 @@
 use super::table::Pointer;
 use crate::life::leave;
 use crate::memory::bring::bring;
-use crate::raw::{self, Blocked, PAGE, SHIFT};
+use crate::raw::{self, PAGE, SHIFT};
 use crate::state::State;
 use crate::threads::Record;
 use core::ops::Range;
 
 /// End of the addresses that a program has.
-const END: usize = 1 << 47;
+pub(super) const END: usize = 1 << 47;
 /// Most bytes of a path, its end included.
 const PATH: usize = 4096;
 /// Behind an argument of an unknown call.
-const GUESS: usize = 256;
-/// Vectors looked at; a call with more is refused by the kernel.
-const VECTORS: usize = 1024;
-/// Bytes of a `struct iovec`, `msghdr`, `mmsghdr`.
-const VECTOR: usize = 16;
-const MESSAGE: usize = 56;
-const MESSAGES: usize = 64;
-/// Bytes of a `struct futex_waitv`, and most of them in a call.
-const WORD: usize = 24;
-const WORDS: usize = 128;
-
+pub(super) const GUESS: usize = 256;
 /// A call that is being prepared.
 pub(crate) struct Keeper<'a> {
     pub(crate) state: &'a State,
@@ -51,7 +41,7 @@ impl Keeper<'_> {
         self.publish(&(0..usize::MAX));
     }
 
-    fn publish(&self, range: &Range<usize>) -> bool {
+    pub(super) fn publish(&self, range: &Range<usize>) -> bool {
         if self
             .record
             .pinned
@@ -66,11 +56,11 @@ impl Keeper<'_> {
         false
     }
 
-    fn bring(&self, range: &Range<usize>) {
+    /// Brings what of a range that is pinned is out.
+    pub(super) fn bring(&self, range: &Range<usize>) {
         if self.state.batches.is_under_way() {
             // A batch lasts as long as the lock is held.
-            let _blocked = Blocked::new();
-            drop(self.state.core.lock());
+            self.state.locked(|_| ());
         }
         let end = ((range.end - 1) >> SHIFT) + 1;
         let mut page = range.start >> SHIFT;
@@ -78,9 +68,8 @@ impl Keeper<'_> {
             if self.state.has_left() {
                 return;
             }
-            let _blocked = Blocked::new();
-            let mut core = self.state.core.lock();
-            bring(self.state, &mut core, Some(self.record), closed << SHIFT);
+            self.state
+                .locked(|core| bring(self.state, core, Some(self.record), closed << SHIFT));
             page = closed;
         }
     }
@@ -102,78 +91,6 @@ impl Keeper<'_> {
         }
     }
 
-    /// Keeps buffers and what they are described by.
-    pub(crate) fn keep_vectors(&self, address: usize, count: usize) {
-        let count = count.min(VECTORS);
-        self.keep(address, count * VECTOR);
-        // One pin from the first to the last: there are few.
-        let (mut from, mut to) = (usize::MAX, 0);
-        for index in 0..count {
-            let Some((start, len)) = vector(address, index) else {
-                return;
-            };
-            if len > 0 && start < END {
-                from = from.min(start);
-                to = to.max(start.saturating_add(len).min(END));
-            }
-        }
-        if from >= to || !self.publish(&(from..to)) {
-            return;
-        }
-        for index in 0..count {
-            if let Some((start, len)) = vector(address, index)
-                && len > 0
-                && (PAGE..END).contains(&start)
-            {
-                self.bring(&(start..start.saturating_add(len).min(END)));
-            }
-        }
-    }
-
-    /// Keeps the words that a thread is to wait on, with one pin.
-    fn keep_words(&self, address: usize, count: usize) {
-        let count = count.min(WORDS);
-        self.keep(address, count * WORD);
-        // value, address, flags
-        let word = |index: usize| {
-            let [_, at] = raw::read::<[u64; 2]>(address + index * WORD)?;
-            usize::try_from(at)
-                .ok()
-                .filter(|at| (PAGE..END).contains(at))
-        };
-        let all = || (0..count).filter_map(word);
-        let (Some(from), Some(to)) = (all().min(), all().max()) else {
-            return;
-        };
-        if self.publish(&(from..to + 8)) {
-            for at in all() {
-                self.bring(&(at..at + 8));
-            }
-        }
-    }
-
-    /// Keeps a page behind each of the first words at `address` that could be a pointer.
-    pub(crate) fn keep_nested(&self, address: usize) {
-        if !(PAGE..END).contains(&address) {
-            return;
-        }
-        for word in raw::read::<[u64; 5]>(address).into_iter().flatten() {
-            self.keep(usize::try_from(word).unwrap_or(0), PAGE);
-        }
-    }
-
-    fn keep_message(&self, address: usize) {
-        self.keep(address, MESSAGE);
-        // name, its length, vectors, their count, control data, its length, flags
-        let Some(words) = raw::read::<[u64; 7]>(address) else {
-            return;
-        };
-        let word = |at: usize| usize::try_from(words[at]).unwrap_or(0);
-        self.keep(word(0), word(1) & 0xffff_ffff);
-        self.keep(word(4), word(5));
-        self.keep_vectors(word(2), word(3));
-    }
-
     /// Keeps all that the table says of a call.
     pub(crate) fn keep_all(&self, pointers: &[Pointer], args: &[usize; 6]) {
         let arg = |at: u8| args[usize::from(at)];
@@ -191,12 +108,10 @@ impl Keeper<'_> {
                 Pointer::Text(at) => self.keep_text(arg(at)),
                 Pointer::Vectors(at, of) => self.keep_vectors(arg(at), count(of)),
                 Pointer::Message(at) => self.keep_message(arg(at)),
-                Pointer::Messages(at, of) => {
-                    let count = (count(of) & 0xffff_ffff).min(VECTORS);
-                    self.keep(arg(at), count * MESSAGES);
-                    for index in 0..count {
-                        self.keep_message(arg(at) + index * MESSAGES);
-                    }
+                Pointer::Messages(at, of) => self.keep_messages(arg(at), count(of) & 0xffff_ffff),
+                Pointer::Bits(at, of) => {
+                    let bits = (count(of) & 0xffff_ffff).min(1 << 20);
+                    self.keep(arg(at), bits.div_ceil(64) * 8);
                 }
                 Pointer::Words(at, of) => self.keep_words(arg(at), count(of)),
                 Pointer::Measured(at, len_at) => {
@@ -215,14 +130,6 @@ impl Keeper<'_> {
             self.keep(*arg, GUESS);
         }
     }
-}
-
-fn vector(address: usize, index: usize) -> Option<(usize, usize)> {
-    let [start, len] = raw::read::<[u64; 2]>(address + index * VECTOR)?;
-    Some((
-        usize::try_from(start).unwrap_or(0),
-        usize::try_from(len).unwrap_or(0),
-    ))
 }
 
 /// Whether a string ends before `border`, which is at the end of a page.

@@ -24,11 +24,13 @@ pub(crate) enum Pointer {
     Messages(u8, u8),
     /// To an array of `struct futex_waitv`, as many as another argument says.
     Words(u8, u8),
+    /// To a mask of as many bits as another argument says.
+    Bits(u8, u8),
     /// To a buffer whose length is behind another pointer, a word of 32 bits.
     Measured(u8, u8),
 }
 
-use Pointer::{Array, Bytes, Measured, Message, Messages, Text, Vectors, Words};
+use Pointer::{Array, Bits, Bytes, Measured, Message, Messages, Text, Vectors, Words};
 
 /// A call's number and its pointers.
 type Row = (u16, &'static [Pointer]);
@@ -52,14 +54,13 @@ const ROWS: &[Row] = &[
     (14, &[Bytes(1, 8), Bytes(2, 8)]), (17, &[Array(1, 2, 1)]),
     (18, &[Array(1, 2, 1)]), (19, &[Vectors(1, 2)]), (20, &[Vectors(1, 2)]), (21, &[Text(0)]),
     (22, &[Bytes(0, 8)]),
-    (23, &[Bytes(1, 128), Bytes(2, 128), Bytes(3, 128), Bytes(4, TIME)]),
+    (23, &[Bits(1, 0), Bits(2, 0), Bits(3, 0), Bytes(4, TIME)]),
     (27, &[]), (29, &[]), (30, &[]), (31, &[Bytes(2, 256)]),
     (35, &[Bytes(0, TIME), Bytes(1, TIME)]), (36, &[Bytes(1, 32)]),
     (38, &[Bytes(1, 32), Bytes(2, 32)]), (40, &[Bytes(2, 8)]), (42, &[Array(1, 2, 1)]),
     (43, &[Measured(1, 2)]), (44, &[Array(1, 2, 1), Array(4, 5, 1)]),
     (45, &[Array(1, 2, 1), Measured(4, 5)]), (46, &[Message(1)]), (47, &[Message(1)]),
     (49, &[Array(1, 2, 1)]), (51, &[Measured(1, 2)]), (52, &[Measured(1, 2)]), (53, &[Bytes(3, 8)]),
-    (54, &[Array(3, 4, 1)]), (55, &[Measured(3, 4)]),
     (61, &[Bytes(1, 4), Bytes(3, 144)]), (63, &[Bytes(0, 390)]),
     (64, &[]), (65, &[Array(1, 2, 6)]), (67, &[]), (68, &[]), (71, &[Bytes(2, 128)]), (72, &[Bytes(2, 32)]),
     (76, &[Text(0)]), (78, &[Array(1, 2, 1)]), (79, &[Array(0, 1, 1)]), (80, &[Text(0)]),
@@ -88,7 +89,9 @@ const ROWS: &[Row] = &[
     (223, &[Bytes(2, 32), Bytes(3, 32)]), (224, &[Bytes(1, 32)]), (225, &[]),
     (227, &[Bytes(1, TIME)]), (228, &[Bytes(1, TIME)]), (229, &[Bytes(1, TIME)]),
     (230, &[Bytes(2, TIME), Bytes(3, TIME)]), (232, &[Array(1, 2, 12)]), (233, &[Bytes(3, 12)]),
-    (235, &[Text(0), Bytes(1, 32)]), (240, &[Text(0), Bytes(3, 64)]), (241, &[Text(0)]),
+    (235, &[Text(0), Bytes(1, 32)]), (237, &[Bits(3, 4)]), (238, &[Bits(1, 2)]), (239, &[Bytes(0, 4), Bits(1, 2)]),
+    (256, &[Bits(2, 1), Bits(3, 1)]), (279, &[Array(2, 1, 8), Array(3, 1, 4), Array(4, 1, 4)]),
+    (240, &[Text(0), Bytes(3, 64)]), (241, &[Text(0)]),
     (242, &[Array(1, 2, 1), Bytes(4, TIME)]), (243, &[Array(1, 2, 1), Bytes(3, 4), Bytes(4, TIME)]),
     (244, &[Bytes(1, 64)]), (245, &[Bytes(1, 64), Bytes(2, 64)]),
     (247, &[Bytes(2, 128), Bytes(4, 144)]), (248, &[Text(0), Text(1), Array(2, 3, 1)]),
@@ -96,7 +99,7 @@ const ROWS: &[Row] = &[
     (257, &[Text(1)]), (258, &[Text(1)]), (259, &[Text(1)]), (260, &[Text(1)]), (261, &[Text(1), Bytes(2, 32)]),
     (262, &[Text(1), Bytes(2, 144)]), (263, &[Text(1)]), (264, &[Text(1), Text(3)]), (265, &[Text(1), Text(3)]),
     (266, &[Text(0), Text(2)]), (267, &[Text(1), Array(2, 3, 1)]), (268, &[Text(1)]), (269, &[Text(1)]),
-    (270, &[Bytes(1, 128), Bytes(2, 128), Bytes(3, 128), Bytes(4, TIME), Bytes(5, 16)]),
+    (270, &[Bits(1, 0), Bits(2, 0), Bits(3, 0), Bytes(4, TIME), Bytes(5, 16)]),
     (271, &[Array(0, 1, 8), Bytes(2, TIME), Bytes(3, 8)]), (272, &[]),
     (275, &[Bytes(1, 8), Bytes(3, 8)]), (276, &[]), (280, &[Text(1), Bytes(2, 32)]),
     (281, &[Array(1, 2, 12), Bytes(4, 8)]), (282, &[Bytes(1, 8)]), (283, &[]),

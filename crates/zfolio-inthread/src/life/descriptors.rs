@@ -1,0 +1,149 @@
+//! Descriptors: ours, which are not there for the program, and what the program opens that
+//! reaches its memory in another way.
+
+use super::leave;
+use crate::memory::way::Kind;
+use crate::raw::{self, err, is_error, nr};
+use crate::state::State;
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+/// Calls that close or take a descriptor's number. Ours are not there for the program.
+pub(crate) fn change(state: &State, number: usize, args: [usize; 6]) -> isize {
+    let [first, last, flags, ..] = args;
+    let (first, last) = (first & 0xffff_ffff, last & 0xffff_ffff);
+    match number {
+        nr::CLOSE if state.is_our_descriptor(first) => err::BADF,
+        nr::CLOSE => {
+            state.own_memory.forget(first);
+            raw::for_program(number, args)
+        }
+        nr::DUP2 | nr::DUP3 if state.is_our_descriptor(last) => {
+            state.locked(|core| {
+                core.way.move_descriptor(last);
+                state.note_descriptors(&core.way);
+            });
+            if state.is_our_descriptor(last) {
+                return err::BUSY;
+            }
+            raw::for_program(number, args)
+        }
+        nr::CLOSE_RANGE => {
+            let mut ours = state.descriptors();
+            ours.sort_unstable();
+            let mut from = first;
+            for fd in ours.into_iter().filter(|fd| (first..=last).contains(fd)) {
+                if fd > from {
+                    let result = raw::for_program(number, [from, fd - 1, flags, 0, 0, 0]);
+                    if is_error(result) {
+                        return result;
+                    }
+                }
+                from = fd + 1;
+            }
+            if from > last {
+                return 0;
+            }
+            raw::for_program(number, [from, last, flags, 0, 0, 0])
+        }
+        _ => raw::for_program(number, args),
+    }
+}
+
+/// Descriptors of the program that are its own memory as a file: what they reach is brought.
+pub(crate) struct OwnMemory([AtomicUsize; MOST]);
+
+/// Most of them at a time.
+const MOST: usize = 8;
+
+impl OwnMemory {
+    pub(crate) const fn new() -> Self {
+        Self([const { AtomicUsize::new(usize::MAX) }; MOST])
+    }
+
+    #[inline]
+    pub(crate) fn is_one(&self, fd: usize) -> bool {
+        self.0.iter().any(|one| one.load(Ordering::Relaxed) == fd)
+    }
+
+    /// False when there are too many.
+    fn note(&self, fd: isize) -> bool {
+        let fd = fd.cast_unsigned();
+        self.0.iter().any(|one| {
+            let free = one.compare_exchange(usize::MAX, fd, Ordering::Relaxed, Ordering::Relaxed);
+            free.is_ok()
+        })
+    }
+
+    fn forget(&self, fd: usize) {
+        for one in &self.0 {
+            let _ = one.compare_exchange(fd, usize::MAX, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Whether a descriptor is /proc/PID/mem of this process, by whatever name it was opened.
+fn is_own_memory(fd: isize) -> bool {
+    const NUMBER: usize = 14;
+    let mut path = *b"/proc/self/fd/0000000000\0";
+    let mut rest = fd.cast_unsigned();
+    for digit in path[NUMBER..NUMBER + 10].iter_mut().rev() {
+        *digit = b'0' + u8::try_from(rest % 10).unwrap_or(0);
+        rest /= 10;
+    }
+    // (procfs knows no number with zeros before it.)
+    let number = &path[NUMBER..NUMBER + 10];
+    let zeros = number.iter().position(|digit| *digit != b'0').unwrap_or(9);
+    path.copy_within(NUMBER + zeros.., NUMBER);
+    let mut target = [0_u8; 64];
+    let args = [
+        path.as_ptr() as usize,
+        target.as_mut_ptr() as usize,
+        target.len(),
+    ];
+    let len = raw::own(nr::READLINK, args);
+    if is_error(len) {
+        return false;
+    }
+    let target = &target[..len.cast_unsigned()];
+    let of = target
+        .strip_prefix(b"/proc/")
+        .and_then(|of| of.strip_suffix(b"/mem"));
+    let Some(of) = of else { return false };
+    let digits = of.iter().take_while(|digit| digit.is_ascii_digit());
+    let pid = digits.fold(0_usize, |number, digit| {
+        number * 10 + usize::from(digit - b'0')
+    });
+    pid == raw::own(nr::GETPID, [0; 3]).cast_unsigned()
+}
+
+/// A file has been opened. Devices may keep pages of the program for themselves, which only
+/// userfaultfd refuses to move.
+pub(crate) fn opened(state: &State, number: usize, args: [usize; 6], fd: isize) {
+    let path = if number == nr::OPEN { args[0] } else { args[1] };
+    let mut name = [0_u8; 40];
+    let mut len = 0;
+    while len < name.len() && raw::read_bytes(path + len, &mut name[len..=len]) && name[len] != 0 {
+        len += 1;
+    }
+    let name = &name[..len];
+    if name.ends_with(b"mem") && is_own_memory(fd) && !state.own_memory.note(fd) {
+        leave::leave(state, "it opened its own memory as a file, too often");
+    }
+    let Some(device) = name.strip_prefix(b"/dev/") else {
+        return;
+    };
+    const PINNING: [&[u8]; 8] = [
+        b"nvidia",
+        b"kfd",
+        b"dri/",
+        b"infiniband",
+        b"vfio",
+        b"kvm",
+        b"accel",
+        b"iax",
+    ];
+    let pins = PINNING.iter().any(|prefix| device.starts_with(prefix));
+    if pins && state.locked(|core| core.way.kind != Kind::InThread) {
+        leave::leave(state, "it opened a device that keeps pages of the program");
+    }
+}

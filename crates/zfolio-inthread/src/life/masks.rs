@@ -1,0 +1,296 @@
+//! The three signals that are ours, as the program sees them blocked.
+//!
+//! The kernel never has them blocked, but for moments in code of ours: a page that is out
+//! comes back by them. What the program asks for is kept for each thread, and followed here:
+//! one that is *sent* while it is blocked is noted, and sent again once it no longer is.
+//!
+//! | | with the kernel | with us |
+//! |---|---|---|
+//! | blocked | the other signals | [`Record::masked`] |
+//! | pending | the other signals | [`Sent`]: of a thread, and of the process |
+//! | saved in a handler's frame | all of them, while the handler runs | put back by [`returning`] |
+//!
+//! # Invariant
+//! A [`Sent`] is touched with all signals blocked: a thread's by the thread alone, the
+//! process's under its lock.
+
+use super::signals::SI_TKILL;
+use crate::raw::{self, Blocked, OURS, err, nr};
+use crate::state::{self, State};
+use crate::threads::{self, Record};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+const SIG_BLOCK: usize = 0;
+const SIG_UNBLOCK: usize = 1;
+const SIG_SETMASK: usize = 2;
+/// Words of a `siginfo_t`.
+const INFO: usize = 16;
+const SIGNALS: [usize; 3] = [7, 11, 31];
+
+const fn bit(signal: usize) -> u64 {
+    1 << (signal - 1)
+}
+
+/// Signals that were sent and wait, each with what was told of it. As with the kernel, one
+/// that waits already is not noted again.
+pub(crate) struct Sent {
+    bits: AtomicUsize,
+    infos: [[AtomicU64; INFO]; SIGNALS.len()],
+}
+
+impl Sent {
+    pub(crate) const fn new() -> Self {
+        Self {
+            bits: AtomicUsize::new(0),
+            infos: [const { [const { AtomicU64::new(0) }; INFO] }; SIGNALS.len()],
+        }
+    }
+
+    pub(crate) fn clear(&self) {
+        self.bits.store(0, Ordering::Relaxed);
+    }
+
+    fn bits(&self) -> u64 {
+        self.bits.load(Ordering::Relaxed) as u64
+    }
+
+    #[allow(clippy::cast_possible_truncation, reason = "64 bits")]
+    fn put(&self, signal: usize, info: &[u64; INFO]) {
+        let Some(place) = SIGNALS.iter().position(|one| *one == signal) else {
+            return;
+        };
+        if self.bits() & bit(signal) != 0 {
+            return;
+        }
+        for (word, value) in self.infos[place].iter().zip(info) {
+            word.store(*value, Ordering::Relaxed);
+        }
+        self.bits.fetch_or(bit(signal) as usize, Ordering::Relaxed);
+    }
+
+    /// Takes one of those in `wanted`.
+    #[allow(clippy::cast_possible_truncation, reason = "64 bits")]
+    fn take(&self, wanted: u64) -> Option<(usize, [u64; INFO])> {
+        let ready = self.bits() & wanted;
+        let place = SIGNALS.iter().position(|one| ready & bit(*one) != 0)?;
+        let info = core::array::from_fn(|at| self.infos[place][at].load(Ordering::Relaxed));
+        let taken = bit(SIGNALS[place]) as usize;
+        self.bits.fetch_and(!taken, Ordering::Relaxed);
+        Some((SIGNALS[place], info))
+    }
+}
+
+impl Record {
+    pub(crate) fn blocked(&self) -> u64 {
+        self.masked.load(Ordering::Relaxed) as u64
+    }
+
+    #[allow(clippy::cast_possible_truncation, reason = "64 bits")]
+    pub(crate) fn set_blocked(&self, signals: u64) {
+        self.masked
+            .store((signals & OURS) as usize, Ordering::Relaxed);
+    }
+}
+
+fn queue(thread: u32, signal: usize, info: &[u64; INFO]) -> isize {
+    let pid = raw::own(nr::GETPID, [0; 3]).cast_unsigned();
+    let at = info.as_ptr() as usize;
+    // SAFETY: a siginfo of ours.
+    unsafe {
+        raw::call(
+            nr::RT_TGSIGQUEUEINFO,
+            [pid, thread as usize, signal, at, 0, 0],
+        )
+    }
+}
+
+/// A signal was sent that `record`'s thread has blocked. In a handler, all signals blocked.
+pub(crate) fn note(state: &State, record: &Record, signal: usize, info: &[u64; INFO], code: i32) {
+    if code == SI_TKILL {
+        record.sent.put(signal, info);
+        return;
+    }
+    // To the process: whichever thread does not block it has it.
+    let other = state
+        .threads
+        .all()
+        .filter(|other| !core::ptr::eq(*other, record) && other.blocked() & bit(signal) == 0)
+        .find_map(Record::thread);
+    if other.is_some_and(|thread| queue(thread, signal, info) == 0) {
+        return;
+    }
+    state.some_sent.store(true, Ordering::Relaxed);
+    state.sent.lock().put(signal, info);
+}
+
+/// Sends this thread again what waits of `wanted`: it is pending with the kernel from here on.
+/// All signals, or all of ours, are blocked.
+fn send_again(state: &State, record: &Record, wanted: u64) {
+    let this = zfolio_sys::thread::id();
+    if record.thread() != Some(this) {
+        // The child of a vfork, on its parent's record: what waits is its parent's.
+        return;
+    }
+    let from_process = || {
+        let _blocked = Blocked::new();
+        state.sent.lock().take(wanted)
+    };
+    while let Some((signal, info)) = record.sent.take(wanted).or_else(from_process) {
+        queue(this, signal, &info);
+    }
+}
+
+/// Whether any of `wanted` waits.
+fn waits(state: &State, record: &Record, wanted: u64) -> bool {
+    (record.sent.bits() | state.waiting()) & wanted != 0
+}
+
+/// rt_sigprocmask. Pointers are pinned.
+pub(crate) fn mask(state: &State, record: &Record, args: [usize; 6]) -> isize {
+    let [how, new, old, size, ..] = args;
+    if size != 8 {
+        return err::INVAL;
+    }
+    let blocked = record.blocked();
+    let mut wanted = 0_u64;
+    let mut becomes = blocked;
+    if new != 0 {
+        let Some(set) = raw::read::<u64>(new) else {
+            return err::FAULT;
+        };
+        becomes = match how {
+            SIG_BLOCK => blocked | set & OURS,
+            SIG_UNBLOCK => blocked & !set,
+            SIG_SETMASK => set & OURS,
+            _ => return err::INVAL,
+        };
+        wanted = set & !OURS;
+    }
+    let mut before = 0_u64;
+    let at = if new == 0 {
+        0
+    } else {
+        (&raw const wanted) as usize
+    };
+    let before_at = (&raw mut before) as usize;
+    // SAFETY: masks of this frame.
+    let result = unsafe { raw::call(nr::RT_SIGPROCMASK, [how, at, before_at, 8, 0, 0]) };
+    if result != 0 {
+        return result;
+    }
+    record.set_blocked(becomes);
+    let told = old == 0 || raw::write(old, before & !OURS | blocked);
+    if waits(state, record, !becomes & OURS) {
+        // (They come when this ends.)
+        let _all = Blocked::new();
+        send_again(state, record, !becomes & OURS);
+    }
+    if told { 0 } else { err::FAULT }
+}
+
+/// Makes a call that has another mask while it lasts: ours of it are `set`, and the call's own
+/// argument is without them.
+pub(crate) fn during(
+    state: &State,
+    record: &Record,
+    set: u64,
+    call: impl FnOnce() -> isize,
+) -> isize {
+    let before = record.blocked();
+    if before & !set & OURS == 0 {
+        record.set_blocked(set);
+        let result = call();
+        record.set_blocked(before);
+        return result;
+    }
+    // One that comes between the change and the call has to end the call: until then they are
+    // blocked, and the call's own mask lets them in.
+    let mask = raw::block(OURS);
+    record.set_blocked(set);
+    send_again(state, record, !set & OURS);
+    let result = call();
+    record.set_blocked(before);
+    raw::set_mask(mask);
+    result
+}
+
+/// Makes a call that takes pending signals of `set`, some of ours among them.
+pub(crate) fn taking(
+    state: &State,
+    record: &Record,
+    set: u64,
+    call: impl FnOnce() -> isize,
+) -> isize {
+    if set & OURS == 0 {
+        return call();
+    }
+    let mask = raw::block(OURS);
+    send_again(state, record, set & OURS);
+    let result = call();
+    // (What has come and was not taken is noted again now.)
+    raw::set_mask(mask);
+    result
+}
+
+/// rt_sigpending. The pointer is pinned.
+pub(crate) fn pending(state: &State, record: &Record, args: [usize; 6]) -> isize {
+    let result = raw::for_program(nr::RT_SIGPENDING, args);
+    let waiting = (record.sent.bits() | state.waiting()) & record.blocked();
+    if result != 0 || waiting == 0 || args[1] < 8 {
+        return result;
+    }
+    match raw::read::<u64>(args[0]) {
+        Some(set) if raw::write(args[0], set | waiting) => 0,
+        _ => err::FAULT,
+    }
+}
+
+/// Words of a signal's frame, its `ucontext_t` first.
+pub(crate) type Context = [u64; 64];
+/// The saved mask in it.
+pub(crate) const SAVED: usize = 37;
+
+/// A handler of the program's begins: returns its mask. What is blocked of ours is saved in
+/// the frame, for [`returning`].
+pub(crate) fn entering(record: Option<&Record>, context: &mut Context, adds: u64) -> u64 {
+    let mask = (context[SAVED] | adds) & !OURS;
+    if let Some(record) = record {
+        let blocked = record.blocked();
+        context[SAVED] = context[SAVED] & !OURS | blocked;
+        record.set_blocked(blocked | adds & OURS);
+    }
+    mask
+}
+
+/// A handler returns, to what its frame says; `entered`: of one that [`entering`] let in.
+/// Elsewhere the program put ours into the mask itself.
+pub(super) unsafe extern "C" fn returning(context: *mut Context, entered: usize) {
+    raw::set_mask(!0);
+    // SAFETY: the frame that the thread is about to return to the kernel.
+    let saved = unsafe { &mut (*context)[SAVED] };
+    let blocked = *saved & OURS;
+    *saved &= !OURS;
+    let Some(record) = threads::current() else {
+        return;
+    };
+    let state = state::get();
+    if entered == 0 {
+        record.set_blocked(record.blocked() | blocked);
+        return;
+    }
+    record.set_blocked(blocked);
+    if waits(state, record, !blocked & OURS) {
+        send_again(state, record, !blocked & OURS);
+    }
+}
+
+impl State {
+    /// What was sent to the process and waits.
+    fn waiting(&self) -> u64 {
+        if !self.some_sent.load(Ordering::Relaxed) {
+            return 0;
+        }
+        let _blocked = Blocked::new();
+        self.sent.lock().bits()
+    }
+}

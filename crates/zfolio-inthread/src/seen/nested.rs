@@ -1,0 +1,79 @@
+//! Calls of which one argument says what another points to: ioctl, socket options, semctl.
+
+use super::pinning::{END, GUESS, Keeper};
+use crate::raw::{self, PAGE};
+
+/// ioctls with an array behind their structure, and the bytes of an element.
+const FS_IOC_FIEMAP: usize = 0xc020_660b;
+const EXTENT: usize = 56;
+const FIDEDUPERANGE: usize = 0xc018_9436;
+const DEDUPE: usize = 32;
+/// Options of sockets that have a program of the packet filter's: instructions of 8 bytes.
+const SOL_SOCKET: usize = 1;
+const ATTACH_FILTER: usize = 26;
+const ATTACH_REUSEPORT_FILTER: usize = 51;
+const INSTRUCTION: usize = 8;
+/// semctl for all semaphores of a set, of which there are so many at most.
+const GETALL: usize = 13;
+const SETALL: usize = 17;
+const SEMAPHORES: usize = 32_000;
+
+impl Keeper<'_> {
+    /// ioctl: its number says how much it points to, mostly.
+    pub(super) fn keep_for_device(&self, request: usize, address: usize) {
+        let len = request >> 16 & 0x3fff;
+        self.keep(address, len.max(GUESS));
+        if len == 0 {
+            // Of the old kind, some of which name a buffer in their structure.
+            self.keep_nested(address);
+        }
+        let count = |at: usize| raw::read::<u32>(address + at).unwrap_or(0) as usize;
+        match request & 0xffff_ffff {
+            FS_IOC_FIEMAP => self.keep(address + len, count(24) * EXTENT),
+            FIDEDUPERANGE => self.keep(address + len, (count(16) & 0xffff) * DEDUPE),
+            _ => {}
+        }
+    }
+
+    /// Keeps a page behind each of the first words at `address` that could be a pointer.
+    fn keep_nested(&self, address: usize) {
+        if !(PAGE..END).contains(&address) {
+            return;
+        }
+        for word in raw::read::<[u64; 5]>(address).into_iter().flatten() {
+            self.keep(usize::try_from(word).unwrap_or(0), PAGE);
+        }
+    }
+
+    /// setsockopt.
+    pub(super) fn keep_option(&self, args: &[usize; 6]) {
+        let [_, level, option, value, len, _] = *args;
+        self.keep(value, len & 0xffff_ffff);
+        let is_filter = matches!(option, ATTACH_FILTER | ATTACH_REUSEPORT_FILTER);
+        if level == SOL_SOCKET
+            && is_filter
+            && let Some([count, at]) = raw::read::<[u64; 2]>(value)
+        {
+            let count = usize::try_from(count & 0xffff).unwrap_or(0);
+            self.keep(usize::try_from(at).unwrap_or(0), count * INSTRUCTION);
+        }
+    }
+
+    /// getsockopt: the length is told by bytes, of a filter by instructions.
+    pub(super) fn keep_option_asked(&self, args: &[usize; 6]) {
+        let [_, level, option, value, len_at, _] = *args;
+        self.keep(len_at, 4);
+        let Some(len) = raw::read::<u32>(len_at) else {
+            return;
+        };
+        let is_filter = level == SOL_SOCKET && option == ATTACH_FILTER;
+        let unit = if is_filter { INSTRUCTION } else { 1 };
+        self.keep(value, (len as usize).min(1 << 20) * unit);
+    }
+
+    /// semctl.
+    pub(super) fn keep_semaphores(&self, args: &[usize; 6]) {
+        let all = matches!(args[2] & 0xff, GETALL | SETALL);
+        self.keep(args[3], if all { SEMAPHORES * 2 } else { GUESS });
+    }
+}

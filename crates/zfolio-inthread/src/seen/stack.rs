@@ -1,0 +1,75 @@
+//! The stack that a call is answered on.
+//!
+//! Most are not managed: the first thread's, and those mapped as stacks. Code that runs
+//! elsewhere (coroutines, threads of other runtimes) may have the next page of its stack out.
+//! There what answering needs is pinned and present before anything else: the kernel is given
+//! addresses in it.
+
+use super::pinning::Keeper;
+use crate::memory::ranges;
+use crate::raw::{self, PAGE, SHIFT, nr};
+use crate::threads::Record;
+use core::ops::Range;
+use core::sync::atomic::Ordering;
+
+/// Bytes that answering a call takes on the program's stack, at most: what is done under a
+/// lock has another.
+const DEPTH: usize = 16 << 10;
+
+/// A stack known not to be managed: start, end, and [`ranges::added`] of both when it was
+/// looked at.
+fn is_plain(record: &Record, window: &Range<usize>) -> bool {
+    let [start, end, added] =
+        [0, 1, 2].map(|at: usize| record.plain_stack[at].load(Ordering::Relaxed));
+    start <= window.start && window.end <= end && added == added_to(start, end)
+}
+
+fn added_to(start: usize, end: usize) -> usize {
+    ranges::added(start).wrapping_add(ranges::added(end - 1))
+}
+
+/// Keeps what answering needs of the stack, if it is managed memory.
+#[inline]
+pub(super) fn keep(keeper: &Keeper<'_>) {
+    let window = keeper.stack.saturating_sub(DEPTH)..keeper.stack;
+    if !is_plain(keeper.record, &window) {
+        keep_managed(keeper, &window);
+    }
+}
+
+#[cold]
+fn keep_managed(keeper: &Keeper<'_>, window: &Range<usize>) {
+    let (state, record) = (keeper.state, keeper.record);
+    if state.has_left() {
+        return;
+    }
+    let depth = record.pinned.depth();
+    if !keeper.publish(window) {
+        return;
+    }
+    // Without a lock, which would need the stack: whoever closes pages is at it, and ends.
+    while state.batches.is_under_way() {
+        raw::own(nr::SCHED_YIELD, [0; 3]);
+    }
+    let end = window.end.div_ceil(PAGE);
+    let mut page = window.start >> SHIFT;
+    while let Some(closed) = state.words.next_closed(page, end) {
+        // A fault like the program's own.
+        let _: Option<u8> = raw::read(closed << SHIFT);
+        page = closed + 1;
+    }
+    let plain = state.locked(|core| {
+        let around = core.ranges.unmanaged_around(window)?;
+        Some((around.clone(), added_to(around.start, around.end)))
+    });
+    if let Some((around, added)) = plain {
+        record.pinned.cut(depth);
+        for (word, value) in record
+            .plain_stack
+            .iter()
+            .zip([around.start, around.end, added])
+        {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+}
