@@ -10,11 +10,11 @@ static void addresses(void) {
     pid_t child = fork();
     SETUP(child >= 0);
     if (child == 0) {
+        squeeze();
         unsigned long pages = 0;
         FILE *file = fopen("/proc/self/statm", "r");
         SETUP(file && fscanf(file, "%lu", &pages) == 1);
         fclose(file);
-        squeeze();
         struct rlimit limit = {pages * PAGE + (128ul << 20), RLIM_INFINITY};
         SETUP(setrlimit(RLIMIT_AS, &limit) == 0);
         char *at = mmap(NULL, 8 << 20, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
