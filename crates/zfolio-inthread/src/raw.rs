@@ -42,6 +42,7 @@ pub(crate) mod nr {
     pub(crate) const MADVISE: usize = 28;
     pub(crate) const SHMAT: usize = 30;
     pub(crate) const SHMCTL: usize = 31;
+    pub(crate) const DUP: usize = 32;
     pub(crate) const DUP2: usize = 33;
     pub(crate) const GETPID: usize = 39;
     pub(crate) const GETSOCKOPT: usize = 55;
@@ -64,6 +65,7 @@ pub(crate) mod nr {
     pub(crate) const SET_TID_ADDRESS: usize = 218;
     pub(crate) const EXIT_GROUP: usize = 231;
     pub(crate) const TGKILL: usize = 234;
+    pub(crate) const KEYCTL: usize = 250;
     pub(crate) const PSELECT6: usize = 270;
     pub(crate) const PPOLL: usize = 271;
     pub(crate) const SET_ROBUST_LIST: usize = 273;
@@ -85,7 +87,9 @@ pub(crate) mod nr {
     pub(crate) const IO_URING_SETUP: usize = 425;
     pub(crate) const CLONE3: usize = 435;
     pub(crate) const CLOSE_RANGE: usize = 436;
+    pub(crate) const PROCESS_MADVISE: usize = 440;
     pub(crate) const EPOLL_PWAIT2: usize = 441;
+    pub(crate) const MSEAL: usize = 462;
 }
 
 /// A call on behalf of the program, with arguments of the program's.

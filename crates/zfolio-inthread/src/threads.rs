@@ -254,6 +254,20 @@ pub(crate) fn on_service_stack<R>(_blocked: &raw::Blocked, f: impl FnOnce() -> R
     }
 }
 
+/// Where a thread with its thread pointer at `tls` has the address of its record.
+pub(crate) fn place_of_record(tls: usize) -> usize {
+    let offset: usize;
+    // SAFETY: reads a constant of the loader's.
+    unsafe {
+        asm!(
+            "mov {at}, qword ptr [rip + zfolio_record@GOTTPOFF]",
+            at = out(reg) offset,
+            options(nostack, readonly, preserves_flags),
+        );
+    }
+    tls.wrapping_add(offset)
+}
+
 /// The record of this thread, if it has one.
 #[inline(always)]
 pub(crate) fn current() -> Option<&'static Record> {

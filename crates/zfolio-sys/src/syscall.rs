@@ -21,6 +21,8 @@ impl Errno {
     pub const AGAIN: Self = Self(11);
     /// Out of memory.
     pub const NOMEM: Self = Self(12);
+    /// `EACCES`.
+    pub const ACCES: Self = Self(13);
     /// Busy.
     pub const BUSY: Self = Self(16);
     /// Exists already.

@@ -27,7 +27,7 @@ pub(crate) fn change(state: &State, number: usize, args: [usize; 6]) -> isize {
             }
             raw::for_program(number, args)
         }
-        nr::CLOSE_RANGE => {
+        nr::CLOSE_RANGE if first <= last && flags & !CLOSE_RANGE_FLAGS == 0 => {
             let mut ours = state.descriptors();
             ours.sort_unstable();
             let mut from = first;
@@ -54,6 +54,9 @@ pub(crate) struct OwnMemory([AtomicUsize; MOST]);
 
 /// Most of them at a time.
 const MOST: usize = 8;
+const O_CLOEXEC: usize = 0o2_000_000;
+/// Flags of close_range that there are: of others the kernel tells.
+const CLOSE_RANGE_FLAGS: usize = 6;
 
 impl OwnMemory {
     pub(crate) const fn new() -> Self {
@@ -81,26 +84,38 @@ impl OwnMemory {
     }
 }
 
-/// Whether a descriptor is /proc/PID/mem of this process, by whatever name it was opened.
-fn is_own_memory(fd: isize) -> bool {
-    const NUMBER: usize = 14;
-    let mut path = *b"/proc/self/fd/0000000000\0";
-    let mut rest = fd.cast_unsigned();
-    for digit in path[NUMBER..NUMBER + 10].iter_mut().rev() {
-        *digit = b'0' + u8::try_from(rest % 10).unwrap_or(0);
+/// Bytes of a name of a descriptor in /proc/self, its end included.
+const NAME: usize = 32;
+/// Digits of a descriptor, at most.
+const DIGITS: usize = 10;
+
+/// `directory`, which ends with a slash, with a descriptor's number behind it.
+fn name_of(directory: &[u8], fd: usize) -> [u8; NAME] {
+    let mut name = [0_u8; NAME];
+    name[..directory.len()].copy_from_slice(directory);
+    let mut digits = [0_u8; DIGITS];
+    let (mut rest, mut first) = (fd, DIGITS);
+    while first == DIGITS || (rest > 0 && first > 0) {
+        first -= 1;
+        digits[first] = b'0' + u8::try_from(rest % 10).unwrap_or(0);
         rest /= 10;
     }
-    // (procfs knows no number with zeros before it.)
-    let number = &path[NUMBER..NUMBER + 10];
-    let zeros = number.iter().position(|digit| *digit != b'0').unwrap_or(9);
-    path.copy_within(NUMBER + zeros.., NUMBER);
+    let number = &digits[first..];
+    name[directory.len()..directory.len() + number.len()].copy_from_slice(number);
+    name
+}
+
+fn number(text: &[u8]) -> usize {
+    let digits = text.iter().take_while(|digit| digit.is_ascii_digit());
+    digits.fold(0, |number, digit| number * 10 + usize::from(digit - b'0'))
+}
+
+/// Whether a descriptor is /proc/PID/mem of this process, by whatever name it was opened.
+fn is_own_memory(fd: isize) -> bool {
+    let name = name_of(b"/proc/self/fd/", fd.cast_unsigned());
     let mut target = [0_u8; 64];
-    let args = [
-        path.as_ptr() as usize,
-        target.as_mut_ptr() as usize,
-        target.len(),
-    ];
-    let len = raw::own(nr::READLINK, args);
+    let into = target.as_mut_ptr() as usize;
+    let len = raw::own(nr::READLINK, [name.as_ptr() as usize, into, target.len()]);
     if is_error(len) {
         return false;
     }
@@ -108,12 +123,25 @@ fn is_own_memory(fd: isize) -> bool {
     let of = target
         .strip_prefix(b"/proc/")
         .and_then(|of| of.strip_suffix(b"/mem"));
-    let Some(of) = of else { return false };
-    let digits = of.iter().take_while(|digit| digit.is_ascii_digit());
-    let pid = digits.fold(0_usize, |number, digit| {
-        number * 10 + usize::from(digit - b'0')
-    });
-    pid == raw::own(nr::GETPID, [0; 3]).cast_unsigned()
+    of.is_some_and(|of| number(of) == raw::own(nr::GETPID, [0; 3]).cast_unsigned())
+}
+
+/// The process that a pidfd is of.
+pub(crate) fn process_of(fd: i32) -> Option<usize> {
+    let name = name_of(b"/proc/self/fdinfo/", usize::try_from(fd).ok()?);
+    let mut text = [0_u8; 256];
+    let opened = raw::own(nr::OPEN, [name.as_ptr() as usize, O_CLOEXEC, 0]);
+    if is_error(opened) {
+        return None;
+    }
+    let opened = opened.cast_unsigned();
+    let len = raw::own(nr::READ, [opened, text.as_mut_ptr() as usize, text.len()]);
+    raw::own(nr::CLOSE, [opened, 0, 0]);
+    let text = text.get(..usize::try_from(len).ok()?)?;
+    let line = text
+        .split(|byte| *byte == b'\n')
+        .find_map(|line| line.strip_prefix(b"Pid:\t"))?;
+    Some(number(line))
 }
 
 /// A file has been opened. Devices may keep pages of the program for themselves, which only

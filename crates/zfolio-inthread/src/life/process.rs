@@ -1,6 +1,7 @@
 //! Forks, new threads, exec, ends.
 
 use super::{handlers, leave, signals};
+use crate::memory::core::Core;
 use crate::memory::way::Kind;
 use crate::raw::{self, Blocked, OURS, PAGE, SHIFT, err, is_error, nr};
 use crate::seen::entry::{self, Frame};
@@ -15,8 +16,14 @@ const CLONE_FILES: usize = 0x400;
 const CLONE_VFORK: usize = 0x4000;
 const CLONE_THREAD: usize = 0x1_0000;
 const CLONE_SETTLS: usize = 0x8_0000;
+const CLONE_SIGHAND: usize = 0x800;
+const CLONE_CLEAR_SIGHAND: usize = 1 << 32;
+/// In the mask that a task inherits: it has no handlers. (SIGKILL's bit, of no mask.)
+const CLEARED: usize = 1 << 8;
 /// Most bytes of a `struct clone_args` that is understood.
 const CLONE_ARGS: usize = 88;
+/// Bytes behind the thread pointer that libc and the kernel (rseq) have for a thread.
+const THREAD: usize = PAGE;
 /// Most strings looked at for exec.
 const STRINGS: usize = 1 << 20;
 
@@ -38,7 +45,13 @@ pub(crate) fn clone(keeper: &Keeper<'_>, frame: &mut Frame, number: usize) -> is
             }
             let call =
                 |at: usize| entry::clone_with(nr::CLONE, &[flags, at, parent, child, tls, 0]);
-            new_task(keeper, frame, flags, stack, &call)
+            let task = Task {
+                flags,
+                top: stack,
+                tls,
+                child_id: child,
+            };
+            new_task(keeper, frame, &task, &call)
         }
         _ => clone3(keeper, frame, args),
     }
@@ -67,6 +80,11 @@ fn clone3(keeper: &Keeper<'_>, frame: &mut Frame, args: [usize; 6]) -> isize {
         keeper.keep(word(8), word(9).min(32) * 4);
     }
     let flags = word(0);
+    if flags & (CLONE_CLEAR_SIGHAND | CLONE_SIGHAND) == CLONE_CLEAR_SIGHAND {
+        // (The kernel would clear ours; the task does it itself.)
+        given[0] &= !(CLONE_CLEAR_SIGHAND as u64);
+    }
+    let word = |index: usize| usize::try_from(given[index]).unwrap_or(0);
     if (word(5) == 0) != (word(6) == 0) {
         return err::INVAL;
     }
@@ -75,7 +93,7 @@ fn clone3(keeper: &Keeper<'_>, frame: &mut Frame, args: [usize; 6]) -> isize {
     };
     if flags & CLONE_VM == 0 || top == 0 {
         let flags = flags & !(CLONE_VM | CLONE_VFORK);
-        given[0] = flags as u64;
+        given[0] &= !((CLONE_VM | CLONE_VFORK) as u64);
         (given[5], given[6]) = (0, 0);
         let args = [given.as_ptr() as usize, len, 0, 0, 0, 0];
         return fork_to(keeper.state, frame, nr::CLONE3, args, flags, top);
@@ -90,21 +108,37 @@ fn clone3(keeper: &Keeper<'_>, frame: &mut Frame, args: [usize; 6]) -> isize {
         }
         entry::clone_with(nr::CLONE3, &[given.as_ptr() as usize, len, 0, 0, 0, 0])
     };
-    new_task(keeper, frame, flags, top, &call)
+    let task = Task {
+        flags,
+        top,
+        tls: word(7),
+        child_id: word(2),
+    };
+    new_task(keeper, frame, &task, &call)
 }
 
-/// A task that shares the memory, on a stack of its own, which ends at `top`: a thread, or
-/// the child of posix_spawn. `call` makes it, with a stack pointer that is a frame.
+/// A task that is to share the memory.
+struct Task {
+    flags: usize,
+    /// Where its stack ends.
+    top: usize,
+    /// Its thread-local storage, and where its id is told: the kernel keeps the addresses.
+    tls: usize,
+    child_id: usize,
+}
+
+/// A task that shares the memory, on a stack of its own: a thread, or the child of
+/// posix_spawn. `call` makes it, with a stack pointer that is a frame.
 fn new_task(
     keeper: &Keeper<'_>,
     frame: &Frame,
-    flags: usize,
-    top: usize,
+    task: &Task,
     call: &dyn Fn(usize) -> isize,
 ) -> isize {
     let (state, parent) = (keeper.state, keeper.record);
+    let Task { flags, top, .. } = *task;
     if flags & CLONE_VFORK != 0 {
-        return vfork_on_stack(state, parent, frame, top, call);
+        return vfork_on_stack(state, parent, frame, task, call);
     }
     if flags & CLONE_THREAD == 0 || flags & CLONE_SETTLS == 0 {
         leave::leave(
@@ -113,7 +147,14 @@ fn new_task(
         );
     }
     // One thread ends here, for good: whoever closes or opens pages after this knows.
-    state.locked(|_| state.several.store(true, Ordering::SeqCst));
+    let is_managed = state.locked(|core| {
+        state.several.store(true, Ordering::SeqCst);
+        keep_for_thread(state, core, task);
+        core.ranges.at(top - 1).is_some()
+    });
+    if is_managed {
+        signals::handle_elsewhere(state);
+    }
     let record = state.threads.take();
     if record.is_none() {
         // Its calls go on unseen, so nothing may be closed any more.
@@ -137,13 +178,27 @@ fn new_task(
     result
 }
 
+/// Keeps what the kernel and the handlers' entry touch of a thread whenever they like: it lies
+/// in memory that is managed where the program brought the stack along.
+fn keep_for_thread(state: &State, core: &mut Core, task: &Task) {
+    if state.has_left() {
+        return;
+    }
+    let (record, tls) = (threads::place_of_record(task.tls), task.tls);
+    for (address, len) in [(record, 8), (tls, THREAD), (task.child_id, 4)] {
+        if (PAGE..1 << 47).contains(&address) {
+            core.keep(state, &(address..address + len));
+        }
+    }
+}
+
 /// The child of posix_spawn: its parent waits, and it lives on its parent's record. It may set
 /// signals, which are its own.
 fn vfork_on_stack(
     state: &State,
     record: &Record,
     frame: &Frame,
-    top: usize,
+    task: &Task,
     call: &dyn Fn(usize) -> isize,
 ) -> isize {
     // (A fault on the stack that the program named is served: ours are not blocked.)
@@ -152,8 +207,14 @@ fn vfork_on_stack(
         let _blocked = Blocked::new();
         *state.signals.lock()
     };
+    let cleared = if task.flags & CLONE_CLEAR_SIGHAND != 0 {
+        CLEARED
+    } else {
+        0
+    };
+    let inherits = usize::try_from(mask).unwrap_or(0) | cleared;
     // SAFETY: the stack that the program named for it.
-    let at = unsafe { entry::copy_to(top, frame, usize::try_from(mask).unwrap_or(0), top) };
+    let at = unsafe { entry::copy_to(task.top, frame, inherits, task.top) };
     let blocked = record.blocked();
     let stacks = [0, 1].map(|at: usize| record.program_stack[at].load(Ordering::Relaxed));
     let result = call(at);
@@ -177,6 +238,9 @@ pub(crate) fn begin_thread(frame: &mut Frame) {
     if let Some(record) = state.threads.by_stack(begins) {
         record.set_blocked(inherited);
         record.begin();
+    }
+    if inherited & CLEARED as u64 != 0 {
+        signals::clear_handlers(state);
     }
     if threads::current().is_some() && arm::arm(state) != 0 {
         leave::leave(state, "a new thread's system calls cannot be seen");
@@ -203,29 +267,41 @@ fn fork_to(
     if result == 0 && stack != 0 {
         frame.stack = stack;
     }
+    if result == 0 && flags & CLONE_CLEAR_SIGHAND != 0 {
+        signals::clear_handlers(state);
+    }
     result
 }
 
 /// A child with memory of its own. Its descriptors may be the parent's as well.
 fn fork(state: &State, number: usize, args: [usize; 6], flags: usize) -> isize {
+    if !state.has_left() && !state.locked(|core| core.way.can_be_renewed()) {
+        leave::leave(state, "it forks with no descriptor left to be had");
+    }
     let blocked = Blocked::new();
-    let (result, armed) = on_service_stack(&blocked, || fork_locked(state, number, args, flags));
-    if armed != 0 {
-        leave::leave(state, "the calls of a child of a fork cannot be seen");
+    let (result, leaves) = on_service_stack(&blocked, || fork_locked(state, number, args, flags));
+    drop(blocked);
+    if let Some(why) = leaves {
+        leave::leave(state, why);
     }
     result
 }
 
 /// Makes the fork with every lock of ours held: the child has them, and every structure whole.
-/// Its result; and in the child what became of dispatch, 0 for done.
-fn fork_locked(state: &State, number: usize, args: [usize; 6], flags: usize) -> (isize, isize) {
+/// Its result; and in the child why management has to end, if it has.
+fn fork_locked(
+    state: &State,
+    number: usize,
+    args: [usize; 6],
+    flags: usize,
+) -> (isize, Option<&'static str>) {
     let mut core = state.core.lock();
     let _signals = state.signals.lock();
     let sent = state.sent.lock();
     let result = raw::for_program(number, args);
     if result != 0 {
         core.figures.forks += u64::from(!is_error(result));
-        return (result, 0);
+        return (result, None);
     }
     // The child: one thread, every lock of ours held by it or free, every structure whole.
     rewrite::reset_in_child();
@@ -248,15 +324,23 @@ fn fork_locked(state: &State, number: usize, args: [usize; 6], flags: usize) -> 
         }
         core.renew_in_child(state);
     }
-    if !renewed {
+    if arm::arm(state) != 0 {
+        return (0, Some("the calls of a child of a fork cannot be seen"));
+    }
+    if renewed {
+        return (0, None);
+    }
+    if core.way.kind == Kind::InThread {
         core.fail(format_args!(
             "the child of a fork could not open what its memory is brought back with"
         ));
     }
-    (0, arm::arm(state))
+    // (The one thread brings its pages back with what the way needs no descriptor for.)
+    let why = "the child of a fork could not open what its memory is brought back with";
+    (0, Some(why))
 }
 
-impl crate::memory::core::Core {
+impl Core {
     /// In the child of a fork: registrations are the parent's.
     fn register_again(&mut self, state: &State) {
         let mut at = 0;

@@ -68,6 +68,21 @@ pub(crate) fn install(signal: usize, action: &Action) -> isize {
     unsafe { raw::call(nr::RT_SIGACTION, [signal, at, 0, 8, 0, 0]) }
 }
 
+/// All handlers are gone, as after exec; what is ignored stays so.
+pub(crate) fn clear_handlers(state: &State) {
+    let _blocked = Blocked::new();
+    let mut signals = state.signals.lock();
+    for (signal, action) in signals.actions.iter_mut().enumerate().skip(1) {
+        if action.handler == DEFAULT || action.handler == IGNORE {
+            continue;
+        }
+        *action = Action::ZERO;
+        if !is_ours(signal) {
+            install(signal, action);
+        }
+    }
+}
+
 /// Has the kernel ignore those of ours that the program ignores; which.
 pub(crate) fn ignore_in_kernel(state: &State) -> [bool; 3] {
     let actions = {

@@ -11,7 +11,7 @@ use core::ops::Range;
 use core::sync::atomic::Ordering;
 use zfolio_zswap::Slot;
 
-/// Pages opened at a time where nobody has been yet.
+/// Most pages opened at a time where nobody has been yet.
 const FRESH: usize = 64;
 /// Most pages brought at a time because they are in a row.
 const MOST_AHEAD: usize = 32;
@@ -41,8 +41,12 @@ pub(crate) fn bring(
         Word::Open { .. } | Word::Kept => was_open(state, core, page),
         Word::Untouched => {
             core.figures.faults += 1;
-            let run = alike(state, core, page, FRESH, |word| word == Word::Untouched);
+            let most = fresh(core, record, page);
+            let run = alike(state, core, page, most, |word| word == Word::Untouched);
             let run = page..run.end;
+            if let Some(record) = record {
+                record.row[0].store(run.end, Ordering::Relaxed);
+            }
             core.make_room(state, run.len());
             open_fresh(state, core, &run);
             Brought::Open
@@ -117,6 +121,23 @@ fn ahead(core: &Core, record: Option<&Record>, page: Vpn) -> usize {
     };
     record.row[1].store(len, Ordering::Relaxed);
     len.min((core.high / 64).max(1))
+}
+
+/// How many pages to open at once where nobody has been: many where they are touched in a row,
+/// few where they are not; what nobody touches then is memory for nothing.
+fn fresh(core: &Core, record: Option<&Record>, page: Vpn) -> usize {
+    let least = match core.way.kind {
+        Kind::InThread => 1,
+        Kind::Guard | Kind::Protect => 4,
+    };
+    let Some(record) = record else { return least };
+    let len = if record.row[0].load(Ordering::Relaxed) == page {
+        (record.row[1].load(Ordering::Relaxed) * 4).clamp(least, FRESH)
+    } else {
+        least
+    };
+    record.row[1].store(len, Ordering::Relaxed);
+    len
 }
 
 /// The pages around `page`, `most` to each side at most, of the same range and with a word

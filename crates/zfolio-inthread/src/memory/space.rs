@@ -76,6 +76,7 @@ fn change_locked(state: &State, core: &mut Core, number: usize, args: [usize; 6]
         nr::BRK => core.brk(state, args),
         nr::MREMAP => core.mremap(state, args),
         nr::MADVISE => core.madvise(state, args),
+        nr::MSEAL => core.keep_for(state, number, args, args[0], args[1]),
         nr::MLOCK | nr::MLOCK2 => core.keep_for(state, number, args, args[0], args[1]),
         nr::SHMAT => core.shmat(state, args),
         _ => err::NOSYS,

@@ -35,6 +35,8 @@ const DONTNEED: usize = 4;
 const POPULATE_WRITE: usize = 23;
 const GUARD_INSTALL: usize = 102;
 const GUARD_REMOVE: usize = 103;
+const PR_GET_DUMPABLE: usize = 3;
+const PR_SET_DUMPABLE: usize = 4;
 const O_RDWR_CLOEXEC: usize = 0o2_000_002;
 
 /// Which way it is.
@@ -451,6 +453,19 @@ impl Way {
         (size.resident > 0).then(|| size.resident.saturating_sub(size.shared))
     }
 
+    /// Whether the child of a fork could open what it needs, as far as numbers go: a limit that
+    /// was lowered leaves none. (By guards and protection its memory comes back without.)
+    pub(crate) fn can_be_renewed(&self) -> bool {
+        let Some(sizes) = self.sizes.filter(|_| self.kind == Kind::InThread) else {
+            return true;
+        };
+        let copies = [(); 3].map(|()| raw::own(nr::DUP, [sizes, 0, 0]));
+        for copy in copies.into_iter().filter(|copy| !is_error(*copy)) {
+            File::from_fd(copy.cast_unsigned()).close();
+        }
+        copies.iter().all(|copy| !is_error(*copy))
+    }
+
     /// In the child of a fork: what was inherited is the parent's. `shared`: so are the
     /// numbers, which are not to be closed then.
     pub(crate) fn renew(&mut self, shared: bool) -> Result<(), Errno> {
@@ -459,7 +474,18 @@ impl Way {
         } else {
             self.close_descriptors();
         }
-        self.open().map_err(|(_, errno)| errno)
+        let opened = self.open();
+        if !matches!(opened, Err((_, Errno::ACCES))) {
+            return opened.map_err(|(_, errno)| errno);
+        }
+        // A process that may not be dumped has no files of its own in /proc: for a moment it may.
+        self.close_descriptors();
+        let dumpable = |value| raw::own(nr::PRCTL, [PR_SET_DUMPABLE, value, 0]);
+        let was = raw::own(nr::PRCTL, [PR_GET_DUMPABLE, 0, 0]).cast_unsigned();
+        dumpable(1);
+        let opened = self.open();
+        dumpable(was);
+        opened.map_err(|(_, errno)| errno)
     }
 }
 

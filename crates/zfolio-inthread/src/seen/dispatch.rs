@@ -2,7 +2,7 @@
 
 use super::entry::Frame;
 use super::pinning::Keeper;
-use super::{stack, table};
+use super::{advise, stack, table};
 use crate::life::{descriptors, leave, masks, process, signals};
 use crate::memory::space;
 use crate::raw::{self, OURS, err, is_error, nr};
@@ -61,7 +61,9 @@ fn route(keeper: &Keeper<'_>, frame: &mut Frame, number: usize, args: [usize; 6]
         | nr::MADVISE
         | nr::MLOCK
         | nr::MLOCK2
+        | nr::MSEAL
         | nr::SHMAT => space::change(state, number, args),
+        nr::PROCESS_MADVISE => advise::advise(keeper, args),
         nr::MINCORE => {
             keeper.keep(args[2], args[1].div_ceil(raw::PAGE));
             raw::for_program(number, args)
@@ -153,6 +155,16 @@ fn by_table(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isize {
         nr::IOCTL => keeper.keep_for_device(args[1], args[2]),
         54 => keeper.keep_option(&args),
         nr::GETSOCKOPT => keeper.keep_option_asked(&args),
+        463 | 464 => {
+            keeper.keep_text(args[1]);
+            keeper.keep_text(args[3]);
+            keeper.keep_attribute(args[4]);
+        }
+        321 => keeper.keep_words_behind(args[1], args[2]),
+        nr::KEYCTL => {
+            keeper.keep_guesses(&args);
+            keeper.keep(args[2], args[3].min(1 << 20));
+        }
         66 => keeper.keep_semaphores(&args),
         69 | 70 => keeper.keep(args[1], args[2].saturating_add(8)),
         nr::PROCESS_VM_READV | nr::PROCESS_VM_WRITEV => {

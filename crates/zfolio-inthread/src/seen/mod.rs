@@ -13,8 +13,10 @@
 //! | [`stack`] | the stack that a call is answered on |
 //! | [`pinning`] | keeping what a call will touch |
 //! | [`vectors`], [`nested`] | what arguments point to says what else is pointed to |
+//! | [`advise`] | advice for several ranges is so many calls |
 //! | [`dispatch`] | each call to whoever answers it |
 
+pub(crate) mod advise;
 pub(crate) mod arm;
 pub(crate) mod dispatch;
 pub(crate) mod entry;

@@ -71,6 +71,26 @@ impl Keeper<'_> {
         self.keep(value, (len as usize).min(1 << 20) * unit);
     }
 
+    /// The `struct xattr_args` of getxattrat and setxattrat: value, its length, flags.
+    pub(super) fn keep_attribute(&self, address: usize) {
+        self.keep(address, 16);
+        if let Some([value, rest]) = raw::read::<[u64; 2]>(address) {
+            let len = usize::try_from(rest & 0xffff_ffff).unwrap_or(0);
+            self.keep(usize::try_from(value).unwrap_or(0), len);
+        }
+    }
+
+    /// bpf: whatever word of its structure could be a pointer, to some pages.
+    pub(super) fn keep_words_behind(&self, address: usize, len: usize) {
+        const WORDS: usize = 20;
+        self.keep(address, len.min(WORDS * 8));
+        for index in 0..(len / 8).min(WORDS) {
+            if let Some(word) = raw::read::<u64>(address + index * 8) {
+                self.keep(usize::try_from(word).unwrap_or(0), 4 * PAGE);
+            }
+        }
+    }
+
     /// semctl.
     pub(super) fn keep_semaphores(&self, args: &[usize; 6]) {
         let all = matches!(args[2] & 0xff, GETALL | SETALL);

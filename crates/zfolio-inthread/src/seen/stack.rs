@@ -6,6 +6,7 @@
 //! addresses in it.
 
 use super::pinning::Keeper;
+use crate::life::signals;
 use crate::memory::ranges;
 use crate::raw::{self, PAGE, SHIFT, nr};
 use crate::threads::Record;
@@ -62,6 +63,9 @@ fn keep_managed(keeper: &Keeper<'_>, window: &Range<usize>) {
         let around = core.ranges.unmanaged_around(window)?;
         Some((around.clone(), added_to(around.start, around.end)))
     });
+    if plain.is_none() && !state.moving_stacks.load(Ordering::Relaxed) {
+        signals::handle_elsewhere(state);
+    }
     if let Some((around, added)) = plain {
         record.pinned.cut(depth);
         for (word, value) in record

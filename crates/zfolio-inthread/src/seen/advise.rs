@@ -1,0 +1,46 @@
+//! process_madvise: on the process's own memory it is so many calls of madvise.
+
+use super::pinning::Keeper;
+use crate::life::descriptors;
+use crate::memory::space;
+use crate::raw::{self, err, is_error, nr};
+
+/// Bytes of a `struct iovec`, and most of them in a call.
+const VECTOR: usize = 16;
+const VECTORS: usize = 1024;
+/// The kernel's names for this thread and this process, as descriptors.
+const THIS_THREAD: i32 = -10_000;
+const THIS_PROCESS: i32 = -10_001;
+
+pub(super) fn advise(keeper: &Keeper<'_>, args: [usize; 6]) -> isize {
+    let [process, vectors, count, advice, flags, _] = args;
+    keeper.keep(vectors, count.min(VECTORS) * VECTOR);
+    if !is_this_process(process) || flags != 0 || count > VECTORS {
+        return raw::for_program(nr::PROCESS_MADVISE, args);
+    }
+    let mut done = 0_isize;
+    for index in 0..count {
+        let Some(vector) = raw::read::<[u64; 2]>(vectors + index * VECTOR) else {
+            return err::FAULT;
+        };
+        let [start, len] = vector.map(|word| usize::try_from(word).unwrap_or(0));
+        let result = space::change(keeper.state, nr::MADVISE, [start, len, advice, 0, 0, 0]);
+        if is_error(result) {
+            return if done > 0 { done } else { result };
+        }
+        done += len.cast_signed();
+    }
+    done
+}
+
+fn is_this_process(fd: usize) -> bool {
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "descriptors are of 32 bits"
+    )]
+    let fd = fd as i32;
+    if fd == THIS_THREAD || fd == THIS_PROCESS {
+        return true;
+    }
+    descriptors::process_of(fd) == Some(raw::own(nr::GETPID, [0; 3]).cast_unsigned())
+}
