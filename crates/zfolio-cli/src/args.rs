@@ -12,8 +12,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use zfolio_mm::Order;
-use zfolio_runtime::control::faults;
 use zfolio_runtime::options::Codec;
+use zfolio_runtime::segment::faults;
 
 /// Compressed memory for any program, from user space.
 #[derive(Parser, Debug)]
@@ -83,7 +83,7 @@ pub(crate) struct Run {
     pub(crate) behind: Behind,
     /// Threads of each process that help to compress what is moved out, 0 to 16
     #[arg(long, value_name = "N", default_value_t = 0,
-          value_parser = value_parser!(u32).range(0..=zfolio_runtime::engines::MOST as i64))]
+          value_parser = value_parser!(u32).range(0..=zfolio_runtime::options::MOST_ENGINES as i64))]
     pub(crate) engines: u32,
     /// No folio compaction: what `bench arena` compares with
     #[arg(long, hide = true)]

@@ -9,7 +9,7 @@ use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
-use zfolio_runtime::control::{Config, on_max};
+use zfolio_runtime::segment::{Config, on_max};
 use zfolio_sys::disk::DiskFile;
 
 /// Least of a backing, bytes: some clusters.

@@ -8,7 +8,7 @@ use crate::stats::{Process, claimed};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 use zfolio_mm::PAGE_SIZE;
-use zfolio_runtime::control::{Counter, Segment, state};
+use zfolio_runtime::segment::{Counter, Segment, state};
 
 /// Between two judgements.
 const EVERY: Duration = Duration::from_secs(1);

@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use std::fs::OpenOptions;
 use std::path::Path;
 use std::process::ExitCode;
-use zfolio_runtime::control::{Segment, faults};
+use zfolio_runtime::error::Unavailable;
 use zfolio_runtime::protect::probe;
-use zfolio_runtime::regions::Unavailable;
+use zfolio_runtime::segment::{Segment, faults};
 use zfolio_sys::syscall::Errno;
 
 /// Kernel that brought UFFDIO_MOVE.

@@ -15,8 +15,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::Ordering::Relaxed;
-use zfolio_runtime::control::{ENV_CONTROL, ENV_GROUP, RunGroup, Segment};
-use zfolio_runtime::rungroups::{RUN, all, named};
+use zfolio_runtime::segment::run_group::{RUN, all, named};
+use zfolio_runtime::segment::{ENV_CONTROL, ENV_GROUP, RunGroup, Segment};
 
 /// Options of `zfolio run`.
 #[derive(Args, Debug, Default)]

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering::Relaxed;
 use zfolio_mm::PAGE_SIZE;
-use zfolio_runtime::control::{Counter, ProcessSlot};
+use zfolio_runtime::segment::{Counter, ProcessSlot};
 
 /// Compressed memory at one instant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -1,11 +1,11 @@
 //! Latency histograms, read: counts, percentiles, merged kinds.
 //!
 //! The runtime counts into buckets a quarter of a power of two wide
-//! (`zfolio_runtime::control::Histogram`); a percentile is told as its bucket's upper
+//! (`zfolio_runtime::segment::Histogram`); a percentile is told as its bucket's upper
 //! bound, so it is at most 25 % too high and never too low.
 
 use std::sync::atomic::Ordering::Relaxed;
-use zfolio_runtime::control::{BUCKETS, Histogram};
+use zfolio_runtime::segment::{BUCKETS, Histogram};
 
 /// A copy of one or several histograms.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -9,7 +9,7 @@ use crate::stats::{Tree, claimed};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
-use zfolio_runtime::control::Segment;
+use zfolio_runtime::segment::Segment;
 
 /// Between two looks.
 const EVERY: Duration = Duration::from_millis(50);
@@ -73,7 +73,7 @@ impl Peaks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use zfolio_runtime::control::Counter;
+    use zfolio_runtime::segment::Counter;
 
     #[test]
     fn what_was_freed_before_the_end_is_remembered() {

@@ -14,8 +14,8 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 use zfolio_mm::{Order, PAGE_SIZE};
-use zfolio_runtime::control::{Config, Counter, state};
 use zfolio_runtime::options::codec_words;
+use zfolio_runtime::segment::{Config, Counter, state};
 use zfolio_sys::limits::filters;
 
 /// The part of `high` by which a process may be above it before the summary says why.

@@ -26,7 +26,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
-use zfolio_runtime::control::{ENV_CONTROL, ENV_GROUP};
+use zfolio_runtime::segment::{ENV_CONTROL, ENV_GROUP};
 
 /// Runs the program and ends as it does.
 ///

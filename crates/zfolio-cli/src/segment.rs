@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, SystemTime};
-use zfolio_runtime::control::{MAGIC, Segment, VERSION};
+use zfolio_runtime::segment::{MAGIC, Segment, VERSION};
 
 /// Every segment's file name starts with this.
 const PREFIX: &str = "zfolio-";

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering::Relaxed;
 use zfolio_mm::PAGE_SIZE;
-use zfolio_runtime::control::{Counter, ENV_CONTROL, Segment};
+use zfolio_runtime::segment::{Counter, ENV_CONTROL, Segment};
 
 /// Prints the table of the named segment, or of the newest.
 ///

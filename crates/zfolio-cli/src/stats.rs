@@ -15,7 +15,7 @@ use crate::histogram::Latency;
 use serde_json::{Map, Value, json};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use zfolio_mm::{ORDERS, Order};
-use zfolio_runtime::control::{
+use zfolio_runtime::segment::{
     Counter, FaultKind, MESSAGE, ProcessSlot, SLOTS, Segment, faults, state,
 };
 

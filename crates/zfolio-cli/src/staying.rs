@@ -2,7 +2,7 @@
 
 use crate::size::human;
 use crate::stats::Figures;
-use zfolio_runtime::control::Counter;
+use zfolio_runtime::segment::Counter;
 
 /// The reasons, as people are told.
 const REASONS: [(Counter, &str); 6] = [

@@ -31,7 +31,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
-use zfolio_runtime::control::{ProcessSlot, Segment, WATCHDOG_NAME, state};
+use zfolio_runtime::segment::{ProcessSlot, Segment, WATCHDOG_NAME, state};
 
 /// Between two looks.
 const EVERY: Duration = Duration::from_secs(1);

@@ -6,6 +6,7 @@ use crate::life::handlers;
 use crate::life::masks::Sent;
 use crate::life::signals::Signals;
 use crate::memory::core::Core;
+use crate::memory::texts::Texts;
 use crate::memory::way::Way;
 use crate::memory::words::Words;
 use crate::pins::Batches;
@@ -16,10 +17,10 @@ use crate::threads::Threads;
 use alloc::boxed::Box;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use zfolio_runtime::control::{Segment, faults};
+use zfolio_runtime::fair_share::Membership;
 use zfolio_runtime::options::Options;
-use zfolio_runtime::rungroups;
-use zfolio_runtime::share::Membership;
+use zfolio_runtime::segment::run_group;
+use zfolio_runtime::segment::{Segment, faults};
 use zfolio_sys::arena::reserve_private;
 use zfolio_sys::lock::Mutex;
 use zfolio_sys::process::know_standard_error;
@@ -62,8 +63,8 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
     let words = Words::reserve().map_err(failed("reserving memory"))?;
     let threads = Threads::reserve().map_err(failed("reserving memory"))?;
     let stubs = reserve_private(STUBS, c"zfolio stubs").map_err(failed("reserving memory"))?;
-    let group = parts.group.and_then(|name| rungroups::named(segment, name));
-    let membership = Membership::of(group.unwrap_or(rungroups::RUN));
+    let group = parts.group.and_then(|name| run_group::named(segment, name));
+    let membership = Membership::of(group.unwrap_or(run_group::RUN));
     let file = &config.standard_error;
     let [device, inode] = [0, 1].map(|at: usize| file[at].load(Ordering::Relaxed));
     know_standard_error((device, inode));
@@ -73,6 +74,7 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
         core: Mutex::new(Core::new(way, membership, options.high, brk)),
         batches: Batches::new(),
         threads,
+        texts: Mutex::new(Texts::now()),
         signals: Mutex::new(Signals::now()),
         sent: Mutex::new(Sent::new()),
         some_sent: AtomicBool::new(false),

@@ -4,6 +4,7 @@ use crate::life::descriptors::OwnMemory;
 use crate::life::masks::Sent;
 use crate::life::signals::Signals;
 use crate::memory::core::Core;
+use crate::memory::texts::Texts;
 use crate::memory::way::{OURS, Way};
 use crate::memory::words::Words;
 use crate::pins::Batches;
@@ -12,8 +13,8 @@ use crate::threads::{Threads, on_service_stack};
 use core::ops::Range;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
-use zfolio_runtime::control::Segment;
 use zfolio_runtime::options::Options;
+use zfolio_runtime::segment::Segment;
 use zfolio_sys::lock::Mutex;
 
 pub(crate) struct State {
@@ -21,6 +22,8 @@ pub(crate) struct State {
     pub(crate) core: Mutex<Core>,
     pub(crate) batches: Batches,
     pub(crate) threads: Threads,
+    /// Taken with all signals blocked.
+    pub(crate) texts: Mutex<Texts>,
     pub(crate) signals: Mutex<Signals>,
     /// Signals of ours that were sent to the process while all threads blocked them; and
     /// whether there ever was one.

@@ -231,8 +231,8 @@ unsafe extern "C" {
 }
 
 /// Runs `f` on this thread's service stack, where the program's may be small, or closed in
-/// part. All signals are blocked, and this is not that stack.
-pub(crate) fn on_service_stack<R>(_blocked: &raw::Blocked, f: impl FnOnce() -> R) -> R {
+/// part. All signals are blocked.
+pub(crate) fn on_service_stack<R>(blocked: &raw::Blocked, f: impl FnOnce() -> R) -> R {
     unsafe extern "C" fn run<F: FnOnce() -> R, R>(task: *mut u8) {
         // SAFETY: the task below.
         let (function, result) = unsafe { &mut *task.cast::<(Option<F>, Option<R>)>() };
@@ -242,6 +242,11 @@ pub(crate) fn on_service_stack<R>(_blocked: &raw::Blocked, f: impl FnOnce() -> R
         run::<F, R>
     }
     let Some(record) = current() else { return f() };
+    let here = core::ptr::from_ref(&blocked) as usize;
+    if record.service_top.wrapping_sub(here) <= SERVICE {
+        // A handler of ours.
+        return f();
+    }
     let mut task = (Some(f), None);
     let function = of::<_, R>(&task.0);
     let data = (&raw mut task).cast();

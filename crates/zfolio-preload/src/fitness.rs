@@ -4,7 +4,7 @@
 use crate::outside::has_leak_checker;
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU32, Ordering};
-use zfolio_runtime::start::Host;
+use zfolio_runtime::process::Host;
 use zfolio_sys::limits::filters;
 
 /// valgrind runs the program itself and knows no threads but libc's.

@@ -3,22 +3,31 @@
 //! # The two paths, by file
 //!
 //! ```text
-//! swap-out: control_thread -> reclaim -> moveout -> standby -> store -> (zswap)
-//! swap-in:  fault -> readahead -> load -> (zswap) -> movein
-//!                 -> standby: straight to movein      -> fill: never touched
-//! the pool: control_thread -> compaction -> (zswap)
-//!           control_thread -> writeback -> (zswap) -> the backing
-//!                          -> evacuate -> (mm, zswap)
-//! regions:  the same two paths with another scope (`regions`, `inthread`), and
-//!           load -> clean: out again as it came
+//! swap-out: control/thread -> control/relief -> swapout/clock_hand -> transfer/move_out
+//!           -> address_space/standby -> swapout/store -> (zswap)
+//! swap-in:  faults/by_message -> swapin/serve
+//!           -> swapin/plan -> swapin/load -> (zswap) -> transfer/move_in
+//!           -> standby: straight to transfer/move_in
+//!           -> swapin/zero_fill: never touched
+//! the pool: control/thread -> upkeep/zspage_compaction -> (zswap)
+//!                          -> upkeep/writeback -> (zswap) -> the backing
+//!                          -> upkeep/folio_compaction -> (mm, zswap)
+//! regions:  the same two paths with another scope (`faces/regions`, `faults/by_sigbus`), and
+//!           swapin/copy_in -> transfer/clean_pages: out again as it came
 //!           or, without userfaultfd, an engine of their own (`protect`)
 //! ```
+//!
+//! # Rooms
+//!
+//! Each folder is a room, and none knows what is above it: `tests/rooms.rs` has their order,
+//! `docs/architecture.md` a line for each, their heads the rest. [`Manager`] is made of layers:
+//! each owns the one below, and derefs to it.
 //!
 //! # Locks, in the order they are taken
 //!
 //! 1. a worker's own (one per thread, never contended);
-//! 2. `Manager::reclaim`: the clock hand and the list of mappings;
-//! 3. `Manager::core`: words, registration, the descriptor, every move;
+//! 2. `Swap::hand`: the clock hand and the list of mappings;
+//! 3. `Space::core`: words, registration, the descriptor, every move;
 //! 4. the pool's lock inside zswap;
 //! 5. the frame allocator's.
 //!
@@ -31,63 +40,35 @@
 
 extern crate alloc;
 
-mod adopt;
-mod assemble;
-mod atmax;
-mod cannotleave;
-mod children;
-mod clean;
-mod compaction;
-pub mod control;
-mod control_thread;
-mod copyin;
-mod discard;
-pub mod engines;
-mod evacuate;
+mod address_space;
+mod budget;
+mod control;
+mod descriptors;
+pub mod error;
 mod events;
-mod extent;
-pub mod fatal;
-mod fault;
-mod fill;
+mod faces;
+mod faults;
 mod fork;
-mod forkwords;
+mod fork_handshake;
 mod frames;
-mod fresh;
-mod hugeframe;
-mod inthread;
-mod load;
-mod manager;
-mod movein;
-mod moveout;
-mod near;
+mod health;
 pub mod options;
-mod order;
-mod parked;
-mod pass;
-mod past;
-mod pins;
+mod page;
+mod page_fault;
+pub mod pager;
+mod policy;
 pub mod protect;
-pub mod publish;
-mod quiet;
-mod ranges;
-mod readahead;
-mod reclaim;
-pub mod regionengine;
-pub mod regions;
-mod registration;
-pub mod rungroups;
-pub mod share;
-mod standby;
-pub mod start;
-mod store;
-mod strides;
-mod tier;
-mod turnover;
-mod vmas;
-mod warm;
-mod watchdog;
-mod word;
-mod workingset;
-mod writeback;
+pub mod scope;
+pub mod segment;
+mod swapin;
+mod swapout;
+mod transfer;
+mod upkeep;
+mod wakeups;
 
-pub use manager::Manager;
+pub use budget::fair_share;
+pub use control::Manager;
+pub use faces::{process, regions};
+pub use frames::reserve_arena;
+pub use health::fatal;
+pub use upkeep::statistics;

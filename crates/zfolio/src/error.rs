@@ -1,7 +1,7 @@
 //! What can go wrong, as one type.
 
 use core::fmt;
-use zfolio_runtime::regions::{PinError, Unavailable};
+use zfolio_runtime::error::{PinError, Unavailable};
 use zfolio_sys::syscall::Errno;
 
 /// Why a call of this library failed.

@@ -4,11 +4,11 @@ use crate::error::Error;
 use crate::process;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
-use zfolio_runtime::control::Counter;
 use zfolio_runtime::options::{Codec, Options};
-use zfolio_runtime::protect::engine_for;
-use zfolio_runtime::regionengine::RegionEngine;
-use zfolio_runtime::regions::Serving;
+use zfolio_runtime::pager::RegionEngine;
+use zfolio_runtime::regions::engine_for;
+use zfolio_runtime::scope::Serving;
+use zfolio_runtime::segment::Counter;
 use zfolio_sys::region::{SignalsBlocked, own_descriptors_with};
 
 /// Part of the machine's memory that the process's group has if nobody says.

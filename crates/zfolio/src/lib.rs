@@ -49,4 +49,4 @@ pub use process::hold_over_forks;
 pub use region::Region;
 pub use signals::handle_fault;
 pub use zfolio_runtime::options::Codec;
-pub use zfolio_runtime::regions::Serving;
+pub use zfolio_runtime::scope::Serving;

@@ -18,8 +18,8 @@ use core::ptr;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use libc::{SIG_DFL, SIG_IGN, SIGBUS, SIGSEGV, sigaction, siginfo_t, ucontext_t};
 use zfolio_runtime::fatal::{EXIT_FAILED, Line};
-use zfolio_runtime::regionengine::Access;
-use zfolio_runtime::regions::Serving;
+use zfolio_runtime::pager::Access;
+use zfolio_runtime::scope::Serving;
 use zfolio_sys::process::{exit_now, say};
 use zfolio_sys::thread::{id, pid};
 

@@ -11,8 +11,8 @@ use crate::group::Engine;
 use core::ops::Range;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
-use zfolio_runtime::regionengine::{Access, RegionEngine};
-use zfolio_runtime::regions::Serving;
+use zfolio_runtime::pager::{Access, RegionEngine};
+use zfolio_runtime::scope::Serving;
 
 /// Regions at a time, at most.
 const SLOTS: usize = 8192;

@@ -4,10 +4,14 @@
 //! change to a stack of ours at once; a handler of the program's, where the fault is none of
 //! ours, is then entered as if by the kernel.
 
+use super::leave;
 use super::masks::{self, Context, SAVED, returning};
 use super::signals::{self, Action, DEFAULT, IGNORE, NODEFER, RESETHAND, RESTORER, SIGINFO};
 use crate::memory::bring::{Brought, bring};
-use crate::raw::{self, OURS, nr};
+use crate::memory::core::Core;
+use crate::memory::way::Kind;
+use crate::raw::{self, OURS, SHIFT, nr};
+use crate::seen::arm;
 use crate::seen::entry::entry_address;
 use crate::seen::rewrite;
 use crate::state::{self, State};
@@ -15,7 +19,10 @@ use crate::threads::{self, Record};
 use core::arch::global_asm;
 use core::sync::atomic::Ordering;
 
+const SIGSEGV: usize = 11;
 const SIGSYS: usize = 31;
+/// `si_arch` of a call by the 64-bit gate.
+const ARCH_X86_64: u32 = 0xc000_003e;
 /// `si_code` of a system call that dispatch stopped.
 const SYS_USER_DISPATCH: i32 = 2;
 /// Where a frame has what is used of it, in words: `uc_mcontext` begins at the fifth, and
@@ -194,6 +201,11 @@ impl Frame<'_> {
         self.info[2]
     }
 
+    /// Of a call that dispatch stopped: by which gate it came.
+    fn gate(&self) -> u32 {
+        self.info[7].cast_unsigned()
+    }
+
     fn address(&self) -> usize {
         let low = self.info[4].cast_unsigned() as usize;
         let high = self.info[5].cast_unsigned() as usize;
@@ -236,7 +248,7 @@ unsafe extern "C" fn signal(signal: i32, info: *const [i32; 32], context: *mut C
         redirect(state, &mut frame);
         return 0;
     }
-    if signal != SIGSYS && frame.code() > 0 && serve(state, record, &mut frame) {
+    if signal != SIGSYS && frame.code() > 0 && serve(state, record, signal, &mut frame) {
         return 0;
     }
     pass_on(state, record, signal, &mut frame)
@@ -245,18 +257,34 @@ unsafe extern "C" fn signal(signal: i32, info: *const [i32; 32], context: *mut C
 /// A call that dispatch stopped goes on at our entry.
 fn redirect(state: &State, frame: &mut Frame<'_>) {
     let back = frame.register(at::RIP);
+    if frame.gate() != ARCH_X86_64 {
+        // By the 32-bit gate (int $0x80, of two bytes): made again, unseen from here on.
+        leave::leave(state, "it makes system calls of 32-bit programs");
+        arm::disarm();
+        frame.context[at::RIP] = (back - 2) as u64;
+        return;
+    }
     let number = frame.register(at::RAX);
     rewrite::consider(state, back, number);
     frame.context[at::RCX] = back as u64;
     frame.context[at::RIP] = entry_address() as u64;
 }
 
-fn serve(state: &State, record: Option<&'static Record>, frame: &mut Frame<'_>) -> bool {
+fn serve(
+    state: &State,
+    record: Option<&'static Record>,
+    signal: usize,
+    frame: &mut Frame<'_>,
+) -> bool {
     let address = frame.address();
     if !state.has_left() {
         let (brought, pages) = {
             let mut core = state.core.lock();
-            let brought = bring(state, &mut core, record, address);
+            let brought = if is_protection(state, &core, signal, address) {
+                Brought::WasOpen
+            } else {
+                bring(state, &mut core, record, address)
+            };
             (brought, core.ranges.at(frame.register(at::RSP)).is_some())
         };
         if pages && !state.moving_stacks.load(Ordering::Relaxed) {
@@ -273,6 +301,18 @@ fn serve(state: &State, record: Option<&'static Record>, frame: &mut Frame<'_>) 
         return true;
     }
     false
+}
+
+/// Whether an open page is closed by what the program made of it: where what is absent is a
+/// SIGBUS. (Or by us, a moment ago: then it comes once more.)
+fn is_protection(state: &State, core: &Core, signal: usize, address: usize) -> bool {
+    signal == SIGSEGV
+        && core.way.kind == Kind::InThread
+        && !state.words.get(address >> SHIFT).is_closed()
+        && core
+            .ranges
+            .at(address)
+            .is_some_and(|(_, kind)| kind.managed)
 }
 
 fn is_to_be_tried_again(record: Option<&Record>, address: usize) -> bool {

@@ -4,8 +4,8 @@ use crate::memory::bring::bring_all;
 use crate::memory::core::Core;
 use crate::state::State;
 use core::sync::atomic::Ordering;
-use zfolio_runtime::control::state as slot_state;
-use zfolio_runtime::start::describe;
+use zfolio_runtime::segment::describe;
+use zfolio_runtime::segment::state as slot_state;
 use zfolio_sys::thread::pid;
 
 /// Ends management for `why`. Calls are seen still, and do as they are told.

@@ -304,7 +304,7 @@ fn fork_locked(
         return (result, None);
     }
     // The child: one thread, every lock of ours held by it or free, every structure whole.
-    rewrite::reset_in_child();
+    rewrite::reset_in_child(state);
     sent.clear();
     if let Some(record) = threads::current() {
         state.threads.forget_others(record);

@@ -18,6 +18,7 @@ pub(crate) mod ranges;
 pub(crate) mod reclaim;
 mod remap;
 pub(crate) mod space;
+pub(crate) mod texts;
 pub(crate) mod way;
 pub(crate) mod words;
 

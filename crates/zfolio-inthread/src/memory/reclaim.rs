@@ -74,7 +74,12 @@ impl Core {
     /// Closes what may be closed of a window, until usage is at `goal`.
     fn close_window(&mut self, state: &State, window: &Range<usize>, goal: usize) {
         let pages = window.start >> SHIFT..window.end >> SHIFT;
-        if !state.words.has_leaf(pages.start) && state.words.get(pages.start) == Word::Untouched {
+        let nothing = if state.words.has_leaf(pages.start) {
+            !state.words.is_any_open(&pages)
+        } else {
+            state.words.get(pages.start) == Word::Untouched
+        };
+        if nothing {
             return;
         }
         if !self.is_watched(state, window) {
@@ -86,9 +91,9 @@ impl Core {
         let group = self.way.group();
         let mut page = pages.start;
         while page < pages.end && self.usage(state) > goal {
-            let unit = page..(page + 1).next_multiple_of(group).min(pages.end);
-            if !self.may_close(state, &unit) {
-                page = unit.end;
+            let unit = open_unit(state, page, group, pages.end);
+            if unit.is_empty() || !self.may_close(state, &unit) {
+                page = unit.end.max(page + 1);
                 continue;
             }
             let is_present = |unit: &Range<usize>| {
@@ -99,16 +104,16 @@ impl Core {
             let most = if here { OUT } else { LEAF };
             let mut run = unit;
             while run.end < pages.end && run.len() + group <= most {
-                let next = run.end..(run.end + group).min(pages.end);
-                if is_present(&next) != here || !self.may_close(state, &next) {
+                let next = open_unit(state, run.end, group, pages.end);
+                if next.is_empty() || is_present(&next) != here || !self.may_close(state, &next) {
                     break;
                 }
                 run.end = next.end;
             }
             if here {
                 self.store(state, &run);
-            } else if run.len() >= FEWEST_UNTOUCHED {
-                self.close_untouched(state, &run);
+            } else {
+                self.close_absent_run(state, &run);
             }
             page = run.end;
         }
@@ -206,6 +211,25 @@ impl Core {
         }
     }
 
+    /// Closes pages that hold nothing, as few mappings as can be made by it. (They count as
+    /// open, and nothing else would make them count less.)
+    fn close_absent_run(&mut self, state: &State, run: &Range<usize>) {
+        let is_closed = |page: usize| state.words.get(page).is_closed();
+        if run.len() >= FEWEST_UNTOUCHED {
+            self.close_untouched(state, run);
+            return;
+        }
+        match self.way.kind {
+            // What is closed beside it is one mapping with it.
+            Kind::Protect if is_closed(run.start - 1) || is_closed(run.end) => {
+                self.close_untouched(state, run);
+            }
+            // (As zeros: another thread may put something there meanwhile.)
+            Kind::Guard => self.store(state, run),
+            Kind::InThread | Kind::Protect => {}
+        }
+    }
+
     /// Closes pages that hold nothing.
     fn close_untouched(&mut self, state: &State, run: &Range<usize>) {
         let addresses = run.start << SHIFT..run.end << SHIFT;
@@ -286,6 +310,15 @@ impl Core {
         }
         self.figures.unmovable += run.len() as u64;
     }
+}
+
+/// The open pages from `page` on, of its group: where a part of a group is closed already the
+/// others go without it.
+fn open_unit(state: &State, page: usize, group: usize, end: usize) -> Range<usize> {
+    let end = (page + 1).next_multiple_of(group).min(end);
+    let is_open = |page: &usize| matches!(state.words.get(*page), Word::Open { .. });
+    let open = (page..end).take_while(is_open).count();
+    page..page + open
 }
 
 /// Which pages of a window are in memory, a byte each; `None` where it is not all mapped.

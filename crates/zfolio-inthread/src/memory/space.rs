@@ -12,7 +12,7 @@ use core::ops::Range;
 
 pub(super) const PROT_READ_WRITE: usize = 3;
 pub(super) const MAP_PRIVATE: usize = 2;
-const MAP_TYPE: usize = 15;
+pub(super) const MAP_TYPE: usize = 15;
 pub(super) const MAP_FIXED: usize = 0x10;
 pub(super) const MAP_ANONYMOUS: usize = 0x20;
 const MAP_GROWSDOWN: usize = 0x100;
@@ -61,7 +61,11 @@ pub(super) fn range_of(start: usize, len: usize) -> Range<usize> {
 
 /// Makes a call that changes the address space.
 pub(crate) fn change(state: &State, number: usize, args: [usize; 6]) -> isize {
-    state.locked(|core| change_locked(state, core, number, args))
+    state.locked(|core| {
+        let result = change_locked(state, core, number, args);
+        state.texts.lock().follow(number, args, result);
+        result
+    })
 }
 
 fn change_locked(state: &State, core: &mut Core, number: usize, args: [usize; 6]) -> isize {

@@ -15,7 +15,7 @@
 
 use crate::raw::{self, PAGE, is_error, nr};
 use core::ops::Range;
-use zfolio_runtime::control::faults;
+use zfolio_runtime::segment::faults;
 use zfolio_sys::arena::reserve_private;
 use zfolio_sys::moves::Moves;
 use zfolio_sys::procfs::{File, Pagemap, Statm};

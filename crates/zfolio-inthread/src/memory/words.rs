@@ -261,6 +261,12 @@ impl Words {
         }
     }
 
+    /// Whether any page of a part of a leaf is open, and may be closed.
+    pub(crate) fn is_any_open(&self, pages: &core::ops::Range<Vpn>) -> bool {
+        let is_open = |page| matches!(self.get(page), Word::Open { .. });
+        pages.clone().any(is_open)
+    }
+
     /// The first page of `from .. end` that is closed.
     pub(crate) fn next_closed(&self, from: Vpn, end: Vpn) -> Option<Vpn> {
         let mut page = from;

@@ -6,6 +6,8 @@
 //! what comes after it: whoever is on the way between the two, or returns to after the
 //! syscall, finds what was there. The stub does what the mov did.
 //!
+//! Only text of files is rewritten that nobody changes or shares (`memory::texts`).
+//!
 //! With one thread no other can run the bytes that change. With several they are changed by
 //! one aligned store of eight bytes, where they lie in such; the others keep their signal.
 
@@ -53,6 +55,9 @@ pub(crate) fn consider(state: &State, back: usize, number: usize) {
         // A prefix would make it another register's.
         && before & 0xf0 != 0x40;
     if !is_form {
+        return;
+    }
+    if !state.texts.lock().covers(&(site - 1..back)) {
         return;
     }
     let several = state.is_several();
@@ -125,6 +130,8 @@ fn write_jump(site: usize, distance: i32, several: bool) -> bool {
 }
 
 /// In the child of a fork: nobody is making a stub.
-pub(crate) fn reset_in_child() {
+pub(crate) fn reset_in_child(state: &State) {
+    // (Whoever changes it holds the core lock, as the fork did.)
+    zfolio_sys::lock::reset_in_fork_child(&state.texts);
     zfolio_sys::lock::reset_in_fork_child(&MADE);
 }

@@ -1,14 +1,13 @@
 //! What a program asks for, but for faults.
 
-use super::table::{End, State};
+use super::groups::{End, State};
 use super::{Core, Protected};
-use crate::control::Counter;
-use crate::events::addresses_of;
-use crate::extent::Vpn;
-use crate::manager::pages_within;
-use crate::regionengine::{Access, RegionEngine};
-use crate::regions::{PinError, Serving};
-use crate::word::Place as Word;
+use crate::address_space::place::Place;
+use crate::error::PinError;
+use crate::page::{Vpn, addresses_of, pages_within};
+use crate::pager::{Access, RegionEngine};
+use crate::scope::Serving;
+use crate::segment::Counter;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -25,12 +24,12 @@ impl Protected {
     fn take_slots(core: &mut Core, pages: Range<Vpn>) -> Vec<Slot> {
         let mut found = Vec::new();
         for (page, word) in core.extents.tracked(pages) {
-            if let Word::Stored(slot) = word {
+            if let Place::Stored(slot) = word {
                 found.push((page, slot));
             }
         }
         for (page, _) in &found {
-            core.extents.set(*page, Word::Present);
+            core.extents.set(*page, Place::Present);
         }
         found.into_iter().map(|(_, slot)| slot).collect()
     }
@@ -225,7 +224,7 @@ impl RegionEngine for Protected {
                 let pages = pages_within(twin.view().start, twin.view().end);
                 let words = core.extents.tracked(pages);
                 words
-                    .filter(|(_, word)| matches!(word, Word::Stored(_)))
+                    .filter(|(_, word)| matches!(word, Place::Stored(_)))
                     .count()
             });
             let (tracked, kept) = (tracked.sum::<usize>(), core.extents.kept());

@@ -3,7 +3,7 @@
 //! A region's memory is mapped twice (`zfolio_sys::twin`): the program's view,
 //! PROT_NONE where a group is closed, and our own, by which we read and write it
 //! either way. Touching a closed group is a SIGSEGV in the thread that touches,
-//! which serves it, as `inthread` does with SIGBUS.
+//! which serves it, as `faults/by_sigbus.rs` does with SIGBUS.
 //!
 //! # A group
 //!
@@ -51,27 +51,26 @@
 //! system under it but what is discarded.
 
 mod calls;
-pub mod pool;
-mod reclaim;
-mod serve;
-mod table;
+mod close;
+mod groups;
+mod open;
+pub mod pool_arena;
 
-use crate::control::{Counter, ProcessSlot, Segment, state};
-use crate::extent::Extents;
-use crate::manager::STACK;
-use crate::options::{Options, Watermarks};
-use crate::pins::Pins;
-use crate::regionengine::RegionEngine;
-use crate::regions::{IN_THREAD, Unavailable};
-use crate::start::{Unstarted, describe, reserve_arena, step};
+use crate::address_space::extent::Extents;
+use crate::address_space::pins::Pins;
+use crate::error::{Unavailable, Unstarted, step};
+use crate::frames::reserve_arena;
+use crate::options::{IN_THREAD, Options, STACK};
+use crate::policy::watermarks::Watermarks;
+use crate::segment::{Counter, ProcessSlot, Segment, describe, state};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use pool::PoolArena;
-use table::Table;
+use groups::Table;
+use pool_arena::PoolArena;
 use zfolio_compress::adaptive::{Adaptive, Density};
 use zfolio_compress::{Codec, Compressor};
 use zfolio_mm::{Order, PAGE_SIZE};
@@ -110,7 +109,7 @@ pub struct Protected {
     /// Runs of open groups there may be, of all engines.
     most_runs: usize,
     /// Pages by which every watermark is raised now.
-    room: AtomicUsize,
+    overdraft: AtomicUsize,
     /// Changes when a group has been loaded or stored.
     turns: AtomicU32,
     waiting: AtomicU32,
@@ -134,14 +133,14 @@ struct Worker {
 }
 
 /// A group of a region, and where it is.
-struct Place {
+struct LocatedGroup {
     group: usize,
     twin: Arc<Twin>,
     /// What of it lies in the region.
     range: Range<usize>,
 }
 
-impl Place {
+impl LocatedGroup {
     fn pages(&self) -> usize {
         self.range.len() / PAGE_SIZE
     }
@@ -149,7 +148,7 @@ impl Place {
 
 impl Core {
     /// The group that `address` is in, if a region has it.
-    fn place(&self, address: usize) -> Option<Place> {
+    fn place(&self, address: usize) -> Option<LocatedGroup> {
         let (_, twin) = self.regions.range(..=address).next_back()?;
         let view = twin.view();
         if !view.contains(&address) {
@@ -157,14 +156,14 @@ impl Core {
         }
         let group = self.table.group_of(address);
         let whole = self.table.addresses(group);
-        Some(Place {
+        Some(LocatedGroup {
             group,
             twin: Arc::clone(twin),
             range: whole.start.max(view.start)..whole.end.min(view.end),
         })
     }
 
-    fn place_of(&self, group: usize) -> Option<Place> {
+    fn place_of(&self, group: usize) -> Option<LocatedGroup> {
         self.place(self.table.addresses(group).start)
     }
 }
@@ -269,7 +268,7 @@ impl Protected {
             stats,
             before_moving,
             most_runs,
-            room: AtomicUsize::new(0),
+            overdraft: AtomicUsize::new(0),
             turns: AtomicU32::new(0),
             waiting: AtomicU32::new(0),
             control_wake: AtomicU32::new(0),
@@ -284,8 +283,8 @@ impl Protected {
         Watermarks::of_regions(self.high.load(Ordering::Relaxed))
     }
 
-    fn room(&self) -> usize {
-        self.room.load(Ordering::Relaxed)
+    fn overdraft(&self) -> usize {
+        self.overdraft.load(Ordering::Relaxed)
     }
 
     /// Pages of groups that are not closed, and of the pool's arena.
@@ -306,14 +305,14 @@ impl Protected {
     }
 
     /// Opens a group to the program. The caller tells the table.
-    fn open(&self, core: &mut Core, place: &Place) -> Result<(), Errno> {
+    fn open(&self, core: &mut Core, place: &LocatedGroup) -> Result<(), Errno> {
         place.twin.open(&place.range)?;
         core.table.count_run(place.group, true, &RUNS);
         Ok(())
     }
 
     /// Closes a group that is open.
-    fn close(&self, core: &mut Core, place: &Place) -> Result<(), Errno> {
+    fn close(&self, core: &mut Core, place: &LocatedGroup) -> Result<(), Errno> {
         place.twin.close(&place.range)?;
         core.table.count_run(place.group, false, &RUNS);
         Ok(())
@@ -349,38 +348,7 @@ impl Protected {
     }
 
     fn fail(&self, why: core::fmt::Arguments<'_>) -> ! {
-        crate::fatal::fail(self.stats, self.zswap.stats(), pid(), why)
-    }
-}
-
-/// Makes the engine that `serving` names; where userfaultfd is refused,
-/// [`Serving::InThread`](crate::regions::Serving::InThread) is had without it.
-///
-/// # Errors
-/// What the system refused.
-pub fn engine_for(
-    segment: &'static Segment,
-    options: Options,
-    serving: crate::regions::Serving,
-    before_moving: fn(),
-) -> Result<&'static dyn RegionEngine, Unavailable> {
-    use crate::Manager;
-    use crate::regions::Serving;
-    let protected = || -> Result<&'static dyn RegionEngine, Unavailable> {
-        Ok(Protected::start(segment, options, before_moving)?)
-    };
-    let moving = || -> Result<&'static dyn RegionEngine, Unavailable> {
-        Ok(Manager::for_regions(
-            segment,
-            options,
-            serving,
-            before_moving,
-        )?)
-    };
-    match serving {
-        Serving::Protected => protected(),
-        Serving::InThread => moving().or_else(|_| protected()),
-        Serving::Threads => moving(),
+        crate::health::fatal::fail(self.stats, self.zswap.stats(), pid(), why)
     }
 }
 

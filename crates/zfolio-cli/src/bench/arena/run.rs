@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use zfolio_mm::PAGE_SIZE;
-use zfolio_runtime::control::Counter;
+use zfolio_runtime::segment::Counter;
 
 /// Between two looks.
 const EVERY: Duration = Duration::from_millis(25);
@@ -69,7 +69,7 @@ impl Drop for Scratch {
 
 impl Plan {
     /// Addresses with which the arena is a limited one: what is reserved is a quarter
-    /// of what is left, heap and all (see `zfolio_runtime::start`), and is to hold
+    /// of what is left, heap and all (see `zfolio_runtime::process`), and is to hold
     /// twice `high` but not the usual size.
     fn addresses(&self) -> u64 {
         let arena = (3 * self.high).max(128 << 20);

@@ -1,0 +1,130 @@
+//! What the program did to its address space: remove, unmap, remap, fork.
+//!
+//! An event is applied under the core lock as it is read. Two kinds wait
+//! (*parked*, and everything behind them waits too): a remap, until no event
+//! is in flight, when it is known what came before it (`order`), and until no
+//! operation is under way, whose pages would be published at the old address;
+//! and everything during a fork, when nothing but single words may change
+//! (`parked`). Parked events are applied by whoever finds that they may be (`apply_parked`).
+
+use crate::address_space::Space;
+use crate::address_space::core::Core;
+use crate::address_space::discard::BATCH;
+use crate::address_space::place::Place;
+use crate::address_space::standby::Run;
+use crate::events::order::Truth;
+use crate::page::pages_within;
+use crate::segment::Counter;
+use core::sync::atomic::Ordering;
+use zfolio_sys::procfs::private_mapping_at;
+use zfolio_sys::syscall::Errno;
+use zfolio_sys::uffd::Message;
+
+/// Asks the kernel.
+struct Now<'a> {
+    space: &'a Space,
+    /// An event began while it was asked.
+    put_off: bool,
+}
+
+impl Truth for Now<'_> {
+    fn was_put_off(&self) -> bool {
+        self.put_off
+    }
+
+    fn is_registered(&mut self, address: usize) -> Option<bool> {
+        let answer = self.space.fds.program().is_registered(address);
+        self.put_off |= answer == Err(Errno::AGAIN);
+        answer.ok()
+    }
+
+    fn begins_at(&mut self, address: usize) -> Option<bool> {
+        let mapping = private_mapping_at(self.space.fds.maps(), address).ok()?;
+        // (Asked in any case: the list says nothing of events in flight.)
+        let registered = self.is_registered(address)?;
+        Some(mapping.start == address && registered)
+    }
+}
+
+impl Space {
+    /// Applies what was parked, if nothing stands in the way any more.
+    pub(crate) fn apply_parked(&self, core: &mut Core) {
+        let waits = |core: &Core| !core.inbox.parked.is_empty() && !core.freeze.frozen;
+        if !waits(core) || self.inflight.load(Ordering::Acquire) > 0 || !self.order_parked(core) {
+            return;
+        }
+        while let Some(event) = core.inbox.parked.pop() {
+            self.apply(core, event);
+        }
+    }
+
+    /// Whether new operations may start, now that what can be applied is.
+    pub(crate) fn may_start(&self, core: &mut Core) -> bool {
+        self.apply_parked(core);
+        core.is_open()
+    }
+
+    /// Puts parked events in order; false if that cannot be told yet. Does not
+    /// use the heap.
+    pub(crate) fn order_parked(&self, core: &mut Core) -> bool {
+        if !core.inbox.parked.needs_order() {
+            return true;
+        }
+        if !self.is_quiet() {
+            return false;
+        }
+        let now = Now {
+            space: self,
+            put_off: false,
+        };
+        core.inbox.parked.put_in_order(&core.pages.registered, now)
+    }
+
+    pub(crate) fn apply(&self, core: &mut Core, event: Message) {
+        match event {
+            Message::Remove { start, end } => self.removed(core, start, end),
+            Message::Unmap { start, end } => self.unmapped(core, start, end),
+            Message::Remap { from, to, len } => self.remapped(core, from, to, len),
+            Message::Fault { .. } | Message::Fork { .. } => {}
+        }
+    }
+
+    /// mremap: words follow their pages. No operation is under way.
+    fn remapped(&self, core: &mut Core, from: usize, to: usize, len: usize) {
+        let source = pages_within(from, from + len);
+        let target = pages_within(to, to + len);
+        self.drop_contents(core, target.clone());
+        let mut batch = [(0, Place::Present); BATCH];
+        let mut left = source.clone();
+        let mut run: Option<Run> = None;
+        loop {
+            let batch = core.pages.extents.first_tracked(&mut left, &mut batch);
+            if batch.is_empty() {
+                break;
+            }
+            for (vpn, place) in batch.iter().copied() {
+                core.pages.extents.set(vpn, Place::Present);
+                let vpn = vpn - source.start + target.start;
+                core.pages.extents.set(vpn, place);
+                if let Place::Standby(at) = place {
+                    match &mut run {
+                        Some(run)
+                            if run.vpn + run.pages == vpn && run.at.offset(run.pages) == at =>
+                        {
+                            run.pages += 1;
+                        }
+                        _ => {
+                            core.pages.standby.push_all(run.take());
+                            run = Some(Run { vpn, at, pages: 1 });
+                        }
+                    }
+                }
+            }
+        }
+        core.pages.standby.push_all(run);
+        core.pages.extents.prune(source);
+        // (The source stays registered until its UNMAP, if there is one.)
+        core.pages.registered.insert(to..to + len);
+        self.count(Counter::Remaps, 1);
+    }
+}

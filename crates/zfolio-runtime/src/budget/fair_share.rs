@@ -1,0 +1,417 @@
+//! One `high` for a whole tree of processes.
+//!
+//! Every process of some size has a *member* in the control segment, in which it
+//! writes what it has and what it would need, when it publishes its statistics.
+//! From what all have written each works out its own share of `high`, by the same
+//! rule, and keeps to that: nobody asks anybody, nobody waits, and there is no
+//! lock that somebody could die with. A member that was not written for two
+//! seconds is nobody's any more: what a killed process had is the others' then.
+//!
+//! Groups within the run have limits of their own: a process keeps to the least
+//! of what each group above it leaves for it.
+//!
+//! The rule is max-min fairness: who needs less than an equal part gets what it
+//! needs, and what is left is shared equally among the others.
+
+use crate::segment::run_group::{RUN, is_below, path};
+use crate::segment::{LIVES, Member, RunGroup, Segment};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use zfolio_mm::PAGE_SIZE;
+use zfolio_sys::thread::{Clock, now_ns};
+use zfolio_zswap::GroupLimits;
+
+/// A member not written for so long has ended (or is stopped), ns.
+const STALE_NS: u64 = 2_000_000_000;
+/// Least share of a process, pages: with less it does not get on.
+const LEAST: usize = 2048;
+/// Rounds of the rule: each sets one more process's needs aside, at least.
+const ROUNDS: usize = 64;
+/// A process below this part of `high` is no member yet.
+const SMALL: usize = 64;
+
+/// A process's group, and its place among the members.
+#[derive(Debug)]
+pub struct Membership {
+    group: u32,
+    place: AtomicU32,
+}
+
+const NONE: u32 = u32::MAX;
+
+/// What a process says of itself. Pages, and bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Having {
+    /// Which process (`zfolio_sys::identity`).
+    pub owner: u64,
+    /// Resident pages.
+    pub resident: usize,
+    /// Pages it would have resident, could it have all it needs.
+    pub needs: usize,
+    /// Compressed bytes in its pool.
+    pub zswap_bytes: u64,
+    /// Pages it has out, in bytes.
+    pub swap_bytes: u64,
+    /// What its backing takes.
+    pub backing_bytes: u64,
+}
+
+/// What it may have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Allowed {
+    /// Its part of `high`, pages.
+    pub high: usize,
+    /// Its part of the limits of the pool and of what is out.
+    pub limits: GroupLimits,
+    /// Its part of what backings may take, bytes.
+    pub backing: u64,
+    /// Its part of `max`, pages.
+    pub max: usize,
+}
+
+impl Membership {
+    /// In a group, by its index; no place yet.
+    #[must_use]
+    pub const fn of(group: u32) -> Self {
+        Self {
+            group,
+            place: AtomicU32::new(NONE),
+        }
+    }
+
+    /// For the child of a fork: the place is its parent's.
+    pub fn forget(&self) {
+        self.place.store(NONE, Ordering::Relaxed);
+    }
+
+    /// This process has no thread that would go on saying what it has: what it said last
+    /// holds as long as it is there.
+    pub fn stay(&self, segment: &Segment) {
+        let at = self.place.load(Ordering::Relaxed) as usize;
+        if let Some(mine) = segment.members.get(at) {
+            mine.pid.store(zfolio_sys::thread::pid(), Ordering::Relaxed);
+            mine.updated_ns.store(LIVES, Ordering::Release);
+        }
+    }
+
+    /// Pages that the others of this process's tree have resident.
+    #[must_use]
+    pub fn resident_of_others(&self, segment: &Segment) -> usize {
+        let at = self.place.load(Ordering::Relaxed) as usize;
+        let mine = segment.members.get(at).map(core::ptr::from_ref);
+        living(segment, now_ns(Clock::Realtime))
+            .filter(|member| Some(core::ptr::from_ref(*member)) != mine)
+            .map(|member| pages(member.resident_bytes.load(Ordering::Relaxed)))
+            .fold(0, usize::saturating_add)
+    }
+
+    /// Nothing of what this process has counts any more: it ends.
+    pub fn leave(&self, segment: &Segment) {
+        let at = self.place.load(Ordering::Relaxed) as usize;
+        if let Some(mine) = segment.members.get(at) {
+            mine.updated_ns.store(0, Ordering::Release);
+        }
+    }
+
+    /// Says that this process's backing takes `out` bytes, and returns its part of
+    /// what all may take; `None` for one on its own.
+    pub(crate) fn backing(&self, segment: &Segment, out: u64) -> Option<u64> {
+        let at = self.place.load(Ordering::Relaxed) as usize;
+        let mine = segment.members.get(at)?;
+        let now = now_ns(Clock::Realtime);
+        mine.backing_bytes.store(out, Ordering::Relaxed);
+        // Writing back may take long, and nothing is published meanwhile.
+        mine.updated_ns.store(now, Ordering::Release);
+        let all = living(segment, now).map(|member| member.backing_bytes.load(Ordering::Relaxed));
+        let all = all.fold(0, u64::saturating_add);
+        segment.backing_peak.fetch_max(all, Ordering::Relaxed);
+        let size = segment.config().backing_size.load(Ordering::Relaxed);
+        Some(size.saturating_sub(all.saturating_sub(out)))
+    }
+
+    /// Writes what this process has and needs, and returns what it may have.
+    /// Where no place is free it is on its own: all of `high`.
+    pub fn update(&self, segment: &Segment, of: Having, high: usize) -> Allowed {
+        let all = Allowed {
+            high,
+            limits: GroupLimits::default(),
+            backing: segment.config().backing_size.load(Ordering::Relaxed),
+            max: match segment.config().max.load(Ordering::Relaxed) {
+                0 => usize::MAX,
+                bytes => pages(bytes),
+            },
+        };
+        if segment.config().shared.load(Ordering::Relaxed) == 0 {
+            return all;
+        }
+        let now = now_ns(Clock::Realtime);
+        let at = self.place.load(Ordering::Relaxed) as usize;
+        let mine = segment.members.get(at);
+        // Stopped for long, it may have lost its place.
+        let mine = mine.filter(|member| member.owner.load(Ordering::Relaxed) == of.owner);
+        let mine = match mine {
+            Some(mine) => mine,
+            None if of.resident < high / SMALL => return all,
+            None => match join(segment, of.owner, now) {
+                Some(at) => {
+                    self.place
+                        .store(u32::try_from(at).unwrap_or(NONE), Ordering::Relaxed);
+                    &segment.members[at]
+                }
+                None => return all,
+            },
+        };
+        let bytes = |pages: usize| (pages * PAGE_SIZE) as u64;
+        mine.group.store(self.group, Ordering::Relaxed);
+        mine.resident_bytes
+            .store(bytes(of.resident), Ordering::Relaxed);
+        mine.needed_bytes.store(bytes(of.needs), Ordering::Relaxed);
+        mine.zswap_bytes.store(of.zswap_bytes, Ordering::Relaxed);
+        mine.swap_bytes.store(of.swap_bytes, Ordering::Relaxed);
+        mine.backing_bytes
+            .store(of.backing_bytes, Ordering::Relaxed);
+        mine.updated_ns.store(now, Ordering::Release);
+        let mut allowed = all;
+        for (index, group) in path(segment, self.group) {
+            allowed.narrow(
+                &View {
+                    segment,
+                    now,
+                    group: index,
+                },
+                group,
+                of,
+                high,
+            );
+        }
+        allowed.high = allowed.high.max(LEAST).min(high);
+        allowed
+    }
+}
+
+/// The members of a group and those below it, as they are now.
+struct View<'a> {
+    segment: &'a Segment,
+    now: u64,
+    group: u32,
+}
+
+impl View<'_> {
+    fn members(&self) -> impl Iterator<Item = &Member> {
+        living(self.segment, self.now).filter(|member| {
+            let group = member.group.load(Ordering::Relaxed);
+            is_below(self.segment, group, self.group)
+        })
+    }
+
+    fn sum(&self, word: impl Fn(&Member) -> &AtomicU64) -> u64 {
+        let words = self
+            .members()
+            .map(|member| word(member).load(Ordering::Relaxed));
+        words.fold(0, u64::saturating_add)
+    }
+}
+
+impl Allowed {
+    /// Takes the limits of one group into account. `run`: the run's own `high`.
+    fn narrow(&mut self, view: &View<'_>, group: &RunGroup, of: Having, run: usize) {
+        let total = view.sum(|member| &member.resident_bytes);
+        group.resident_bytes.store(total, Ordering::Relaxed);
+        group.resident_peak.fetch_max(total, Ordering::Relaxed);
+        let high = match group.high.load(Ordering::Relaxed) {
+            0 if view.group == RUN => run,
+            0 => usize::MAX,
+            bytes => pages(bytes),
+        };
+        if high < usize::MAX {
+            let needs = |member: &Member| pages(member.needed_bytes.load(Ordering::Relaxed));
+            let share = share(high, of.needs, || view.members().map(needs));
+            self.high = self.high.min(share);
+        }
+        // What the others have is taken; the rest may be mine.
+        let left = |max: u64, total: u64, mine: u64| max.saturating_sub(total.saturating_sub(mine));
+        let rest = |limit: &AtomicU64, total: u64, mine: u64| {
+            let max = limit.load(Ordering::Relaxed).checked_sub(1)?;
+            Some(left(max, total, mine))
+        };
+        if view.group == RUN {
+            let out = view.sum(|member| &member.backing_bytes);
+            self.backing = left(self.backing, out, of.backing_bytes);
+            let resident = |member: &Member| pages(member.resident_bytes.load(Ordering::Relaxed));
+            if self.max < usize::MAX {
+                self.max = part_of_max(self.max, of.resident, || view.members().map(resident));
+            }
+        }
+        let zswap = view.sum(|member| &member.zswap_bytes);
+        let swap = view.sum(|member| &member.swap_bytes);
+        let limits = &mut self.limits;
+        limits.zswap_max = least(
+            limits.zswap_max,
+            rest(&group.zswap_max, zswap, of.zswap_bytes),
+        );
+        limits.swap_max = least(limits.swap_max, rest(&group.swap_max, swap, of.swap_bytes));
+        limits.writeback &= group.no_writeback.load(Ordering::Relaxed) == 0;
+    }
+}
+
+fn pages(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX) / PAGE_SIZE
+}
+
+fn least(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+/// Takes a place that is nobody's.
+fn join(segment: &Segment, me: u64, now: u64) -> Option<usize> {
+    let place = segment.members.iter().position(|member| {
+        let owner = member.owner.load(Ordering::Relaxed);
+        let free = owner == 0 || owner == me || is_stale(member, now);
+        free && member
+            .owner
+            .compare_exchange(owner, me, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    })?;
+    let used = u32::try_from(place + 1).unwrap_or(0);
+    segment.members_used.fetch_max(used, Ordering::AcqRel);
+    Some(place)
+}
+
+fn is_stale(member: &Member, now: u64) -> bool {
+    if member.updated_ns.load(Ordering::Acquire) == LIVES {
+        // (Another process may come to have the number: then too much is taken to be in use.)
+        return !zfolio_sys::process::is_there(member.pid.load(Ordering::Relaxed));
+    }
+    // (Not of the future either: the clock may have been set back.)
+    now.abs_diff(member.updated_ns.load(Ordering::Acquire)) > STALE_NS
+}
+
+fn living(segment: &Segment, now: u64) -> impl Iterator<Item = &Member> {
+    let used = segment.members_used.load(Ordering::Acquire) as usize;
+    let taken = segment.members.iter().take(used);
+    taken.filter(move |member| member.owner.load(Ordering::Relaxed) != 0 && !is_stale(member, now))
+}
+
+/// The share of one who needs `mine`, of `high` among all (that one included)
+/// who need what `all` says.
+fn share<I: Iterator<Item = usize>>(high: usize, mine: usize, all: impl Fn() -> I) -> usize {
+    match level(high, &all) {
+        // All have what they need, and the rest is everybody's.
+        Ok(left) => mine + left / all().count().max(1),
+        Err(level) => mine.min(level),
+    }
+}
+
+/// What one who has `mine` may come to have of `max`, where all have what `all`
+/// says: all that the others do not have, and always a fair part.
+fn part_of_max<I: Iterator<Item = usize>>(max: usize, mine: usize, all: impl Fn() -> I) -> usize {
+    let others = all().fold(0, usize::saturating_add).saturating_sub(mine);
+    let rest = max.saturating_sub(others);
+    let equal = max / all().count().max(1);
+    rest.max(level(max, &all).err().unwrap_or(equal))
+}
+
+/// What is left of `high` when all have what they need.
+///
+/// # Errors
+/// It is not enough: what each gets at most.
+fn level<I: Iterator<Item = usize>>(high: usize, all: &impl Fn() -> I) -> Result<usize, usize> {
+    let count = all().count().max(1);
+    let mut level = high / count;
+    for _ in 0..ROUNDS {
+        let (mut small, mut large) = (0, 0);
+        for needs in all() {
+            if needs < level {
+                small += needs;
+            } else {
+                large += 1;
+            }
+        }
+        let left = high.saturating_sub(small);
+        if large == 0 {
+            return Ok(left);
+        }
+        if left / large <= level {
+            break;
+        }
+        level = left / large;
+    }
+    Err(level)
+}
+
+/// What a process needs, with something to grow by. Pages.
+#[must_use]
+pub const fn grown(pages: usize) -> usize {
+    pages + pages / 8 + 256
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    fn shares(high: usize, needs: &[usize]) -> Vec<usize> {
+        let one = |mine: &usize| share(high, *mine, || needs.iter().copied());
+        needs.iter().map(one).collect()
+    }
+
+    #[test]
+    fn who_needs_little_gets_it_and_the_rest_is_shared() {
+        assert_eq!(shares(100, &[500]), [100]);
+        assert_eq!(shares(100, &[50, 500]), [50, 50]);
+        assert_eq!(shares(100, &[10, 500, 500]), [10, 45, 45]);
+        assert_eq!(shares(100, &[10, 20, 500]), [10, 20, 70]);
+        assert_eq!(shares(100, &[10, 30]), [40, 60]);
+    }
+
+    fn parts(max: usize, have: &[usize]) -> Vec<usize> {
+        let one = |mine: &usize| part_of_max(max, *mine, || have.iter().copied());
+        have.iter().map(one).collect()
+    }
+
+    #[test]
+    fn of_max_each_may_have_what_the_others_leave() {
+        assert_eq!(parts(100, &[70]), [100]);
+        assert_eq!(parts(100, &[10, 60]), [50, 90]);
+        // Together too much: whoever has less than an equal part stays.
+        assert_eq!(parts(100, &[10, 95]), [90, 90]);
+        assert_eq!(parts(100, &[60, 70]), [50, 50]);
+    }
+
+    proptest! {
+        #[test]
+        fn max_is_exceeded_by_one_if_it_is_by_all(max in 1000_usize..1_000_000, have in prop::collection::vec(0_usize..400_000, 1..40)) {
+            let parts = parts(max, &have);
+            let over = parts.iter().zip(&have).any(|(part, have)| have > part);
+            let all: usize = have.iter().sum();
+            prop_assert!(!over || all > max, "nobody is over while there is room");
+            prop_assert!(over || all <= max + have.len(), "somebody is when there is none");
+            let equal = max / have.len();
+            prop_assert!(parts.iter().all(|part| *part >= equal));
+        }
+
+        #[test]
+        fn shares_are_fair(high in 1000_usize..1_000_000, needs in prop::collection::vec(0_usize..400_000, 1..40)) {
+            let shares = shares(high, &needs);
+            prop_assert!(shares.iter().sum::<usize>() <= high, "within `high`");
+            let equal = high / needs.len();
+            for (share, needs) in shares.iter().zip(&needs) {
+                prop_assert!(*share >= (*needs).min(equal), "nobody is worse off than with an equal part");
+            }
+            // Nothing is kept back while somebody lacks it.
+            if needs.iter().sum::<usize>() >= high {
+                prop_assert!(shares.iter().sum::<usize>() + needs.len() > high);
+            }
+            // Who gets less than it needs gets no less than anybody.
+            for (share, mine) in shares.iter().zip(&needs) {
+                if share < mine {
+                    prop_assert!(shares.iter().all(|other| other <= share));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! How much may be resident: of this process, and of all of its run or group.
+//!
+//! - [`usage`]: what is resident.
+//! - [`pressure`]: how short memory is, and how long a fault waits.
+//! - [`fair_share`]: a part of `high` for every process, by what each needs.
+//! - [`hard_limit`]: what is done at `--max`.
+//!
+//! State: this process's membership of its run and its group, and its part of `high`.
+//!
+//! Lock: none. The parts are words of the segment, taken by compare and exchange.
+//!
+//! Below: the segment, `health`.
+
+pub mod fair_share;
+pub(crate) mod hard_limit;
+pub(crate) mod pressure;
+pub(crate) mod usage;
+
+use crate::budget::fair_share::Membership;
+use crate::health::Health;
+use crate::options::Options;
+use crate::scope::Scope;
+use crate::wakeups::Wakeups;
+use core::ops::Deref;
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// What memory there is, and how much of it this process may have.
+pub struct Memory {
+    /// What is below.
+    health: Health,
+    pub(crate) options: Options,
+    /// Whose memory it moves.
+    pub(crate) scope: Scope,
+    pub(crate) wakeups: Wakeups,
+    /// Its place among those that share `high`.
+    membership: Membership,
+    /// Pages this process may have of `high`: all, or its share.
+    allowance: AtomicUsize,
+    /// Of `max` likewise, and since when it is exceeded (0: it is not), ns.
+    max_part: AtomicUsize,
+    max_since_ns: AtomicU64,
+    /// Frames of ours to give back to the system for copies that it made.
+    borrowed: AtomicUsize,
+    /// Pages beyond `high` granted because nothing more could be moved out.
+    overdraft: AtomicUsize,
+    /// When a fault was last given memory beyond `high`, ns.
+    urgent_ns: AtomicU64,
+    /// Resident pages at the last sample.
+    resident: AtomicUsize,
+}
+
+impl Deref for Memory {
+    type Target = Health;
+
+    fn deref(&self) -> &Health {
+        &self.health
+    }
+}
+
+impl Memory {
+    pub(crate) fn new(
+        health: Health,
+        options: Options,
+        scope: Scope,
+        membership: Membership,
+    ) -> Self {
+        Self {
+            health,
+            options,
+            scope,
+            wakeups: Wakeups::default(),
+            membership,
+            allowance: AtomicUsize::new(options.high),
+            max_part: AtomicUsize::new(usize::MAX),
+            max_since_ns: AtomicU64::new(0),
+            borrowed: AtomicUsize::new(0),
+            overdraft: AtomicUsize::new(0),
+            urgent_ns: AtomicU64::new(0),
+            resident: AtomicUsize::new(0),
+        }
+    }
+
+    /// See [`Health::reset_in_fork_child`].
+    pub(crate) fn reset_in_fork_child(&self) {
+        self.health.reset_in_fork_child();
+        self.wakeups.frame_waiters.store(0, Ordering::Relaxed);
+        self.max_since_ns.store(0, Ordering::Relaxed);
+    }
+
+    /// In the child of a fork: the place among those that share `high` is its parent's.
+    pub(crate) fn forget_membership(&self) {
+        self.membership.forget();
+    }
+}

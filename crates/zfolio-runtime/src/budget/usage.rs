@@ -1,0 +1,151 @@
+//! What is resident, and by which marks it is judged.
+
+use crate::budget::Memory;
+use crate::budget::fair_share::{Having, grown};
+use crate::policy::watermarks::Watermarks;
+use crate::scope::{Regions, Scope, Serving};
+use core::sync::atomic::Ordering;
+use zfolio_sys::procfs::Statm;
+use zfolio_zswap::GroupId;
+
+impl Memory {
+    /// Resident pages as /proc has them: program, pool and frames, and files
+    /// up to an eighth of `high` (mapped files are the kernel's to reclaim).
+    /// For regions: theirs and the arena's.
+    pub(crate) fn usage(&self) -> usize {
+        if let Some(regions) = self.regions() {
+            return self.region_usage(regions);
+        }
+        let Ok(statm) = Statm::read(self.fds.statm()) else {
+            return self.resident.load(Ordering::Relaxed);
+        };
+        let private = statm.resident.saturating_sub(statm.shared);
+        let usage = private + statm.shared.min(self.options.high / 8);
+        self.resident.store(usage, Ordering::Relaxed);
+        usage
+    }
+
+    /// When reclaim starts and stops, by what this process may have now.
+    pub(crate) fn watermarks(&self) -> Watermarks {
+        let high = self.allowance.load(Ordering::Relaxed);
+        if self.scope.is_process() {
+            Watermarks::of(high)
+        } else {
+            Watermarks::of_regions(high)
+        }
+    }
+
+    /// Pages by which every watermark is raised now.
+    pub(crate) fn overdraft(&self) -> usize {
+        self.overdraft.load(Ordering::Relaxed)
+    }
+
+    /// Address space of the process, pages.
+    pub(crate) fn address_space(&self) -> usize {
+        Statm::read(self.fds.statm()).map_or(0, |statm| statm.size)
+    }
+
+    /// The target, pages: what was asked for, or what regions have since.
+    pub(crate) fn high(&self) -> usize {
+        self.regions().map_or(self.options.high, |regions| {
+            regions.high.load(Ordering::Relaxed)
+        })
+    }
+
+    /// Pages that regions and the arena have together.
+    pub(crate) fn region_usage(&self, regions: &Regions) -> usize {
+        let held = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+        let came = held(self.arena().populated.load(Ordering::Relaxed));
+        let went = held(self.arena().released.load(Ordering::Relaxed));
+        let charged = regions.charged.load(Ordering::Relaxed);
+        // (Read one after the other: a sum that is off by what is under way.)
+        let sum = came.wrapping_add(charged).wrapping_sub(went).cast_signed();
+        usize::try_from(sum).unwrap_or(0)
+    }
+
+    /// What the pool leaves of `high`, pages.
+    pub(crate) fn resident_pages(&self) -> usize {
+        let allowed = self.allowance.load(Ordering::Relaxed);
+        allowed.saturating_sub(self.zswap.pool_pages())
+    }
+
+    /// Notes frames of regions that did not come out of the arena.
+    pub(crate) fn charge(&self, pages: usize) {
+        if let Some(regions) = self.regions() {
+            regions.charged.fetch_add(pages, Ordering::Relaxed);
+        }
+    }
+
+    /// The opposite.
+    pub(crate) fn uncharge(&self, pages: usize) {
+        if let Some(regions) = self.regions() {
+            regions.charged.fetch_sub(pages, Ordering::Relaxed);
+        }
+        let less = |borrowed: usize| Some(borrowed.saturating_sub(pages));
+        let _ = self
+            .borrowed
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+
+    /// What the regions' scope has; `None` in a process's.
+    pub(crate) fn regions(&self) -> Option<&Regions> {
+        match &self.scope {
+            Scope::Process => None,
+            Scope::Regions(regions) => Some(regions),
+        }
+    }
+
+    /// Whether faults are served in the thread that touches.
+    pub(crate) fn is_in_thread(&self) -> bool {
+        self.regions()
+            .is_some_and(|regions| regions.serving == Serving::InThread)
+    }
+
+    pub(crate) fn regions_changed(&self) {
+        if let Some(regions) = self.regions() {
+            regions.generation.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// Takes this process's part of what backings may hold, as it is now: a file is
+    /// filled in less time than lies between two publications.
+    pub(crate) fn share_backing(&self) {
+        let out = self.zswap.stats().snapshot().backing_bytes;
+        let part = self.membership.backing(self.segment(), out);
+        if let Some(part) = part {
+            self.zswap.limit_backing(part);
+        }
+    }
+
+    /// Changes what this process may have of `high`.
+    pub(crate) fn set_allowance(&self, pages: usize) {
+        self.allowance.store(pages, Ordering::Relaxed);
+    }
+
+    /// Says what this process has and needs, and takes its share.
+    /// `usage`: resident pages; `program`: what the program would have without us.
+    pub(crate) fn update_share(&self, usage: usize, program: usize) {
+        let kept = program > usage;
+        let pool = if kept { self.zswap.pool_pages() } else { 0 };
+        // And something to grow by.
+        let needs = program.max(usage) + pool;
+        let figures = self.zswap.group(GroupId::ROOT);
+        let of = Having {
+            owner: self.identity(),
+            resident: usage,
+            needs: grown(needs),
+            zswap_bytes: figures.zswap,
+            swap_bytes: figures.swap,
+            backing_bytes: self.zswap.stats().snapshot().backing_bytes,
+        };
+        let allowed = self.membership.update(self.segment(), of, self.high());
+        self.allowance.store(allowed.high, Ordering::Relaxed);
+        if self.zswap.group_limits(GroupId::ROOT) != allowed.limits {
+            self.zswap.set_group_limits(GroupId::ROOT, allowed.limits);
+        }
+        if self.zswap.is_backed() {
+            self.zswap.limit_backing(allowed.backing);
+        }
+        self.max_part.store(allowed.max, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,64 @@
+//! What libc's fork handlers call. In threads of the program.
+
+use crate::control::Manager;
+use crate::fork_handshake::{ForkWords, request};
+use crate::options::STACK;
+use core::sync::atomic::Ordering;
+use zfolio_sys::lock::futex_wait;
+use zfolio_sys::syscall::Errno;
+use zfolio_sys::thread::{Life, spawn_with};
+use zfolio_sys::{heap, identity};
+
+impl Manager {
+    /// atfork `prepare`: returns once the image is fit to be copied.
+    pub fn before_fork(&self) {
+        ForkWords::wait(self.fork_words().request(), request::NONE, || true);
+        // (Renewed, perhaps, before that was said.)
+        let words = self.fork_words();
+        self.generation.store(words.renew(), Ordering::Release);
+        words.set(words.request(), request::PREPARE);
+        self.wakeups.wake_control();
+        ForkWords::wait(words.request(), request::FROZEN, || {
+            self.wakeups.wake_control();
+            true
+        });
+    }
+
+    /// atfork `parent`.
+    pub fn after_fork_parent(&self) {
+        let words = self.fork_words();
+        words.set(words.request(), request::PARENT_DONE);
+        // Who forks to end (a daemon) would take with it what its child is still
+        // to be given.
+        if self.zswap.backing_pages() > 0 {
+            ForkWords::wait(words.request(), request::NONE, || true);
+        }
+    }
+
+    /// In the child of a fork, on the program's thread: starts the thread that
+    /// takes over, and returns when faults are served again, or need not be.
+    /// `fit`: whether this child may have such a thread.
+    pub fn after_fork_child(&'static self, fit: bool) {
+        heap::usage::freeze(false);
+        self.child_ready.store(0, Ordering::Release);
+        let adopt: Life<Self> = |manager, _, stack| manager.adopt(stack);
+        let refused = if fit {
+            spawn_with(STACK, self, 0, adopt).err()
+        } else {
+            Some(Errno::PERM)
+        };
+        if let Some(errno) = refused {
+            self.go_unmanaged("starting a thread", errno);
+            return;
+        }
+        while self.child_ready.load(Ordering::Acquire) == 0 {
+            futex_wait(&self.child_ready, 0, None);
+        }
+    }
+
+    /// Whether this process is the one the manager's threads run in (a raw
+    /// fork's child has the tables and no threads).
+    pub fn is_ours(&self) -> bool {
+        self.identity() == identity::of_process()
+    }
+}

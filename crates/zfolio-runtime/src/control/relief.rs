@@ -1,0 +1,250 @@
+//! Relief: pages are moved out, stored and released until usage is where it should be.
+
+use crate::budget::pressure::Relief;
+use crate::control::Manager;
+use crate::policy::codec_choice::Turnover;
+use crate::swapout::store::Stored;
+use crate::swapout::{clock_hand::Step, hand::ClockHand};
+use crate::transfer::worker::Worker;
+use crate::upkeep::zspage_compaction::Compacting;
+use core::sync::atomic::Ordering;
+use zfolio_sys::syscall::Errno;
+use zfolio_sys::thread::{Clock, now_ns};
+
+/// Rounds of the hand without finding enough before standby is stored as it is.
+const ROUNDS: u32 = 3;
+
+/// Rounds besides, each of which has moved the clock on.
+const MOST_ROUNDS: u32 = 8;
+
+/// Ranges left behind for which the hand moves by one extent: a reader that goes
+/// round must not keep what nobody reads in memory for ever.
+const HAND_STEPS: u32 = 64;
+
+/// Pages by which standby is filled up at a time, at most a quarter of it: they leave
+/// together.
+const TOGETHER: usize = 256;
+
+/// Pages stored between two looks at usage: a read of /proc takes a third of what
+/// it takes to compress a page.
+const USAGE_PAGES: usize = 32;
+
+/// What a turn counts for at least.
+const PART_OF_USAGE: usize = 4;
+
+/// Turns of reclaim between two looks at the statistics and the pool.
+const PUBLISH_TURNS: u32 = 64;
+
+/// How old the list of mappings may be while there is pressure, ns.
+const VMAS_NS: u64 = 100_000_000;
+
+/// What the control thread remembers between rounds.
+#[derive(Default)]
+pub(crate) struct Remembered {
+    pub(crate) vmas_read_ns: u64,
+    /// Address space, pages, when the mappings were last read.
+    pub(crate) vmas_size: usize,
+    /// Usage when it was last looked at, pages.
+    pub(crate) usage: usize,
+    /// Looks in a row at usage above `max`.
+    pub(crate) over_max: u32,
+    pub(crate) turnover: Turnover,
+}
+
+impl Manager {
+    /// Moves out, stores and releases until usage and free frames are where
+    /// they should be, or nothing more can be done now.
+    ///
+    /// What sequential readers left behind goes first, and if that makes do
+    /// the hand does not move: they will leave as much again.
+    pub(crate) fn relieve(
+        &self,
+        worker: &mut Worker,
+        memory: &mut Remembered,
+        compacting: &mut Compacting,
+    ) -> Relief {
+        let mut hand = self.hand.lock();
+        self.arena().keep_at_most(self.watermarks().kept_for_pool());
+        // Under way at all, usage is brought down to `stop`; but reclaim that
+        // only wants frames leaves it where it is.
+        let before = self.usage();
+        self.count_what_stays(&mut hand, before);
+        let mark = if before > self.watermarks().start + self.overdraft() {
+            self.watermarks().stop
+        } else {
+            self.watermarks().start
+        } + self.overdraft();
+        let (mut took_passed, mut took_clean) = (false, false);
+        let (mut usage, mut stored) = (0, USAGE_PAGES);
+        for turn in 1.. {
+            self.control_goes_on();
+            if stored >= USAGE_PAGES {
+                usage = self.usage();
+                stored = 0;
+            }
+            self.make_huge_frame(usage);
+            self.look_at_mappings(&mut hand, memory);
+            self.choose_density(memory);
+            if self.zswap.wants_shrinking() {
+                self.write_back(worker);
+            }
+            let over = usage.saturating_sub(mark);
+            let free = self.arena().free_frames();
+            let surplus = free.saturating_sub(self.frames_to_keep(usage));
+            if usage > self.watermarks().limit + self.overdraft() {
+                self.give_up_huge_frame();
+            }
+            if over > 0 && surplus > 0 {
+                self.arena().release(over.min(surplus));
+                stored = USAGE_PAGES;
+                continue;
+            }
+            if over == 0 && surplus > 0 {
+                return Relief::Enough;
+            }
+            if self.should_yield() {
+                return Relief::Later;
+            }
+            self.return_borrowed();
+            if self.passed_steps.load(Ordering::Relaxed) >= HAND_STEPS {
+                self.passed_steps.store(0, Ordering::Relaxed);
+                self.step_hand(&mut hand);
+                let _ = self.move_gathered(&mut hand);
+            }
+            if self.reclaim_clean(mark) {
+                took_clean = true;
+                stored = USAGE_PAGES;
+                continue;
+            }
+            if took_clean && over == 0 {
+                return Relief::Enough;
+            }
+            let progress = match self.reclaim_passed(true) {
+                Some(step) => {
+                    took_passed = true;
+                    self.store_moved(worker, step)
+                }
+                None if took_passed && over == 0 && free >= self.watermarks().free_low => {
+                    return Relief::Enough;
+                }
+                None => self.advance(worker, &mut hand, memory),
+            };
+            if let Err(relief) = progress {
+                return relief;
+            }
+            stored += worker.frames.len().max(PART_OF_USAGE);
+            if turn % PUBLISH_TURNS == 0 {
+                self.publish(usage);
+                // As long as there is more to do than can be done it is not left, and a
+                // pool full of holes is part of what there is to do.
+                self.compact(compacting, true);
+            }
+        }
+        Relief::Later
+    }
+
+    /// Fills standby by moving the hand, and stores the coldest once it is
+    /// full, or once the hand finds nothing more.
+    fn advance(
+        &self,
+        worker: &mut Worker,
+        hand: &mut ClockHand,
+        memory: &mut Remembered,
+    ) -> Result<(), Relief> {
+        let full = self.watermarks().standby(self.zswap.pool_pages());
+        let few = full - TOGETHER.min(full / 4);
+        let standby = self.core.lock().pages.standby.pages;
+        let moved_any = standby < few && self.fill_standby(hand, memory, full)?;
+        match self.store_coldest(worker, self.batch_pages()) {
+            Stored::Pages(_) => Ok(()),
+            Stored::Nothing if moved_any || self.shrink_pool(worker) => Ok(()),
+            Stored::Nothing => Err(Relief::Exhausted),
+            Stored::Later => Err(Relief::Later),
+        }
+    }
+
+    /// Moves the hand until `full` pages are in standby, or it finds no more, or
+    /// faults wait; whether any page was moved out.
+    fn fill_standby(
+        &self,
+        hand: &mut ClockHand,
+        memory: &mut Remembered,
+        full: usize,
+    ) -> Result<bool, Relief> {
+        let later = |_: Errno| Relief::Later;
+        let (mut rounds, mut all_rounds) = (0, 0);
+        let mut moved_any = false;
+        while rounds < ROUNDS {
+            let pages = self.core.lock().pages.standby.pages;
+            if pages >= full {
+                break;
+            }
+            if pages + hand.gathered() >= full {
+                moved_any |= self.move_gathered(hand).map_err(later)? > 0;
+                continue;
+            }
+            match self.step_hand(hand) {
+                Step::Moved(pages) => {
+                    moved_any |= pages > 0;
+                    let some = moved_any || hand.gathered() > 0;
+                    if some && self.arena().free_frames() < self.watermarks().free_reserve {
+                        break; // faults wait
+                    }
+                }
+                Step::Round => {
+                    all_rounds += 1;
+                    let mut core = self.core.lock();
+                    let spared = core::mem::take(&mut core.history.spared);
+                    match spared {
+                        // (The first may have been the end of one.)
+                        Some(_) if all_rounds == 1 => {}
+                        Some(ticks) if all_rounds <= MOST_ROUNDS => {
+                            core.history.clock.advance(ticks)
+                        }
+                        _ => rounds += 1,
+                    }
+                    drop(core);
+                    self.look_at_mappings(hand, memory);
+                }
+                Step::Later => {
+                    self.ask_for_quiet();
+                    self.await_quiet_moment();
+                    return Err(Relief::Later);
+                }
+            }
+        }
+        moved_any |= self.move_gathered(hand).map_err(later)? > 0;
+        Ok(moved_any)
+    }
+
+    /// See [`Turnover::choose_density`].
+    fn choose_density(&self, memory: &mut Remembered) {
+        let pool = self.zswap.pool_pages();
+        let turnover = &mut memory.turnover;
+        turnover.choose_density(self.stats(), &self.watermarks(), pool, &self.density);
+    }
+
+    /// Reads the mappings if they changed or the list is old, and registers
+    /// them, so that what the program touches first comes to us and waits its
+    /// turn.
+    fn look_at_mappings(&self, hand: &mut ClockHand, memory: &mut Remembered) {
+        if let Some(regions) = self.regions() {
+            let generation = regions.generation.load(Ordering::Acquire) as usize;
+            if generation != memory.vmas_size {
+                memory.vmas_size = generation;
+                self.core.lock().pages.list_registered(hand.vmas.list_mut());
+            }
+            return;
+        }
+        let now = now_ns(Clock::Monotonic);
+        let size = self.address_space();
+        if size != memory.vmas_size || now - memory.vmas_read_ns > VMAS_NS {
+            if hand.vmas.refresh().is_err() {
+                return;
+            }
+            memory.vmas_size = size;
+            memory.vmas_read_ns = now;
+            self.register_all(hand);
+        }
+    }
+}

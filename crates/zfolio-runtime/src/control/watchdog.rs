@@ -1,0 +1,118 @@
+//! The watchdog: a fault that nobody serves ends the process with one line
+//! instead of hanging it.
+//!
+//! A thread that takes no lock it might wait for, and looks once a second
+//! whether what must go on goes on. It counts its own turns and not time: a
+//! process that was stopped, or a machine that slept, has lost nothing.
+
+use crate::control::Manager;
+use crate::fork_handshake::request;
+use core::sync::atomic::Ordering;
+use zfolio_sys::lock::pause;
+
+/// Between two looks, ns.
+const TURN_NS: u64 = 1_000_000_000;
+/// Turns without progress after which the process ends.
+const OVERDUE_TURNS: u32 = 30;
+/// Tries for the core lock in a turn, and the pause between them, ns.
+const LOCK_TRIES: u32 = 50;
+const LOCK_NS: u64 = 1_000_000;
+
+/// Something that must change, or go away (0), in time.
+#[derive(Clone, Copy, Default)]
+struct Stuck {
+    seen: u64,
+    turns: u32,
+}
+
+impl Stuck {
+    /// Whether `now` is what it has been for too long.
+    fn is_overdue(&mut self, now: u64) -> bool {
+        if now == 0 || now != self.seen {
+            *self = Self {
+                seen: now,
+                turns: 0,
+            };
+            return false;
+        }
+        self.turns += 1;
+        self.turns >= OVERDUE_TURNS
+    }
+}
+
+impl Manager {
+    /// The watchdog's life.
+    pub(crate) fn watchdog(&self) -> ! {
+        let [mut fault, mut unread, mut fork, mut control] = [Stuck::default(); 4];
+        let mut locked_out = 0;
+        let mut io_seen = 0;
+        loop {
+            pause(TURN_NS);
+            // A slow device, and a wait that was asked for, are no hangs.
+            let (io_waits, io_done) = self.io();
+            let io_waits = io_waits && io_done == io_seen;
+            io_seen = io_done;
+            if io_waits || self.any_waits_at_max() {
+                continue;
+            }
+            let waiting = self.oldest_waiting();
+            locked_out = if waiting.is_none() { locked_out + 1 } else { 0 };
+            if locked_out >= OVERDUE_TURNS {
+                self.overdue("a lock was not released");
+            }
+            let known = self.serving_since().chain(waiting.flatten());
+            if fault.is_overdue(known.min().unwrap_or(0)) {
+                self.overdue("a page fault was not served");
+            }
+            // (Never 0: that is for nothing waiting.)
+            let reads = self.reads() + 1;
+            let waits = self.fds.program().wait(Some(0));
+            if unread.is_overdue(if waits { reads } else { 0 }) {
+                self.overdue("events were not read");
+            }
+            if control.is_overdue(self.control_turns()) {
+                self.overdue("reclaim did not go on");
+            }
+            let asked = self.fork_words().request().load(Ordering::Acquire) == request::PREPARE;
+            let generation = u64::from(self.generation.load(Ordering::Acquire)) + 1;
+            if fork.is_overdue(if asked { generation } else { 0 }) {
+                self.overdue("a fork was not prepared");
+            }
+        }
+    }
+
+    /// When the fault that waits longest, for a thread or for its next try,
+    /// was read, if one waits; `None` if the lock cannot be had.
+    fn oldest_waiting(&self) -> Option<Option<u64>> {
+        for _ in 0..LOCK_TRIES {
+            if let Some(core) = self.core.try_lock() {
+                return Some(core.inbox.oldest_ns());
+            }
+            pause(LOCK_NS);
+        }
+        None
+    }
+
+    fn overdue(&self, what: &str) -> ! {
+        self.fail(format_args!("{what} for {OVERDUE_TURNS} seconds"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_changes_or_is_nothing_is_never_overdue() {
+        let mut stuck = Stuck::default();
+        assert!((0..200).all(|turn| !stuck.is_overdue(turn / 20)));
+        assert!((0..200).all(|_| !stuck.is_overdue(0)));
+    }
+
+    #[test]
+    fn what_stays_is_overdue_in_the_end() {
+        let mut stuck = Stuck::default();
+        let turns = (0..).take_while(|_| !stuck.is_overdue(7)).count();
+        assert_eq!(turns, OVERDUE_TURNS as usize);
+    }
+}

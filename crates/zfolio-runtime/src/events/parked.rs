@@ -1,0 +1,157 @@
+//! Events that wait (*parked*), and where they leave a page meanwhile.
+
+use crate::events::order::{Truth, put_in_order};
+use crate::events::ranges::Ranges;
+use crate::page::{Vpn, pages_within};
+use alloc::collections::VecDeque;
+use zfolio_mm::PAGE_SHIFT;
+use zfolio_sys::uffd::Message;
+
+/// Events for which there is room without the heap.
+const PARKED: usize = 1 << 16;
+
+/// Events read and not applied yet, FORK events among them to mark their place.
+pub(crate) struct ParkedEvents {
+    events: VecDeque<Message>,
+    /// The first so many are in the order in which they happened.
+    in_order: usize,
+}
+
+/// Where a parked world finds a page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Resolved {
+    /// Under this page's word.
+    At(Vpn),
+    /// Nowhere: the program discarded it.
+    Discarded,
+}
+
+impl ParkedEvents {
+    pub(crate) fn new() -> Self {
+        Self {
+            events: VecDeque::with_capacity(PARKED),
+            in_order: 0,
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.events.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.events.len()
+    }
+
+    pub(crate) fn has_room(&self, messages: usize) -> bool {
+        self.events.len() + messages <= PARKED
+    }
+
+    pub(crate) fn push(&mut self, event: Message) {
+        self.events.push_back(event);
+    }
+
+    /// Whether the events may not be applied as they are: there are remaps
+    /// among those that came last.
+    pub(crate) fn needs_order(&mut self) -> bool {
+        let last = self.events.range(self.in_order..);
+        let needed = last.into_iter().any(|e| matches!(e, Message::Remap { .. }));
+        if !needed {
+            self.in_order = self.events.len();
+        }
+        needed
+    }
+
+    /// What is in order.
+    pub(crate) fn ordered(&self) -> impl DoubleEndedIterator<Item = &Message> {
+        self.events.range(..self.in_order)
+    }
+
+    /// Puts all in order, at a moment when no event was in flight; false if the
+    /// kernel would not answer what has to be asked.
+    pub(crate) fn put_in_order(&mut self, registered: &Ranges, truth: impl Truth) -> bool {
+        let done = put_in_order(&mut self.events, self.in_order, registered, truth);
+        if done {
+            self.in_order = self.events.len();
+        }
+        done
+    }
+
+    /// Replaces what is parked by events in order.
+    pub(crate) fn replace(&mut self, events: impl Iterator<Item = Message>) {
+        self.events.clear();
+        self.events.extend(events);
+        self.in_order = self.events.len();
+    }
+
+    /// The next to apply.
+    pub(crate) fn pop(&mut self) -> Option<Message> {
+        self.in_order = self.in_order.saturating_sub(1);
+        self.events.pop_front()
+    }
+
+    /// Which word page `vpn` has, as if the parked events were applied.
+    pub(crate) fn resolve(&self, vpn: Vpn) -> Resolved {
+        resolve(self.events.iter(), vpn)
+    }
+}
+
+/// Which word page `vpn` had before `events`.
+pub(crate) fn resolve<'a>(
+    events: impl DoubleEndedIterator<Item = &'a Message>,
+    vpn: Vpn,
+) -> Resolved {
+    let mut vpn = vpn;
+    for event in events.rev() {
+        match *event {
+            Message::Remove { start, end } | Message::Unmap { start, end } => {
+                if pages_within(start, end).contains(&vpn) {
+                    return Resolved::Discarded;
+                }
+            }
+            Message::Remap { from, to, len } => {
+                if pages_within(to, to + len).contains(&vpn) {
+                    vpn = vpn - (to >> PAGE_SHIFT) + (from >> PAGE_SHIFT);
+                } else if pages_within(from, from + len).contains(&vpn) {
+                    return Resolved::Discarded;
+                }
+            }
+            Message::Fault { .. } | Message::Fork { .. } => {}
+        }
+    }
+    Resolved::At(vpn)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: usize = 4096;
+
+    #[test]
+    fn parked_events_resolve_in_order() {
+        let mut parked = ParkedEvents::new();
+        parked.push(Message::Remove {
+            start: 10 * PAGE,
+            end: 12 * PAGE,
+        });
+        parked.push(Message::Remap {
+            from: 8 * PAGE,
+            to: 100 * PAGE,
+            len: 4 * PAGE,
+        });
+        assert_eq!(parked.resolve(100), Resolved::At(8));
+        assert_eq!(
+            parked.resolve(102),
+            Resolved::Discarded,
+            "removed before it was moved"
+        );
+        assert_eq!(parked.resolve(9), Resolved::Discarded, "moved away");
+        assert_eq!(parked.resolve(50), Resolved::At(50));
+        parked.push(Message::Unmap {
+            start: 100 * PAGE,
+            end: 101 * PAGE,
+        });
+        assert_eq!(parked.resolve(100), Resolved::Discarded);
+        assert_eq!(parked.resolve(101), Resolved::At(9));
+    }
+}

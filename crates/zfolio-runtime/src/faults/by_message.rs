@@ -1,0 +1,172 @@
+//! Faults that the descriptor tells: waiting for them, and sharing them out.
+//!
+//! One thread waits on the descriptor at a time; whoever finds more faults
+//! than it can take wakes a sibling. What a fault needs is `swapin/serve.rs`'s to find.
+
+use crate::address_space::core::Core;
+use crate::faults::thread_placement::Placement;
+use crate::page_fault::{Fault, Outcome};
+use crate::segment::{Counter, FaultKind};
+use crate::swapout::Swap;
+use core::sync::atomic::Ordering;
+use zfolio_sys::lock::{MutexGuard, futex_wait, pause};
+use zfolio_sys::thread::{Clock, ask_for_low_latency, now_ns};
+
+/// How long a reader tries again before it sleeps, ns, while faults come fast.
+const SPIN_NS: u64 = 20_000;
+/// As many as reclaim and a thread that faults keep busy: there is none to spin on.
+const FEW_PROCESSORS: usize = 2;
+/// How soon faults put off are tried again, ns.
+const RETRY_NS: u64 = 20_000;
+
+/// Faults for which several threads stay on duty after two came at once.
+const CROWD: u32 = 256;
+/// Faults between two notes of a thread's CPU time.
+const CPU_NOTE: u32 = 32;
+
+impl Swap {
+    /// A fault thread's life.
+    pub(crate) fn fault_thread(&self, index: usize) -> ! {
+        ask_for_low_latency();
+        let mut worker = self.workers[index].lock();
+        // (Bound, it would keep whom it waits for from running, as it would where
+        // processors are few.)
+        let may_spin = !self.has_few_processors();
+        let mut placement = Placement::new(may_spin);
+        let mut spin_until = 0;
+        let mut served = 0_u32;
+        loop {
+            let mut fault = self.next_fault(&mut placement, spin_until);
+            self.note_serving(index, fault.read_ns);
+            worker.urgent = fault.waits > 0 && self.has_waited_enough(fault.waits);
+            loop {
+                let outcome = self.serve(&mut worker, fault);
+                worker.urgent = false;
+                match outcome {
+                    Outcome::Served(kind) => {
+                        let now = self.note_served(kind, fault);
+                        served = served.wrapping_add(1);
+                        if served.is_multiple_of(CPU_NOTE) {
+                            self.note_cpu(index);
+                        }
+                        let spins = may_spin && !placement.is_bound();
+                        spin_until = if spins { now + SPIN_NS } else { 0 };
+                        break;
+                    }
+                    Outcome::Defer => {
+                        self.core.lock().inbox.deferred.push_back(fault);
+                        break;
+                    }
+                    Outcome::NeedFrames => {
+                        fault.waits += 1;
+                        worker.urgent = self.has_waited_enough(fault.waits);
+                        self.wait_at_max(true);
+                        self.make_frames(&mut worker);
+                        self.wait_at_max(false);
+                        if self.may_wait_for_ever() && self.let_others_go_first(fault) {
+                            break;
+                        }
+                    }
+                }
+            }
+            self.note_serving(index, 0);
+        }
+    }
+
+    /// Counts a fault that was served; the time.
+    pub(crate) fn note_served(&self, kind: FaultKind, fault: Fault) -> u64 {
+        let now = now_ns(Clock::Monotonic);
+        self.stats().faults[kind as usize].record(now - fault.read_ns);
+        self.count(Counter::Pgmajfault, 1);
+        now
+    }
+
+    /// Puts a fault behind those that wait for a thread, if any do: their pages may
+    /// need no frame.
+    fn let_others_go_first(&self, fault: Fault) -> bool {
+        let mut core = self.core.lock();
+        let others = !core.inbox.pending.is_empty();
+        if others {
+            core.inbox.pending.push_back(fault);
+        }
+        others
+    }
+
+    /// The next fault to serve: from those read already, or from the
+    /// descriptor, waiting as long as it takes.
+    fn next_fault(&self, placement: &mut Placement, spin_until: u64) -> Fault {
+        let few = self.has_few_processors();
+        let mut core = self.core.lock();
+        loop {
+            if let Some(fault) = core.inbox.pending.pop_front() {
+                core.inbox.faulting.note(fault.thread);
+                // (Where processors are few a second thread would only be in the way of the
+                // control thread, which serves faults as well: `idle_control`.)
+                if !core.inbox.pending.is_empty() && (!few || self.zswap.is_backed()) {
+                    core.inbox.crowd = CROWD;
+                }
+                if core.inbox.crowd > 0 {
+                    core.inbox.crowd -= 1;
+                    if core.inbox.sleepers > 0 && !core.inbox.reader {
+                        self.wakeups.wake_sibling();
+                    }
+                }
+                let faulting = core.inbox.faulting;
+                drop(core);
+                if let Some(awake_for) = placement.follow(faulting) {
+                    self.keep_awake(awake_for);
+                }
+                return fault;
+            }
+            if core.inbox.reader && core.waits_for_quiet() {
+                // Whoever reads may sleep for long: retry without it.
+                drop(core);
+                pause(RETRY_NS);
+                core = self.core.lock();
+                self.retry_if_quiet(&mut core);
+                self.ask_for_deferred(&mut core);
+                continue;
+            }
+            if core.inbox.reader {
+                core = self.sleep_as_sibling(core);
+                continue;
+            }
+            core.inbox.reader = true;
+            let retry = core.waits_for_quiet();
+            // (Where processors are few, the threads that fault have not run since.)
+            if retry || !few && !placement.is_bound() {
+                self.pump_or_leave(&mut core);
+            }
+            if core.inbox.pending.is_empty() {
+                drop(core);
+                let wait = if retry { Some(RETRY_NS) } else { None };
+                if retry || spin_until == 0 || now_ns(Clock::Monotonic) >= spin_until {
+                    let _ = self.fds.program().wait(wait);
+                } else {
+                    core::hint::spin_loop();
+                }
+                core = self.core.lock();
+                self.pump_or_leave(&mut core);
+            }
+            if retry && core.inbox.pending.is_empty() {
+                self.retry_if_quiet(&mut core);
+                self.ask_for_deferred(&mut core);
+            }
+            core.inbox.reader = false;
+        }
+    }
+
+    const fn has_few_processors(&self) -> bool {
+        self.processors <= FEW_PROCESSORS
+    }
+
+    fn sleep_as_sibling<'a>(&'a self, mut core: MutexGuard<'a, Core>) -> MutexGuard<'a, Core> {
+        core.inbox.sleepers += 1;
+        let seen = self.wakeups.fault.load(Ordering::Acquire);
+        drop(core);
+        futex_wait(&self.wakeups.fault, seen, None);
+        let mut core = self.core.lock();
+        core.inbox.sleepers -= 1;
+        core
+    }
+}

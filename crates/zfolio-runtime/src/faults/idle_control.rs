@@ -1,0 +1,107 @@
+//! The control thread awake with nothing to reclaim: `thread_placement` says for whom, and why.
+//!
+//! It keeps its processor from falling asleep. Where several threads fault it serves some
+//! of their faults there (`docs/peers.md` says what that gains). Not where there is one
+//! processor only: it would be in their way. Not where pages may have to be read from a
+//! backing: reclaim would wait for that. Nor for one thread that faults: two of ours would
+//! race for each message, and redis answers a tenth fewer requests then.
+
+use crate::page_fault::Outcome;
+use crate::segment::Counter;
+use crate::swapout::Swap;
+use crate::transfer::worker::Worker;
+use crate::wakeups::AwakeFor;
+use core::sync::atomic::Ordering;
+use zfolio_sys::thread::{Clock, now_ns, yield_now};
+
+/// How long it stays awake after a thread has strayed, ns: the load that the
+/// scheduler goes by is of some 30 ms.
+const AWAKE_NS: u64 = 20_000_000;
+/// A yield that takes longer has let somebody else run, ns.
+const OTHERS_NS: u64 = 3_000;
+/// Others who run for longer, and for half of the time, keep the processor awake, ns.
+const ENOUGH_NS: u64 = 500_000;
+/// Turns of a spin between two looks for work.
+const SPINS: u32 = 100;
+
+impl Swap {
+    /// Has the control thread stay awake for a moment.
+    pub(crate) fn keep_awake(&self, awake_for: AwakeFor) {
+        let until = now_ns(Clock::Monotonic) + AWAKE_NS;
+        let apart = self.processors > 1;
+        let helps = awake_for == AwakeFor::Several && apart && !self.zswap.is_backed();
+        self.wakeups.awake_helps.store(helps, Ordering::Relaxed);
+        self.wakeups.awake_until_ns.store(until, Ordering::Relaxed);
+        if self.wakeups.control_sleeps.load(Ordering::Relaxed) != 0 {
+            self.wakeups.wake_control();
+        }
+    }
+
+    /// Stays awake instead of a nap, if that is asked for, until there is something
+    /// to do; whether it did.
+    pub(crate) fn stays_awake(&self, worker: &mut Worker, wake_seq: u32, nap: u64) -> bool {
+        let begin = now_ns(Clock::Monotonic);
+        let until = self
+            .wakeups
+            .awake_until_ns
+            .load(Ordering::Relaxed)
+            .min(begin + nap);
+        let idle = || {
+            self.wakeups.control.load(Ordering::Relaxed) == wake_seq
+                && self.arena().free_frames() >= self.watermarks().free_low
+        };
+        let (mut now, mut others) = (begin, 0);
+        while now < until && idle() {
+            self.return_borrowed();
+            if self.wakeups.awake_helps.load(Ordering::Relaxed) {
+                if self.help(worker) {
+                    now = now_ns(Clock::Monotonic);
+                    continue;
+                }
+            } else {
+                (0..SPINS).for_each(|_| core::hint::spin_loop());
+            }
+            let yielded = now_ns(Clock::Monotonic);
+            // (Whoever else wants the processor has it: it is not idle then.)
+            yield_now();
+            now = now_ns(Clock::Monotonic);
+            if now - yielded > OTHERS_NS {
+                others += now - yielded;
+            }
+            if others > ENOUGH_NS.max((now - begin) / 2) {
+                self.wakeups.awake_until_ns.store(0, Ordering::Relaxed);
+                break;
+            }
+        }
+        begin < until
+    }
+
+    /// Serves a fault that nobody has taken yet, if there is one; whether it did.
+    ///
+    /// One is read at a time: who waits on the descriptor does not learn of what others
+    /// read. So if it cannot be served now a sibling of that thread is woken for it.
+    fn help(&self, worker: &mut Worker) -> bool {
+        let Some(mut core) = self.core.try_lock() else {
+            return false;
+        };
+        if core.inbox.pending.is_empty() {
+            self.pump_one(&mut core);
+        }
+        let Some(fault) = core.inbox.pending.pop_front() else {
+            return false;
+        };
+        core.inbox.faulting.note(fault.thread);
+        drop(core);
+        match self.serve(worker, fault) {
+            Outcome::Served(kind) => {
+                self.note_served(kind, fault);
+                self.count(Counter::ControlFaults, 1);
+                return true;
+            }
+            Outcome::Defer => self.core.lock().inbox.deferred.push_back(fault),
+            Outcome::NeedFrames => self.core.lock().inbox.pending.push_front(fault),
+        }
+        self.wakeups.wake_sibling();
+        false
+    }
+}

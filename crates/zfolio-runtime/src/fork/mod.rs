@@ -1,0 +1,63 @@
+//! The world stops, is copied, and goes on twice.
+//!
+//! - [`parent`]: a fork of the program as the parent's manager sees it.
+//! - [`children`]: children whose memory is still served by the parent.
+//! - [`child`]: a child's own manager comes to be.
+//!
+//! State: children not adopted yet; the words that both sides write are in
+//! `fork_handshake.rs`.
+//!
+//! Lock: the core lock is held from the freeze until the copy is made.
+//!
+//! Below: `upkeep`, `swapin`.
+
+pub(crate) mod child;
+pub(crate) mod children;
+pub(crate) mod parent;
+
+use crate::upkeep::Upkeep;
+use alloc::vec::Vec;
+use core::ops::{Deref, Range};
+use core::sync::atomic::AtomicU32;
+use zfolio_sys::lock::{Mutex, reset_in_fork_child};
+
+/// What lets the manager go on twice.
+pub struct Forks {
+    /// What is below.
+    upkeep: Upkeep,
+    /// Counts forks, to tell what is left for one child from the next.
+    pub(crate) generation: AtomicU32,
+    /// Set once the child of a fork serves itself.
+    pub(crate) child_ready: AtomicU32,
+    /// Stacks of its threads, and words that a fork before the last one used: the child of
+    /// a fork has copies of them that nobody uses.
+    stacks: Mutex<Vec<Range<usize>>>,
+    old_words: Mutex<Option<Range<usize>>>,
+}
+
+impl Deref for Forks {
+    type Target = Upkeep;
+
+    fn deref(&self) -> &Upkeep {
+        &self.upkeep
+    }
+}
+
+impl Forks {
+    pub(crate) fn new(upkeep: Upkeep, stack: Option<Range<usize>>) -> Self {
+        Self {
+            upkeep,
+            generation: AtomicU32::new(0),
+            child_ready: AtomicU32::new(0),
+            stacks: Mutex::new(stack.into_iter().collect()),
+            old_words: Mutex::new(None),
+        }
+    }
+
+    /// See [`Upkeep::reset_in_fork_child`].
+    pub(crate) fn reset_in_fork_child(&self) {
+        self.upkeep.reset_in_fork_child();
+        reset_in_fork_child(&self.stacks);
+        reset_in_fork_child(&self.old_words);
+    }
+}

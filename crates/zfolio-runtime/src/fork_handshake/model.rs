@@ -1,0 +1,276 @@
+//! Every order in which parent and child can come, over the words themselves.
+//!
+//! The parent's control thread and the child are scripts of steps; each step is one access of
+//! the words, as `fork/parent.rs` and `fork/child.rs` make it. In between either may be stopped
+//! for ever or killed, and the lease may end. All interleavings are tried from the start, up to
+//! the end of both. What must hold at the end of each:
+//!
+//! - the parent goes on, unless it was killed, whatever the child does;
+//! - a child that is not stopped or killed goes on, unless nobody has its memory;
+//! - a child goes on with a list only if the list is its own and its parent has let go of it,
+//!   and is filled if its parent answered without having been asked.
+
+extern crate std;
+use super::*;
+use std::boxed::Box;
+use std::vec::Vec;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Step {
+    /// The parent's control thread looks, and does what there is to do.
+    Parent,
+    Child,
+    LeaseEnds,
+    KillParent,
+    KillChild,
+    StopChild,
+}
+
+const STEPS: [Step; 6] = [
+    Step::Parent,
+    Step::Child,
+    Step::LeaseEnds,
+    Step::KillParent,
+    Step::KillChild,
+    Step::StopChild,
+];
+
+/// Where the parent's control thread is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Parent {
+    Looks,
+    Fills { expired: bool },
+    Leaves { filled: bool, expired: bool },
+    Closes { expired: bool },
+    Grants { expired: bool },
+    AwaitsTaken,
+    GoesOn { taken: bool },
+    Dead,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Child {
+    Asks,
+    Waits,
+    Reads,
+    GoesOn { filled: bool },
+    Stopped,
+    Dead,
+}
+
+struct World {
+    words: ForkWords,
+    parent: Parent,
+    child: Child,
+    lease_is_over: bool,
+    /// The parent has its descriptor of the child.
+    open: bool,
+    /// The child was given all its memory.
+    full: bool,
+    /// The child cannot open descriptors.
+    asks_to_be_filled: bool,
+}
+
+impl World {
+    fn new(words: &'static Words, asks_to_be_filled: bool) -> Self {
+        for word in &words[..2 * LIST] {
+            word.store(0, Ordering::Relaxed);
+        }
+        let words = ForkWords::new(words);
+        words.renew();
+        Self {
+            words,
+            parent: Parent::Looks,
+            child: Child::Asks,
+            lease_is_over: false,
+            open: true,
+            full: false,
+            asks_to_be_filled,
+        }
+    }
+
+    fn state(&self) -> u32 {
+        self.words.adopt().load(Ordering::Acquire)
+    }
+
+    /// Makes a step; false if there is none to make, or it changes nothing.
+    fn make(&mut self, step: Step) -> bool {
+        match step {
+            Step::Parent => self.parent(),
+            Step::Child => self.child(),
+            Step::LeaseEnds => !core::mem::replace(&mut self.lease_is_over, true),
+            Step::KillParent => {
+                let lives = !matches!(self.parent, Parent::Dead | Parent::GoesOn { .. });
+                if lives {
+                    self.parent = Parent::Dead;
+                    self.open = false;
+                }
+                lives
+            }
+            Step::KillChild | Step::StopChild => {
+                let runs = matches!(self.child, Child::Asks | Child::Waits | Child::Reads);
+                if runs {
+                    self.child = if step == Step::KillChild {
+                        Child::Dead
+                    } else {
+                        Child::Stopped
+                    };
+                }
+                runs
+            }
+        }
+    }
+
+    fn parent(&mut self) -> bool {
+        self.parent = match self.parent {
+            Parent::Looks => match self.state() {
+                adopt::ASKED => Parent::Leaves {
+                    filled: false,
+                    expired: false,
+                },
+                adopt::ASKED_FILL => Parent::Fills { expired: false },
+                _ if self.child == Child::Dead => Parent::GoesOn { taken: true },
+                _ if self.lease_is_over && self.words.expire() => Parent::Fills { expired: true },
+                _ => return false,
+            },
+            Parent::Fills { expired } => {
+                self.full = true;
+                Parent::Leaves {
+                    filled: true,
+                    expired,
+                }
+            }
+            Parent::Leaves { filled, expired } => {
+                if filled {
+                    self.words.leave_filled();
+                } else {
+                    assert!(self.words.leave(&[Message::Unmap {
+                        start: 0,
+                        end: 4096
+                    }]));
+                }
+                self.words.set(self.words.adopt(), adopt::LEFT);
+                Parent::Closes { expired }
+            }
+            Parent::Closes { expired } => {
+                self.open = false;
+                Parent::Grants { expired }
+            }
+            Parent::Grants { expired } => {
+                self.words.set(self.words.adopt(), adopt::GRANTED);
+                if expired {
+                    Parent::GoesOn { taken: false }
+                } else {
+                    Parent::AwaitsTaken
+                }
+            }
+            Parent::AwaitsTaken if self.state() == adopt::TAKEN => Parent::GoesOn { taken: true },
+            // (It has waited long enough: the child may be stopped, or dead.)
+            Parent::AwaitsTaken if self.lease_is_over => Parent::GoesOn { taken: false },
+            Parent::AwaitsTaken | Parent::GoesOn { .. } | Parent::Dead => return false,
+        };
+        true
+    }
+
+    /// Whether the child would find that its parent lives.
+    fn child_sees_parent(&self) -> bool {
+        if self.asks_to_be_filled {
+            self.parent != Parent::Dead
+        } else {
+            self.open
+        }
+    }
+
+    fn child(&mut self) -> bool {
+        self.child = match self.child {
+            Child::Asks => {
+                let how = if self.asks_to_be_filled {
+                    adopt::ASKED_FILL
+                } else {
+                    adopt::ASKED
+                };
+                self.words.leave_none(how);
+                Child::Waits
+            }
+            Child::Waits => {
+                let state = self.state();
+                let waits = state == adopt::LEFT || adopt::waits(state);
+                if waits && self.child_sees_parent() {
+                    return false;
+                }
+                if adopt::waits(state) && self.asks_to_be_filled {
+                    Child::Dead // it ends: nobody has its memory
+                } else {
+                    Child::Reads
+                }
+            }
+            Child::Reads => {
+                assert!(!self.open, "its parent still has its ranges");
+                let filled = self.words.is_filled();
+                assert!(!filled || self.full, "told that it has all, and has not");
+                let answered = !adopt::waits(self.state());
+                let list = self.words.left().count();
+                assert!(filled || !answered || list == 1, "the list is another's");
+                self.words.taken(1);
+                Child::GoesOn { filled }
+            }
+            Child::GoesOn { .. } | Child::Stopped | Child::Dead => return false,
+        };
+        true
+    }
+
+    /// At the end: nobody can make a step of its own any more.
+    fn check(&self, steps: &[Step]) {
+        let parent_is_done = matches!(self.parent, Parent::GoesOn { .. } | Parent::Dead);
+        assert!(parent_is_done, "the parent waits for ever: {steps:?}");
+        let child_is_done = !matches!(self.child, Child::Asks | Child::Waits | Child::Reads);
+        assert!(child_is_done, "the child waits for ever: {steps:?}");
+        if self.asks_to_be_filled && matches!(self.child, Child::GoesOn { .. }) {
+            assert!(
+                self.full,
+                "an unmanaged child without its memory: {steps:?}"
+            );
+        }
+        if self.parent == (Parent::GoesOn { taken: true }) {
+            // (The next fork uses the same words.)
+            let reads = matches!(self.child, Child::Asks | Child::Waits | Child::Reads);
+            assert!(!reads && self.child != Child::Stopped || self.state() == adopt::TAKEN);
+        }
+    }
+}
+
+/// Tries every step after `steps`, each from the start.
+fn explore(words: &'static Words, fill: bool, steps: &mut Vec<Step>, ends: &mut usize) {
+    let mut moved = false;
+    for step in STEPS {
+        let mut world = World::new(words, fill);
+        for step in steps.iter() {
+            assert!(world.make(*step));
+        }
+        if world.make(step) {
+            // (The end of the lease always comes; being killed or stopped need not.)
+            moved |= matches!(step, Step::Parent | Step::Child | Step::LeaseEnds);
+            steps.push(step);
+            explore(words, fill, steps, ends);
+            steps.pop();
+        }
+    }
+    if !moved {
+        let mut world = World::new(words, fill);
+        for step in steps.iter() {
+            world.make(*step);
+        }
+        world.check(steps);
+        *ends += 1;
+    }
+}
+
+#[test]
+fn nobody_waits_for_ever_and_no_child_has_anothers_list() {
+    let words: &'static Words = Box::leak(Box::new([const { AtomicU32::new(0) }; 16 << 10]));
+    for fill in [false, true] {
+        let mut ends = 0;
+        explore(words, fill, &mut Vec::new(), &mut ends);
+        assert!(ends > 300, "{ends} orders");
+    }
+}

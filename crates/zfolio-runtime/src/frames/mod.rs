@@ -1,0 +1,98 @@
+//! Physical memory: the arena and the frames in it.
+//!
+//! - [`arena`]: the slots of the arena as zswap sees them. A slot is backed (there is a frame)
+//!   or a hole; MOVE takes frames out and puts them in.
+//! - [`page_table`]: what is present, and whether it is a huge page.
+//! - [`huge_reserve`]: one frame that is a huge page, kept ready for a reader of huge pages.
+//!
+//! State: `FrameArena` (inside `Zswap`), `HugeFrames`.
+//!
+//! Lock: the frame allocator's, which is the last in the order: nothing is locked while it is
+//! held. Frames that are taken belong to whoever took them.
+//!
+//! Below: the segment, for its counters.
+
+pub(crate) mod arena;
+pub(crate) mod huge_reserve;
+pub(crate) mod page_table;
+
+use crate::descriptors::Descriptors;
+use crate::frames::arena::FrameArena;
+use crate::frames::huge_reserve::HugeFrames;
+use core::sync::atomic::AtomicBool;
+use zfolio_compress::adaptive::Density;
+use zfolio_mm::{Order, PAGE_SHIFT, Pfn};
+use zfolio_sys::arena::ArenaMap;
+use zfolio_sys::syscall::Errno;
+use zfolio_zswap::Zswap;
+
+/// Address space several times `high`: frames are scarce, places to put them
+/// must not be (a huge page needs 2 MiB of holes in one piece). Less where
+/// address space is limited: `room` bytes.
+pub fn reserve_arena(high: usize, room: usize) -> Result<ArenaMap, Errno> {
+    let slots = |times: usize, least: usize| {
+        (high * times)
+            .clamp(least, 1 << 27)
+            .next_multiple_of(Order::HUGE.pages())
+    };
+    [slots(8, 1 << 18), slots(2, 1 << 14)]
+        .into_iter()
+        .filter(|slots| slots << PAGE_SHIFT <= room)
+        .find_map(|slots| ArenaMap::reserve(slots).ok())
+        .ok_or(Errno::NOMEM)
+}
+
+/// Frames, and what is stored in them.
+pub struct Physical {
+    pub(crate) fds: Descriptors,
+    pub(crate) zswap: Zswap<FrameArena>,
+    /// Which codec `auto` uses.
+    pub(crate) density: Density,
+    pub(crate) huge_frames: HugeFrames,
+    /// A huge page on its way out found no block of holes.
+    pub(crate) block_wanted: AtomicBool,
+}
+
+impl Physical {
+    pub(crate) fn new(
+        fds: Descriptors,
+        zswap: Zswap<FrameArena>,
+        density: Density,
+        nursery: usize,
+    ) -> Self {
+        Self {
+            fds,
+            zswap,
+            density,
+            huge_frames: HugeFrames::new(nursery),
+            block_wanted: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn arena(&self) -> &FrameArena {
+        self.zswap.arena()
+    }
+
+    /// Address of an arena slot.
+    pub(crate) fn address(&self, at: Pfn) -> usize {
+        self.arena().map().address(at)
+    }
+
+    /// Registers the arena alone.
+    pub(crate) fn register_arena(&self) -> Result<(), Errno> {
+        let map = self.arena().map().range();
+        self.arena().moves().uffd.register(map.start, map.len())
+    }
+
+    /// Frames that a store has emptied: kept if they are the huge page somebody
+    /// wishes for, else free.
+    pub(crate) fn give_stored_frames(&self, at: Pfn, pages: usize) {
+        let kept = pages == Order::HUGE.pages()
+            && self.huge_frames.is_wanted()
+            && self.is_huge(self.address(at))
+            && self.huge_frames.fulfil(at);
+        if !kept {
+            self.arena().give_frames(at, pages);
+        }
+    }
+}

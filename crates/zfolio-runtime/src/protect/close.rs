@@ -1,0 +1,302 @@
+//! Out: groups are closed, stand by, and are compressed; and the thread that
+//! does it ahead of need.
+
+use super::groups::{End, HOTTEST, State};
+use super::{Core, LocatedGroup, MOST_PAGES, Protected, Worker};
+use crate::address_space::place::Place;
+use crate::policy::codec_choice::Turnover;
+use crate::segment::Counter;
+use crate::upkeep::statistics::publish_pool;
+use crate::upkeep::zspage_compaction::{PRESSED_NS, TURN_NS, Zspages};
+use core::ops::Range;
+use core::sync::atomic::Ordering;
+use zfolio_mm::{Order, PAGE_SIZE};
+use zfolio_sys::lock::futex_wait;
+use zfolio_sys::thread::ask_for_low_latency;
+use zfolio_zswap::{Slot, StoreError};
+
+/// Sleep while there is more in use than there should be and nothing can be
+/// done, ns.
+const STUCK_NS: u64 = 2_000_000;
+/// Sleep between looks at a pool, which may be worth compacting, ns.
+const NAP_NS: u64 = 200_000_000;
+/// Pages stored after which it is asked what that has brought ...
+const TRIAL: usize = 256;
+/// ... and of which one part in so many has to become free.
+const GAIN: usize = 16;
+
+/// What a step came to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// This one, into so many bytes.
+    Stored { pages: usize, bytes: usize },
+    /// Somebody wanted the group that was chosen.
+    Wanted,
+    /// There is nothing that may go, or the pool takes nothing.
+    Nothing,
+}
+
+impl Protected {
+    /// What is out but for the storing, pages, before the coldest is stored.
+    fn standby_target(&self, core: &Core) -> usize {
+        let pool = self.zswap.arena().backed_pages();
+        self.watermarks().standby(pool).max(core.table.unit_pages())
+    }
+
+    pub(super) fn is_pressed(&self, core: &Core) -> bool {
+        self.usage(core) > self.watermarks().start + self.overdraft()
+            || core.table.standby_pages() > self.standby_target(core)
+    }
+
+    /// Notes that a group was closed, its bytes where they are.
+    pub(super) fn stand_by(&self, core: &mut Core, place: &LocatedGroup, end: End) {
+        core.table
+            .set(place.group, place.pages(), State::Standby, end);
+        self.count(Counter::PagesOut, place.pages());
+    }
+
+    /// Closes what has been open for longest until enough stands by.
+    fn fill_standby(&self, core: &mut Core) {
+        let target = self.standby_target(core);
+        // (Whoever is hot is cold after that many turns.)
+        let turns = core.table.open_groups() * (usize::from(HOTTEST) + 2);
+        for _ in 0..turns {
+            if core.table.standby_pages() >= target {
+                return;
+            }
+            let Some(group) = core.table.oldest_open() else {
+                return;
+            };
+            let Some(place) = core.place_of(group) else {
+                continue;
+            };
+            let spared = core.pins.overlaps(&place.range) || core.table.cool(group);
+            if spared || self.close(core, &place).is_err() {
+                let (pages, end) = (place.pages(), End::Hot);
+                core.table.set(group, pages, State::Open, end);
+            } else {
+                self.stand_by(core, &place, End::Hot);
+            }
+        }
+    }
+
+    /// Stores the coldest group.
+    fn step(&self, worker: &mut Worker) -> Step {
+        let place = {
+            let mut core = self.core.lock();
+            self.fill_standby(&mut core);
+            let Some(place) = self.coldest(&mut core) else {
+                return Step::Nothing;
+            };
+            let (pages, end) = (place.pages(), End::Hot);
+            core.table.set(place.group, pages, State::Storing, end);
+            place
+        };
+        let mut slots = [Slot::ZERO; MOST_PAGES];
+        let slots = &mut slots[..place.pages()];
+        let stored = self.store(worker, &place, slots);
+        let mut core = self.core.lock();
+        if let Some(bytes) = stored
+            && !core.table.is_wanted(place.group)
+        {
+            let first = place.range.start / PAGE_SIZE;
+            for (index, slot) in slots.iter().enumerate() {
+                if *slot != Slot::ZERO {
+                    core.extents.set(first + index, Place::Stored(*slot));
+                }
+            }
+            drop(core);
+            // (Refused, the bytes that are stored stay here too; that costs memory.)
+            if place.twin.punch(&place.range).is_err() {
+                self.count(Counter::Unmovable, place.pages());
+            }
+            let mut core = self.core.lock();
+            core.table.close(place.group);
+            self.done();
+            return Step::Stored {
+                pages: place.pages(),
+                bytes,
+            };
+        }
+        let wanted = core.table.is_wanted(place.group);
+        let opened = wanted && self.open(&mut core, &place).is_ok();
+        let state = if opened { State::Open } else { State::Standby };
+        let (pages, end) = (place.pages(), End::Hot);
+        core.table.warm(place.group);
+        core.table.set(place.group, pages, state, end);
+        if opened {
+            self.count(Counter::StandbyRefault, pages);
+            self.count(Counter::PagesIn, pages);
+        }
+        self.done();
+        drop(core);
+        self.zswap.invalidate(slots);
+        if wanted { Step::Wanted } else { Step::Nothing }
+    }
+
+    /// The coldest group that stands by and is not pinned. One that is, is for
+    /// its holder to touch, and keeps its place behind the others.
+    fn coldest(&self, core: &mut Core) -> Option<LocatedGroup> {
+        let most = core.table.standby_pages();
+        for _ in 0..most {
+            let place = core
+                .table
+                .coldest()
+                .and_then(|group| core.place_of(group))?;
+            if !core.pins.overlaps(&place.range) {
+                return Some(place);
+            }
+            let (pages, end) = (place.pages(), End::Hot);
+            core.table.set(place.group, pages, State::Standby, end);
+        }
+        None
+    }
+
+    /// Puts the pages of a group into the pool, and returns into how many bytes;
+    /// `None` if somebody wants it meanwhile, or the pool has no room. `slots`
+    /// names what is in the pool.
+    fn store(
+        &self,
+        worker: &mut Worker,
+        place: &LocatedGroup,
+        slots: &mut [Slot],
+    ) -> Option<usize> {
+        let mut bytes = 0;
+        let piece = Order::K64.bytes();
+        let parts = place.range.clone().step_by(piece);
+        for (start, slots) in parts.zip(slots.chunks_mut(Order::K64.pages())) {
+            let range = start..(start + piece).min(place.range.end);
+            bytes += self.store_part(worker, place, &range, slots).ok()?;
+            if self.core.lock().table.is_wanted(place.group) {
+                return None;
+            }
+        }
+        Some(bytes)
+    }
+
+    fn store_part(
+        &self,
+        worker: &mut Worker,
+        place: &LocatedGroup,
+        range: &Range<usize>,
+        slots: &mut [Slot],
+    ) -> Result<usize, StoreError> {
+        let stored = place.twin.with(range, |bytes| {
+            let mut pages: [&[u8]; Order::K64.pages()] = [&[]; Order::K64.pages()];
+            for (page, bytes) in pages.iter_mut().zip(bytes.chunks_exact(PAGE_SIZE)) {
+                *page = bytes;
+            }
+            let pages = &pages[..slots.len()];
+            self.zswap.store_bytes(&mut worker.context, pages, slots)
+        });
+        if slots.len() == Order::K64.pages() {
+            self.zswap.count_store(Order::K64, stored.is_ok());
+        }
+        stored.map(|report| report.compressed_bytes)
+    }
+
+    /// Stores until `enough` says so, or until there is nothing more to store or
+    /// no gain in it; whether it was enough.
+    ///
+    /// Where the pool takes as much as it brings, usage may grow: the
+    /// watermarks are raised, until there is less to do again.
+    fn store_until(&self, worker: &mut Worker, mut enough: impl FnMut(&Core) -> bool) -> bool {
+        let (mut stored, mut became) = (0, 0);
+        while !enough(&self.core.lock()) {
+            match self.step(worker) {
+                Step::Stored { pages, bytes } => {
+                    stored += pages;
+                    became += bytes.div_ceil(PAGE_SIZE);
+                }
+                Step::Wanted => {}
+                Step::Nothing => return false,
+            }
+            if stored >= TRIAL {
+                if stored.saturating_sub(became) < stored / GAIN {
+                    self.overdraft.fetch_add(TRIAL, Ordering::Relaxed);
+                    return false;
+                }
+                (stored, became) = (0, 0);
+            }
+        }
+        true
+    }
+
+    /// Stores until a group fits below the limit; false if that cannot be had.
+    pub(super) fn make_room(&self, worker: &mut Worker) -> bool {
+        self.store_until(worker, |core| {
+            let limit = self.watermarks().limit + self.overdraft();
+            self.usage(core) + core.table.unit_pages() <= limit
+        })
+    }
+
+    /// Stores until usage is below `stop`; false if that cannot be had.
+    fn relieve(&self, worker: &mut Worker, turnover: &mut Turnover) -> bool {
+        self.store_until(worker, |core| {
+            let watermarks = self.watermarks();
+            let pool = self.zswap.pool_pages();
+            turnover.choose_density(self.stats, &watermarks, pool, &self.density);
+            self.usage(core) <= watermarks.stop + self.overdraft()
+                && core.table.standby_pages() <= self.standby_target(core)
+        })
+    }
+
+    /// The life of the thread that reclaims.
+    pub(super) fn control(&self) -> ! {
+        ask_for_low_latency();
+        let mut worker = self.workers[0].lock();
+        let mut turnover = Turnover::default();
+        let mut zspages = Zspages::new();
+        loop {
+            let wake_seq = self.control_wake.load(Ordering::SeqCst);
+            self.control_sleeps.store(0, Ordering::SeqCst);
+            let pressed = self.is_pressed(&self.core.lock());
+            let mut relieved = true;
+            if pressed {
+                (self.before_moving)();
+                relieved = self.relieve(&mut worker, &mut turnover);
+            }
+            if relieved {
+                let overdraft = self.overdraft();
+                self.overdraft
+                    .fetch_sub(overdraft.div_ceil(64), Ordering::Relaxed);
+            }
+            if zspages.is_due(&self.zswap, pressed) {
+                let time = if pressed { PRESSED_NS } else { TURN_NS };
+                let called = || self.control_wake.load(Ordering::Relaxed) != wake_seq;
+                zspages.compact(&self.zswap, time, called);
+            }
+            self.publish();
+            self.control_sleeps.store(1, Ordering::SeqCst);
+            // (Who found no bell to ring, a moment ago.)
+            if relieved && self.is_pressed(&self.core.lock()) {
+                continue;
+            }
+            let nap = if relieved {
+                (self.zswap.pool_pages() > 0).then_some(NAP_NS)
+            } else {
+                Some(STUCK_NS)
+            };
+            futex_wait(&self.control_wake, wake_seq, nap);
+        }
+    }
+
+    /// Writes gauges into the statistics.
+    pub(super) fn publish(&self) {
+        let pool = self.zswap.snapshot();
+        let (usage, standby, kept) = {
+            let core = self.core.lock();
+            let standby = core.table.standby_pages();
+            (self.usage(&core), standby, core.extents.kept())
+        };
+        let bytes = |pages: usize| (pages * PAGE_SIZE) as u64;
+        self.stats.update(|| {
+            self.stats.set(Counter::ResidentBytes, bytes(usage));
+            let program = usage.saturating_sub(self.zswap.pool_pages());
+            self.stats.set(Counter::ProgramBytes, bytes(program + kept));
+            self.stats.set(Counter::PoolBytes, pool.pool_total_size());
+            self.stats.set(Counter::StandbyPages, standby as u64);
+            publish_pool(self.stats, &pool);
+        });
+    }
+}

@@ -1,0 +1,277 @@
+//! Faults: a closed group is touched.
+//!
+//! In a signal handler, in a thread of the program; what `faults/by_sigbus.rs` says of
+//! that holds here too.
+
+use super::groups::{End, State};
+use super::{Core, LocatedGroup, Protected, Worker};
+use crate::address_space::place::Place;
+use crate::page::Vpn;
+use crate::segment::Counter;
+use crate::transfer::worker::claim_worker;
+use core::ops::Range;
+use core::sync::atomic::Ordering;
+use zfolio_mm::PAGE_SIZE;
+use zfolio_sys::lock::{MutexGuard, pause};
+use zfolio_sys::thread::{Clock, now_ns};
+use zfolio_sys::twin::Twin;
+use zfolio_zswap::Slot;
+
+/// Rounds of making room after which a fault has its group all the same.
+const ROUNDS_BEFORE_OVERDRAFT: u32 = 100;
+/// Times that others are closed for a group that the kernel will not open, and the
+/// wait where none can be, ns.
+const OPENINGS: u32 = 1000;
+const OPENING_NS: u64 = 100_000;
+/// Runs closed at a time for that.
+const CLOSED_AT_ONCE: usize = 8;
+/// Groups looked at for one while there are mappings left.
+const LOOKS: usize = 512;
+
+/// How a try to serve a fault ended.
+enum Tried {
+    /// The access can be repeated; the page table may be filled in.
+    Served(Option<LocatedGroup>),
+    /// No region's, or nothing that this could mend.
+    NotOurs,
+    /// Somebody has the group; wait for what comes after this turn.
+    Busy(u32),
+    /// Usage is at its limit.
+    NoRoom,
+    /// The kernel would not open it.
+    Refused,
+}
+
+impl Protected {
+    pub(super) fn serve(&self, address: usize) -> bool {
+        let (mut worker, index) = claim_worker(&self.workers);
+        let Some(stack) = self.stacks.get(index - 1) else {
+            return false;
+        };
+        stack.call(|| self.serve_address(&mut worker, address))
+    }
+
+    fn serve_address(&self, worker: &mut Worker, address: usize) -> bool {
+        let (mut rounds, mut refusals) = (0, 0);
+        loop {
+            match self.try_serve(worker, address, rounds >= ROUNDS_BEFORE_OVERDRAFT) {
+                Tried::Served(loaded) => {
+                    if let Some(place) = loaded {
+                        place.twin.prepare(&place.range);
+                    }
+                    self.count(Counter::Pgmajfault, 1);
+                    return true;
+                }
+                Tried::NotOurs => return false,
+                Tried::Busy(turn) => self.wait(turn),
+                Tried::NoRoom => {
+                    rounds += 1;
+                    if !self.wait_for_room(worker) {
+                        rounds = ROUNDS_BEFORE_OVERDRAFT;
+                    }
+                }
+                Tried::Refused => {
+                    refusals += 1;
+                    let mut core = self.core.lock();
+                    let any = core.table.open_groups();
+                    let closed = [1, any]
+                        .into_iter()
+                        .any(|longest| self.close_runs(&mut core, longest, usize::MAX) > 0);
+                    drop(core);
+                    if !closed {
+                        // (Others may unmap something.)
+                        pause(OPENING_NS);
+                    }
+                    if refusals == OPENINGS {
+                        self.fail(format_args!(
+                            "the kernel would not open the memory at {address:#x} (are there as \
+                             many mappings as vm.max_map_count allows?)"
+                        ));
+                    }
+                }
+            }
+        }
+    }
+
+    fn try_serve(&self, worker: &mut Worker, address: usize, urgent: bool) -> Tried {
+        let mut core = self.core.lock();
+        let Some(place) = core.place(address) else {
+            return Tried::NotOurs;
+        };
+        match core.table.state(place.group) {
+            Some(State::Open) => {
+                // Opened by another thread meanwhile; or the program has changed
+                // the protection, and changing it back ends the fault too.
+                let open = place.twin.open(&place.range);
+                drop(core);
+                let page = address & !(PAGE_SIZE - 1);
+                // (What the system has no memory for is not served for ever.)
+                if open.is_ok() && place.twin.is_sound(&(page..page + PAGE_SIZE)) {
+                    Tried::Served(None)
+                } else {
+                    Tried::NotOurs
+                }
+            }
+            Some(State::Standby) => {
+                if self.open(&mut core, &place).is_err() {
+                    return Tried::Refused;
+                }
+                core.table.warm(place.group);
+                self.let_in(&mut core, &place);
+                self.count(Counter::StandbyRefault, place.pages());
+                self.count(Counter::PagesIn, place.pages());
+                Tried::Served(None)
+            }
+            Some(State::Loading | State::Storing) => {
+                core.table.want(place.group);
+                Tried::Busy(self.turns.load(Ordering::SeqCst))
+            }
+            None => self.bring(worker, core, place, urgent),
+        }
+    }
+
+    /// Opens a group that is closed.
+    fn bring(
+        &self,
+        worker: &mut Worker,
+        mut core: MutexGuard<'_, Core>,
+        place: LocatedGroup,
+        urgent: bool,
+    ) -> Tried {
+        let limit = self.watermarks().limit + self.overdraft();
+        if !urgent && self.usage(&core) + place.pages() > limit {
+            return Tried::NoRoom;
+        }
+        if core.table.makes_run(place.group)
+            && super::RUNS.load(Ordering::Relaxed) >= self.most_runs
+        {
+            // (With nothing to close there are more: it is a quarter only.)
+            self.close_runs(&mut core, 1, LOOKS);
+        }
+        let pages = place.range.start / PAGE_SIZE..place.range.end / PAGE_SIZE;
+        if core.extents.tracked(pages.clone()).next().is_none() {
+            if self.open(&mut core, &place).is_err() {
+                return Tried::Refused;
+            }
+            self.let_in(&mut core, &place);
+            self.count(Counter::HolePages, place.pages());
+            self.ring_at(&core);
+            return Tried::Served(None);
+        }
+        let (group, count) = (place.group, place.pages());
+        core.table.set(group, count, State::Loading, End::Hot);
+        let mut slots = [Slot::ZERO; super::MOST_PAGES];
+        for (page, word) in core.extents.tracked(pages.clone()) {
+            if let Place::Stored(slot) = word {
+                slots[page - pages.start] = slot;
+            }
+        }
+        let slots = &slots[..count];
+        drop(core);
+        let whole = self.load(worker, &place.twin, &pages, slots);
+        let mut core = self.core.lock();
+        for page in pages {
+            core.extents.set(page, Place::Present);
+        }
+        let opened = self.open(&mut core, &place);
+        if opened.is_ok() {
+            self.let_in(&mut core, &place);
+        } else {
+            core.table.set(group, count, State::Standby, End::Hot);
+        }
+        self.done();
+        self.ring_at(&core);
+        drop(core);
+        self.zswap.invalidate(slots);
+        match opened {
+            // (What was nowhere would have memory then.)
+            Ok(()) => Tried::Served(whole.then_some(place)),
+            Err(_) => Tried::Refused,
+        }
+    }
+
+    fn let_in(&self, core: &mut Core, place: &LocatedGroup) {
+        let end = End::Hot;
+        core.table.set(place.group, place.pages(), State::Open, end);
+    }
+
+    /// Brings the pages that have a slot into our view; whether all have. The
+    /// others are zeros and have no memory.
+    fn load(&self, worker: &mut Worker, twin: &Twin, pages: &Range<Vpn>, slots: &[Slot]) -> bool {
+        let stored = slots.iter().filter(|slot| **slot != Slot::ZERO).count();
+        let whole = stored == slots.len();
+        if whole {
+            twin.make(&(pages.start * PAGE_SIZE..pages.end * PAGE_SIZE));
+        }
+        for (page, slot) in pages.clone().zip(slots) {
+            if *slot == Slot::ZERO {
+                continue;
+            }
+            let bytes = page * PAGE_SIZE..(page + 1) * PAGE_SIZE;
+            let context = &mut worker.context;
+            let result = twin.with_mut(&bytes, |to| self.zswap.load_into(context, *slot, to));
+            if let Err(why) = result {
+                self.fail(format_args!(
+                    "the page at {:#x} of a region could not be brought ({why})",
+                    bytes.start
+                ));
+            }
+        }
+        self.count(Counter::PagesIn, stored);
+        whole
+    }
+
+    /// At the limit: makes room in this thread; false if there is none to be
+    /// made.
+    fn wait_for_room(&self, worker: &mut Worker) -> bool {
+        let begin = now_ns(Clock::Monotonic);
+        let made = self.make_room(worker) || self.wait_for_others();
+        let took = now_ns(Clock::Monotonic) - begin;
+        self.count(Counter::HighEvents, 1);
+        self.stats.add(Counter::StallNs, took);
+        made
+    }
+
+    /// Waits for what others load and store; false if they do nothing.
+    fn wait_for_others(&self) -> bool {
+        let turn = {
+            let core = self.core.lock();
+            let busy = core.table.is_any_busy();
+            busy.then(|| self.turns.load(Ordering::SeqCst))
+        };
+        turn.map(|turn| self.wait(turn)).is_some()
+    }
+
+    /// Closes runs of at most `longest` open groups, which gives two mappings back
+    /// each; returns how many. Whole runs: a part would cost mappings.
+    pub(super) fn close_runs(&self, core: &mut Core, longest: usize, looks: usize) -> usize {
+        let mut closed = 0;
+        while closed < CLOSED_AT_ONCE {
+            let Core { table, pins, .. } = core;
+            let unit = table.addresses(1).len();
+            let addresses = |run: &Range<usize>| run.start * unit..run.end * unit;
+            let may = |run: &Range<usize>| !pins.overlaps(&addresses(run));
+            let Some(run) = table.short_run(longest, looks, may) else {
+                return closed;
+            };
+            let Some(first) = core.place_of(run.start) else {
+                return closed;
+            };
+            let last = addresses(&run).end.min(first.twin.view().end);
+            if first.twin.close(&(first.range.start..last)).is_err() {
+                return closed;
+            }
+            for group in run {
+                // (What comes after may be the next region's.)
+                let place = core.place_of(group);
+                let Some(place) = place.filter(|place| place.range.end <= last) else {
+                    break;
+                };
+                core.table.count_run(place.group, false, &super::RUNS);
+                self.stand_by(core, &place, End::Hot);
+            }
+            closed += 1;
+        }
+        closed
+    }
+}

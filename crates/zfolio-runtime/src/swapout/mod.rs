@@ -1,0 +1,73 @@
+//! A cold page becomes an entry of the pool.
+//!
+//! - [`hand`], [`clock_hand`]: where it is, and how it looks for pages that may go.
+//! - [`candidates`]: what several steps of the hand found, until it is worth a MOVE.
+//! - [`store`]: the coldest of what stands by is compressed.
+//! - [`direct_reclaim`]: a fault without a frame stores for itself.
+//! - [`compress_threads`]: threads that compress beside the others (`--engines`).
+//!
+//! State: the clock hand and the list of mappings ([`hand::ClockHand`]), the compressing
+//! threads.
+//!
+//! Lock: `Swap::hand`, taken before the core lock. Words say `Storing` while pages are
+//! compressed without it.
+//!
+//! Below: `transfer`, `policy`.
+
+pub(crate) mod candidates;
+pub(crate) mod clock_hand;
+pub(crate) mod compress_threads;
+pub(crate) mod direct_reclaim;
+pub(crate) mod hand;
+pub(crate) mod store;
+
+use crate::address_space::mappings::Vmas;
+use crate::swapout::compress_threads::EngineThreads;
+use crate::swapout::hand::ClockHand;
+use crate::transfer::Transfer;
+use core::ops::Deref;
+use core::sync::atomic::AtomicU32;
+use zfolio_sys::lock::{Mutex, reset_in_fork_child};
+use zfolio_sys::thread::processors;
+
+/// What brings pages back, and moves out and stores them.
+pub struct Swap {
+    /// What is below.
+    transfer: Transfer,
+    /// Threads that compress for reclaim, if there are any.
+    pub(crate) engines: Option<EngineThreads>,
+    pub(crate) hand: Mutex<ClockHand>,
+    /// Ranges left behind that were moved out since the hand last moved.
+    pub(crate) passed_steps: AtomicU32,
+    /// Processors that its threads may run on.
+    pub(crate) processors: usize,
+}
+
+impl Deref for Swap {
+    type Target = Transfer;
+
+    fn deref(&self) -> &Transfer {
+        &self.transfer
+    }
+}
+
+impl Swap {
+    pub(crate) fn new(transfer: Transfer, engines: Option<EngineThreads>, vmas: Vmas) -> Self {
+        Self {
+            transfer,
+            engines,
+            hand: Mutex::new(ClockHand::new(vmas)),
+            passed_steps: AtomicU32::new(0),
+            processors: processors(),
+        }
+    }
+
+    /// See [`Transfer::reset_in_fork_child`].
+    pub(crate) fn reset_in_fork_child(&self) {
+        self.transfer.reset_in_fork_child();
+        reset_in_fork_child(&self.hand);
+        if let Some(engines) = &self.engines {
+            engines.reset_in_fork_child();
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! What is behind the pool, at work: when the pool is written back, and what
+//! is done when the backing does not take it.
+//!
+//! Only the control thread writes back, in turns of 32 pages, as an operation
+//! like any other: a fork waits for the turn under way. While the backing
+//! refuses, the pool may be larger than its part of `high`: nothing is lost and
+//! nobody waits for a device that does not work; once a second it is tried again.
+
+use crate::options::Options;
+use crate::segment::Counter;
+use crate::transfer::worker::Worker;
+use crate::upkeep::Upkeep;
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
+use zfolio_sys::secret::KeyPage;
+use zfolio_sys::syscall::Errno;
+use zfolio_sys::thread::{Clock, now_ns};
+use zfolio_zswap::{FileBacking, GroupId, Limits, Shrunk};
+
+/// Between two tries of a backing that refused, ns.
+const RETRY_NS: u64 = 1_000_000_000;
+/// Pages of a turn of the shrinker.
+const TURN: usize = 256;
+
+impl Upkeep {
+    /// Opens this process's own file behind the pool, if one is asked for;
+    /// without it the process is managed all the same, and it is counted.
+    pub(crate) fn open_backing(&self) {
+        let Some(backing) = &self.options.backing else {
+            return;
+        };
+        let opened = self.segment().config().with_backing_dir(|dir| {
+            let file = FileBacking::create(dir, backing.size)?;
+            Ok::<_, Errno>((file, KeyPage::random()?))
+        });
+        match opened {
+            Ok((file, key)) => {
+                self.hand.lock().vmas.keep_private(key.range());
+                self.zswap.attach(Arc::new(file), key);
+                self.zswap.set_limits(self.pool_limits(&self.options));
+            }
+            Err(errno) => {
+                let errno = u64::from(errno.0.unsigned_abs());
+                self.stats().set(Counter::BackingRefused, errno);
+            }
+        }
+    }
+
+    fn pool_limits(&self, options: &Options) -> Limits {
+        match &options.backing {
+            Some(backing) => Limits::of_percent(backing.pool_percent, self.watermarks().high),
+            None => Limits::default(),
+        }
+    }
+
+    /// Gives room in the backing back, and tries it again if it refused.
+    pub(crate) fn tend_backing(&self) {
+        if !self.zswap.is_backed() {
+            return;
+        }
+        self.during_io(|| self.zswap.tend_backing());
+        let retry = self.backing_retry_ns.load(Ordering::Relaxed);
+        if retry == 0 || now_ns(Clock::Monotonic) >= retry {
+            self.backing_retry_ns.store(0, Ordering::Relaxed);
+            let limits = self.pool_limits(&self.options);
+            if self.zswap.limits() != limits {
+                self.zswap.set_limits(limits);
+            }
+        }
+    }
+
+    /// Writes back until the pool has come down to its threshold, or somebody
+    /// wants quiet. A backing that refuses is left alone for a while.
+    pub(crate) fn write_back(&self, worker: &mut Worker) {
+        let mut last = Shrunk::default();
+        let begun = self.as_operation(|| {
+            last = self.zswap.shrink(&mut worker.context, || {
+                self.control_goes_on();
+                self.note_io();
+                self.share_backing();
+                self.should_yield()
+            });
+        });
+        if begun && last.is_stuck() && self.zswap.wants_shrinking() {
+            let until = now_ns(Clock::Monotonic) + RETRY_NS;
+            self.backing_retry_ns.store(until, Ordering::Relaxed);
+            self.zswap.set_limits(Limits::default());
+        }
+        self.wakeups.frames_freed();
+    }
+
+    /// Memory is short and nothing more can be moved out: a part of the pool
+    /// goes instead. Whether any did.
+    pub(crate) fn shrink_pool(&self, worker: &mut Worker) -> bool {
+        let refused = self.backing_retry_ns.load(Ordering::Relaxed) != 0;
+        if refused || !self.zswap.is_backed() {
+            return false;
+        }
+        let mut written = 0;
+        self.as_operation(|| {
+            self.share_backing();
+            let count = self.zswap.shrinker_count(GroupId::ROOT).min(TURN);
+            let context = &mut worker.context;
+            written = self
+                .zswap
+                .shrinker_scan(context, GroupId::ROOT, count)
+                .written;
+            // (The first look may only have taken second chances.)
+            if written == 0 && count > 0 {
+                written = self
+                    .zswap
+                    .shrinker_scan(context, GroupId::ROOT, count)
+                    .written;
+            }
+        });
+        self.wakeups.frames_freed();
+        written > 0
+    }
+}

@@ -1,0 +1,107 @@
+//! Compaction while the program runs: when, and how much at a time. Of zspages
+//! here, of the arena's folios in `folio_compaction`.
+//!
+//! The control thread does it between rounds of reclaim. Whether it pays is
+//! [`Policy`]'s to say; here is only how it goes on: some steps a turn, so that
+//! neither reclaim nor a fork waits for it, until the pool has been gone
+//! through once.
+
+use crate::upkeep::folio_compaction::Evacuating;
+use zfolio_sys::thread::{Clock, now_ns};
+use zfolio_zswap::compaction_policy::{Cause, Policy, Situation};
+use zfolio_zswap::{Arena, Compaction, Zswap};
+
+/// Time for compaction in a turn of the control thread, ns.
+pub(crate) const TURN_NS: u64 = 1_000_000;
+/// The same while reclaim has more to do than it could.
+pub(crate) const PRESSED_NS: u64 = 250_000;
+
+/// What the control thread remembers of compaction.
+pub(crate) struct Compacting {
+    pub(crate) zspages: Zspages,
+    pub(crate) evacuating: Evacuating,
+}
+
+/// Compaction of a pool's zspages.
+pub(crate) struct Zspages {
+    policy: Policy,
+    run: Option<Run>,
+}
+
+/// A compaction under way, and what came of it so far.
+struct Run {
+    compaction: Compaction,
+    cause: Cause,
+    objs_moved: u64,
+    pages_freed: u64,
+}
+
+impl Compacting {
+    pub(crate) fn new(slots: usize) -> Self {
+        Self {
+            zspages: Zspages::new(),
+            evacuating: Evacuating::new(slots),
+        }
+    }
+}
+
+impl Zspages {
+    pub(crate) fn new() -> Self {
+        Self {
+            policy: Policy::new(now_ms()),
+            run: None,
+        }
+    }
+
+    /// Whether there is something to do: begins a run if one is due.
+    /// `pressed`: memory is short, and what reclaim could do at once is done.
+    pub(crate) fn is_due<A: Arena>(&mut self, zswap: &Zswap<A>, pressed: bool) -> bool {
+        if self.run.is_none() && self.policy.may_be_due(now_ms(), pressed) {
+            let situation = Situation {
+                freeable_pages: zswap.freeable_pages(),
+                pool_pages: zswap.pool_pages(),
+                pressure: pressed,
+                request: false,
+            };
+            let cause = self.policy.due(now_ms(), situation);
+            self.run = cause.and_then(|cause| Run::begin(zswap, cause));
+        }
+        self.run.is_some()
+    }
+
+    /// Does steps until `time` ns have gone by or `stop` says so.
+    pub(crate) fn compact<A: Arena>(
+        &mut self,
+        zswap: &Zswap<A>,
+        time: u64,
+        stop: impl Fn() -> bool,
+    ) {
+        let Some(run) = &mut self.run else { return };
+        let until = now_ns(Clock::Monotonic) + time;
+        while now_ns(Clock::Monotonic) < until && !stop() {
+            let Some(step) = zswap.compaction_step(&run.compaction) else {
+                let (cause, moved, freed) = (run.cause, run.objs_moved, run.pages_freed);
+                self.policy.ran(now_ms(), cause, moved, freed);
+                self.run = None;
+                return;
+            };
+            run.objs_moved += step.objs_moved as u64;
+            run.pages_freed += step.pages_freed as u64;
+        }
+    }
+}
+
+impl Run {
+    fn begin<A: Arena>(zswap: &Zswap<A>, cause: Cause) -> Option<Self> {
+        Some(Self {
+            compaction: zswap.begin_compaction()?,
+            cause,
+            objs_moved: 0,
+            pages_freed: 0,
+        })
+    }
+}
+
+fn now_ms() -> u64 {
+    now_ns(Clock::Monotonic) / 1_000_000
+}
