@@ -1,0 +1,225 @@
+//! Programs that attack the ways in which the thread that faults serves itself: each theme of
+//! `tests/programs/inthread_*.c`, in each way, as a user without privilege.
+//!
+//! What is run here is what covers most in little time; `inthread_X list` names all cases of a
+//! program. What is known not to be as it is bare is in [`KNOWN`] and is not run.
+
+mod memory;
+mod nobody;
+mod support;
+
+use memory::compiled;
+use nobody::{Nobody, WAYS};
+use std::io::Write;
+use std::process::Command;
+
+/// Less than the programs go over, so that all that is not touched is out.
+const HIGH: &str = "12M";
+
+/// Program, case, and why it is not as it is bare (docs/in-thread.md).
+const KNOWN: &[(&str, &str, &str)] = &[
+    (
+        "inthread_barriers",
+        "told",
+        "in-thread: data that is run faults for ever",
+    ),
+    (
+        "inthread_code",
+        "writable_code",
+        "a rewritten site takes the right to write its page",
+    ),
+    ("inthread_code", "odd_sites", "as writable_code"),
+    ("inthread_code", "forks_from_code", "as writable_code"),
+    (
+        "inthread_code",
+        "code_mapped_twice",
+        "sites are rewritten in shared mappings too",
+    ),
+    (
+        "inthread_coroutines",
+        "preemptive",
+        "handlers that leave by swapcontext and are come back to",
+    ),
+    (
+        "inthread_fds",
+        "few",
+        "ends management: a child has no number for what it needs",
+    ),
+    (
+        "inthread_fds",
+        "listed",
+        "descriptors that serve faults are seen",
+    ),
+    (
+        "inthread_forks",
+        "sharing_and_running",
+        "ends management: it has no thread-local storage",
+    ),
+    ("inthread_forks", "vfork_shares", "vfork is a fork"),
+    (
+        "inthread_ipc",
+        "system_v",
+        "semtimedop with more than 42 operations",
+    ),
+    ("inthread_limits", "mappings", "slow: thousands of ranges"),
+    (
+        "inthread_limits",
+        "most_mappings",
+        "slow: thousands of ranges",
+    ),
+    (
+        "inthread_limits",
+        "many_small_ones",
+        "slow: thousands of ranges",
+    ),
+    ("inthread_maps", "sparse", "guard, protect: slow"),
+    (
+        "inthread_odd",
+        "memory_of_who_is_traced",
+        "what is out is not there for a tracer",
+    ),
+    ("inthread_odd", "traced", "ptrace's large register sets"),
+    (
+        "inthread_regs",
+        "gate_of_32_bits",
+        "int $0x80 is taken for a call of 64 bits",
+    ),
+    (
+        "inthread_signals",
+        "on_the_stack_that_was_interrupted",
+        "handlers of SIGSEGV run on the signal stack",
+    ),
+    ("inthread_signals", "stacks", "SS_AUTODISARM is not told"),
+    (
+        "inthread_signals",
+        "stacks_that_nobody_uses",
+        "faults use the signal stack that is set",
+    ),
+];
+
+/// Cases of a program, one process for all of them in each way.
+#[track_caller]
+fn in_each_way(name: &str, cases: &[&str]) {
+    let (Some(nobody), Some(program)) = (Nobody::new(), compiled(name)) else {
+        return;
+    };
+    for (of, case, why) in KNOWN {
+        if *of == name {
+            let _ = writeln!(std::io::stderr().lock(), "KNOWN: {of} {case}: {why}");
+            assert!(!cases.contains(case), "{case} is known to differ");
+        }
+    }
+    let there = Command::new(&program).arg("list").output().expect("a list");
+    let there = String::from_utf8_lossy(&there.stdout).into_owned();
+    for case in cases {
+        assert!(
+            there.lines().any(|line| line == *case),
+            "{name} has no {case}"
+        );
+    }
+    let program = nobody.program(&program);
+    let mut command = vec![program.to_str().expect("a plain path")];
+    command.extend(cases);
+    for way in WAYS {
+        if let Some(output) = nobody.run(way, HIGH, &command) {
+            // (A run in which nothing moved proves nothing.)
+            assert!(output.counter("pages_out") > 1000, "{}", output.stats);
+        }
+    }
+}
+
+#[test]
+fn files() {
+    in_each_way("inthread_files", &["between", "extents", "whole"]);
+}
+
+#[test]
+fn sockets() {
+    let cases = [
+        "many_messages",
+        "filters",
+        "large_datagrams",
+        "select_beyond_1024",
+    ];
+    in_each_way("inthread_sockets", &cases);
+}
+
+#[test]
+fn calls_that_sleep() {
+    in_each_way("inthread_ipc", &["while_asleep"]);
+}
+
+#[test]
+fn calls_that_few_make() {
+    in_each_way("inthread_odd", &["memory_seen", "unknown_ones"]);
+}
+
+#[test]
+fn registers() {
+    in_each_way("inthread_regs", &["vectors"]);
+}
+
+#[test]
+fn the_address_space() {
+    let cases = [
+        "protecting",
+        "guards",
+        "sealing",
+        "advising_itself",
+        "heap_end",
+    ];
+    in_each_way("inthread_maps", &cases);
+}
+
+#[test]
+fn signals() {
+    let cases = ["masks", "masks_of_contexts", "wait_while_blocked"];
+    in_each_way("inthread_signals", &cases);
+}
+
+#[test]
+fn threads() {
+    let cases = ["signals_on_provided_stacks", "cancelled"];
+    in_each_way("inthread_threads", &cases);
+}
+
+#[test]
+fn children() {
+    let cases = [
+        "storm",
+        "cleared_and_sharing",
+        "not_dumpable",
+        "exec_in_a_thread",
+    ];
+    in_each_way("inthread_forks", &cases);
+}
+
+#[test]
+fn descriptors() {
+    in_each_way("inthread_fds", &["all_closed"]);
+}
+
+#[test]
+fn code_that_is_made() {
+    in_each_way("inthread_code", &["code_in_turns", "by_several_threads"]);
+}
+
+#[test]
+fn faults_of_the_programs_own() {
+    in_each_way("inthread_barriers", &["by_several", "mapped_by_faults"]);
+}
+
+#[test]
+fn coroutines() {
+    in_each_way("inthread_coroutines", &["from_the_beginning", "jumping"]);
+}
+
+#[test]
+fn timers() {
+    in_each_way("inthread_timers", &["to_threads"]);
+}
+
+#[test]
+fn random_calls_beside_a_shadow() {
+    in_each_way("inthread_random", &["alone"]);
+}

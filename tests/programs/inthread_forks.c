@@ -1,0 +1,333 @@
+// Children of every kind, and what of the memory is theirs.
+#include "inthread_kit.h"
+#include <fcntl.h>
+#include <sched.h>
+#include <spawn.h>
+#include <sys/prctl.h>
+#include <sys/time.h>
+
+extern char **environ;
+enum { TAG = 300000 };
+#define CLEAR_SIGHAND 0x100000000 // CLONE_CLEAR_SIGHAND
+
+static void double_fork(void) {
+    int fds[2];
+    SETUP(pipe(fds) == 0);
+    fill_range(area, AREA, TAG);
+    out();
+    pid_t child = fork();
+    SETUP(child >= 0);
+    if (child == 0) {
+        if (fork() == 0) { // nobody waits for it
+            fill_range(area, AREA / 2, 2 * TAG);
+            squeeze(), squeeze();
+            check_range(area, AREA / 2, 2 * TAG, "of a grandchild"), check_range(area + AREA / 2 * PAGE, AREA / 2, TAG + AREA / 2, "of a grandchild");
+            SETUP(write(fds[1], "right", 5) == 5);
+            _exit(0);
+        }
+        squeeze();
+        check_range(area, AREA, TAG, "of a child that forked");
+        _exit(0);
+    }
+    fill_range(area, AREA, 3 * TAG);
+    expect_child(child, "that forks");
+    char word[5];
+    RIGHT(read(fds[0], word, 5) == 5 && memcmp(word, "right", 5) == 0);
+    squeeze();
+    check_range(area, AREA, 3 * TAG, "of a parent");
+    close(fds[0]), close(fds[1]);
+}
+
+static int storm_ends;
+
+static void *storms(void *arg) {
+    size_t id = (size_t)arg, part = AREA / 4;
+    char *mine = area + id * part * PAGE;
+    for (int turn = 0; turn < 12; turn++) {
+        fill_range(mine, part, TAG * (id + 1) + turn * 1000);
+        pid_t child = fork();
+        SETUP(child >= 0);
+        if (child == 0) {
+            check_range(mine, part, TAG * (id + 1) + turn * 1000, "of a child in a storm");
+            fill_range(mine, part, TAG * 9);
+            check_range(mine, part, TAG * 9, "of a child in a storm");
+            _exit(0);
+        }
+        check_range(mine, part, TAG * (id + 1) + turn * 1000, "of a parent in a storm");
+        expect_child(child, "in a storm");
+    }
+    __atomic_add_fetch(&storm_ends, 1, __ATOMIC_SEQ_CST);
+    return NULL;
+}
+
+static void storm(void) {
+    pthread_t threads[4];
+    squeeze();
+    storm_ends = 0;
+    for (size_t i = 0; i < 4; i++)
+        SETUP(pthread_create(&threads[i], NULL, storms, (void *)i) == 0);
+    while (__atomic_load_n(&storm_ends, __ATOMIC_SEQ_CST) < 4)
+        squeeze();
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+}
+
+static volatile int forked_in_handlers;
+
+static void forks_here(int signal) {
+    (void)signal;
+    int error = errno;
+    pid_t child = fork();
+    if (child == 0) {
+        check_range(area + 10 * PAGE, 8, TAG + 10, "of the child of a handler");
+        _exit(0);
+    }
+    int status;
+    while (waitpid(child, &status, 0) < 0)
+        SETUP(errno == EINTR);
+    RIGHT(status == 0);
+    forked_in_handlers++;
+    errno = error;
+}
+
+static void in_handlers(void) {
+    struct sigaction action = {.sa_handler = forks_here, .sa_flags = SA_RESTART}, old;
+    fill_range(area, AREA, TAG);
+    squeeze();
+    SETUP(sigaction(SIGALRM, &action, &old) == 0);
+    for (int i = 0; i < 20; i++) { // each time somewhere else in it
+        struct itimerval once = {{0}, {0, 500 + 700 * i}};
+        SETUP(setitimer(ITIMER_REAL, &once, NULL) == 0);
+        while (forked_in_handlers <= i)
+            squeeze();
+    }
+    SETUP(sigaction(SIGALRM, &old, NULL) == 0);
+    check_range(area, AREA, TAG, "after forks in handlers");
+}
+
+static void spawned(void) {
+    char **argv = (char **)(area + 10 * PAGE);
+    argv[0] = strcpy(area + 30 * PAGE - 4, "/bin/sh"), argv[1] = strcpy(area + 33 * PAGE - 1, "-c");
+    argv[2] = strcpy(area + 36 * PAGE - 3, "exit 5"), argv[3] = NULL;
+    for (int i = 0; i < 6; i++) {
+        posix_spawnattr_t *attr = (posix_spawnattr_t *)(area + 50 * PAGE);
+        posix_spawn_file_actions_t *actions = (posix_spawn_file_actions_t *)(area + 60 * PAGE);
+        sigset_t set;
+        sigfillset(&set);
+        SETUP(posix_spawnattr_init(attr) == 0 && posix_spawn_file_actions_init(actions) == 0);
+        SETUP(posix_spawnattr_setflags(attr, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK) == 0);
+        SETUP(posix_spawnattr_setsigdefault(attr, &set) == 0);
+        sigemptyset(&set);
+        SETUP(posix_spawnattr_setsigmask(attr, &set) == 0);
+        SETUP(posix_spawn_file_actions_addopen(actions, 7, "/dev/null", O_RDONLY, 0) == 0);
+        SETUP(posix_spawn_file_actions_adddup2(actions, 7, 0) == 0);
+        out();
+        pid_t *child = (pid_t *)(area + 70 * PAGE);
+        RIGHT(posix_spawn(child, argv[0], actions, attr, argv, environ) == 0);
+        int status;
+        RIGHT(waitpid(*child, &status, 0) == *child && WIFEXITED(status) && WEXITSTATUS(status) == 5);
+        out();
+        RIGHT(posix_spawn(child, "/does/not/exist", actions, attr, argv, environ) == ENOENT);
+        squeeze(); // handlers are still what they were
+        posix_spawnattr_destroy(attr), posix_spawn_file_actions_destroy(actions);
+    }
+    RIGHT(WEXITSTATUS(system("exit 6")) == 6);
+    FILE *from = popen("echo piped", "r");
+    char line[20];
+    RIGHT(from && fgets(line, sizeof line, from) && strcmp(line, "piped\n") == 0 && pclose(from) == 0);
+}
+
+static void vforked(void) {
+    fill_range(area, AREA, TAG);
+    for (volatile int i = 0; i < 10; i++) {
+        out();
+        pid_t child = vfork();
+        SETUP(child >= 0);
+        if (child == 0) {
+            if (i % 2)
+                execl("/bin/true", "true", (char *)NULL);
+            _exit(0);
+        }
+        expect_child(child, "of vfork");
+        check_range(area, AREA, TAG, "after vfork");
+    }
+}
+
+// The memory of a vfork is its parent's, and the parent waits.
+static void vfork_shares(void) {
+    volatile int changed = 0;
+    pid_t child = vfork();
+    SETUP(child >= 0);
+    if (child == 0) {
+        usleep(20000);
+        changed = 1;
+        _exit(0);
+    }
+    RIGHT(changed == 1);
+    expect_child(child, "of vfork");
+}
+
+static void raw_ones(void) {
+    fill_range(area, AREA, TAG);
+    int *parent_id = place(4), *child_id = place(4), *pidfd = place(4);
+    const unsigned long flags[] = {0, CLONE_FILES, CLONE_FS, CLONE_PARENT_SETTID | CLONE_CHILD_SETTID,
+                                   CLONE_CHILD_CLEARTID, CLONE_PIDFD, CLONE_SYSVSEM | CLONE_IO};
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+        *parent_id = *child_id = *pidfd = -7;
+        check_range(area + 40 * PAGE, AREA - 40, TAG + 40, "before a raw clone");
+        out();
+        int *at = flags[i] & CLONE_PIDFD ? pidfd : parent_id;
+        pid_t child = (pid_t)syscall(SYS_clone, flags[i] | SIGCHLD, 0, at, child_id, 0);
+        SETUP(child >= 0);
+        if (child == 0) {
+            RIGHT(!(flags[i] & CLONE_CHILD_SETTID) || *child_id == (int)syscall(SYS_gettid));
+            check_range(area + 40 * PAGE, AREA - 40, TAG + 40, "of a raw clone");
+            fill_range(area + 40 * PAGE, 60, 2 * TAG);
+            squeeze();
+            check_range(area + 40 * PAGE, 60, 2 * TAG, "of a raw clone");
+            syscall(SYS_exit_group, 0);
+        }
+        RIGHT(!(flags[i] & CLONE_PARENT_SETTID) || *parent_id == child);
+        RIGHT(!(flags[i] & CLONE_PIDFD) || *pidfd >= 0);
+        if (flags[i] & CLONE_PIDFD)
+            close(*pidfd);
+        expect_child(child, "of a raw clone");
+    }
+    uint64_t *args = place(88);
+    for (int i = 0; i < 3; i++) {
+        memset(args, 0, 88);
+        args[0] = i == 1 ? CLONE_PIDFD | CLONE_PARENT_SETTID : i == 2 ? CLEAR_SIGHAND : 0, args[4] = SIGCHLD;
+        args[1] = (uintptr_t)pidfd, args[3] = (uintptr_t)parent_id;
+        out();
+        pid_t child = (pid_t)syscall(SYS_clone3, args, 88L);
+        if (child < 0 && (errno == ENOSYS || errno == EPERM))
+            return;
+        SETUP(child >= 0);
+        if (child == 0) {
+            check_range(area + 40 * PAGE, AREA - 40, TAG + 40, "of a clone3");
+            squeeze();
+            struct sigaction now;
+            RIGHT(i != 2 || (sigaction(SIGUSR2, NULL, &now) == 0 && now.sa_handler == SIG_DFL));
+            syscall(SYS_exit_group, 0);
+        }
+        RIGHT(i != 1 || (*pidfd >= 0 && *parent_id == child && close(*pidfd) == 0));
+        expect_child(child, "of a clone3");
+    }
+    RIGHT(syscall(SYS_clone3, args, 8L) == -1 && errno == EINVAL);
+    args[4] = 999;
+    RIGHT(syscall(SYS_clone3, args, 64L) == -1 && errno == EINVAL);
+    RIGHT(syscall(SYS_clone, CLONE_THREAD | SIGCHLD, 0, 0, 0, 0) == -1 && errno == EINVAL);
+}
+
+static int runs_beside(void *arg) {
+    *(volatile int *)arg = 77;
+    check_range(area + 40 * PAGE, 100, TAG + 40, "of a task beside");
+    return 9;
+}
+
+// A task that shares the memory while its parent waits, or does not.
+static void sharing(void) {
+    fill_range(area, AREA, TAG);
+    char *stack = map_new(64 * PAGE);
+    int *shared = (int *)(area + 10 * PAGE), status;
+    out();
+    pid_t child = clone(runs_beside, stack + 64 * PAGE, CLONE_VM | CLONE_VFORK | SIGCHLD, shared);
+    RIGHT(child > 0 && *shared == 77);
+    RIGHT(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 9);
+    squeeze();
+    check_range(area + 40 * PAGE, AREA - 40, TAG + 40, "after a task beside");
+}
+
+static void sharing_and_running(void) {
+    fill_range(area, AREA, TAG);
+    char *stack = map_new(64 * PAGE);
+    int *shared = (int *)(area + 10 * PAGE), status;
+    *shared = 0;
+    pid_t child = clone(runs_beside, stack + 64 * PAGE, CLONE_VM | CLONE_FILES | SIGCHLD, shared);
+    RIGHT(child > 0);
+    squeeze();
+    RIGHT(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 9 && *shared == 77);
+}
+
+// clone3 as newer libcs use it for posix_spawn: handlers are cleared in the child.
+static void cleared_and_sharing(void) {
+    fill_range(area, AREA, TAG);
+    char *stack = map_new(64 * PAGE);
+    struct sigaction action = {.sa_handler = forks_here}, now;
+    SETUP(sigaction(SIGUSR2, &action, NULL) == 0);
+    for (int i = 0; i < 3; i++) {
+        uint64_t *args = place(88);
+        memset(args, 0, 88);
+        args[0] = CLEAR_SIGHAND | CLONE_VM | CLONE_VFORK, args[4] = SIGCHLD;
+        args[5] = (uintptr_t)stack, args[6] = 64 * PAGE;
+        out();
+        long child = SYS_clone3;
+        __asm__ volatile("syscall\n"
+                         "test %%rax, %%rax\n"
+                         "jnz 1f\n"
+                         "mov (%%rdx), %%rcx\n" // a page that is out
+                         "mov %[exits], %%eax\n mov $3, %%edi\n syscall\n hlt\n"
+                         "1:\n"
+                         : "+a"(child)
+                         : "D"(args), "S"(88L), "d"(area + 100 * PAGE), [exits] "i"(SYS_exit)
+                         : "rcx", "r11", "memory");
+        if (child == -ENOSYS || child == -EPERM)
+            return;
+        int status;
+        RIGHT(child > 0 && waitpid((pid_t)child, &status, 0) == child);
+        RIGHT(WIFEXITED(status) && WEXITSTATUS(status) == 3);
+        RIGHT(sigaction(SIGUSR2, NULL, &now) == 0 && now.sa_handler == forks_here);
+        squeeze();
+        check_range(area + 100 * PAGE, 100, TAG + 100, "after a task beside");
+    }
+}
+
+static void *executes(void *arg) {
+    execl("/bin/sh", "sh", "-c", "exit 8", (char *)NULL);
+    return arg;
+}
+
+static void exec_in_a_thread(void) {
+    for (int i = 0; i < 3; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            pthread_t thread;
+            for (int k = 0; k < 3; k++) // and those that fail before
+                RIGHT(execl("/does/not/exist", "x", (char *)NULL) == -1 && errno == ENOENT);
+            fill_range(area, AREA, TAG);
+            squeeze();
+            check_range(area, AREA, TAG, "after an exec that failed");
+            SETUP(pthread_create(&thread, NULL, executes, NULL) == 0);
+            for (;;)
+                squeeze();
+        }
+        int status;
+        RIGHT(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 8);
+    }
+}
+
+static void not_dumpable(void) {
+    fill_range(area, AREA, TAG);
+    out();
+    pid_t child = fork();
+    if (child == 0) {
+        SETUP(prctl(PR_SET_DUMPABLE, 0) == 0);
+        squeeze();
+        pid_t grandchild = fork();
+        if (grandchild == 0) {
+            RIGHT(prctl(PR_GET_DUMPABLE) == 0);
+            check_range(area, AREA, TAG, "of a child that is not dumpable");
+            squeeze();
+            check_range(area, AREA, TAG, "of a child that is not dumpable");
+            _exit(0);
+        }
+        expect_child(grandchild, "that is not dumpable");
+        _exit(0);
+    }
+    expect_child(child, "that is not dumpable");
+}
+
+CASES({"double_fork", double_fork}, {"storm", storm}, {"in_handlers", in_handlers}, {"spawned", spawned}, {"vforked", vforked},
+      {"vfork_shares", vfork_shares}, {"raw_ones", raw_ones}, {"sharing", sharing},
+      {"cleared_and_sharing", cleared_and_sharing},
+      {"sharing_and_running", sharing_and_running}, {"exec_in_a_thread", exec_in_a_thread}, {"not_dumpable", not_dumpable})
