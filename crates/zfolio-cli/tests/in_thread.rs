@@ -87,6 +87,28 @@ print('right')
     }
 }
 
+/// What mremap adds is memory that no fault tells of.
+#[test]
+fn a_buffer_that_grows_keeps_to_high() {
+    const SCRIPT: &str = "
+grown, piece = bytearray(), bytes(range(256)) * 4096
+for _ in range(96):
+    grown += piece
+assert all(grown[i << 20:(i + 1) << 20] == piece for i in range(96))
+print('right')
+";
+    let Some(nobody) = Nobody::new() else {
+        return;
+    };
+    for way in WAYS {
+        if let Some(output) = nobody.run(way, "40M", &["python3", "-c", SCRIPT]) {
+            assert_eq!(output.stdout, "right\n");
+            let peak = output.stats["total"]["resident_peak_bytes"].as_u64();
+            assert!(peak < Some(44 << 20), "{way}: {peak:?}");
+        }
+    }
+}
+
 #[test]
 fn options_that_need_messages_are_refused() {
     let Some(z) = support::real() else { return };

@@ -52,6 +52,7 @@ pub(crate) mod nr {
     pub(crate) const EXECVE: usize = 59;
     pub(crate) const EXIT: usize = 60;
     pub(crate) const READLINK: usize = 89;
+    pub(crate) const PTRACE: usize = 101;
     pub(crate) const RT_SIGPENDING: usize = 127;
     pub(crate) const RT_SIGTIMEDWAIT: usize = 128;
     pub(crate) const RT_SIGSUSPEND: usize = 130;

@@ -147,14 +147,13 @@ fn new_task(
         );
     }
     // One thread ends here, for good: whoever closes or opens pages after this knows.
-    let is_managed = state.locked(|core| {
+    state.locked(|core| {
         state.several.store(true, Ordering::SeqCst);
         keep_for_thread(state, core, task);
-        core.ranges.at(top - 1).is_some()
+        if core.ranges.at(top - 1).is_some() {
+            core.note_managed_stack(state);
+        }
     });
-    if is_managed {
-        signals::handle_elsewhere(state);
-    }
     let record = state.threads.take();
     if record.is_none() {
         // Its calls go on unseen, so nothing may be closed any more.

@@ -53,8 +53,8 @@ pub(crate) fn bring(
         }
         Word::Standby => {
             core.figures.faults += 1;
+            // (No room is made: they are in memory, and reclaim might take them meanwhile.)
             let run = alike(state, core, page, STAGE, |word| word == Word::Standby);
-            core.make_room(state, run.len());
             let addresses = run.start << SHIFT..run.end << SHIFT;
             if core.way.open_written(&addresses).is_err() {
                 open_wide(state, core, page);

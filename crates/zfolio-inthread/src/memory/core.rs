@@ -2,6 +2,7 @@
 
 use super::ranges::Ranges;
 use super::way::Way;
+use crate::life::signals::handle_elsewhere;
 use crate::pins::Seen;
 use crate::raw::PAGE;
 use crate::state::State;
@@ -33,6 +34,8 @@ pub(crate) struct Core {
     pub(crate) held: Range<usize>,
     /// Management ends: nothing is closed any more.
     pub(crate) leaving: bool,
+    /// Some code runs on a stack in managed memory.
+    managed_stacks: bool,
     /// Where reclaim goes on. An address.
     pub(crate) hand: usize,
     pub(crate) seen: Box<Seen>,
@@ -83,6 +86,7 @@ impl Core {
             pool: None,
             held: 0..0,
             leaving: false,
+            managed_stacks: false,
             hand: 0,
             seen: Box::new(Seen::new()),
             brk,
@@ -101,9 +105,7 @@ impl Core {
     }
 
     pub(crate) fn open_pages(&self, state: &State) -> usize {
-        self.ranges
-            .managed_pages()
-            .saturating_sub(state.words.closed())
+        self.ranges.managed_pages().saturating_sub(away(state))
     }
 
     pub(crate) fn pool_pages(&self) -> usize {
@@ -133,7 +135,7 @@ impl Core {
         let has = Having {
             owner: identity::of_process(),
             resident: usage,
-            needs: grown(usage + state.words.closed()),
+            needs: grown(usage + away(state)),
             zswap_bytes: pool.as_ref().map_or(0, |pool| pool.compressed_bytes),
             swap_bytes: pool
                 .as_ref()
@@ -166,6 +168,15 @@ impl Core {
         self.publish(state);
     }
 
+    /// Some code runs on a stack in managed memory: once pages are closed its signals are
+    /// handled elsewhere.
+    pub(crate) fn note_managed_stack(&mut self, state: &State) {
+        self.managed_stacks = true;
+        if self.pool.is_some() && !state.moving_stacks.load(Ordering::Relaxed) {
+            handle_elsewhere(state);
+        }
+    }
+
     /// Makes the pool, where there is none yet.
     ///
     /// # Errors
@@ -193,6 +204,9 @@ impl Core {
             density,
             stats,
         });
+        if self.managed_stacks {
+            handle_elsewhere(state);
+        }
         self.look(state, true);
         Ok(())
     }
@@ -200,7 +214,7 @@ impl Core {
     /// Writes what is counted to the segment.
     pub(crate) fn publish(&mut self, state: &State) {
         let usage = self.usage(state);
-        let closed = state.words.closed();
+        let closed = away(state);
         let open = self.open_pages(state);
         let figures = core::mem::take(&mut self.figures);
         let Some(pool) = &self.pool else {
@@ -277,6 +291,11 @@ impl Core {
             None => panic!("{why}"),
         }
     }
+}
+
+/// Closed pages that take no memory.
+fn away(state: &State) -> usize {
+    state.words.closed().saturating_sub(state.words.standby())
 }
 
 /// A place for statistics.

@@ -6,7 +6,8 @@
 
 use super::bring::{fill_incoming, set};
 use super::core::Core;
-use super::way::{Kind, STAGE};
+use super::ranges::Kind;
+use super::way::{self, STAGE};
 use super::words::{LEAF, PAGES, Word};
 use crate::raw::{self, PAGE, SHIFT, nr};
 use crate::state::State;
@@ -91,6 +92,7 @@ impl Core {
         let group = self.way.group();
         let mut page = pages.start;
         while page < pages.end && self.usage(state) > goal {
+            self.open_standby(state, page..pages.end);
             let unit = open_unit(state, page, group, pages.end);
             if unit.is_empty() || !self.may_close(state, &unit) {
                 page = unit.end.max(page + 1);
@@ -119,6 +121,20 @@ impl Core {
         }
         // (What is left of the window is the first to be looked at next time.)
         self.hand = page << SHIFT;
+    }
+
+    /// Opens pages that are closed with their bytes in place, to be looked at as any others.
+    fn open_standby(&mut self, state: &State, pages: Range<usize>) {
+        let is_one = |page: &usize| state.words.get(*page) == Word::Standby;
+        let count = pages.clone().take_while(is_one).count();
+        let run = pages.start..pages.start + count;
+        let addresses = run.start << SHIFT..run.end << SHIFT;
+        if run.is_empty() || self.way.open_written(&addresses).is_err() {
+            return;
+        }
+        for page in run {
+            set(state, self, page, Word::OPEN);
+        }
     }
 
     /// Whether all of a unit may go now. Cools it where it may not yet.
@@ -152,14 +168,19 @@ impl Core {
     /// What is absent is closed from here on, whichever way it came to be so: a touch by the
     /// kernel, for a call, would be refused. What calls have pinned is made present before.
     pub(super) fn watch(&mut self, state: &State, range: &Range<usize>) -> bool {
-        let in_thread = self.way.kind == Kind::InThread;
+        let in_thread = self.way.kind == way::Kind::InThread;
         if in_thread && !self.seen.populate(range) {
             return false;
         }
         if self.way.watch(range).is_err() {
             return false;
         }
-        self.ranges.set_registered(range.start, true);
+        // (And one range with its neighbours, if they are so too.)
+        let kind = Kind {
+            managed: true,
+            registered: true,
+        };
+        self.ranges.add(range.clone(), kind);
         let mut at = if in_thread { range.start } else { range.end };
         while at < range.end {
             let end = range.end.min((at / (LEAF * PAGE) + 1) * (LEAF * PAGE));
@@ -221,12 +242,12 @@ impl Core {
         }
         match self.way.kind {
             // What is closed beside it is one mapping with it.
-            Kind::Protect if is_closed(run.start - 1) || is_closed(run.end) => {
+            way::Kind::Protect if is_closed(run.start - 1) || is_closed(run.end) => {
                 self.close_untouched(state, run);
             }
             // (As zeros: another thread may put something there meanwhile.)
-            Kind::Guard => self.store(state, run),
-            Kind::InThread | Kind::Protect => {}
+            way::Kind::Guard => self.store(state, run),
+            way::Kind::InThread | way::Kind::Protect => {}
         }
     }
 

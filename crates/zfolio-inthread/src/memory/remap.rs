@@ -232,13 +232,18 @@ impl Core {
             way::Kind::Guard => false,
             way::Kind::Protect => state.words.get(before).is_closed(),
         };
+        if !protected {
+            // As new memory: open, unless memory is short.
+            self.manage(state, range);
+            return;
+        }
         let kind = Kind {
             managed: true,
             registered: watched,
         };
         self.ranges.add(range.clone(), kind);
         let pages = range.start >> SHIFT..range.end >> SHIFT;
-        if protected && !state.words.set_run(pages, true) {
+        if !state.words.set_run(pages, true) {
             self.fail(format_args!("there is no room for another page's word"));
         }
     }

@@ -102,7 +102,7 @@ impl Core {
 
     /// Notes a new mapping that is to be managed. Where memory is short it is closed from the
     /// start.
-    fn manage(&mut self, state: &State, range: Range<usize>) {
+    pub(super) fn manage(&mut self, state: &State, range: Range<usize>) {
         let pages = range.len() >> SHIFT;
         let short = self.usage(state) + pages > self.limit() - self.limit() / 8;
         // (Before it counts, so that no peak is told that never was.)

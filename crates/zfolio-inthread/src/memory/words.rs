@@ -5,7 +5,8 @@
 //! *open* or *untouched*; so that a reservation of terabytes costs nothing.
 //!
 //! # Invariants
-//! 1. `closed` is the number of pages whose word is not open.
+//! 1. `closed` is the number of pages whose word is not open, `standby` of those among them
+//!    that are on standby.
 //! 2. A leaf counts its words that are not zero; one without any is free.
 
 use super::Vpn;
@@ -90,6 +91,8 @@ pub(crate) struct Words {
     /// The first free one among them; 0: none.
     free: AtomicU32,
     closed: AtomicU32,
+    /// Closed pages whose bytes are in place.
+    standby: AtomicU32,
 }
 
 /// A reservation as a slice of atomics: zeros, never unmapped.
@@ -109,6 +112,7 @@ impl Words {
             taken: AtomicU32::new(0),
             free: AtomicU32::new(0),
             closed: AtomicU32::new(0),
+            standby: AtomicU32::new(0),
         })
     }
 
@@ -131,6 +135,11 @@ impl Words {
     /// Closed pages.
     pub(crate) fn closed(&self) -> usize {
         self.closed.load(Ordering::Relaxed) as usize
+    }
+
+    /// Closed pages whose bytes are in memory all the same.
+    pub(crate) fn standby(&self) -> usize {
+        self.standby.load(Ordering::Relaxed) as usize
     }
 
     /// Whether leaf `page` is in has words of its own.
@@ -210,6 +219,15 @@ impl Words {
             usize::from(before.is_closed()),
             usize::from(word.is_closed()),
         );
+        match (before == Word::Standby, word == Word::Standby) {
+            (false, true) => {
+                self.standby.fetch_add(1, Ordering::Relaxed);
+            }
+            (true, false) => {
+                self.standby.fetch_sub(1, Ordering::Relaxed);
+            }
+            _ => {}
+        }
         let used = &self.used[leaf];
         match (was, is) {
             (false, true) => {
@@ -234,7 +252,10 @@ impl Words {
         let mut page = pages.start;
         while page < pages.end {
             if page.is_multiple_of(LEAF) && pages.end - page >= LEAF {
-                let before = self.closed_in(page / LEAF);
+                let before = self.words_in(page / LEAF, Word::is_closed);
+                let standby = self.words_in(page / LEAF, |word| word == Word::Standby);
+                #[allow(clippy::cast_possible_truncation, reason = "512")]
+                self.standby.fetch_sub(standby as u32, Ordering::Relaxed);
                 self.drop_leaf(page / LEAF, says);
                 self.count_closed(before, if untouched { LEAF } else { 0 });
                 page += LEAF;
@@ -250,21 +271,23 @@ impl Words {
         true
     }
 
-    fn closed_in(&self, leaf_of: usize) -> usize {
+    /// Words of a leaf that are so.
+    fn words_in(&self, leaf_of: usize, is_so: impl Fn(Word) -> bool) -> usize {
+        let all = |word| if is_so(word) { LEAF } else { 0 };
         match self.top[leaf_of].load(Ordering::Relaxed) {
-            OPEN => 0,
-            UNTOUCHED => LEAF,
+            OPEN => all(Word::OPEN),
+            UNTOUCHED => all(Word::Untouched),
             leaf => self.leaves[(leaf - FIRST) as usize]
                 .iter()
-                .filter(|word| Word::of(word.load(Ordering::Relaxed)).is_closed())
+                .filter(|word| is_so(Word::of(word.load(Ordering::Relaxed))))
                 .count(),
         }
     }
 
-    /// Whether any page of a part of a leaf is open, and may be closed.
+    /// Whether any page of a part of a leaf is in memory, and may leave it.
     pub(crate) fn is_any_open(&self, pages: &core::ops::Range<Vpn>) -> bool {
-        let is_open = |page| matches!(self.get(page), Word::Open { .. });
-        pages.clone().any(is_open)
+        let may_go = |page| matches!(self.get(page), Word::Open { .. } | Word::Standby);
+        pages.clone().any(may_go)
     }
 
     /// The first page of `from .. end` that is closed.
@@ -333,6 +356,8 @@ mod tests {
                 }
                 let closed = model.values().filter(|word| word.is_closed()).count();
                 prop_assert_eq!(words.closed(), closed);
+                let standby = model.values().filter(|word| **word == Word::Standby).count();
+                prop_assert_eq!(words.standby(), standby);
                 let first = model.iter().find(|(_, word)| word.is_closed()).map(|(page, _)| *page);
                 prop_assert_eq!(words.next_closed(0, 6000), first);
             }

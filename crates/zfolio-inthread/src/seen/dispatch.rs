@@ -165,6 +165,7 @@ fn by_table(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isize {
             keeper.keep_guesses(&args);
             keeper.keep(args[2], args[3].min(1 << 20));
         }
+        nr::PTRACE => keeper.keep_traced(&args),
         66 => keeper.keep_semaphores(&args),
         69 | 70 => keeper.keep(args[1], args[2].saturating_add(8)),
         nr::PROCESS_VM_READV | nr::PROCESS_VM_WRITEV => {

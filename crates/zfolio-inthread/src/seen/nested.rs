@@ -13,6 +13,9 @@ const SOL_SOCKET: usize = 1;
 const ATTACH_FILTER: usize = 26;
 const ATTACH_REUSEPORT_FILTER: usize = 51;
 const INSTRUCTION: usize = 8;
+/// ptrace by a vector.
+const GETREGSET: usize = 0x4204;
+const SETREGSET: usize = 0x4205;
 /// semctl for all semaphores of a set, of which there are so many at most.
 const GETALL: usize = 13;
 const SETALL: usize = 17;
@@ -88,6 +91,14 @@ impl Keeper<'_> {
             if let Some(word) = raw::read::<u64>(address + index * 8) {
                 self.keep(usize::try_from(word).unwrap_or(0), 4 * PAGE);
             }
+        }
+    }
+
+    /// ptrace: sets of registers, the largest of them by a vector.
+    pub(super) fn keep_traced(&self, args: &[usize; 6]) {
+        self.keep(args[3], 2 * PAGE);
+        if matches!(args[0], GETREGSET | SETREGSET) {
+            self.keep_vectors(args[3], 1);
         }
     }
 

@@ -6,7 +6,6 @@
 //! addresses in it.
 
 use super::pinning::Keeper;
-use crate::life::signals;
 use crate::memory::ranges;
 use crate::raw::{self, PAGE, SHIFT, nr};
 use crate::threads::Record;
@@ -60,12 +59,12 @@ fn keep_managed(keeper: &Keeper<'_>, window: &Range<usize>) {
         page = closed + 1;
     }
     let plain = state.locked(|core| {
-        let around = core.ranges.unmanaged_around(window)?;
+        let Some(around) = core.ranges.unmanaged_around(window) else {
+            core.note_managed_stack(state);
+            return None;
+        };
         Some((around.clone(), added_to(around.start, around.end)))
     });
-    if plain.is_none() && !state.moving_stacks.load(Ordering::Relaxed) {
-        signals::handle_elsewhere(state);
-    }
     if let Some((around, added)) = plain {
         record.pinned.cut(depth);
         for (word, value) in record
