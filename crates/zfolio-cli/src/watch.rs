@@ -141,7 +141,7 @@ pub fn descendants(root: u32) -> Vec<u32> {
             }
         }
     }
-    found.swap_remove(0);
+    found.remove(0);
     found
 }
 
