@@ -1,19 +1,20 @@
 //! A user without any privilege, and programs that run managed as that user.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
 
-use crate::support::{self, Output, finish, tempdir};
+#[path = "../support/nobody.rs"]
+mod user;
+
+use crate::support::{self, Output};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// The ways in which the thread that faults serves itself.
 pub const WAYS: [&str; 3] = ["in-thread", "guard", "protect"];
 
-/// zfolio and the programs where anybody may read them, and a user who may nothing.
+/// A user who may nothing, and programs where that user can read them.
 #[derive(Debug)]
 pub struct Nobody {
-    dir: tempfile::TempDir,
+    user: user::Nobody,
     /// What doctor told that user.
     works: String,
 }
@@ -21,41 +22,15 @@ pub struct Nobody {
 impl Nobody {
     /// `None` after saying why it cannot be.
     pub fn new() -> Option<Self> {
-        let z = support::real()?;
-        let dir = tempdir();
-        for (from, name) in [(z.exe(), "zfolio"), (z.library(), "libzfolio_preload.so")] {
-            fs::copy(from, dir.path().join(name)).expect("a copy");
-        }
-        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("readable");
-        let mut this = Self {
-            dir,
-            works: String::new(),
-        };
-        let tried = this.command().arg("true").output();
-        if !tried.is_ok_and(|done| done.status.success()) {
-            support::skip("needs root and setpriv, to become a user without privilege");
-            return None;
-        }
-        let mut doctor = this.command();
-        doctor.arg(this.dir.path().join("zfolio")).arg("doctor");
-        this.works = finish(&mut doctor, "").stdout;
-        Some(this)
+        support::real()?;
+        let user = user::Nobody::new()?;
+        let works = user.zfolio(&["doctor"]).stdout;
+        Some(Self { user, works })
     }
 
-    fn command(&self) -> Command {
-        let mut command = Command::new("setpriv");
-        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
-        command.args(["--inh-caps=-all", "--bounding-set=-all", "--no-new-privs"]);
-        command.env(
-            "ZFOLIO_PRELOAD",
-            self.dir.path().join("libzfolio_preload.so"),
-        );
-        command.env_remove("ZFOLIO_CONTROL");
-        command
-    }
-
+    /// A copy of the program that the user can run.
     pub fn program(&self, path: &Path) -> PathBuf {
-        let to = self.dir.path().join(path.file_name().expect("a name"));
+        let to = self.user.path(path.file_name().expect("a name"));
         if !to.exists() {
             fs::copy(path, &to).expect("a copy");
         }
@@ -69,18 +44,9 @@ impl Nobody {
             support::skip(&format!("--faults {way}: {}", self.works));
             return None;
         }
-        let stats = self.dir.path().join("stats");
-        let _ = fs::create_dir(&stats);
-        fs::set_permissions(&stats, fs::Permissions::from_mode(0o777)).expect("writable");
-        let stats = stats.join(format!("{way}.json"));
-        let mut command = self.command();
-        command.arg(self.dir.path().join("zfolio"));
-        command.args(["run", "--quiet", "--faults", way, "--high", high, "--stats"]);
-        command.arg(&stats).arg("--").args(program);
-        let mut output = finish(&mut command, "");
-        if let Ok(text) = fs::read_to_string(&stats) {
-            output.stats = serde_json::from_str(&text).expect("--stats writes JSON");
-        }
+        let mut args = vec!["--quiet", "--faults", way, "--high", high, "--"];
+        args.extend(program);
+        let output = self.user.run(&args);
         output.succeeded();
         // A process that gave up was not managed to its end.
         for process in output.stats["processes"].as_array().expect("processes") {

@@ -1,7 +1,7 @@
 //! A user without any privilege, for whom zfolio lies where anybody may read it.
-#![allow(unreachable_pub, reason = "each test binary is one crate")]
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
 
-use super::support::{self, Output, finish, tempdir};
+use crate::support::{self, Output, finish, tempdir};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
