@@ -94,7 +94,8 @@ const WORKING: &[Repeated] = &[
 
 /// At forks while mappings move: the call, the error, every how many.
 const FORKING: &[Repeated] = &[
-    ("continue", 11, &[(1, 2)]),
+    // (Whoever moves pages asks twice: of every second question one is refused in each try.)
+    ("continue", 11, &[(1, 3)]),
     ("copy", 11, &[(20, 3)]),
     ("copy", 12, &[(20, 3)]),
 ];
