@@ -3,7 +3,7 @@
 
 use super::leave;
 use crate::memory::way::Kind;
-use crate::raw::{self, err, is_error, nr};
+use crate::raw::{self, PAGE, err, is_error, nr};
 use crate::state::State;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -148,11 +148,19 @@ pub(crate) fn process_of(fd: i32) -> Option<usize> {
 /// userfaultfd refuses to move.
 pub(crate) fn opened(state: &State, number: usize, args: [usize; 6], fd: isize) {
     let path = if number == nr::OPEN { args[0] } else { args[1] };
+    // The beginning of the name; what lies on the next page need not be there.
     let mut name = [0_u8; 40];
-    let mut len = 0;
-    while len < name.len() && raw::read_bytes(path + len, &mut name[len..=len]) && name[len] != 0 {
-        len += 1;
+    let here = name.len().min(PAGE - path % PAGE);
+    if !raw::read_bytes(path, &mut name[..here]) {
+        return;
     }
+    if !name[..here].contains(&0) {
+        raw::read_bytes(path.wrapping_add(here), &mut name[here..]);
+    }
+    let len = name
+        .iter()
+        .position(|byte| *byte == 0)
+        .unwrap_or(name.len());
     let name = &name[..len];
     if name.ends_with(b"mem") && is_own_memory(fd) && !state.own_memory.note(fd) {
         leave::leave(state, "it opened its own memory as a file, too often");

@@ -275,7 +275,10 @@ fn fork_to(
 /// A child with memory of its own. Its descriptors may be the parent's as well.
 fn fork(state: &State, number: usize, args: [usize; 6], flags: usize) -> isize {
     if !state.has_left() && !state.locked(|core| core.way.can_be_renewed()) {
-        leave::leave(state, "it forks with no descriptor left to be had");
+        leave::leave(
+            state,
+            "the child of a fork could not open what its memory is brought back with",
+        );
     }
     let blocked = Blocked::new();
     let (result, leaves) = on_service_stack(&blocked, || fork_locked(state, number, args, flags));

@@ -35,8 +35,6 @@ const DONTNEED: usize = 4;
 const POPULATE_WRITE: usize = 23;
 const GUARD_INSTALL: usize = 102;
 const GUARD_REMOVE: usize = 103;
-const PR_GET_DUMPABLE: usize = 3;
-const PR_SET_DUMPABLE: usize = 4;
 const O_RDWR_CLOEXEC: usize = 0o2_000_002;
 
 /// Which way it is.
@@ -453,13 +451,18 @@ impl Way {
         (size.resident > 0).then(|| size.resident.saturating_sub(size.shared))
     }
 
-    /// Whether the child of a fork could open what it needs, as far as numbers go: a limit that
-    /// was lowered leaves none. (By guards and protection its memory comes back without.)
+    /// Whether the child of a fork could open what it needs: a limit that was lowered leaves
+    /// no numbers, and a process that may not be dumped has no files of its own in /proc. (By
+    /// guards and protection its memory comes back without.)
     pub(crate) fn can_be_renewed(&self) -> bool {
         let Some(sizes) = self.sizes.filter(|_| self.kind == Kind::InThread) else {
             return true;
         };
-        let copies = [(); 3].map(|()| raw::own(nr::DUP, [sizes, 0, 0]));
+        let Ok(opened) = Pagemap::open() else {
+            return false;
+        };
+        let copies = [(); 2].map(|()| raw::own(nr::DUP, [sizes, 0, 0]));
+        opened.file().close();
         for copy in copies.into_iter().filter(|copy| !is_error(*copy)) {
             File::from_fd(copy.cast_unsigned()).close();
         }
@@ -474,18 +477,7 @@ impl Way {
         } else {
             self.close_descriptors();
         }
-        let opened = self.open();
-        if !matches!(opened, Err((_, Errno::ACCES))) {
-            return opened.map_err(|(_, errno)| errno);
-        }
-        // A process that may not be dumped has no files of its own in /proc: for a moment it may.
-        self.close_descriptors();
-        let dumpable = |value| raw::own(nr::PRCTL, [PR_SET_DUMPABLE, value, 0]);
-        let was = raw::own(nr::PRCTL, [PR_GET_DUMPABLE, 0, 0]).cast_unsigned();
-        dumpable(1);
-        let opened = self.open();
-        dumpable(was);
-        opened.map_err(|(_, errno)| errno)
+        self.open().map_err(|(_, errno)| errno)
     }
 }
 

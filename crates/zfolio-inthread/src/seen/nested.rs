@@ -30,10 +30,10 @@ impl Keeper<'_> {
             // Of the old kind, some of which name a buffer in their structure.
             self.keep_nested(address);
         }
-        let count = |at: usize| raw::read::<u32>(address + at).unwrap_or(0) as usize;
+        let count = |at: usize| raw::read::<u32>(address.wrapping_add(at)).unwrap_or(0) as usize;
         match request & 0xffff_ffff {
-            FS_IOC_FIEMAP => self.keep(address + len, count(24) * EXTENT),
-            FIDEDUPERANGE => self.keep(address + len, (count(16) & 0xffff) * DEDUPE),
+            FS_IOC_FIEMAP => self.keep(address.wrapping_add(len), count(24) * EXTENT),
+            FIDEDUPERANGE => self.keep(address.wrapping_add(len), (count(16) & 0xffff) * DEDUPE),
             _ => {}
         }
     }
@@ -88,7 +88,7 @@ impl Keeper<'_> {
         const WORDS: usize = 20;
         self.keep(address, len.min(WORDS * 8));
         for index in 0..(len / 8).min(WORDS) {
-            if let Some(word) = raw::read::<u64>(address + index * 8) {
+            if let Some(word) = raw::read::<u64>(address.wrapping_add(index * 8)) {
                 self.keep(usize::try_from(word).unwrap_or(0), 4 * PAGE);
             }
         }

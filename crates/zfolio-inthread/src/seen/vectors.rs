@@ -59,7 +59,7 @@ fn word(words: &[u64], at: usize) -> usize {
 /// Tells each buffer of `count` vectors.
 fn each_buffer(address: usize, count: usize, mut told: impl FnMut(Range<usize>)) {
     for index in 0..count.min(VECTORS) {
-        let Some(vector) = raw::read::<[u64; 2]>(address + index * VECTOR) else {
+        let Some(vector) = raw::read::<[u64; 2]>(address.wrapping_add(index * VECTOR)) else {
             return;
         };
         if let Some(range) = range_of(word(&vector, 0), word(&vector, 1)) {
@@ -117,7 +117,7 @@ impl Keeper<'_> {
     fn keep_parts_of(&self, address: usize, count: usize) {
         let each = |told: &mut dyn FnMut(Part, Range<usize>)| {
             for index in 0..count {
-                each_part(address + index * MESSAGES, &mut *told);
+                each_part(address.wrapping_add(index * MESSAGES), &mut *told);
             }
         };
         let mut hulls = [Hull::NONE; PARTS];
@@ -135,7 +135,7 @@ impl Keeper<'_> {
         let all = || {
             // value, address, flags
             (0..count).filter_map(|index| {
-                let words = raw::read::<[u64; 2]>(address + index * WORD)?;
+                let words = raw::read::<[u64; 2]>(address.wrapping_add(index * WORD))?;
                 range_of(word(&words, 1), 8)
             })
         };
