@@ -1,7 +1,6 @@
 //! One entry of the table of entries: what it holds, and how that is packed into 12 bytes.
 
 use crate::clusters::Position;
-use crate::groups::GroupId;
 use crate::units::Member;
 use zfolio_compress::dictionary::VERSIONS;
 use zfolio_zsmalloc::Handle;
@@ -104,7 +103,6 @@ pub(crate) struct Entry {
     pub(crate) high: u32,
     /// Bytes of the object less one, and above them the flags.
     pub(crate) bits: u16,
-    pub(crate) group: GroupId,
     pub(crate) form: Form,
 }
 
@@ -124,11 +122,10 @@ pub(crate) const FREE: Entry = Entry {
     low: 0,
     high: 0,
     bits: 0,
-    group: GroupId::ROOT,
     form: Form::FREE,
 };
 
-pub(crate) fn packed(held: Held, group: GroupId) -> Entry {
+pub(crate) fn packed(held: Held) -> Entry {
     let (low, high, bits, form) = match held {
         Held::Same(word) => {
             let [a, b, c, d, e, f, g, h] = word.to_le_bytes();
@@ -157,7 +154,6 @@ pub(crate) fn packed(held: Held, group: GroupId) -> Entry {
         low,
         high,
         bits,
-        group,
         form,
     }
 }

@@ -303,7 +303,7 @@ impl<A: Arena> Zswap<A> {
             return;
         };
         let mut kept = [0; VERSIONS];
-        for (_, held) in pool.entries.iter() {
+        for held in pool.entries.iter() {
             if let Some(units) = version_in(&held).and_then(|at| kept.get_mut(at)) {
                 *units += 1;
             }

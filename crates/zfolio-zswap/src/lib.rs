@@ -21,7 +21,7 @@
 //! | `compact` | zspage compaction, a step at a time |
 //! | [`context`] | what one thread works with |
 //! | [`limits`] | how large the pool may get, with hysteresis |
-//! | [`groups`] | who is charged for what, and may have how much |
+//! | [`charge`] | what is charged for what is out, and how much there may be |
 //! | [`writeback`] | from the pool to the backing; the shrinker |
 //! | [`tier`] | cold objects made denser |
 //! | `units` | objects that hold several pages |
@@ -59,8 +59,8 @@
 //! 6. a dictionary has as many units as entries (in the pool, doomed or in the backing)
 //!    name its version, and is there as long as that or a load is under way; what an
 //!    object says of itself is what its entry says;
-//! 7. what a group is charged = what the entries of it and the groups below it
-//!    have; an entry is in its group's list or in none.
+//! 7. what is charged = what the entries have; an entry is in the list of what may be
+//!    written back once or not at all.
 //!
 //! A folio that failed to be stored leaves every one of these as it was.
 #![no_std]
@@ -72,13 +72,13 @@ extern crate std;
 
 pub mod arena;
 pub mod backing;
+pub mod charge;
 mod check;
 mod clusters;
 mod compact;
 pub mod context;
 mod entries;
 mod entry;
-pub mod groups;
 pub mod learn;
 pub mod limits;
 pub mod load;
@@ -96,8 +96,8 @@ pub mod zswap;
 
 pub use arena::{Arena, PlainArena};
 pub use backing::{Backing, FileBacking, MemoryBacking, NullBacking};
+pub use charge::{Charged, GroupLimits};
 pub use context::WorkContext;
-pub use groups::{GroupEvents, GroupFigures, GroupId, GroupLimits};
 pub use learn::Learning;
 pub use limits::Limits;
 pub use load::{LoadError, LoadFault};

@@ -1,20 +1,19 @@
-//! In which order entries are written back: one list a group, oldest first.
+//! In which order entries are written back: a list, oldest first.
 //!
 //! Two words an entry, in chunks like the entries' own, and only where there
 //! is a backing. An entry that has no links (no memory was to be had for them)
 //! is not written back, nothing else.
 //!
 //! # Invariants
-//! A slot is in one list at most; a list's length is the number of its slots.
+//! A slot is in the list once at most; its length is the number of its slots.
 
-use crate::groups::GroupId;
 use crate::slot::Slot;
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// Of a slot in no list.
+/// Of a slot that is not in the list.
 const NOWHERE: u32 = u32::MAX;
 const CHUNK: usize = 4096;
 
@@ -30,54 +29,46 @@ const LOOSE: Link = Link {
     after: NOWHERE,
 };
 
-#[derive(Clone, Copy, Default, Debug)]
-struct List {
+/// The list.
+#[derive(Debug, Default)]
+pub(crate) struct Lru {
+    links: Vec<Box<[Link]>>,
     oldest: u32,
     newest: u32,
     len: usize,
 }
 
-/// The lists of all groups.
-#[derive(Debug, Default)]
-pub(crate) struct Lru {
-    links: Vec<Box<[Link]>>,
-    lists: Vec<List>,
-}
-
 impl Lru {
-    /// Slots in a group's list.
-    pub(crate) fn len(&self, group: GroupId) -> usize {
-        self.lists.get(group.index()).map_or(0, |list| list.len)
+    /// Slots in the list.
+    pub(crate) fn len(&self) -> usize {
+        self.len
     }
 
-    /// The oldest of a group.
-    pub(crate) fn oldest(&self, group: GroupId) -> Option<Slot> {
-        let oldest = self.lists.get(group.index())?.oldest;
-        (oldest != 0).then(|| Slot::from_u32(oldest))
+    /// The oldest.
+    pub(crate) fn oldest(&self) -> Option<Slot> {
+        (self.oldest != 0).then(|| Slot::from_u32(self.oldest))
     }
 
     /// Adds a slot as the newest; false if there is no memory for it.
-    pub(crate) fn push_newest(&mut self, group: GroupId, slot: Slot) -> bool {
-        if !self.make_room(group, slot) {
+    pub(crate) fn push_newest(&mut self, slot: Slot) -> bool {
+        if !self.make_room(slot) {
             return false;
         }
-        let newest = self.lists[group.index()].newest;
-        self.insert(group, slot, newest, 0);
+        self.insert(slot, self.newest, 0);
         true
     }
 
     /// Puts a slot back as the oldest.
-    pub(crate) fn push_oldest(&mut self, group: GroupId, slot: Slot) -> bool {
-        if !self.make_room(group, slot) {
+    pub(crate) fn push_oldest(&mut self, slot: Slot) -> bool {
+        if !self.make_room(slot) {
             return false;
         }
-        let oldest = self.lists[group.index()].oldest;
-        self.insert(group, slot, 0, oldest);
+        self.insert(slot, 0, self.oldest);
         true
     }
 
-    /// Takes a slot out of its group's list; nothing if it is in none.
-    pub(crate) fn remove(&mut self, group: GroupId, slot: Slot) {
+    /// Takes a slot out of the list; nothing if it is not there.
+    pub(crate) fn remove(&mut self, slot: Slot) {
         let Some(link) = self.link(slot.as_u32()).copied() else {
             return;
         };
@@ -87,63 +78,54 @@ impl Lru {
         self.set(slot.as_u32(), |own| *own = LOOSE);
         self.set(link.before, |before| before.after = link.after);
         self.set(link.after, |after| after.before = link.before);
-        let list = &mut self.lists[group.index()];
         if link.before == 0 {
-            list.oldest = link.after;
+            self.oldest = link.after;
         }
         if link.after == 0 {
-            list.newest = link.before;
+            self.newest = link.before;
         }
-        list.len -= 1;
+        self.len -= 1;
     }
 
-    /// Checks the invariants; calls `each` for every slot with its group.
-    pub(crate) fn validate(&self, mut each: impl FnMut(GroupId, Slot)) -> Result<(), String> {
-        let groups = (0..=u8::MAX).map(GroupId);
-        let mut listed = 0;
-        for (group, list) in groups.zip(&self.lists) {
-            let (mut at, mut before, mut len) = (list.oldest, 0, 0);
-            while at != 0 {
-                let link = self.link(at).copied().unwrap_or(LOOSE);
-                if link.before != before || len > list.len {
-                    return Err(format!(
-                        "slot {at:#x} of {group:?} is wrongly linked: {link:?}"
-                    ));
-                }
-                each(group, Slot::from_u32(at));
-                (before, at, len) = (at, link.after, len + 1);
+    /// Checks the invariants; calls `each` for every slot.
+    pub(crate) fn validate(&self, mut each: impl FnMut(Slot)) -> Result<(), String> {
+        let (mut at, mut before, mut len) = (self.oldest, 0, 0);
+        while at != 0 {
+            let link = self.link(at).copied().unwrap_or(LOOSE);
+            if link.before != before || len > self.len {
+                return Err(format!("slot {at:#x} is wrongly linked: {link:?}"));
             }
-            if before != list.newest || len != list.len {
-                return Err(format!("{group:?} has {len} slots: {list:?}"));
-            }
-            listed += len;
+            each(Slot::from_u32(at));
+            (before, at, len) = (at, link.after, len + 1);
+        }
+        if before != self.newest || len != self.len {
+            return Err(format!("{len} slots are listed, {} counted", self.len));
         }
         let linked = self.links.iter().flatten();
         let linked = linked.filter(|link| link.before != NOWHERE).count();
-        if linked == listed {
+        if linked == len {
             Ok(())
         } else {
-            Err(format!("{linked} slots are linked, {listed} listed"))
+            Err(format!("{linked} slots are linked, {len} listed"))
         }
     }
 
-    fn insert(&mut self, group: GroupId, slot: Slot, before: u32, after: u32) {
+    fn insert(&mut self, slot: Slot, before: u32, after: u32) {
         let at = slot.as_u32();
         self.set(at, |own| *own = Link { before, after });
         self.set(before, |link| link.after = at);
         self.set(after, |link| link.before = at);
-        let list = &mut self.lists[group.index()];
         if before == 0 {
-            list.oldest = at;
+            self.oldest = at;
         }
         if after == 0 {
-            list.newest = at;
+            self.newest = at;
         }
-        list.len += 1;
+        self.len += 1;
     }
 
-    /// Whether there are links for a slot that is in no list.
-    fn make_room(&mut self, group: GroupId, slot: Slot) -> bool {
+    /// Whether there are links for a slot that is not in the list.
+    fn make_room(&mut self, slot: Slot) -> bool {
         let Some(index) = slot.index() else {
             return false;
         };
@@ -155,13 +137,6 @@ impl Lru {
             }
             links.resize(CHUNK, LOOSE);
             self.links.push(links.into_boxed_slice());
-        }
-        let wanted = group.index() + 1;
-        if self.lists.len() < wanted {
-            if self.lists.try_reserve(wanted - self.lists.len()).is_err() {
-                return false;
-            }
-            self.lists.resize(wanted, List::default());
         }
         self.link(slot.as_u32())
             .is_some_and(|link| link.before == NOWHERE)
@@ -193,44 +168,37 @@ mod tests {
 
     proptest! {
         #[test]
-        fn behaves_like_queues(ops in prop::collection::vec((0_u8..4, 0_u8..3, 1_u32..9000), 1..300)) {
+        fn behaves_like_a_queue(ops in prop::collection::vec((0_u8..4, 1_u32..9000), 1..300)) {
             let mut lru = Lru::default();
-            let mut model = [const { VecDeque::new() }; 3];
-            for (kind, group, slot) in ops {
-                let (id, of) = (GroupId(group), usize::from(group));
-                let held = model.iter().position(|list: &VecDeque<u32>| list.contains(&slot));
+            let mut model = VecDeque::new();
+            for (kind, slot) in ops {
+                let held = model.contains(&slot);
                 match kind {
-                    0 | 1 => {
-                        let slot_of = Slot::from_u32(slot);
-                        let pushed = if kind == 0 { lru.push_newest(id, slot_of) } else { lru.push_oldest(id, slot_of) };
-                        prop_assert_eq!(pushed, held.is_none());
-                        if held.is_none() {
-                            if kind == 0 { model[of].push_back(slot) } else { model[of].push_front(slot) }
-                        }
+                    0 => {
+                        prop_assert_eq!(lru.push_newest(Slot::from_u32(slot)), !held);
+                        if !held { model.push_back(slot) }
+                    }
+                    1 => {
+                        prop_assert_eq!(lru.push_oldest(Slot::from_u32(slot)), !held);
+                        if !held { model.push_front(slot) }
                     }
                     2 => {
-                        if let Some(held) = held {
-                            lru.remove(GroupId(u8::try_from(held).unwrap()), Slot::from_u32(slot));
-                            model[held].retain(|other| *other != slot);
-                        } else {
-                            lru.remove(id, Slot::from_u32(slot));
-                        }
+                        lru.remove(Slot::from_u32(slot));
+                        model.retain(|other| *other != slot);
                     }
                     _ => {
-                        let oldest = lru.oldest(id);
-                        prop_assert_eq!(oldest.map(Slot::as_u32), model[of].front().copied());
+                        let oldest = lru.oldest();
+                        prop_assert_eq!(oldest.map(Slot::as_u32), model.front().copied());
                         if let Some(oldest) = oldest {
-                            lru.remove(id, oldest);
-                            model[of].pop_front();
+                            lru.remove(oldest);
+                            model.pop_front();
                         }
                     }
                 }
-                let mut seen = [const { Vec::new() }; 3];
-                lru.validate(|group, slot| seen[group.index()].push(slot.as_u32())).unwrap();
-                for (index, list) in model.iter().enumerate() {
-                    prop_assert_eq!(&seen[index], &list.iter().copied().collect::<Vec<_>>());
-                    prop_assert_eq!(lru.len(GroupId(u8::try_from(index).unwrap())), list.len());
-                }
+                let mut seen = Vec::new();
+                lru.validate(|slot| seen.push(slot.as_u32())).unwrap();
+                prop_assert_eq!(&seen, &model.iter().copied().collect::<Vec<_>>());
+                prop_assert_eq!(lru.len(), model.len());
             }
         }
     }

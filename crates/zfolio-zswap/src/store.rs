@@ -9,7 +9,6 @@ use crate::MAX_BATCH;
 use crate::arena::Arena;
 use crate::context::WorkContext;
 use crate::entry::{Held, Object};
-use crate::groups::{GroupId, OverLimit, Resource};
 use crate::limits::Admission;
 use crate::nest::{Span, with_all};
 use crate::reserve::Reserve;
@@ -34,11 +33,11 @@ pub enum StoreError {
     NoMemory,
     /// The codec failed on a page, and [`Limits`](crate::Limits) ask to refuse it.
     CompressFailed(CodecError),
-    /// The group may have no more in the pool (`zswap.max`), and nothing of it
-    /// could be written back.
-    GroupFull(OverLimit),
-    /// The group may have no more pages out (`swap.max`).
-    SwapFull(OverLimit),
+    /// There may be no more in the pool (`zswap.max`), and nothing of it could be
+    /// written back.
+    GroupFull,
+    /// There may be no more pages out (`swap.max`).
+    SwapFull,
     /// A page did not compress, and [`Limits`](crate::Limits) ask to refuse it.
     Poor,
 }
@@ -47,8 +46,8 @@ impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::PoolFull => f.write_str("the pool is full"),
-            Self::GroupFull(_) => f.write_str("the group has its share of the pool"),
-            Self::SwapFull(_) => f.write_str("the group may have no more out"),
+            Self::GroupFull => f.write_str("the group has its share of the pool"),
+            Self::SwapFull => f.write_str("the group may have no more out"),
             Self::NoMemory => f.write_str("no memory for the pool"),
             Self::CompressFailed(error) => write!(f, "compression failed: {error}"),
             Self::Poor => f.write_str("a page does not compress"),
@@ -152,26 +151,8 @@ impl<A: Arena> Zswap<A> {
         pages: &[Pfn],
         slots: &mut [Slot],
     ) -> Result<StoreReport, StoreError> {
-        self.store_folio_of(context, GroupId::ROOT, order, pages, slots)
-    }
-
-    /// As [`Self::store_folio`], charged to a group.
-    ///
-    /// # Errors
-    /// As [`Self::store_folio`].
-    ///
-    /// # Panics
-    /// As [`Self::store_folio`].
-    pub fn store_folio_of(
-        &self,
-        context: &mut WorkContext,
-        group: GroupId,
-        order: Order,
-        pages: &[Pfn],
-        slots: &mut [Slot],
-    ) -> Result<StoreReport, StoreError> {
         assert_eq!(pages.len(), order.pages(), "a folio has all its pages");
-        let result = self.store_pages_of(context, group, pages, slots);
+        let result = self.store_pages(context, pages, slots);
         match result {
             Ok(report) if report.zero_pages < pages.len() => {
                 add_order(&self.stats.order_zswpout, order);
@@ -198,18 +179,8 @@ impl<A: Arena> Zswap<A> {
         pages: &[Pfn],
         slots: &mut [Slot],
     ) -> Result<StoreReport, StoreError> {
-        self.store_pages_of(context, GroupId::ROOT, pages, slots)
-    }
-
-    fn store_pages_of(
-        &self,
-        context: &mut WorkContext,
-        group: GroupId,
-        pages: &[Pfn],
-        slots: &mut [Slot],
-    ) -> Result<StoreReport, StoreError> {
         let at = |index| Page::At(pages[index]);
-        self.store_all(context, group, pages.len(), &at, slots)
+        self.store_all(context, pages.len(), &at, slots)
     }
 
     /// As [`Self::store_pages`] for pages that are anywhere in memory.
@@ -227,13 +198,12 @@ impl<A: Arena> Zswap<A> {
     ) -> Result<StoreReport, StoreError> {
         assert!(pages.iter().all(|page| page.len() == PAGE_SIZE), "pages");
         let at = |index| Page::Bytes(pages[index]);
-        self.store_all(context, GroupId::ROOT, pages.len(), &at, slots)
+        self.store_all(context, pages.len(), &at, slots)
     }
 
     fn store_all<'a>(
         &self,
         context: &mut WorkContext,
-        group: GroupId,
         count: usize,
         page: &dyn Fn(usize) -> Page<'a>,
         slots: &mut [Slot],
@@ -242,8 +212,8 @@ impl<A: Arena> Zswap<A> {
         slots.fill(Slot::ZERO);
         let mut report = StoreReport::default();
         let stored = self
-            .admit_group(context, group)
-            .and_then(|()| self.store_batches(context, group, page, slots, &mut report));
+            .admit_group(context)
+            .and_then(|()| self.store_batches(context, page, slots, &mut report));
         match stored {
             Ok(()) => {
                 add(&self.stats.swpout_zero, report.zero_pages as u64);
@@ -255,10 +225,10 @@ impl<A: Arena> Zswap<A> {
                 slots.fill(Slot::ZERO);
                 add(
                     match error {
-                        // The gate, or the group, has counted.
-                        StoreError::PoolFull
-                        | StoreError::GroupFull(_)
-                        | StoreError::SwapFull(_) => return Err(error),
+                        // The gate, or the account, has counted.
+                        StoreError::PoolFull | StoreError::GroupFull | StoreError::SwapFull => {
+                            return Err(error);
+                        }
                         StoreError::NoMemory => &self.stats.reject_alloc_fail,
                         StoreError::CompressFailed(_) => &self.stats.reject_compress_fail,
                         StoreError::Poor => &self.stats.reject_compress_poor,
@@ -273,7 +243,6 @@ impl<A: Arena> Zswap<A> {
     fn store_batches<'a>(
         &self,
         context: &mut WorkContext,
-        group: GroupId,
         page: &dyn Fn(usize) -> Page<'a>,
         slots: &mut [Slot],
         report: &mut StoreReport,
@@ -292,7 +261,7 @@ impl<A: Arena> Zswap<A> {
             });
             let plans = &planned?[..pages.len()];
             let mut places = [None; MAX_BATCH];
-            let outcome = self.place(group, plans, slots, &mut places);
+            let outcome = self.place(plans, slots, &mut places);
             // Pins are taken back whatever the outcome.
             if outcome.is_ok() {
                 self.copy_in(context, pages, &places);
@@ -380,20 +349,17 @@ impl<A: Arena> Zswap<A> {
         })
     }
 
-    /// The group's limit, once per folio. At it, what the group has is written
+    /// `zswap.max`, once per folio. At it, something of what there is is written
     /// back first.
-    fn admit_group(&self, context: &mut WorkContext, group: GroupId) -> Result<(), StoreError> {
+    fn admit_group(&self, context: &mut WorkContext) -> Result<(), StoreError> {
         if !self.limited.load(Relaxed) {
             return Ok(());
         }
-        let Err(over) = self.pool.lock().groups.may_zswap(group) else {
-            return Ok(());
-        };
-        if self.shrink_below(context, group, over.group) > 0 {
+        if self.pool.lock().charge.may_store() || self.shrink_for_store(context) > 0 {
             return Ok(());
         }
         add(&self.stats.reject_reclaim_fail, 1);
-        Err(StoreError::GroupFull(over))
+        Err(StoreError::GroupFull)
     }
 
     /// The limits, once per folio.
@@ -412,7 +378,6 @@ impl<A: Arena> Zswap<A> {
     /// in `slots` and `places`.
     fn place(
         &self,
-        group: GroupId,
         plans: &[Plan],
         slots: &mut [Slot],
         places: &mut Places,
@@ -436,7 +401,7 @@ impl<A: Arena> Zswap<A> {
             };
             let made = held
                 .ok_or(StoreError::NoMemory)
-                .and_then(|held| self.insert_entry(&mut pool, &mut frames, group, held));
+                .and_then(|held| self.insert_entry(&mut pool, &mut frames, held));
             match made {
                 Ok(made) => *slot = made,
                 Err(error) => {
@@ -502,19 +467,18 @@ impl<A: Arena> Zswap<A> {
         &self,
         pool: &mut Pool,
         frames: &mut Reserve,
-        group: GroupId,
         held: Held,
     ) -> Result<Slot, StoreError> {
         let page = PAGE_SIZE as u64;
-        let charged = pool.groups.charge(group, Resource::Swap, page);
-        let slot = charged.map_err(StoreError::SwapFull).and_then(|()| {
+        let charged = pool.charge.charge_out(page);
+        let slot = charged.map_err(|_| StoreError::SwapFull).and_then(|()| {
             let slot = if pool.entries.reserve() {
-                pool.entries.insert(held, group)
+                pool.entries.insert(held)
             } else {
                 None
             };
             slot.ok_or_else(|| {
-                pool.groups.uncharge(group, Resource::Swap, page);
+                pool.charge.uncharge_out(page);
                 StoreError::NoMemory
             })
         });
@@ -527,14 +491,14 @@ impl<A: Arena> Zswap<A> {
             (Held::Same(_), Ok(_)) => {
                 add(&self.stats.stored_pages, 1);
                 add(&self.stats.same_filled_pages, 1);
-                pool.groups.charge_entry(group, 0, false, page);
+                pool.charge.charge_entry(0, false, page);
             }
             (Held::Object(object), Ok(_)) => {
                 let (len, raw) = (u64::from(object.len), object.raw);
                 add(&self.stats.stored_pages, 1);
                 add(&self.stats.compressed_bytes, len);
                 add(&self.stats.stored_incompressible_pages, u64::from(raw));
-                pool.groups.charge_entry(group, len, raw, page);
+                pool.charge.charge_entry(len, raw, page);
             }
         }
         slot

@@ -27,7 +27,6 @@ use crate::arena::Arena;
 use crate::context::room;
 use crate::entries::Due;
 use crate::entry::{Held, Object};
-use crate::groups::GroupId;
 use crate::learn::{Learner, Learning};
 use crate::load::{Expected, unpack};
 use crate::nest::{Span, with_all};
@@ -101,7 +100,6 @@ pub struct Recompressed {
 #[derive(Clone, Copy, Debug)]
 struct Trying {
     slot: Slot,
-    group: GroupId,
     /// Pinned; the unit's if it is a page of one.
     object: Object,
     /// Which.
@@ -266,7 +264,6 @@ impl<A: Arena> Zswap<A> {
             pool.zs.pin(object.handle);
             list[count] = Some(Trying {
                 slot,
-                group: pool.entries.group(slot),
                 object,
                 member,
                 span: Span {
@@ -463,9 +460,8 @@ impl<A: Arena> Zswap<A> {
         let saved = u64::from(old.len.saturating_sub(new.len));
         let lost = u64::from(new.len.saturating_sub(old.len));
         let incompressible = if old.raw { PAGE_SIZE as u64 } else { 0 };
-        let group = pool.entries.group(slot);
-        pool.groups.shorten_entry(group, saved, incompressible);
-        pool.groups.lengthen_entry(group, lost);
+        pool.charge.shorten_entry(saved, incompressible);
+        pool.charge.lengthen_entry(lost);
         sub(&self.stats.compressed_bytes, saved);
         add(&self.stats.compressed_bytes, lost);
         sub(&self.stats.stored_incompressible_pages, u64::from(old.raw));

@@ -12,7 +12,6 @@
 //! `live` has a bit for each entry that names the unit and its place, and no other.
 
 use crate::entry::Object;
-use crate::groups::GroupId;
 use crate::slot::Slot;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -25,7 +24,6 @@ pub(crate) const THIN: u32 = 2;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unit {
     pub(crate) object: Object,
-    pub(crate) group: GroupId,
     /// Index of the entry of its first page.
     pub(crate) base: u32,
     /// Places whose pages are still there, a bit for each.
@@ -160,7 +158,6 @@ mod tests {
         };
         let unit = Unit {
             object,
-            group: GroupId::ROOT,
             base: 8,
             live: 15,
         };

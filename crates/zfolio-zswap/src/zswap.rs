@@ -4,11 +4,11 @@
 
 use crate::arena::Arena;
 use crate::backing::Backing;
+use crate::charge::{Charge, Charged, GroupLimits};
 use crate::clusters::Clusters;
 use crate::context::WorkContext;
 use crate::entries::Entries;
 use crate::entry::{Held, Object};
-use crate::groups::{GroupFigures, GroupId, GroupLimits, Groups, OverLimit, Resource};
 use crate::limits::{Gate, Limits};
 use crate::lru::Lru;
 use crate::reserve::{ROUND, Reserve};
@@ -32,12 +32,10 @@ pub(crate) struct Pool {
     pub(crate) zs: ZsPool,
     pub(crate) entries: Entries,
     pub(crate) units: Units,
-    pub(crate) groups: Groups,
+    pub(crate) charge: Charge,
     /// Empty without a backing.
     pub(crate) lru: Lru,
     pub(crate) behind: Option<Behind>,
-    /// Whose turn it is to be written back.
-    pub(crate) turn: GroupId,
 }
 
 /// What is behind the pool.
@@ -75,7 +73,7 @@ pub struct Zswap<A: Arena> {
     pub(crate) useful: usize,
     /// There is a backing.
     pub(crate) backed: AtomicBool,
-    /// A group has a limit.
+    /// There is a `zswap.max`.
     pub(crate) limited: AtomicBool,
 }
 
@@ -91,10 +89,9 @@ impl<A: Arena> Zswap<A> {
             zs: ZsPool::default(),
             entries: Entries::default(),
             units: Units::default(),
-            groups: Groups::default(),
+            charge: Charge::default(),
             lru: Lru::default(),
             behind: None,
-            turn: GroupId::ROOT,
         };
         let useful = pool.zs.classes().huge_class_size() - 1;
         Self {
@@ -140,52 +137,22 @@ impl<A: Arena> Zswap<A> {
         self.backed.load(Relaxed)
     }
 
-    /// Makes a group below `parent`; `None` if there are too many.
-    pub fn add_group(&self, parent: GroupId, limits: GroupLimits) -> Option<GroupId> {
-        self.note_limits(limits);
-        self.pool.lock().groups.add(parent, limits)
-    }
-
-    /// Changes the limits of a group, for what is stored from now on.
-    pub fn set_group_limits(&self, group: GroupId, limits: GroupLimits) {
-        self.note_limits(limits);
-        self.pool.lock().groups.set_limits(group, limits);
-    }
-
-    fn note_limits(&self, limits: GroupLimits) {
+    /// Changes what there may be, for what is stored from now on.
+    pub fn set_group_limits(&self, limits: GroupLimits) {
         if limits.zswap_max.is_some() {
             self.limited.store(true, Relaxed);
         }
+        self.pool.lock().charge.limits = limits;
     }
 
-    /// The limits of a group.
-    pub fn group_limits(&self, group: GroupId) -> GroupLimits {
-        self.pool.lock().groups.limits(group)
+    /// What there may be.
+    pub fn group_limits(&self) -> GroupLimits {
+        self.pool.lock().charge.limits
     }
 
-    /// The current values and events of a group.
-    pub fn group(&self, group: GroupId) -> GroupFigures {
-        self.pool.lock().groups.figures(group)
-    }
-
-    /// Charges a group for memory outside the pool, bytes.
-    ///
-    /// # Errors
-    /// The group whose `max` that would break; nothing is charged.
-    pub fn charge_memory(&self, group: GroupId, bytes: u64) -> Result<(), OverLimit> {
-        let mut pool = self.pool.lock();
-        pool.groups.charge(group, Resource::Memory, bytes)
-    }
-
-    /// Takes back what [`Self::charge_memory`] charged.
-    pub fn uncharge_memory(&self, group: GroupId, bytes: u64) {
-        let mut pool = self.pool.lock();
-        pool.groups.uncharge(group, Resource::Memory, bytes);
-    }
-
-    /// Bytes by which a group, or one above it, exceeds `high`.
-    pub fn over_high(&self, group: GroupId) -> u64 {
-        self.pool.lock().groups.over_high(group)
+    /// What is charged now.
+    pub fn charged(&self) -> Charged {
+        self.pool.lock().charge.now()
     }
 
     /// Working memory for one thread.
@@ -329,9 +296,8 @@ impl<A: Arena> Zswap<A> {
             if pool.entries.is_doomed(slot) {
                 self.free_object(&mut pool, slot, &object, &mut frames);
             } else if new && pool.behind.is_some() {
-                let group = pool.entries.group(slot);
                 pool.entries.set_referenced(slot);
-                pool.lru.push_newest(group, slot);
+                pool.lru.push_newest(slot);
             }
         }
         self.note_pool(&pool);
@@ -355,9 +321,8 @@ impl<A: Arena> Zswap<A> {
         }
     }
 
-    /// Frees an entry and takes it out of the gauges and its group.
+    /// Frees an entry and takes it out of the gauges and the account.
     fn remove_entry(&self, pool: &mut Pool, slot: Slot) {
-        let group = pool.entries.group(slot);
         let page = PAGE_SIZE as u64;
         match pool.entries.remove(slot) {
             None => return,
@@ -365,16 +330,16 @@ impl<A: Arena> Zswap<A> {
             Some(Held::Same(_)) => {
                 sub(&self.stats.same_filled_pages, 1);
                 sub(&self.stats.stored_pages, 1);
-                pool.groups.uncharge_entry(group, 0, false, page);
+                pool.charge.uncharge_entry(0, false, page);
             }
             Some(Held::Member(_)) => {
                 sub(&self.stats.unit_pages, 1);
                 sub(&self.stats.stored_pages, 1);
-                pool.groups.uncharge_entry(group, 0, false, page);
+                pool.charge.uncharge_entry(0, false, page);
             }
             Some(Held::Object(object)) => {
-                pool.lru.remove(group, slot);
-                self.leave_pool(pool, group, &object);
+                pool.lru.remove(slot);
+                self.leave_pool(pool, &object);
                 self.release_version(object.version);
             }
             Some(Held::Backed(record)) => {
@@ -386,7 +351,7 @@ impl<A: Arena> Zswap<A> {
                 self.release_version(record.version);
             }
         }
-        pool.groups.uncharge(group, Resource::Swap, page);
+        pool.charge.uncharge_out(page);
     }
 
     /// Takes a page out of its unit, which goes with the last.
@@ -426,22 +391,22 @@ impl<A: Arena> Zswap<A> {
         }
         pool.units.remove(id);
         let len = u64::from(unit.object.len);
-        pool.groups.shorten_entry(unit.group, len, 0);
+        pool.charge.shorten_entry(len, 0);
         sub(&self.stats.compressed_bytes, len);
         sub(&self.stats.units, 1);
         self.release_version(unit.object.version);
         unit.object.len.into()
     }
 
-    /// Takes an object that is in the pool no more out of the gauges and its
-    /// group; the page is still out.
-    pub(crate) fn leave_pool(&self, pool: &mut Pool, group: GroupId, object: &Object) {
+    /// Takes an object that is in the pool no more out of the gauges and the
+    /// account; the page is still out.
+    pub(crate) fn leave_pool(&self, pool: &mut Pool, object: &Object) {
         let (len, raw) = (u64::from(object.len), object.raw);
         sub(&self.stats.compressed_bytes, len);
         sub(&self.stats.stored_incompressible_pages, u64::from(raw));
         sub(&self.stats.stored_pages, 1);
         let page = PAGE_SIZE as u64;
-        pool.groups.uncharge_entry(group, len, raw, page);
+        pool.charge.uncharge_entry(len, raw, page);
     }
 
     /// Keeps the gauge of the backing in step.

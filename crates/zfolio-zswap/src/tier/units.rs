@@ -2,7 +2,7 @@
 //!
 //! Neighbours are pages whose entries lie beside each other in the table, from one whose
 //! index is a multiple of four: pages of a folio get theirs one after the other as long as
-//! the table grows. All four must be due in the same step, of the same group, compressed,
+//! the table grows. All four must be due in the same step, compressed,
 //! and looked at by nobody. A unit is made if it takes less room than they do, in bytes by a sixteenth
 //! and in slots of the pool at all; and as long as one in [`TRIAL`] shows that it takes less
 //! than its pages compressed alone would.
@@ -117,7 +117,7 @@ fn neighbours(list: &List, faults: &[Option<LoadFault>], first: usize) -> bool {
         of.is_some_and(|of| {
             let beside = of.slot.index() == head.slot.index().map(|at| at + place);
             let alone = of.member.is_none() && !of.drained && !of.object.raw;
-            beside && alone && of.group == head.group && fault.is_none()
+            beside && alone && fault.is_none()
         })
     };
     let four = list.iter().zip(faults).skip(first).take(PAGES);
@@ -309,7 +309,6 @@ impl<A: Arena> Zswap<A> {
             let head = four().next()?;
             let unit = Unit {
                 object,
-                group: head.group,
                 base: head.slot.index()?,
                 live: (1 << PAGES) - 1,
             };
@@ -356,15 +355,12 @@ impl<A: Arena> Zswap<A> {
     fn note_joined<'a>(
         &self,
         pool: &mut Pool,
-        four: impl Iterator<Item = &'a Trying> + Clone,
+        four: impl Iterator<Item = &'a Trying>,
         unit: &Object,
     ) -> usize {
-        let group = four.clone().next().map(|of| of.group);
         let before: u64 = four.map(|of| u64::from(of.object.len)).sum();
         let saved = before.saturating_sub(unit.len.into());
-        if let Some(group) = group {
-            pool.groups.shorten_entry(group, saved, 0);
-        }
+        pool.charge.shorten_entry(saved, 0);
         sub(&self.stats.compressed_bytes, saved);
         add(&self.stats.units, 1);
         add(&self.stats.unit_pages, PAGES as u64);
@@ -406,7 +402,7 @@ impl<A: Arena> Zswap<A> {
                 pool.entries.replace(trying.slot, Held::Object(new));
                 pool.entries.set_tried(trying.slot);
                 self.keep_version(version);
-                pool.groups.lengthen_entry(trying.group, new.len.into());
+                pool.charge.lengthen_entry(new.len.into());
                 add(&self.stats.compressed_bytes, new.len.into());
                 sub(&self.stats.unit_pages, 1);
                 done.split_lost += len;
