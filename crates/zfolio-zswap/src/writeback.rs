@@ -19,22 +19,20 @@
 //! compressed it, and less what was lately read back.
 
 use crate::arena::Arena;
-use crate::backing::CLUSTER;
-use crate::clusters::{GRANULE, Position, granules};
-use crate::context::WorkContext;
-use crate::entry::{Held, Object, Record};
-use crate::nest::Span;
-use crate::reserve::Reserve;
-use crate::seal::{Nonce, TAG, seal};
+use crate::backing::clusters::{GO, GRANULE, Position, granules};
+use crate::backing::encryption::{Nonce, TAG, seal};
+use crate::backing::kinds::CLUSTER;
+use crate::entry::held::{Held, Object, Record};
+use crate::frame_reserve::Reserve;
+use crate::pool::context::WorkContext;
+use crate::pool::state::{Behind, Door, Pool};
+use crate::pool::zswap::Zswap;
 use crate::slot::Slot;
+use crate::spans::Span;
 use crate::stats::add;
-use crate::zswap::{Behind, Door, Pool, Zswap};
 use core::sync::atomic::Ordering::Relaxed;
 use zfolio_compress::checksum::checksum;
 use zfolio_sys::syscall::Errno;
-
-/// Entries looked at in a go.
-pub(crate) const GO: usize = 32;
 
 /// What a go, or several, came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

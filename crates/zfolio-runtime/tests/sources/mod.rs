@@ -1,6 +1,6 @@
 //! The sources of the workspace as tests read them: files, and the paths they name.
 
-#![allow(dead_code, reason = "each test uses a part of it")]
+#![allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -12,7 +12,7 @@ use tiered::{PLAIN, Tiered, phrases, set, store_all, tiered};
 use zfolio_compress::Codec;
 use zfolio_mm::{Memory, PAGE_SIZE};
 use zfolio_sys::secret::KeyPage;
-use zfolio_zswap::tier::STEP;
+use zfolio_zswap::TIER_STEP as STEP;
 use zfolio_zswap::{Charged, Learning, Limits, LoadFault, MemoryBacking, Slot, Zswap};
 
 #[test]

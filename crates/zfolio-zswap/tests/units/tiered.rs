@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use zfolio_compress::{
     BatchOutcome, Codec, CodecError, CompressUnit, Compressor, Context, DecompressUnit,
 };
-use zfolio_zswap::tier::STEP;
+use zfolio_zswap::TIER_STEP as STEP;
 use zfolio_zswap::{Learning, Limits, Recompressed, Slot, TierContext, Zswap};
 
 /// No dictionaries.

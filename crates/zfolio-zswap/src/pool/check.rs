@@ -1,11 +1,12 @@
 //! The invariants of the crate's head, checked.
 
 use crate::arena::Arena;
-use crate::charge::Charged;
-use crate::entry::{Held, Object};
-use crate::learn::version_in;
-use crate::units::Unit;
-use crate::zswap::{Pool, Zswap};
+use crate::entry::held::{Held, Object};
+use crate::entry::multi_page::Unit;
+use crate::pool::charge::Charged;
+use crate::pool::state::Pool;
+use crate::pool::versions::version_in;
+use crate::pool::zswap::Zswap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;

@@ -7,11 +7,11 @@
 //! # Invariants
 //! `used + length of the free list = entries ever made`.
 
-use crate::entry::{
+use crate::entry::held::Member;
+use crate::entry::held::{
     DOOMED, Entry, FREE, Form, Held, IDLE, Kind, Object, REFERENCED, TRIED, held, packed,
 };
 use crate::slot::Slot;
-use crate::units::Member;
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
@@ -270,8 +270,8 @@ impl Entries {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clusters::Position;
-    use crate::entry::Record;
+    use crate::backing::clusters::Position;
+    use crate::entry::held::Record;
     use zfolio_zsmalloc::Handle;
 
     #[test]

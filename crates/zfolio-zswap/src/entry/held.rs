@@ -1,7 +1,6 @@
 //! One entry of the table of entries: what it holds, and how that is packed into 12 bytes.
 
-use crate::clusters::Position;
-use crate::units::Member;
+use crate::backing::clusters::Position;
 use zfolio_compress::dictionary::VERSIONS;
 use zfolio_zsmalloc::Handle;
 
@@ -46,6 +45,13 @@ pub(crate) struct Object {
     pub(crate) raw: bool,
     /// Of the dictionary it was made with; 0: none.
     pub(crate) version: u8,
+}
+
+/// What an entry says of a page in a unit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Member {
+    pub(crate) unit: u32,
+    pub(crate) place: u8,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -5,88 +5,20 @@
 //! it. The gauges move entry by entry, so that giving up half-way takes back
 //! exactly what was added; event counters move once, when the folio is in.
 
+use super::error::{StoreError, StoreReport};
+use super::plan::{Page, Plan, lend_pages};
 use crate::MAX_BATCH;
 use crate::arena::Arena;
-use crate::context::WorkContext;
-use crate::entry::{Held, Object};
-use crate::limits::Admission;
-use crate::nest::{Span, with_all};
-use crate::reserve::Reserve;
+use crate::entry::held::{Held, Object};
+use crate::frame_reserve::Reserve;
+use crate::pool::context::WorkContext;
+use crate::pool::state::Pool;
+use crate::pool::zswap::Zswap;
 use crate::slot::Slot;
 use crate::stats::{add, add_order};
-use crate::zswap::{Pool, Zswap};
-use core::fmt;
 use core::sync::atomic::Ordering::Relaxed;
-use zfolio_compress::checksum::checksum;
-use zfolio_compress::fill::same_filled;
-use zfolio_compress::{CodecError, CompressUnit};
-use zfolio_mm::{Memory, Order, PAGE_SIZE, Pfn};
-use zfolio_sys::lock::MutexGuard;
+use zfolio_mm::{Order, PAGE_SIZE, Pfn};
 use zfolio_zsmalloc::Location;
-
-/// Why a folio was not stored. Nothing of it is in the pool then.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum StoreError {
-    /// The pool is at its maximum, or was and has not shrunk enough yet.
-    PoolFull,
-    /// No frames for the pool, or no entries or handles left.
-    NoMemory,
-    /// The codec failed on a page, and [`Limits`](crate::Limits) ask to refuse it.
-    CompressFailed(CodecError),
-    /// There may be no more in the pool (`zswap.max`), and nothing of it could be
-    /// written back.
-    GroupFull,
-    /// There may be no more pages out (`swap.max`).
-    SwapFull,
-    /// A page did not compress, and [`Limits`](crate::Limits) ask to refuse it.
-    Poor,
-}
-
-impl fmt::Display for StoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::PoolFull => f.write_str("the pool is full"),
-            Self::GroupFull => f.write_str("the group has its share of the pool"),
-            Self::SwapFull => f.write_str("the group may have no more out"),
-            Self::NoMemory => f.write_str("no memory for the pool"),
-            Self::CompressFailed(error) => write!(f, "compression failed: {error}"),
-            Self::Poor => f.write_str("a page does not compress"),
-        }
-    }
-}
-
-impl core::error::Error for StoreError {}
-
-/// What became of a folio's pages; the first four add up to all of them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct StoreReport {
-    /// Zero pages: nothing stored.
-    pub zero_pages: usize,
-    /// Pages of one repeated word: an entry, no object.
-    pub same_filled_pages: usize,
-    /// Pages compressed.
-    pub compressed_pages: usize,
-    /// Pages kept as they are.
-    pub incompressible_pages: usize,
-    /// Bytes of all objects made.
-    pub compressed_bytes: usize,
-}
-
-/// What a page is to be stored as.
-#[derive(Clone, Copy, Debug)]
-enum Plan {
-    Zero,
-    Same(u64),
-    /// The first `len` bytes of the page's part of the context's buffer.
-    Packed {
-        len: u16,
-        checksum: u32,
-    },
-    /// The page itself.
-    Raw {
-        checksum: u32,
-    },
-}
 
 /// An object that has room but not yet its bytes; pinned.
 #[derive(Clone, Copy, Debug)]
@@ -94,36 +26,6 @@ struct Placed {
     slot: Slot,
     object: Object,
     at: Location,
-}
-
-/// A page to be stored.
-#[derive(Clone, Copy)]
-enum Page<'a> {
-    /// In the arena.
-    At(Pfn),
-    /// Elsewhere.
-    Bytes(&'a [u8]),
-}
-
-/// Runs `f` on the bytes of a batch's pages.
-fn lend_pages<M: Memory>(memory: &M, pages: &[Page<'_>], f: &mut dyn FnMut(&[&[u8]])) {
-    let mut spans = [Span::page(Pfn(0)); MAX_BATCH];
-    let mut bytes: [&[u8]; MAX_BATCH] = [&[]; MAX_BATCH];
-    let mut elsewhere = 0;
-    for ((page, span), place) in pages.iter().zip(&mut spans).zip(&mut bytes) {
-        match *page {
-            Page::At(at) => span.at = at,
-            Page::Bytes(page) => {
-                *place = page;
-                elsewhere += 1;
-            }
-        }
-    }
-    if elsewhere == pages.len() {
-        f(&bytes[..elsewhere]);
-    } else {
-        with_all(memory, &spans[..pages.len()], f);
-    }
 }
 
 /// What a batch's steps hand on. Pages without an object have `None`.
@@ -280,75 +182,6 @@ impl<A: Arena> Zswap<A> {
         Ok(())
     }
 
-    /// Decides what each page of a batch is stored as; compresses those that
-    /// need it into the context's buffer.
-    fn plan(
-        &self,
-        context: &mut WorkContext,
-        pages: &[&[u8]],
-        admitted: &mut bool,
-    ) -> Result<[Plan; MAX_BATCH], StoreError> {
-        let mut plans = [Plan::Zero; MAX_BATCH];
-        // Which page each unit is.
-        let mut units: [CompressUnit<'_>; MAX_BATCH] =
-            core::array::from_fn(|_| CompressUnit::default());
-        let mut which = [0; MAX_BATCH];
-        let mut count = 0;
-        let rooms = context.buffer.chunks_exact_mut(PAGE_SIZE);
-        for (index, (page, room)) in pages.iter().zip(rooms).enumerate() {
-            match same_filled(page) {
-                Some(0) => plans[index] = Plan::Zero,
-                Some(word) => plans[index] = Plan::Same(word),
-                None => {
-                    // No longer room than pays: a codec stops early then.
-                    units[count] = CompressUnit::new(page, &mut room[..self.useful]);
-                    which[count] = index;
-                    count += 1;
-                }
-            }
-        }
-        if count == 0 {
-            return Ok(plans);
-        }
-        if !*admitted {
-            self.admit()?;
-            *admitted = true;
-        }
-        let units = &mut units[..count];
-        let _ = context.codec.compress_batch(units);
-        for (unit, index) in units.iter().zip(which) {
-            plans[index] = self.judge(unit)?;
-        }
-        Ok(plans)
-    }
-
-    /// What a compressed unit is stored as.
-    fn judge(&self, unit: &CompressUnit<'_>) -> Result<Plan, StoreError> {
-        let error = match unit.result {
-            // A length of 0 is as much of an error as one past the room.
-            Ok(len) if len > 0 && len <= unit.dst.len() => {
-                if let Ok(short) = u16::try_from(len) {
-                    return Ok(Plan::Packed {
-                        len: short,
-                        checksum: checksum(&unit.dst[..len]),
-                    });
-                }
-                CodecError::DoesNotFit
-            }
-            Ok(_) => CodecError::DoesNotFit,
-            Err(error) => error,
-        };
-        if !self.gate.reject_poor() {
-            return Ok(Plan::Raw {
-                checksum: checksum(unit.src),
-            });
-        }
-        Err(match error {
-            CodecError::DoesNotFit => StoreError::Poor,
-            error => StoreError::CompressFailed(error),
-        })
-    }
-
     /// `zswap.max`, once per folio. At it, something of what there is is written
     /// back first.
     fn admit_group(&self, context: &mut WorkContext) -> Result<(), StoreError> {
@@ -360,18 +193,6 @@ impl<A: Arena> Zswap<A> {
         }
         add(&self.stats.reject_reclaim_fail, 1);
         Err(StoreError::GroupFull)
-    }
-
-    /// The limits, once per folio.
-    fn admit(&self) -> Result<(), StoreError> {
-        match self.gate.admit(self.pool_pages()) {
-            Admission::Accept => Ok(()),
-            Admission::Waiting => Err(StoreError::PoolFull),
-            Admission::Hit => {
-                add(&self.stats.pool_limit_hit, 1);
-                Err(StoreError::PoolFull)
-            }
-        }
     }
 
     /// Takes entries and room for a batch; what was taken before a failure is
@@ -422,43 +243,6 @@ impl<A: Arena> Zswap<A> {
         drop(pool);
         self.give_back(frames);
         outcome
-    }
-
-    /// Room for `len` bytes, dropping the lock while frames are fetched.
-    pub(crate) fn place_object(
-        &self,
-        pool: &mut MutexGuard<'_, Pool>,
-        frames: &mut Reserve,
-        len: u16,
-        checksum: u32,
-        raw: bool,
-    ) -> Option<Held> {
-        loop {
-            frames.wanted = 0;
-            match pool.zs.malloc(usize::from(len), &self.arena, frames) {
-                Ok(handle) => {
-                    return Some(Held::Object(Object {
-                        handle,
-                        len,
-                        checksum,
-                        raw,
-                        version: 0,
-                    }));
-                }
-                Err(_) if frames.wanted == 0 => return None,
-                Err(_) => {}
-            }
-            let (wanted, unfit) = (frames.wanted, frames.spare.take());
-            self.note_pool(pool);
-            frames.spare = MutexGuard::unlocked(pool, || {
-                // A run left over when another thread made room meanwhile.
-                if let Some((at, pages)) = unfit {
-                    self.arena.free_frames(at, pages);
-                }
-                self.arena.alloc_frames(wanted).map(|at| (at, wanted))
-            });
-            frames.spare?;
-        }
     }
 
     /// An entry for `held`, charged, and the gauges; gives an object back when
@@ -520,25 +304,6 @@ impl<A: Arena> Zswap<A> {
                         .arena
                         .with(page, 0, len, |bytes| room.copy_from_slice(bytes)),
                 });
-        }
-    }
-}
-
-impl StoreReport {
-    fn add(&mut self, plans: &[Plan]) {
-        for plan in plans {
-            match plan {
-                Plan::Zero => self.zero_pages += 1,
-                Plan::Same(_) => self.same_filled_pages += 1,
-                Plan::Packed { len, .. } => {
-                    self.compressed_pages += 1;
-                    self.compressed_bytes += usize::from(*len);
-                }
-                Plan::Raw { .. } => {
-                    self.incompressible_pages += 1;
-                    self.compressed_bytes += PAGE_SIZE;
-                }
-            }
         }
     }
 }

@@ -11,7 +11,7 @@
 //! # Invariants
 //! `live` has a bit for each entry that names the unit and its place, and no other.
 
-use crate::entry::Object;
+use crate::entry::held::{Member, Object};
 use crate::slot::Slot;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -28,13 +28,6 @@ pub(crate) struct Unit {
     pub(crate) base: u32,
     /// Places whose pages are still there, a bit for each.
     pub(crate) live: u8,
-}
-
-/// What an entry says of a page in a unit.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Member {
-    pub(crate) unit: u32,
-    pub(crate) place: u8,
 }
 
 impl Unit {
