@@ -17,132 +17,33 @@
 //! and dropping go the way they go when an object is being loaded. Only who holds
 //! the last pin replaces it, as when it is written back.
 //!
-//! Once there is a dictionary (`learn`) everything is tried once more. Four neighbours
+//! Once there is a dictionary (`dictionaries`) everything is tried once more. Four neighbours
 //! become one object where that is denser (`units`).
 
-mod units;
-
-use crate::MIN_BATCH;
+use super::context::TierContext;
+use super::joiner::{Joiner, Joins};
+use super::learner::{Learner, Learning};
+use super::step::{LEAST_SAVED, List, Outcome, Recompressed, STEP, Settled, Trying};
 use crate::arena::Arena;
-use crate::context::room;
-use crate::entries::Due;
-use crate::entry::{Held, Object};
-use crate::groups::GroupId;
-use crate::learn::{Learner, Learning};
-use crate::load::{Expected, unpack};
-use crate::nest::{Span, with_all};
-use crate::reserve::Reserve;
+use crate::entry::held::{Held, Object};
+use crate::entry::table::Due;
+use crate::frame_reserve::Reserve;
+use crate::load::unpack::{Expected, unpack};
+use crate::pool::context::buffer_of;
+use crate::pool::state::Pool;
+use crate::pool::zswap::Zswap;
 use crate::slot::Slot;
+use crate::spans::{Span, with_all};
 use crate::stats::{add, sub};
-use crate::units::Member;
-use crate::zswap::{Pool, Zswap};
-use alloc::boxed::Box;
-use core::fmt;
-use units::{Joiner, Joins};
 use zfolio_compress::checksum::checksum;
 use zfolio_compress::dense::PAGES;
-use zfolio_compress::{CodecError, CompressUnit, Context};
+use zfolio_compress::{CodecError, CompressUnit};
 use zfolio_mm::{PAGE_SIZE, Pfn};
 use zfolio_sys::lock::MutexGuard;
 
-/// Pages of a step, at most.
-pub const STEP: usize = MIN_BATCH;
 /// Entries that the hand passes in a step, at most, under the pool lock: some
 /// microseconds.
 const LOOKS: usize = 1024;
-/// A page has to lose this part of its length, one in so many bytes: for less it is
-/// not worth a slower load.
-const LEAST_SAVED: usize = 16;
-
-/// What one thread recompresses with, made once by [`Zswap::tier_context`].
-pub struct TierContext {
-    codec: Box<dyn Context + Send>,
-    /// A page per unit of a step: decompressed.
-    plain: Box<[u8]>,
-    /// The same: compressed again.
-    packed: Box<[u8]>,
-    /// `None`: there are no units.
-    joiner: Option<Joiner>,
-    pub(crate) learner: Learner,
-}
-
-impl fmt::Debug for TierContext {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TierContext").finish_non_exhaustive()
-    }
-}
-
-/// What a step, or several, came to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Recompressed {
-    /// Entries the hand passed.
-    pub scanned: usize,
-    /// Pages compressed again that take less room now.
-    pub recompressed: usize,
-    /// Pages that would not have become shorter by enough.
-    pub poor: usize,
-    /// Bytes by which objects became shorter.
-    pub bytes_saved: usize,
-    /// Pages compressed again to be rid of a dictionary.
-    pub drained: usize,
-    /// Bytes by which some of them became longer.
-    pub bytes_lost: usize,
-    /// Pages taken out of units of which few pages were left.
-    pub split: usize,
-    /// Bytes that they take now.
-    pub split_lost: usize,
-    /// Bytes of the units that went with the last of them.
-    pub split_saved: usize,
-    /// The hand has been round: the next step begins a new round.
-    pub ended: bool,
-}
-
-/// An entry on its way through a step.
-#[derive(Clone, Copy, Debug)]
-struct Trying {
-    slot: Slot,
-    group: GroupId,
-    /// Pinned; the unit's if it is a page of one.
-    object: Object,
-    /// Which.
-    member: Option<Member>,
-    span: Span,
-    /// Anything else will do: its dictionary is to go, or its unit.
-    drained: bool,
-    outcome: Outcome,
-}
-
-/// What the codec made of it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Outcome {
-    /// Its bytes are not what was stored: who loads it finds out.
-    Bad,
-    /// Nothing shorter by enough.
-    Poor,
-    /// With others, as a unit.
-    InUnit,
-    /// The first `len` bytes of its part of the buffer.
-    Packed {
-        len: u16,
-        checksum: u32,
-        version: u8,
-    },
-}
-
-type List = [Option<Trying>; STEP];
-
-/// What became of one.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Settled {
-    /// The lengths before and after.
-    Replaced(u16, u16),
-    Poor,
-    /// A page is no part of a unit any more.
-    Split,
-    /// It stays as it is, and may be tried again where that makes sense.
-    Kept,
-}
-
 impl<A: Arena> Zswap<A> {
     /// Working memory for [`Self::recompress_step`]; `None` if the compressor has no
     /// denser form.
@@ -163,8 +64,8 @@ impl<A: Arena> Zswap<A> {
         };
         Ok(Some(TierContext {
             codec: dense.context()?,
-            plain: room(STEP * PAGE_SIZE)?,
-            packed: room(STEP * PAGE_SIZE)?,
+            plain: buffer_of(STEP * PAGE_SIZE)?,
+            packed: buffer_of(STEP * PAGE_SIZE)?,
             joiner: match self.compressor.dense_units() {
                 Some(units) if learns.units => Some(Joiner::new(&*units)?),
                 Some(_) | None => None,
@@ -266,7 +167,6 @@ impl<A: Arena> Zswap<A> {
             pool.zs.pin(object.handle);
             list[count] = Some(Trying {
                 slot,
-                group: pool.entries.group(slot),
                 object,
                 member,
                 span: Span {
@@ -463,9 +363,8 @@ impl<A: Arena> Zswap<A> {
         let saved = u64::from(old.len.saturating_sub(new.len));
         let lost = u64::from(new.len.saturating_sub(old.len));
         let incompressible = if old.raw { PAGE_SIZE as u64 } else { 0 };
-        let group = pool.entries.group(slot);
-        pool.groups.shorten_entry(group, saved, incompressible);
-        pool.groups.lengthen_entry(group, lost);
+        pool.charge.shorten_entry(saved, incompressible);
+        pool.charge.lengthen_entry(lost);
         sub(&self.stats.compressed_bytes, saved);
         add(&self.stats.compressed_bytes, lost);
         sub(&self.stats.stored_incompressible_pages, u64::from(old.raw));

@@ -2,7 +2,7 @@
 //!
 //! Neighbours are pages whose entries lie beside each other in the table, from one whose
 //! index is a multiple of four: pages of a folio get theirs one after the other as long as
-//! the table grows. All four must be due in the same step, of the same group, compressed,
+//! the table grows. All four must be due in the same step, compressed,
 //! and looked at by nobody. A unit is made if it takes less room than they do, in bytes by a sixteenth
 //! and in slots of the pool at all; and as long as one in [`TRIAL`] shows that it takes less
 //! than its pages compressed alone would.
@@ -12,96 +12,23 @@
 //!
 //! There are none where there is a backing: what is written back is a page.
 
-use super::{LEAST_SAVED, List, Outcome, Recompressed, Settled, TierContext, Trying};
+use super::context::TierContext;
+use super::joiner::{Join, Joiner, Joins, MOST, TRIAL};
+use super::step::{LEAST_SAVED, List, Outcome, Recompressed, Settled, Trying};
 use crate::arena::Arena;
-use crate::context::room;
-use crate::entry::{Held, Object};
-use crate::load::{Expected, LoadFault, unpack};
-use crate::nest::Span;
-use crate::reserve::Reserve;
+use crate::entry::held::{Held, Member, Object};
+use crate::entry::multi_page::Unit;
+use crate::frame_reserve::Reserve;
+use crate::load::error::LoadFault;
+use crate::load::unpack::{Expected, unpack};
+use crate::pool::state::Pool;
+use crate::pool::zswap::Zswap;
+use crate::spans::Span;
 use crate::stats::{add, sub};
-use crate::units::{Member, Unit};
-use crate::zswap::{Pool, Zswap};
-use alloc::boxed::Box;
 use zfolio_compress::checksum::checksum;
 use zfolio_compress::dense::{PAGES, UNIT};
-use zfolio_compress::{CodecError, CompressUnit, Compressor, Context};
+use zfolio_compress::{CodecError, CompressUnit};
 use zfolio_mm::PAGE_SIZE;
-
-/// One unit in so many is compressed both ways.
-const TRIAL: u32 = 8;
-/// Trials before units are judged.
-const TRIALS: u32 = 32;
-/// Least saving over pages compressed alone, percent: a load of one page decodes four.
-const LEAST_GAIN: u64 = 5;
-/// Rounds without units where they do not pay.
-const REST: u32 = 32;
-/// Units of a step, at most.
-const MOST: usize = super::STEP / PAGES;
-
-/// What units are made with.
-pub(super) struct Joiner {
-    codec: Box<dyn Context + Send>,
-    /// A unit taken apart.
-    plain: Box<[u8]>,
-    /// Units of a step, compressed.
-    packed: Box<[u8]>,
-    /// Units tried.
-    count: u32,
-    trials: u32,
-    /// Bytes of the trials as units, and alone.
-    with: u64,
-    without: u64,
-    rest: u32,
-}
-
-/// Four of a step that are to be one object.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Join {
-    /// Which of the step's they are, the first of them.
-    first: usize,
-    len: u16,
-    checksum: u32,
-    version: u8,
-}
-
-pub(super) type Joins = [Option<Join>; MOST];
-
-impl Joiner {
-    pub(super) fn new(compressor: &dyn Compressor) -> Result<Self, CodecError> {
-        Ok(Self {
-            codec: compressor.context()?,
-            plain: room(UNIT)?,
-            packed: room(MOST * UNIT)?,
-            count: 0,
-            trials: 0,
-            with: 0,
-            without: 0,
-            rest: 0,
-        })
-    }
-
-    pub(super) fn pays(&self) -> bool {
-        self.rest == 0
-    }
-
-    pub(super) fn round_ended(&mut self) {
-        self.rest = self.rest.saturating_sub(1);
-    }
-
-    /// Judges by what four pages take as a unit, and alone.
-    fn judge(&mut self, with: usize, without: usize) {
-        self.with += with as u64;
-        self.without += without as u64;
-        self.trials += 1;
-        if self.trials >= TRIALS {
-            if self.with * 100 > self.without * (100 - LEAST_GAIN) {
-                self.rest = REST;
-            }
-            (self.trials, self.with, self.without) = (0, 0, 0);
-        }
-    }
-}
 
 /// Whether entries beginning with the `first` of a step can become a unit.
 fn neighbours(list: &List, faults: &[Option<LoadFault>], first: usize) -> bool {
@@ -117,7 +44,7 @@ fn neighbours(list: &List, faults: &[Option<LoadFault>], first: usize) -> bool {
         of.is_some_and(|of| {
             let beside = of.slot.index() == head.slot.index().map(|at| at + place);
             let alone = of.member.is_none() && !of.drained && !of.object.raw;
-            beside && alone && of.group == head.group && fault.is_none()
+            beside && alone && fault.is_none()
         })
     };
     let four = list.iter().zip(faults).skip(first).take(PAGES);
@@ -309,7 +236,6 @@ impl<A: Arena> Zswap<A> {
             let head = four().next()?;
             let unit = Unit {
                 object,
-                group: head.group,
                 base: head.slot.index()?,
                 live: (1 << PAGES) - 1,
             };
@@ -356,15 +282,12 @@ impl<A: Arena> Zswap<A> {
     fn note_joined<'a>(
         &self,
         pool: &mut Pool,
-        four: impl Iterator<Item = &'a Trying> + Clone,
+        four: impl Iterator<Item = &'a Trying>,
         unit: &Object,
     ) -> usize {
-        let group = four.clone().next().map(|of| of.group);
         let before: u64 = four.map(|of| u64::from(of.object.len)).sum();
         let saved = before.saturating_sub(unit.len.into());
-        if let Some(group) = group {
-            pool.groups.shorten_entry(group, saved, 0);
-        }
+        pool.charge.shorten_entry(saved, 0);
         sub(&self.stats.compressed_bytes, saved);
         add(&self.stats.units, 1);
         add(&self.stats.unit_pages, PAGES as u64);
@@ -406,7 +329,7 @@ impl<A: Arena> Zswap<A> {
                 pool.entries.replace(trying.slot, Held::Object(new));
                 pool.entries.set_tried(trying.slot);
                 self.keep_version(version);
-                pool.groups.lengthen_entry(trying.group, new.len.into());
+                pool.charge.lengthen_entry(new.len.into());
                 add(&self.stats.compressed_bytes, new.len.into());
                 sub(&self.stats.unit_pages, 1);
                 done.split_lost += len;

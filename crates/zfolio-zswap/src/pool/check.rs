@@ -1,11 +1,12 @@
 //! The invariants of the crate's head, checked.
 
 use crate::arena::Arena;
-use crate::entry::{Held, Object};
-use crate::groups::Groups;
-use crate::learn::version_in;
-use crate::units::Unit;
-use crate::zswap::{Pool, Zswap};
+use crate::entry::held::{Held, Object};
+use crate::entry::multi_page::Unit;
+use crate::pool::charge::Charged;
+use crate::pool::state::Pool;
+use crate::pool::versions::version_in;
+use crate::pool::zswap::Zswap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -26,22 +27,22 @@ impl<A: Arena> Zswap<A> {
         let mut members = 0_u64;
         let mut handles = Vec::new();
         let mut live: Vec<u32> = Vec::new();
-        let mut own = alloc::vec![[0_u64; 4]; pool.groups.len()];
+        let mut own = Charged {
+            swap_fail: pool.charge.now().swap_fail,
+            ..Charged::default()
+        };
         let mut versions = [0; VERSIONS];
-        for (group, held) in pool.entries.iter() {
+        for held in pool.entries.iter() {
             if let Some(units) = version_in(&held).and_then(|at| versions.get_mut(at)) {
                 *units += 1;
             }
-            let charged = &mut own[group.index()];
-            charged[3] += PAGE_SIZE as u64;
+            own.swap += PAGE_SIZE as u64;
             match held {
                 Held::Member(member) => {
                     members += 1;
-                    charged[1] += PAGE_SIZE as u64;
+                    own.zswapped += PAGE_SIZE as u64;
                     let unit = pool.units.get(member.unit);
-                    if unit.is_none_or(|unit| {
-                        unit.live & 1 << member.place == 0 || unit.group != group
-                    }) {
+                    if unit.is_none_or(|unit| unit.live & 1 << member.place == 0) {
                         return Err(format!("{member:?} is not of {unit:?}"));
                     }
                 }
@@ -56,12 +57,12 @@ impl<A: Arena> Zswap<A> {
                 }
                 Held::Same(_) => {
                     same += 1;
-                    charged[1] += PAGE_SIZE as u64;
+                    own.zswapped += PAGE_SIZE as u64;
                 }
                 Held::Object(object) => {
-                    charged[0] += u64::from(object.len);
-                    charged[1] += PAGE_SIZE as u64;
-                    charged[2] += if object.raw { PAGE_SIZE as u64 } else { 0 };
+                    own.zswap += u64::from(object.len);
+                    own.zswapped += PAGE_SIZE as u64;
+                    own.zswap_incomp += if object.raw { PAGE_SIZE as u64 } else { 0 };
                     raw += u64::from(object.raw);
                     bytes += u64::from(object.len);
                     handles.push(object.handle);
@@ -77,8 +78,8 @@ impl<A: Arena> Zswap<A> {
         }
         let mut living = 0;
         for (id, unit) in pool.units.iter() {
-            let Unit { object, group, .. } = unit;
-            own[group.index()][0] += u64::from(object.len);
+            let Unit { object, .. } = unit;
+            own.zswap += u64::from(object.len);
             bytes += u64::from(object.len);
             handles.push(object.handle);
             living += u64::from(unit.live.count_ones());
@@ -138,14 +139,17 @@ impl<A: Arena> Zswap<A> {
             ("compressed_bytes", now.compressed_bytes, bytes),
             ("pool_pages", now.pool_pages, pool.zs.pages_used() as u64),
         ];
-        check_groups(&pool.groups, &own)?;
+        let charged = pool.charge.now();
+        if charged != own {
+            return Err(format!("{charged:?} is charged, {own:?} found"));
+        }
         self.check_versions(&versions)?;
-        pool.lru.validate(|_, _| {})?;
+        pool.lru.validate(|_| {})?;
         let mut misplaced = None;
-        pool.lru.validate(|group, slot| {
+        pool.lru.validate(|slot| {
             let held = pool.entries.get(slot);
-            if !matches!(held, Some(Held::Object(_))) || pool.entries.group(slot) != group {
-                misplaced = Some(format!("{slot:?} is in the list of {group:?}: {held:?}"));
+            if !matches!(held, Some(Held::Object(_))) {
+                misplaced = Some(format!("{slot:?} is in the list: {held:?}"));
             }
         })?;
         if let Some(misplaced) = misplaced {
@@ -192,23 +196,4 @@ impl<A: Arena> Zswap<A> {
         }
         Ok(())
     }
-}
-
-/// What each group is charged is what it and those below it have: compressed
-/// bytes, pages in the pool, raw pages, pages out.
-fn check_groups(groups: &Groups, own: &[[u64; 4]]) -> Result<(), String> {
-    for group in groups.ids() {
-        let mut sums = [0; 4];
-        for (below, own) in groups.ids().zip(own) {
-            if groups.is_below(below, group) {
-                sums.iter_mut().zip(own).for_each(|(sum, own)| *sum += own);
-            }
-        }
-        let now = groups.figures(group);
-        let charged = [now.zswap, now.zswapped, now.zswap_incomp, now.swap];
-        if charged != sums {
-            return Err(format!("{group:?} is charged {charged:?}, has {sums:?}"));
-        }
-    }
-    Ok(())
 }

@@ -7,12 +7,11 @@
 //! # Invariants
 //! `used + length of the free list = entries ever made`.
 
-use crate::entry::{
+use crate::entry::held::Member;
+use crate::entry::held::{
     DOOMED, Entry, FREE, Form, Held, IDLE, Kind, Object, REFERENCED, TRIED, held, packed,
 };
-use crate::groups::GroupId;
 use crate::slot::Slot;
-use crate::units::Member;
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
@@ -79,12 +78,12 @@ impl Entries {
         true
     }
 
-    /// Takes an entry for `group`; `None` when none was reserved.
-    pub(crate) fn insert(&mut self, held: Held, group: GroupId) -> Option<Slot> {
+    /// Takes an entry; `None` when none was reserved.
+    pub(crate) fn insert(&mut self, held: Held) -> Option<Slot> {
         let slot = Slot::from_u32(self.free);
         let entry = self.entry_mut(slot)?;
         let next = entry.low;
-        *entry = packed(held, group);
+        *entry = packed(held);
         self.free = next;
         self.used += 1;
         Some(slot)
@@ -103,13 +102,8 @@ impl Entries {
     /// Makes a slot hold something else; it must hold something.
     pub(crate) fn replace(&mut self, slot: Slot, held: Held) {
         if let Some(entry) = self.entry_mut(slot) {
-            *entry = packed(held, entry.group);
+            *entry = packed(held);
         }
-    }
-
-    /// Whose a slot is; the root's if it names nothing.
-    pub(crate) fn group(&self, slot: Slot) -> GroupId {
-        self.entry(slot).map_or(GroupId::ROOT, |entry| entry.group)
     }
 
     /// Gives an entry its second chance.
@@ -225,13 +219,13 @@ impl Entries {
         Some(held)
     }
 
-    /// Everything held with its group, doomed entries included.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (GroupId, Held)> {
+    /// Everything held, doomed entries included.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Held> {
         self.chunks
             .iter()
             .flatten()
             .take(self.made as usize)
-            .filter_map(|entry| Some((entry.group, held(entry)?)))
+            .filter_map(held)
     }
 
     /// Checks the invariants.
@@ -276,8 +270,8 @@ impl Entries {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clusters::Position;
-    use crate::entry::Record;
+    use crate::backing::clusters::Position;
+    use crate::entry::held::Record;
     use zfolio_zsmalloc::Handle;
 
     #[test]
@@ -285,7 +279,7 @@ mod tests {
         let mut entries = Entries::default();
         assert!(entries.reserve());
         let word = 0x0123_4567_89ab_cdef;
-        let same = entries.insert(Held::Same(word), GroupId::ROOT).unwrap();
+        let same = entries.insert(Held::Same(word)).unwrap();
         assert!(entries.reserve());
         let object = Object {
             handle: Handle::from_u32((1 << 28) - 1).unwrap(),
@@ -294,17 +288,13 @@ mod tests {
             raw: true,
             version: 4,
         };
-        let raw = entries.insert(Held::Object(object), GroupId(7)).unwrap();
+        let raw = entries.insert(Held::Object(object)).unwrap();
         assert_eq!(entries.get(same), Some(Held::Same(word)));
         assert_eq!(entries.get(raw), Some(Held::Object(object)));
         assert_eq!(entries.get(Slot::ZERO), None);
         assert_eq!(entries.get(Slot::from_u32(3)), None);
         assert_eq!(entries.get(Slot::from_u32(u32::MAX)), None);
 
-        assert_eq!(
-            (entries.group(same), entries.group(raw)),
-            (GroupId::ROOT, GroupId(7))
-        );
         entries.set_referenced(raw);
         assert_eq!(entries.get(raw), Some(Held::Object(object)));
         assert!(entries.take_referenced(raw) && !entries.take_referenced(raw));
@@ -337,7 +327,7 @@ mod tests {
         assert!(!entries.is_doomed(raw));
         entries.validate().unwrap();
         assert!(entries.reserve());
-        assert_eq!(entries.insert(Held::Same(1), GroupId::ROOT), Some(raw));
+        assert_eq!(entries.insert(Held::Same(1)), Some(raw));
         assert_eq!(entries.used(), 2);
     }
 
@@ -353,7 +343,7 @@ mod tests {
         };
         let mut insert = |held| {
             assert!(entries.reserve());
-            entries.insert(held, GroupId::ROOT).unwrap()
+            entries.insert(held).unwrap()
         };
         insert(Held::Same(1));
         let first = insert(Held::Object(object));
@@ -392,7 +382,7 @@ mod tests {
                 raw: false,
                 version,
             };
-            let slot = entries.insert(Held::Object(object), GroupId::ROOT).unwrap();
+            let slot = entries.insert(Held::Object(object)).unwrap();
             entries.set_tried(slot);
             made.push(slot);
         }
@@ -423,7 +413,7 @@ mod tests {
     #[test]
     fn insert_needs_a_reservation() {
         let mut entries = Entries::default();
-        assert_eq!(entries.insert(Held::Same(1), GroupId::ROOT), None);
+        assert_eq!(entries.insert(Held::Same(1)), None);
     }
 
     #[test]
@@ -431,7 +421,7 @@ mod tests {
         let mut entries = Entries::default();
         for word in 0..2 * CHUNK as u64 + 1 {
             assert!(entries.reserve());
-            let slot = entries.insert(Held::Same(word), GroupId::ROOT).unwrap();
+            let slot = entries.insert(Held::Same(word)).unwrap();
             assert_eq!(u64::from(slot.as_u32()), word + 1);
         }
         entries.validate().unwrap();

@@ -14,11 +14,12 @@
 //! - a dead cluster has no live record and no pin, and is not the open one;
 //! - numbers only grow, so none is given twice.
 
-use crate::backing::CLUSTER;
-use crate::seal::{Nonce, TAG};
+use crate::backing::encryption::{Nonce, TAG};
+use crate::backing::kinds::CLUSTER;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use zfolio_mm::PAGE_SIZE;
 
 /// Bytes of a granule.
 pub(crate) const GRANULE: usize = 64;
@@ -31,6 +32,14 @@ pub(crate) const GRANULES: u32 = (CLUSTER / GRANULE) as u32;
 pub(crate) const fn granules(len: u16) -> u32 {
     (len as usize + TAG).div_ceil(GRANULE) as u32
 }
+
+/// Entries written back together, at most.
+pub(crate) const GO: usize = 32;
+
+/// Bytes of a buffer that all of their records fit in.
+pub(crate) const IO: usize = GO * granules(PAGE_LEN) as usize * GRANULE;
+#[allow(clippy::cast_possible_truncation, reason = "a page is 2^12 bytes")]
+const PAGE_LEN: u16 = PAGE_SIZE as u16;
 
 /// Where a record begins: its granule, counted through all clusters.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

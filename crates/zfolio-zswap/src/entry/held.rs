@@ -1,8 +1,6 @@
 //! One entry of the table of entries: what it holds, and how that is packed into 12 bytes.
 
-use crate::clusters::Position;
-use crate::groups::GroupId;
-use crate::units::Member;
+use crate::backing::clusters::Position;
 use zfolio_compress::dictionary::VERSIONS;
 use zfolio_zsmalloc::Handle;
 
@@ -47,6 +45,13 @@ pub(crate) struct Object {
     pub(crate) raw: bool,
     /// Of the dictionary it was made with; 0: none.
     pub(crate) version: u8,
+}
+
+/// What an entry says of a page in a unit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Member {
+    pub(crate) unit: u32,
+    pub(crate) place: u8,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -104,7 +109,6 @@ pub(crate) struct Entry {
     pub(crate) high: u32,
     /// Bytes of the object less one, and above them the flags.
     pub(crate) bits: u16,
-    pub(crate) group: GroupId,
     pub(crate) form: Form,
 }
 
@@ -124,11 +128,10 @@ pub(crate) const FREE: Entry = Entry {
     low: 0,
     high: 0,
     bits: 0,
-    group: GroupId::ROOT,
     form: Form::FREE,
 };
 
-pub(crate) fn packed(held: Held, group: GroupId) -> Entry {
+pub(crate) fn packed(held: Held) -> Entry {
     let (low, high, bits, form) = match held {
         Held::Same(word) => {
             let [a, b, c, d, e, f, g, h] = word.to_le_bytes();
@@ -157,7 +160,6 @@ pub(crate) fn packed(held: Held, group: GroupId) -> Entry {
         low,
         high,
         bits,
-        group,
         form,
     }
 }

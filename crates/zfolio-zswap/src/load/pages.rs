@@ -5,75 +5,24 @@
 //! exactly a page of them. The pool keeps the page until it is invalidated, so
 //! that a caller publishes first and frees after.
 
-mod backed;
-mod error;
-
-pub use error::{LoadError, LoadFault};
-
+use super::backed::read_alone;
+use super::error::{LoadError, LoadFault};
+use super::found::{Found, Tally, What};
+use super::unpack::{Expected, unpack};
 use crate::MAX_BATCH;
 use crate::arena::Arena;
-use crate::context::WorkContext;
-use crate::entry::{Held, Object, Record};
-use crate::nest::{Span, with_all, with_all_mut};
-use crate::reserve::Reserve;
-use crate::seal::Nonce;
+use crate::entry::held::{Held, Member, Object};
+use crate::entry::multi_page::Unit;
+use crate::frame_reserve::Reserve;
+use crate::pool::context::WorkContext;
+use crate::pool::state::{Door, Pool};
+use crate::pool::zswap::Zswap;
 use crate::slot::Slot;
+use crate::spans::{Span, with_all, with_all_mut};
 use crate::stats::add;
-use crate::units::{Member, Unit};
-use crate::zswap::{Door, Pool, Zswap};
-use backed::read_alone;
-use zfolio_compress::checksum::checksum;
 use zfolio_compress::fill::fill;
-use zfolio_compress::{CodecError, Context, DecompressUnit};
 use zfolio_mm::{PAGE_SIZE, Pfn};
 use zfolio_sys::cache::prefetch;
-
-/// What a slot names.
-#[derive(Clone, Copy, Debug)]
-enum What {
-    Nothing,
-    /// A repeated word; zero pages too.
-    Same(u64),
-    /// A pinned object and where its bytes are.
-    Object(Object, Span),
-    /// The same of a unit, and which page of it.
-    Unit(Object, Span, Member),
-    /// A record in a pinned cluster, and what it is sealed under.
-    Backed(Record, Nonce),
-}
-
-/// A slot on its way through a load.
-#[derive(Clone, Copy, Debug)]
-struct Found {
-    what: What,
-    fault: Option<LoadFault>,
-}
-
-impl Found {
-    const ZERO: Self = Self {
-        what: What::Same(0),
-        fault: None,
-    };
-
-    fn bad(fault: LoadFault) -> Self {
-        Self {
-            what: What::Nothing,
-            fault: Some(fault),
-        }
-    }
-}
-
-/// The results of one call, added up.
-#[derive(Debug, Default)]
-struct Tally {
-    zero: u64,
-    loaded: u64,
-    backed: u64,
-    failed: u64,
-    /// Of those, failures of the backing.
-    unread: u64,
-    first: Option<LoadError>,
-}
 
 impl<A: Arena> Zswap<A> {
     /// Loads one page into the frame at `dst`.
@@ -234,7 +183,7 @@ impl<A: Arena> Zswap<A> {
                         behind.clusters.pin(record.at);
                         self.hold_version(record.version);
                         door.get_or_insert_with(|| behind.door.clone());
-                        pool.groups.note_swapin(pool.entries.group(*slot));
+                        pool.charge.note_swapin();
                         Found {
                             what: What::Backed(record, behind.clusters.nonce(record.at)),
                             fault: None,
@@ -418,98 +367,7 @@ impl<A: Arena> Zswap<A> {
     }
 }
 
-impl Tally {
-    /// Adds a batch whose first slot is the call's `base`th.
-    fn add(&mut self, base: usize, slots: &[Slot], found: &[Found]) {
-        for (index, (slot, found)) in slots.iter().zip(found).enumerate() {
-            match found.fault {
-                None if *slot == Slot::ZERO => self.zero += 1,
-                None if matches!(found.what, What::Backed(..)) => self.backed += 1,
-                None => self.loaded += 1,
-                Some(fault) => {
-                    // A slot that names nothing is the caller's mistake, not
-                    // damage.
-                    let unread = matches!(
-                        fault,
-                        LoadFault::Backing(_) | LoadFault::Seal | LoadFault::Lost
-                    );
-                    self.unread += u64::from(unread);
-                    self.failed += u64::from(!unread && fault != LoadFault::NoEntry);
-                    let error = LoadError {
-                        index: base + index,
-                        fault,
-                    };
-                    self.first.get_or_insert(error);
-                }
-            }
-        }
-    }
-}
-
-/// What a load must know of an object's bytes.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Expected {
-    checksum: u32,
-    raw: bool,
-}
-
-impl Expected {
-    pub(crate) fn of(object: &Object) -> Self {
-        Self {
-            checksum: object.checksum,
-            raw: object.raw,
-        }
-    }
-}
-
 /// A page of a unit that was decompressed.
 fn place_of(unit: &[u8], member: Member) -> Option<&[u8]> {
     unit.chunks_exact(PAGE_SIZE).nth(usize::from(member.place))
-}
-
-/// Checks the bytes of objects and makes pages of them; a page that cannot be
-/// made is zeroed and its fault set.
-pub(crate) fn unpack(
-    codec: &mut dyn Context,
-    expected: &[Expected],
-    sources: &[&[u8]],
-    pages: &mut [&mut [u8]],
-    faults: &mut [Option<LoadFault>],
-) {
-    {
-        let mut units: [DecompressUnit<'_>; MAX_BATCH] =
-            core::array::from_fn(|_| DecompressUnit::default());
-        // Which page each unit is.
-        let mut which = [0; MAX_BATCH];
-        let mut count = 0;
-        for (index, ((expected, source), page)) in expected
-            .iter()
-            .zip(sources)
-            .zip(pages.iter_mut())
-            .enumerate()
-        {
-            if checksum(source) != expected.checksum {
-                faults[index] = Some(LoadFault::Checksum);
-            } else if expected.raw {
-                page.copy_from_slice(source);
-            } else {
-                units[count] = DecompressUnit::new(source, page);
-                which[count] = index;
-                count += 1;
-            }
-        }
-        let _ = codec.decompress_batch(&mut units[..count]);
-        for (unit, index) in units[..count].iter().zip(which) {
-            faults[index] = match unit.result {
-                Ok(len) if len == unit.dst.len() => continue,
-                Ok(_) => Some(LoadFault::Codec(CodecError::Corrupt)),
-                Err(error) => Some(LoadFault::Codec(error)),
-            };
-        }
-    }
-    for (page, fault) in pages.iter_mut().zip(faults) {
-        if fault.is_some() {
-            page.fill(0);
-        }
-    }
 }

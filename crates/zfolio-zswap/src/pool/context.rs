@@ -1,7 +1,6 @@
 //! What one thread stores and loads with.
 
-use crate::clusters::{GRANULE, granules};
-use crate::writeback::GO;
+use crate::backing::clusters::IO;
 use crate::{MAX_BATCH, MIN_BATCH};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -23,12 +22,8 @@ pub struct WorkContext {
     pub(crate) unit: Box<[u8]>,
 }
 
-/// Bytes of [`WorkContext::io`]: all that is written back at a time fits.
-pub(crate) const IO: usize = GO * granules(PAGE_LEN) as usize * GRANULE;
-#[allow(clippy::cast_possible_truncation, reason = "a page is 2^12 bytes")]
-const PAGE_LEN: u16 = PAGE_SIZE as u16;
-
-pub(crate) fn room(len: usize) -> Result<Box<[u8]>, CodecError> {
+/// A buffer of `len` bytes, zeroed.
+pub(crate) fn buffer_of(len: usize) -> Result<Box<[u8]>, CodecError> {
     let mut buffer = Vec::new();
     buffer
         .try_reserve_exact(len)
@@ -43,9 +38,9 @@ impl WorkContext {
         let len = compressor.batch_size().clamp(MIN_BATCH, MAX_BATCH) * PAGE_SIZE;
         Ok(Self {
             codec,
-            buffer: room(len)?,
-            io: room(if backed { IO } else { 0 })?,
-            unit: room(compressor.dense_units().map_or(0, |_| UNIT))?,
+            buffer: buffer_of(len)?,
+            io: buffer_of(if backed { IO } else { 0 })?,
+            unit: buffer_of(compressor.dense_units().map_or(0, |_| UNIT))?,
         })
     }
 

@@ -5,9 +5,9 @@
 //! zspage at most. What is being loaded or stored is pinned and stays.
 
 use crate::arena::Arena;
-use crate::reserve::Reserve;
+use crate::frame_reserve::Reserve;
+use crate::pool::zswap::Zswap;
 use crate::stats::add;
-use crate::zswap::Zswap;
 use zfolio_mm::Pfn;
 use zfolio_mm::compaction::Refused;
 use zfolio_zsmalloc::{Compaction, Step, ZsError};

@@ -11,8 +11,7 @@
 //! # Invariants
 //! `live` has a bit for each entry that names the unit and its place, and no other.
 
-use crate::entry::Object;
-use crate::groups::GroupId;
+use crate::entry::held::{Member, Object};
 use crate::slot::Slot;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -25,18 +24,10 @@ pub(crate) const THIN: u32 = 2;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unit {
     pub(crate) object: Object,
-    pub(crate) group: GroupId,
     /// Index of the entry of its first page.
     pub(crate) base: u32,
     /// Places whose pages are still there, a bit for each.
     pub(crate) live: u8,
-}
-
-/// What an entry says of a page in a unit.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Member {
-    pub(crate) unit: u32,
-    pub(crate) place: u8,
 }
 
 impl Unit {
@@ -160,7 +151,6 @@ mod tests {
         };
         let unit = Unit {
             object,
-            group: GroupId::ROOT,
             base: 8,
             live: 15,
         };
