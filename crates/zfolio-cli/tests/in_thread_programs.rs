@@ -182,6 +182,18 @@ fn code_that_is_made() {
 }
 
 #[test]
+fn sites_of_calls() {
+    let cases = [
+        "forms",
+        "jumped_into",
+        "in_a_handler",
+        "by_several_at_once",
+        "forks_in_a_handler",
+    ];
+    in_each_way("inthread_sites", &cases);
+}
+
+#[test]
 fn faults_of_the_programs_own() {
     in_each_way(
         "inthread_barriers",

@@ -11,7 +11,7 @@ use crate::memory::way::Way;
 use crate::memory::words::Words;
 use crate::pins::Batches;
 use crate::raw::{self, nr};
-use crate::seen::{arm, entry};
+use crate::seen::{arm, entry, rewrite};
 use crate::state::{self, Descriptors, State};
 use crate::threads::Threads;
 use alloc::boxed::Box;
@@ -21,14 +21,10 @@ use zfolio_runtime::fair_share::Membership;
 use zfolio_runtime::options::Options;
 use zfolio_runtime::segment::run_group;
 use zfolio_runtime::segment::{Segment, faults};
-use zfolio_sys::arena::reserve_private;
 use zfolio_sys::lock::Mutex;
 use zfolio_sys::process::know_standard_error;
 use zfolio_sys::procfs::File;
 use zfolio_sys::syscall::Errno;
-
-/// Bytes reserved for stubs.
-const STUBS: usize = 256 << 10;
 
 /// What the preloaded library lends.
 pub struct Parts {
@@ -62,7 +58,8 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
     let way = Way::find(config.faults.load(Ordering::Relaxed))?;
     let words = Words::reserve().map_err(failed("reserving memory"))?;
     let threads = Threads::reserve().map_err(failed("reserving memory"))?;
-    let stubs = reserve_private(STUBS, c"zfolio stubs").map_err(failed("reserving memory"))?;
+    let texts = Texts::now();
+    rewrite::reserve(texts.lowest()).map_err(failed("reserving memory"))?;
     let group = parts.group.and_then(|name| run_group::named(segment, name));
     let membership = Membership::of(group.unwrap_or(run_group::RUN));
     let file = &config.standard_error;
@@ -74,7 +71,7 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
         core: Mutex::new(Core::new(way, membership, options.high, brk)),
         batches: Batches::new(),
         threads,
-        texts: Mutex::new(Texts::now()),
+        texts: Mutex::new(texts),
         signals: Mutex::new(Signals::now()),
         sent: Mutex::new(Sent::new()),
         some_sent: AtomicBool::new(false),
@@ -87,7 +84,6 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
         segment,
         options,
         text: parts.text.clone(),
-        stubs,
     }));
     state.note_descriptors(&state.core.lock().way);
     state::publish(state);

@@ -44,8 +44,6 @@ pub(crate) struct State {
     pub(crate) options: Options,
     /// Our own text: calls from there are not the program's.
     pub(crate) text: Range<usize>,
-    /// Memory for stubs.
-    pub(crate) stubs: Range<usize>,
 }
 
 /// Numbers of our descriptors, to be asked without a lock; `usize::MAX` for none.

@@ -29,6 +29,7 @@ const SYS_USER_DISPATCH: i32 = 2;
 /// holds r8..r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip.
 mod at {
     const REGISTERS: usize = 5;
+    pub(super) const R11: usize = REGISTERS + 3;
     pub(super) const RAX: usize = REGISTERS + 13;
     pub(super) const RCX: usize = REGISTERS + 14;
     pub(super) const RSP: usize = REGISTERS + 15;
@@ -265,7 +266,7 @@ fn redirect(state: &State, frame: &mut Frame<'_>) {
         return;
     }
     let number = frame.register(at::RAX);
-    rewrite::consider(state, back, number);
+    frame.context[at::R11] = rewrite::consider(state, back, number) as u64;
     frame.context[at::RCX] = back as u64;
     frame.context[at::RIP] = entry_address() as u64;
 }

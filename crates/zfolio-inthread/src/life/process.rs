@@ -148,6 +148,7 @@ fn new_task(
     }
     // One thread ends here, for good: whoever closes or opens pages after this knows.
     state.locked(|core| {
+        rewrite::before_second_thread(state);
         state.several.store(true, Ordering::SeqCst);
         keep_for_thread(state, core, task);
         if core.ranges.at(top - 1).is_some() {

@@ -15,13 +15,25 @@ const PROT_EXEC: usize = 4;
 
 /// Written under the core lock; read in handlers.
 pub(crate) struct Texts {
-    ranges: [(usize, usize); MOST],
+    ranges: [Text; MOST],
     count: usize,
+}
+
+#[derive(Clone, Copy)]
+struct Text {
+    start: usize,
+    end: usize,
+    /// Calls have come from it.
+    calls: bool,
 }
 
 impl Texts {
     const NONE: Self = Self {
-        ranges: [(0, 0); MOST],
+        ranges: [Text {
+            start: 0,
+            end: 0,
+            calls: false,
+        }; MOST],
         count: 0,
     };
 
@@ -34,16 +46,16 @@ impl Texts {
         let mut buffer = vec![0; 4 * PAGE];
         let read = for_each_mapping(file, &mut buffer, |mapping| {
             if mapping.perms == b"r-xp" && mapping.inode != 0 {
-                texts.add(mapping.start..mapping.end);
+                texts.add(mapping.start..mapping.end, false);
             }
         });
         file.close();
         if read.is_ok() { texts } else { Self::NONE }
     }
 
-    fn add(&mut self, range: Range<usize>) {
-        if self.count < MOST && !range.is_empty() {
-            self.ranges[self.count] = (range.start, range.end);
+    fn add(&mut self, Range { start, end }: Range<usize>, calls: bool) {
+        if self.count < MOST && start < end {
+            self.ranges[self.count] = Text { start, end, calls };
             self.count += 1;
         }
     }
@@ -52,7 +64,7 @@ impl Texts {
     fn remove(&mut self, range: &Range<usize>) {
         let mut at = 0;
         while at < self.count {
-            let (start, end) = self.ranges[at];
+            let Text { start, end, calls } = self.ranges[at];
             if end <= range.start || range.end <= start {
                 at += 1;
                 continue;
@@ -60,15 +72,32 @@ impl Texts {
             self.count -= 1;
             self.ranges[at] = self.ranges[self.count];
             for rest in [start..range.start.max(start), range.end.min(end)..end] {
-                self.add(rest);
+                self.add(rest, calls);
             }
         }
     }
 
-    /// Whether all of `range` is text.
-    pub(crate) fn covers(&self, range: &Range<usize>) -> bool {
-        let is_around = |text: &(usize, usize)| text.0 <= range.start && range.end <= text.1;
-        self.ranges[..self.count].iter().any(is_around)
+    /// A call has come from the two bytes before `back`. Returns the text they are in.
+    pub(crate) fn note_call(&mut self, back: usize) -> Option<Range<usize>> {
+        let is_around = |text: &&mut Text| text.start + 2 <= back && back <= text.end;
+        let text = self.ranges[..self.count].iter_mut().find(is_around)?;
+        text.calls = true;
+        Some(text.start..text.end)
+    }
+
+    /// Where the lowest one starts: the program's own, as a rule.
+    pub(crate) fn lowest(&self) -> Option<usize> {
+        let texts = self.ranges[..self.count].iter();
+        texts.map(|text| text.start).min()
+    }
+
+    /// The first text from `from` on that calls have come from.
+    pub(crate) fn next_with_calls(&self, from: usize) -> Option<Range<usize>> {
+        let texts = self.ranges[..self.count].iter();
+        let text = texts
+            .filter(|text| text.calls && text.start >= from)
+            .min_by_key(|text| text.start)?;
+        Some(text.start..text.end)
     }
 
     /// A call has changed the address space.
@@ -80,7 +109,7 @@ impl Texts {
                 let is_text = args[2] & (PROT_WRITE | PROT_EXEC) == PROT_EXEC
                     && args[3] & (MAP_TYPE | MAP_ANONYMOUS) == MAP_PRIVATE;
                 if is_text {
-                    self.add(range);
+                    self.add(range, false);
                 }
             }
             // (One that fails may have changed a part.)
@@ -127,8 +156,18 @@ mod tests {
                     _ => model[start..start + len].fill(true),
                 }
                 for (page, is_text) in model.iter().enumerate() {
-                    prop_assert_eq!(texts.covers(&(page * PAGE..page * PAGE + 8)), *is_text);
+                    let text = texts.note_call(page * PAGE + 8);
+                    prop_assert_eq!(text.is_some(), *is_text);
+                    if let Some(text) = text {
+                        prop_assert!(model[text.start / PAGE..text.end / PAGE].iter().all(|is| *is));
+                    }
                 }
+                let (mut from, mut pages) = (0, 0);
+                while let Some(text) = texts.next_with_calls(from) {
+                    from = text.end;
+                    pages += text.len() / PAGE;
+                }
+                prop_assert_eq!(pages, model.iter().filter(|is| **is).count());
             }
         }
     }

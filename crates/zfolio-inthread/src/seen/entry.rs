@@ -1,7 +1,7 @@
 //! Where calls arrive: from a stub, or from the handler of a call that dispatch stopped.
 //!
-//! In rcx is where the program goes on (rcx and r11 are the kernel's to change); all other
-//! registers are as for the call. Calls without pointers go straight to the kernel. For the
+//! In r11 is where the program goes on; in rcx where it would by its own text, which unwinders
+//! are shown (rcx and r11 are the kernel's to change). All other registers are as for the call. Calls without pointers go straight to the kernel. For the
 //! others all registers are saved in a [`Frame`] below the 128 bytes that the program may use
 //! under its stack pointer; the vector registers too, since the code called uses them.
 
@@ -30,15 +30,17 @@ pub(crate) struct Frame {
     r15: usize,
     /// The program's stack pointer, as it goes on.
     pub(crate) stack: usize,
-    /// Where it goes on.
-    pub(crate) rip: usize,
+    /// Where its own text has the call return to, and where it goes on: the same, or the copy
+    /// of what is there in a stub.
+    rip: usize,
+    goes_on: usize,
 }
 
 /// What the program may use below its stack pointer.
 const RED_ZONE: usize = 128;
 /// From a frame to the stack pointer of the program.
 pub(crate) const ABOVE: usize = size_of::<Frame>() + RED_ZONE;
-const _: () = assert!(ABOVE == 504);
+const _: () = assert!(ABOVE == 512);
 
 global_asm!(
     ".hidden zfolio_call_entry",
@@ -52,9 +54,10 @@ global_asm!(
     ".cfi_def_cfa rsp, 0",
     ".cfi_register rip, rcx",
     "lea rsp, [rsp - 128]",
+    "push r11",
     "push rcx",
-    ".cfi_def_cfa rsp, 136",
-    ".cfi_offset rip, -136",
+    ".cfi_def_cfa rsp, 144",
+    ".cfi_offset rip, -144",
     "mov ecx, eax",
     "cmp ecx, {calls}",
     "jae 2f",
@@ -63,10 +66,11 @@ global_asm!(
     "je 2f",
     "syscall",
     "pop rcx",
+    "pop r11",
     "lea rsp, [rsp + 128]",
-    "jmp rcx",
+    "jmp r11",
     "2:",
-    "lea r11, [rsp + 136]",
+    "lea r11, [rsp + 144]",
     "push r11",
     "push r15",
     "push r14",
@@ -83,13 +87,13 @@ global_asm!(
     "push rax",
     "sub rsp, 256",
     "mov rbp, rsp",
-    ".cfi_def_cfa rbp, 504",
-    ".cfi_offset r15, -152",
-    ".cfi_offset r14, -160",
-    ".cfi_offset r13, -168",
-    ".cfi_offset r12, -176",
-    ".cfi_offset rbp, -184",
-    ".cfi_offset rbx, -192",
+    ".cfi_def_cfa rbp, 512",
+    ".cfi_offset r15, -160",
+    ".cfi_offset r14, -168",
+    ".cfi_offset r13, -176",
+    ".cfi_offset r12, -184",
+    ".cfi_offset rbp, -192",
+    ".cfi_offset rbx, -200",
     "movups [rsp], xmm0",
     "movups [rsp + 16], xmm1",
     "movups [rsp + 32], xmm2",
@@ -143,10 +147,10 @@ global_asm!(
     "pop r13",
     "pop r14",
     "pop r15",
-    "pop r11",
-    "pop rcx",
-    "mov rsp, r11",
-    "jmp rcx",
+    "mov rcx, [rsp + 8]",
+    "mov r11, [rsp + 16]",
+    "mov rsp, [rsp]",
+    "jmp r11",
     ".cfi_endproc",
     // A call that makes a thread: rdi its number, rsi its six arguments. The new thread's
     // stack pointer is a frame, as the caller has prepared it.
@@ -186,6 +190,7 @@ global_asm!(
     "mov r9, [rsi + 40]",
     "mov rsi, [rsi + 8]",
     "lea rcx, [rip + 4f]",
+    "mov r11, rcx",
     "jmp zfolio_call_entry",
     "4:",
     "ret",

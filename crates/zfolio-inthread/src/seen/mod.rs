@@ -1,14 +1,16 @@
 //! How the program's system calls come to us before they run.
 //!
 //! The kernel's Syscall User Dispatch stops every call that is not made from our own text:
-//! that costs a signal. So the site of a call is rewritten when it is first met, where that is
-//! safe: its `mov $number, %eax` becomes a jump to a stub, which jumps to our entry.
+//! that costs a signal. So the site of a call is rewritten where that is safe: five bytes of it
+//! become a jump to a stub, which does what they did, and jumps to our entry.
 //!
 //! | file | concept |
 //! |---|---|
 //! | [`entry`] | where calls arrive: registers saved, dispatched, restored |
 //! | [`arm`] | dispatch by the kernel, for this thread |
-//! | [`rewrite`] | sites that become jumps |
+//! | [`rewrite`] | sites that become jumps: which, and when |
+//! | [`forms`] | what the bytes around a site say |
+//! | [`stubs`] | the code that sites jump to |
 //! | [`table`] | what each call does with its arguments |
 //! | [`stack`] | the stack that a call is answered on |
 //! | [`pinning`] | keeping what a call will touch |
@@ -20,9 +22,11 @@ pub(crate) mod advise;
 pub(crate) mod arm;
 pub(crate) mod dispatch;
 pub(crate) mod entry;
+pub(crate) mod forms;
 pub(crate) mod nested;
 pub(crate) mod pinning;
 pub(crate) mod rewrite;
 pub(crate) mod stack;
+pub(crate) mod stubs;
 pub(crate) mod table;
 pub(crate) mod vectors;

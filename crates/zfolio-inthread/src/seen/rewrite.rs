@@ -1,137 +1,211 @@
 //! Sites of calls that become jumps: a call that dispatch stops costs a signal, one that
-//! jumps to us a few instructions.
-//!
-//! Only one form is rewritten: `mov $number, %eax; syscall`, once the call itself has come
-//! through it. The mov becomes a jump to a stub; the syscall stays where it is, and so does
-//! what comes after it: whoever is on the way between the two, or returns to after the
-//! syscall, finds what was there. The stub does what the mov did.
+//! jumps to us a few instructions. [`super::forms`] says which, [`super::stubs`] writes it.
 //!
 //! Only text of files is rewritten that nobody changes or shares (`memory::texts`).
 //!
-//! With one thread no other can run the bytes that change. With several they are changed by
-//! one aligned store of eight bytes, where they lie in such; the others keep their signal.
+//! - With one thread, when a call first comes through a site: no other thread can run the
+//!   bytes that change.
+//! - Before the second thread, all sites of which the bytes leave no doubt, in the texts that
+//!   calls have come from.
+//! - With several threads, a site whose five bytes lie within eight that one store changes.
+//!   The others keep their signal.
+//!
+//! # Invariant
+//! No call of a site that can take the form *after* ever returns to what follows its
+//! `syscall`: it returns to the stub's copy. So a site takes it when the first call comes
+//! through, or never: whatever keeps it from that (its bytes, its place, no room for stubs, a
+//! refusal, several threads) does not pass. In the child of a fork, too, sites are treated as
+//! with several threads once there were several.
 
-use super::entry::entry_address;
+use super::forms::{self, AROUND, Form, JUMP, MOST_MOVED, Moved, SYSCALL};
+use super::stubs::Stubs;
+use super::table::CALLS;
 use crate::raw::{self, PAGE, nr};
 use crate::state::State;
 use core::ops::Range;
-use core::ptr;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use zfolio_sys::lock::Mutex;
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use zfolio_sys::lock::{Mutex, RawFutexMutex, RawMutex};
+use zfolio_sys::syscall::Errno;
 
-/// Bytes of a stub.
-const STUB: usize = 32;
-/// Bytes of the mov, and of the jump it becomes.
-const MOV: usize = 5;
-const READ_EXECUTE: usize = 5;
-const ALL: usize = 7;
+const POPULATE_READ: usize = 22;
+/// Most bytes of a text in which all sites are looked for.
+const MOST_SEARCHED: usize = 4 << 20;
+/// Sites known not to take the form *after*; one a place, by address.
+const DENIED: usize = 64;
 
-/// Stubs made so far.
-static MADE: Mutex<usize> = Mutex::from_raw(
-    <zfolio_sys::lock::RawFutexMutex as zfolio_sys::lock::RawMutex>::INIT,
-    0,
-);
-/// Set to 1 once something was refused: no more is tried.
-static REFUSED: AtomicUsize = AtomicUsize::new(0);
+static STUBS: Mutex<Stubs> = Mutex::from_raw(RawFutexMutex::INIT, Stubs::NONE);
+/// There are several threads, or were in an ancestor.
+static SEVERAL: AtomicBool = AtomicBool::new(false);
+/// What lies around a site could not be looked at once: the form *after* is not taken again.
+static BLIND: AtomicBool = AtomicBool::new(false);
+static DENIALS: [AtomicUsize; DENIED] = [const { AtomicUsize::new(0) }; DENIED];
 
-/// A call came from before `back`, by dispatch. In a signal handler, all signals blocked.
-pub(crate) fn consider(state: &State, back: usize, number: usize) {
-    if number >= super::table::CALLS || REFUSED.load(Ordering::Relaxed) != 0 {
-        return;
-    }
-    let site = back - 2 - MOV;
-    // Of the page that was just run alone: a fault here, in a handler, would have no stack.
-    if (site - 1) & !(PAGE - 1) != (back - 1) & !(PAGE - 1) {
-        return;
-    }
-    let mut bytes = [0_u8; 8];
-    if !raw::read_bytes(site - 1, &mut bytes) {
-        return;
-    }
-    let [before, mov, immediate @ .., s0, s1] = bytes;
-    let is_form = mov == 0xb8
-        && u32::from_le_bytes(immediate) as usize == number
-        && [s0, s1] == [0x0f, 0x05]
-        // A prefix would make it another register's.
-        && before & 0xf0 != 0x40;
-    if !is_form {
-        return;
-    }
-    if !state.texts.lock().covers(&(site - 1..back)) {
-        return;
-    }
-    let several = state.is_several();
-    if several && site % 8 + MOV > 8 {
-        return;
-    }
-    let mut made = MADE.lock();
-    let stub = state.stubs.start + *made * STUB;
-    let distance = stub.wrapping_sub(back - 2).cast_signed();
-    let Ok(distance) = i32::try_from(distance) else {
-        return;
-    };
-    if stub + STUB > state.stubs.end {
-        return;
-    }
-    if !write_stub(stub, number, back) || !write_jump(site, distance, several) {
-        REFUSED.store(1, Ordering::Relaxed);
-        return;
-    }
-    *made += 1;
+/// Has memory for stubs, where `program` says that the program's own text starts.
+///
+/// # Errors
+/// As the kernel refuses it.
+pub(crate) fn reserve(program: Option<usize>) -> Result<(), Errno> {
+    STUBS.lock().reserve(program)
 }
 
-/// Changes what may be done to the pages of `range`.
-fn protect(range: &Range<usize>, as_: usize) -> bool {
+/// A call has come from before `back`, by dispatch. Returns where it goes on. In a signal
+/// handler, all signals blocked.
+pub(crate) fn consider(state: &State, back: usize, number: usize) -> usize {
+    let Some(text) = state.texts.lock().note_call(back) else {
+        return back;
+    };
+    let site = back - SYSCALL;
+    // (What was just run can be read. A fault here would end the process.)
+    let Some([0x0f, 0x05]) = read(site) else {
+        // Another thread has been here first.
+        let jump = read(site).unwrap_or([0; JUMP]);
+        let stub = STUBS.lock().target(site, jump);
+        return stub.map_or(back, |stub| stub.goes_on());
+    };
+    let aligned = SEVERAL.load(Ordering::Relaxed);
+    match form_of(&text, site, number) {
+        Some(Form::Before) => {
+            let mut stubs = STUBS.lock();
+            stubs.redirect((Form::Before, number, back), aligned);
+            back
+        }
+        Some(form @ Form::After(moved)) if !aligned || site % 8 + JUMP <= 8 => {
+            if is_before_done(&STUBS.lock(), &text, site) {
+                return back;
+            }
+            let denial = &DENIALS[site % DENIED];
+            if BLIND.load(Ordering::Relaxed) || denial.load(Ordering::Relaxed) == site {
+                return back;
+            }
+            // Nobody unmaps what lies around the site.
+            let core = state.core.lock();
+            let window = around(&text, site);
+            if !is_present(&window) {
+                BLIND.store(true, Ordering::Relaxed);
+                return back;
+            }
+            if has_jump_into(&window, back, moved) {
+                denial.store(site, Ordering::Relaxed);
+                return back;
+            }
+            let mut stubs = STUBS.lock();
+            // Another thread may have been here first.
+            let stub = match stubs.target(site, read(site).unwrap_or([0; JUMP])) {
+                None => stubs.redirect((form, number, back), aligned),
+                made => made,
+            };
+            drop(core);
+            stub.map_or(back, |stub| stub.goes_on())
+        }
+        _ => back,
+    }
+}
+
+fn read<const N: usize>(at: usize) -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    raw::read_bytes(at, &mut bytes).then_some(bytes)
+}
+
+/// Whether `range` is of a text, and of the page that `site` lies in, which was just run.
+fn can_be_read(text: &Range<usize>, site: usize, range: Range<usize>) -> bool {
+    let page = site & !(PAGE - 1);
+    range.start >= page.max(text.start) && range.end <= (page + PAGE).min(text.end)
+}
+
+/// The form that a site could take by its own bytes; all of them of the page it lies in.
+fn form_of(text: &Range<usize>, site: usize, number: usize) -> Option<Form> {
+    let from = site.wrapping_sub(JUMP + 1);
+    if can_be_read(text, site, from..site + SYSCALL)
+        && number < CALLS
+        && forms::is_before(&read(from)?, number)
+    {
+        return Some(Form::Before);
+    }
+    let end = site + SYSCALL + MOST_MOVED;
+    if !can_be_read(text, site, site..end) {
+        return None;
+    }
+    let [0x0f, 0x05, followed @ ..] = read::<{ SYSCALL + MOST_MOVED }>(site)? else {
+        return None;
+    };
+    forms::moved(&followed).map(Form::After)
+}
+
+/// The addresses from which a site may be jumped into by what is looked at.
+fn around(text: &Range<usize>, site: usize) -> Range<usize> {
+    text.start.max(site.saturating_sub(AROUND))..text.end.min(site + AROUND)
+}
+
+/// Has the kernel map all pages of `range`; false where it cannot, or does not know how to.
+fn is_present(range: &Range<usize>) -> bool {
     let start = range.start & !(PAGE - 1);
     let len = range.end.next_multiple_of(PAGE) - start;
-    raw::own(nr::MPROTECT, [start, len, as_]) == 0
+    raw::own(nr::MADVISE, [start, len, POPULATE_READ]) == 0
 }
 
-/// `mov $number, %eax; movabs $back, %rcx; movabs $entry, %r11; jmp *%r11`
-fn write_stub(at: usize, number: usize, back: usize) -> bool {
-    let mut code = [0x90_u8; STUB];
-    code[0] = 0xb8;
-    #[allow(clippy::cast_possible_truncation, reason = "below CALLS")]
-    code[1..5].copy_from_slice(&(number as u32).to_le_bytes());
-    code[5..7].copy_from_slice(&[0x48, 0xb9]);
-    code[7..15].copy_from_slice(&back.to_le_bytes());
-    code[15..17].copy_from_slice(&[0x49, 0xbb]);
-    code[17..25].copy_from_slice(&entry_address().to_le_bytes());
-    code[25..28].copy_from_slice(&[0x41, 0xff, 0xe3]);
-    let range = at..at + STUB;
-    // (Others may run stubs of the same page.)
-    if !protect(&range, ALL) {
-        return false;
-    }
-    // SAFETY: memory of ours that no thread runs yet.
-    unsafe { ptr::copy_nonoverlapping(code.as_ptr(), at as *mut u8, STUB) };
-    protect(&range, READ_EXECUTE)
+/// Whether any jump of `window`, which is present, may lead to what would move from `back`.
+fn has_jump_into(window: &Range<usize>, back: usize, moved: Moved) -> bool {
+    let mut code = [0; 2 * AROUND];
+    let code = &mut code[..window.len()];
+    !raw::read_bytes(window.start, code) || forms::has_jump_into(code, window.start, back, moved)
 }
 
-fn write_jump(site: usize, distance: i32, several: bool) -> bool {
-    let range = site..site + MOV;
-    if !protect(&range, ALL) {
-        return false;
+/// Before there is a second thread: rewrites all sites of which the bytes leave no doubt. The
+/// core lock is held, and this is the service stack.
+pub(crate) fn before_second_thread(state: &State) {
+    if SEVERAL.swap(true, Ordering::Relaxed) {
+        return;
     }
-    let mut jump = [0xe9_u8; MOV];
-    jump[1..].copy_from_slice(&distance.to_le_bytes());
-    if several {
-        let word = site & !7;
-        // SAFETY: eight bytes of mapped text, writable now.
-        let word_at = unsafe { &*(word as *const AtomicU64) };
-        let mut bytes = word_at.load(Ordering::Relaxed).to_le_bytes();
-        bytes[site - word..site - word + MOV].copy_from_slice(&jump);
-        word_at.store(u64::from_le_bytes(bytes), Ordering::SeqCst);
-    } else {
-        // SAFETY: the bytes of a mov that this thread has just run, and no other runs.
-        unsafe { ptr::copy_nonoverlapping(jump.as_ptr(), site as *mut u8, MOV) };
+    let mut stubs = STUBS.lock();
+    let mut from = 0;
+    loop {
+        let text = state.texts.lock().next_with_calls(from);
+        let Some(text) = text else { break };
+        from = text.end;
+        if text.len() <= MOST_SEARCHED && is_present(&text) {
+            rewrite_all(&mut stubs, &text);
+        }
     }
-    protect(&range, READ_EXECUTE)
+}
+
+/// All certain sites of a text, which is present.
+fn rewrite_all(stubs: &mut Stubs, text: &Range<usize>) {
+    let mut code = [0; PAGE];
+    let mut at = text.start;
+    while at < text.end {
+        let code = &mut code[..(text.end - at).min(PAGE)];
+        if !raw::read_bytes(at, code) {
+            return;
+        }
+        for offset in forms::certain(code) {
+            rewrite_certain(stubs, text, at + offset);
+        }
+        at += PAGE;
+    }
+}
+
+fn rewrite_certain(stubs: &mut Stubs, text: &Range<usize>, site: usize) {
+    // (Of no number: the form *before* is for those that were run.)
+    let Some(form @ Form::After(moved)) = form_of(text, site, CALLS) else {
+        return;
+    };
+    let back = site + SYSCALL;
+    if !is_before_done(stubs, text, site) && !has_jump_into(&around(text, site), back, moved) {
+        stubs.redirect((form, CALLS, back), false);
+    }
+}
+
+/// Whether the mov before a site is a jump already: then calls return to what follows it. (It
+/// may be jumped to from elsewhere, too.)
+fn is_before_done(stubs: &Stubs, text: &Range<usize>, site: usize) -> bool {
+    let from = site.wrapping_sub(JUMP);
+    can_be_read(text, site, from..site)
+        && read(from).is_some_and(|jump| stubs.target(from, jump).is_some())
 }
 
 /// In the child of a fork: nobody is making a stub.
 pub(crate) fn reset_in_child(state: &State) {
     // (Whoever changes it holds the core lock, as the fork did.)
     zfolio_sys::lock::reset_in_fork_child(&state.texts);
-    zfolio_sys::lock::reset_in_fork_child(&MADE);
+    zfolio_sys::lock::reset_in_fork_child(&STUBS);
 }
