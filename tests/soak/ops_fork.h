@@ -8,6 +8,7 @@
 #include <linux/sched.h>
 
 extern char **environ;
+static int vfork_copies; // as it does where faults are told without privilege
 static int raw_born; // libc's locks may look held by threads that are not here: no fork by libc
 static void run_random(worker_t *w, uint64_t seed, unsigned count);
 
@@ -115,7 +116,7 @@ static void op_exec(worker_t *w, const op_t *op) {
     } else {
         pid = op->y % 3 == 1 ? vfork() : fork();
         if (pid == 0) {
-            if (op->y % 3 == 1)
+            if (op->y % 3 == 1 && !vfork_copies)
                 for (size_t i = from; i < from + len; i++)
                     write_page(w, a, i);
             if (op->x % 2)

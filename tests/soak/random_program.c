@@ -3,6 +3,7 @@
 //
 //     random_program --seed S [--ops N] [--threads T] [--touchers R] [--pages P] [--raw PERCENT]
 //     random_program ... --without A,B      none of these operations, by children neither
+//     random_program ... --vfork-copies     the child of a vfork writes nothing: it has memory of its own
 //     random_program ... --print            the operations, one a line
 //     random_program ... --replay FILE      those of FILE instead (of the same seed's options)
 //
@@ -191,7 +192,8 @@ static void load(const char *path) {
 int main(int argc, char **argv) {
     static const struct option options[] = {
         {"seed", 1, 0, 's'}, {"ops", 1, 0, 'o'}, {"threads", 1, 0, 't'}, {"touchers", 1, 0, 'r'}, {"pages", 1, 0, 'p'},
-        {"raw", 1, 0, 'w'}, {"print", 0, 0, 'P'}, {"replay", 1, 0, 'R'}, {"child", 0, 0, 'c'}, {"without", 1, 0, 'W'}, {0}};
+        {"raw", 1, 0, 'w'}, {"print", 0, 0, 'P'}, {"replay", 1, 0, 'R'}, {"child", 0, 0, 'c'}, {"without", 1, 0, 'W'},
+        {"vfork-copies", 0, 0, 'v'}, {0}};
     unsigned long seed = 1, ops = 200, touchers = 0, pages = 4096;
     int print = 0, child = 0;
     const char *replay = NULL;
@@ -207,6 +209,7 @@ int main(int argc, char **argv) {
         case 'R': replay = optarg; break;
         case 'c': child = 1; break;
         case 'W': leave_out(optarg); break;
+        case 'v': vfork_copies = 1; break;
         default: return SETUP_FAILED;
         }
     if (worker_count < 1 || worker_count > WORKERS || pages < 64 || optind < argc || touchers > 8)

@@ -15,13 +15,17 @@ import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
+# Ways of telling faults, and what differs from bare in those without privilege (docs/in-thread.md).
+WAYS = ["message", "in-thread", "guard", "protect"]
 COMPRESSORS = ["auto", "lz4", "zstd", "zstd:-3", "deflate-iaa", "deflate-iaa:fixed", "deflate-iaa:canned", "none"]
 # Operations that are known to fail, and why (docs/soak.md): left out unless asked for.
-KNOWN_TO_FAIL = {
+BY_MESSAGE = {
     "attach": "SHM_REMAP sends no event: a child forked at once may read old bytes",
     "forkwise": "memory wiped on fork is noted by address, and for few ranges",
     "mutex": "the kernel does not wait for a page that is out when it walks a robust list",
 }
+BY_THE_THREAD = {"peek": "memory of another process that is out cannot be read from outside"}
+KNOWN_TO_FAIL = {way: BY_MESSAGE if way == "message" else BY_THE_THREAD for way in WAYS}
 MEANS = {1: "a wrong byte", 2: "could not be set up", 3: "a call refused, or not", 4: "a crash, of itself or a child", 70: "the manager gave up"}
 
 
@@ -33,8 +37,8 @@ def compiled(into):
     return at
 
 
-def drawn(seed, folder, zfolio):
-    """The options of `zfolio run` and of the program, for a seed."""
+def drawn(seed, folder, zfolio, way):
+    """The options of `zfolio run` and of the program, for a seed. What a way lacks is left out."""
     draw = random.Random(seed)
     high = draw.choice([16, 16, 24, 32, 48])
     threads = draw.choice([1, 1, 2, 3])
@@ -42,15 +46,20 @@ def drawn(seed, folder, zfolio):
     program = ["--seed", str(seed), "--threads", str(threads), "--pages", str(pages)]
     program += ["--ops", str(draw.choice([150, 300, 450]) // threads), "--touchers", str(draw.choice([0, 0, 1, 2]))]
     program += ["--raw", str(draw.choice([0, 0, 30, 100]))]
-    run = [str(zfolio), "run", "--quiet", "--high", f"{high}M"]
+    run = [str(zfolio), "run", "--quiet", "--faults", way, "--high", f"{high}M"]
     compressor = draw.choice(COMPRESSORS)
-    run += ["--compressor", compressor, "--folio", draw.choice(["4K", "16K", "64K", "64K", "256K", "2M"])]
+    run += ["--compressor", compressor]
+    by_message = ["--folio", draw.choice(["4K", "16K", "64K", "64K", "256K", "2M"])]
     if compressor == "auto" and draw.random() < 0.5:
-        run += ["--tier", "auto"]
+        by_message += ["--tier", "auto"]
     if draw.random() < 0.3:
-        run += ["--backing", f"file:{folder},size={draw.choice([64, 512])}M"]
+        by_message += ["--backing", f"file:{folder},size={draw.choice([64, 512])}M"]
     if draw.random() < 0.25:
-        run += ["--engines", str(draw.choice([1, 2]))]
+        by_message += ["--engines", str(draw.choice([1, 2]))]
+    if way == "message":
+        run += by_message
+    else:
+        program += ["--vfork-copies"]
     if draw.random() < 0.3:
         run += ["--per-process"]
     elif draw.random() < 0.2:
@@ -102,24 +111,29 @@ def ended(command, folder, limit, waits, stats):
 
 
 class Runner:
-    """Runs the program of a seed, whole or from a list."""
+    """Runs the program of a seed, whole or from a list. Seeds take the ways in turn."""
 
-    def __init__(self, zfolio, folder, limit, waits, bare, without=""):
+    def __init__(self, zfolio, folder, limit, waits, bare, ways, without=None):
         self.zfolio, self.folder, self.limit, self.waits, self.bare = zfolio, pathlib.Path(folder), limit, waits, bare
-        self.program, self.left_out = compiled(folder), ["--without", without] if without else []
+        self.program, self.ways, self.without = compiled(folder), ways, without
 
-    def command(self, seed, without=()):
-        run, program = drawn(seed, self.folder, self.zfolio)
-        words = [str(self.program), *program, *self.left_out]
-        return words if self.bare else [*run, *without, "--", *words]
+    def of_seed(self, seed):
+        """How a seed is run, and the program with its options."""
+        way = self.ways[seed % len(self.ways)]
+        run, program = drawn(seed, self.folder, self.zfolio, way)
+        left_out = ",".join(KNOWN_TO_FAIL[way]) if self.without is None else self.without
+        return run, [str(self.program), *program, *(["--without", left_out] if left_out else [])]
+
+    def command(self, seed, options=()):
+        run, words = self.of_seed(seed)
+        return words if self.bare else [*run, *options, "--", *words]
 
     def run(self, seed):
         stats = self.folder / f"stats-{seed}"
         return ended(self.command(seed, ["--stats", str(stats)]), self.folder, self.limit, self.waits, stats)
 
     def operations(self, seed):
-        _, program = drawn(seed, self.folder, self.zfolio)
-        done = subprocess.run([self.program, *program, *self.left_out, "--print"], capture_output=True, text=True, check=True)
+        done = subprocess.run([*self.of_seed(seed)[1], "--print"], capture_output=True, text=True, check=True)
         return done.stdout.splitlines()
 
     def fails(self, seed, lines, tries):
@@ -156,11 +170,10 @@ class Runner:
 def soak(args, waits, folder):
     """Runs seeds; returns how many failed."""
     without = "" if args.without == "nothing" else args.without
-    for name in KNOWN_TO_FAIL if args.without is None else []:
-        print(f"left out: {name}: {KNOWN_TO_FAIL[name]}", flush=True)
-    if without is None:
-        without = ",".join(KNOWN_TO_FAIL)
-    runner = Runner(args.zfolio.resolve(), folder, args.limit, waits, args.bare, without)
+    for way in args.faults if args.without is None else []:
+        for name, why in KNOWN_TO_FAIL[way].items():
+            print(f"left out by {way}: {name}: {why}", flush=True)
+    runner = Runner(args.zfolio.resolve(), folder, args.limit, waits, args.bare, args.faults, without)
     begin, failed, wasted, done = time.monotonic(), [], 0, 0
 
     def going_on(number):

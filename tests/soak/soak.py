@@ -104,8 +104,12 @@ def main():
     parser.add_argument("--shrink", type=float, default=120, help="random: seconds a seed is shrunk for; 0: not")
     parser.add_argument("--bare", action="store_true", help="random: without zfolio, to try the programs")
     parser.add_argument("--without", help="random: operations to leave out, a,b,c, or nothing; default: what is known to fail")
+    parser.add_argument("--faults", default="message", help="random: ways of telling faults, taken in turn: a,b,c, or all")
     parser.add_argument("--verbose", action="store_true", help="random: a line for each seed")
     args = parser.parse_args()
+    args.faults = randomly.WAYS if args.faults == "all" else args.faults.split(",")
+    if not set(args.faults) <= set(randomly.WAYS):
+        parser.error(f"--faults: {', '.join(randomly.WAYS)}, or all")
     if args.runs == 10**9 and args.seconds == float("inf"):
         parser.error("give --runs or --seconds")
     if not args.bare and not args.zfolio.exists():
