@@ -13,7 +13,7 @@ const CIRCLES: [(&str, usize); 6] = [
     ("zfolio", 4),
     ("zfolio-cli", 15),
     ("zfolio-compress", 10),
-    ("zfolio-inthread", 21),
+    ("zfolio-inthread", 22),
     ("zfolio-sys", 8),
     ("zfolio-zsmalloc", 14),
 ];

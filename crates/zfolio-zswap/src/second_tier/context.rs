@@ -6,7 +6,8 @@ use alloc::boxed::Box;
 use core::fmt;
 use zfolio_compress::Context;
 
-/// What one thread recompresses with, made once by [`Zswap::tier_context`].
+/// What one thread recompresses with, made once by
+/// [`Zswap::tier_context`](crate::Zswap::tier_context).
 pub struct TierContext {
     pub(super) codec: Box<dyn Context + Send>,
     /// A page per unit of a step: decompressed.
