@@ -150,7 +150,7 @@ const QUOTED: [Quoted; 12] = [
     quoted(
         "docs/groups.md",
         "Beyond {} members",
-        "crates/zfolio-runtime/src/segment/mod.rs",
+        "crates/zfolio-runtime/src/segment/layout.rs",
         "MEMBERS",
         1,
     ),
