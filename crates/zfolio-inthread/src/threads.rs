@@ -56,6 +56,9 @@ pub(crate) struct Record {
     pub(crate) program_stack: [AtomicUsize; 2],
     /// A stack known not to be managed memory: see [`crate::seen::stack`].
     pub(crate) plain_stack: [AtomicUsize; 3],
+    /// Address of a `Mutex<Signals>`: what the child of posix_spawn that lives on this record
+    /// does with signals; 0: there is none.
+    pub(crate) spawned: AtomicUsize,
     /// Head of the list of robust locks.
     pub(crate) robust: AtomicUsize,
     /// Where a row of faults would go on, and how long its last window was. Pages.
@@ -158,6 +161,7 @@ impl Record {
         self.sent.clear();
         self.masked.store(0, Ordering::Relaxed);
         self.robust.store(0, Ordering::Relaxed);
+        self.spawned.store(0, Ordering::Relaxed);
         for word in self
             .program_stack
             .iter()

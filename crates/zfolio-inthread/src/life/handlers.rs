@@ -185,7 +185,7 @@ pub(crate) fn install() {
 
 /// Gives them back to whom they were.
 pub(crate) fn give_back(state: &State) {
-    let actions = state.signals.lock().actions;
+    let actions = state.signals_here().lock().actions;
     for signal in [7, 11, SIGSYS] {
         signals::install(signal, &actions[signal]);
     }
@@ -333,7 +333,7 @@ fn pass_on(
     frame: &mut Frame<'_>,
 ) -> usize {
     let action = {
-        let mut signals = state.signals.lock();
+        let mut signals = state.signals_here().lock();
         let action = signals.actions[signal];
         if action.flags & RESETHAND != 0 && action.handler > IGNORE {
             signals.actions[signal].handler = DEFAULT;

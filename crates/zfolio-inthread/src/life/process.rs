@@ -10,6 +10,7 @@ use crate::seen::{arm, rewrite};
 use crate::state::{self, State};
 use crate::threads::{self, Record, on_service_stack};
 use core::sync::atomic::Ordering;
+use zfolio_sys::lock::Mutex;
 
 const CLONE_VM: usize = 0x100;
 const CLONE_FILES: usize = 0x400;
@@ -193,7 +194,7 @@ fn keep_for_thread(state: &State, core: &mut Core, task: &Task) {
 }
 
 /// The child of posix_spawn: its parent waits, and it lives on its parent's record. It may set
-/// signals, which are its own.
+/// signals, which are its own: the parent's other threads go on meanwhile, by the parent's.
 fn vfork_on_stack(
     state: &State,
     record: &Record,
@@ -205,7 +206,7 @@ fn vfork_on_stack(
     let mask = raw::set_mask(!OURS);
     let signals = {
         let _blocked = Blocked::new();
-        *state.signals.lock()
+        Mutex::new(*state.signals_here().lock())
     };
     let cleared = if task.flags & CLONE_CLEAR_SIGHAND != 0 {
         CLEARED
@@ -217,11 +218,10 @@ fn vfork_on_stack(
     let at = unsafe { entry::copy_to(task.top, frame, inherits, task.top) };
     let blocked = record.blocked();
     let stacks = [0, 1].map(|at: usize| record.program_stack[at].load(Ordering::Relaxed));
+    let spawned = (&raw const signals) as usize;
+    let before = record.spawned.swap(spawned, Ordering::Relaxed);
     let result = call(at);
-    {
-        let _blocked = Blocked::new();
-        *state.signals.lock() = signals;
-    }
+    record.spawned.store(before, Ordering::Relaxed);
     record.set_blocked(blocked);
     for (word, was) in record.program_stack.iter().zip(stacks) {
         word.store(was, Ordering::Relaxed);

@@ -5,8 +5,9 @@
 
 use crate::raw::{self, Blocked, OURS, Plain, err, nr};
 use crate::state::State;
-use crate::threads::Record;
+use crate::threads::{self, Record};
 use core::sync::atomic::Ordering;
+use zfolio_sys::lock::Mutex;
 
 /// The kernel's `struct sigaction`.
 #[repr(C)]
@@ -61,6 +62,23 @@ impl Signals {
     }
 }
 
+impl State {
+    /// What this task does with signals: what the process does, unless it is the child of
+    /// posix_spawn, which shares the memory and has actions of its own.
+    pub(crate) fn signals_here(&self) -> &Mutex<Signals> {
+        let record = threads::current();
+        let spawned = record.map_or(0, |record| record.spawned.load(Ordering::Relaxed));
+        // SAFETY: 0, or in the frame of the parent, which waits as long as the child has the
+        // record.
+        unsafe { (spawned as *const Mutex<Signals>).as_ref() }.unwrap_or(&self.signals)
+    }
+
+    /// Whether it is such a child.
+    fn is_spawned(&self) -> bool {
+        !core::ptr::eq(self.signals_here(), &raw const self.signals)
+    }
+}
+
 /// Sets an action in the kernel.
 pub(crate) fn install(signal: usize, action: &Action) -> isize {
     let at = core::ptr::from_ref(action) as usize;
@@ -71,7 +89,7 @@ pub(crate) fn install(signal: usize, action: &Action) -> isize {
 /// All handlers are gone, as after exec; what is ignored stays so.
 pub(crate) fn clear_handlers(state: &State) {
     let _blocked = Blocked::new();
-    let mut signals = state.signals.lock();
+    let mut signals = state.signals_here().lock();
     for (signal, action) in signals.actions.iter_mut().enumerate().skip(1) {
         if action.handler == DEFAULT || action.handler == IGNORE {
             continue;
@@ -87,7 +105,7 @@ pub(crate) fn clear_handlers(state: &State) {
 pub(crate) fn ignore_in_kernel(state: &State) -> [bool; 3] {
     let actions = {
         let _blocked = Blocked::new();
-        state.signals.lock().actions
+        state.signals_here().lock().actions
     };
     [7, 11, 31].map(|signal: usize| {
         let ignored = actions[signal].handler == IGNORE;
@@ -112,6 +130,9 @@ fn for_kernel(state: &State, action: &Action) -> Action {
 /// Handlers run on signal stacks from here on: a stack of the program's lies in memory that
 /// may be closed, where the kernel cannot put a signal's frame.
 pub(crate) fn handle_elsewhere(state: &State) {
+    if state.is_spawned() {
+        return; // the kernel would be told for the child alone, which has everything blocked
+    }
     let _blocked = Blocked::new();
     let signals = state.signals.lock();
     if state.moving_stacks.swap(true, Ordering::AcqRel) {
@@ -140,7 +161,7 @@ pub(crate) fn action(state: &State, args: [usize; 6]) -> isize {
     let before;
     {
         let _blocked = Blocked::new();
-        let mut signals = state.signals.lock();
+        let mut signals = state.signals_here().lock();
         if !is_ours(signal) && signals.actions[signal].flags & RESETHAND != 0 {
             // The kernel has set it back, if the signal has come.
             let mut now = Action::ZERO;
