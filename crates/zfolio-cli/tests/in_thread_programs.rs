@@ -194,6 +194,12 @@ fn sites_of_calls() {
 }
 
 #[test]
+fn pages_that_leave_as_they_came() {
+    let cases = ["by_one", "by_several", "by_both_sides", "beside_a_writer"];
+    in_each_way("inthread_clean", &cases);
+}
+
+#[test]
 fn faults_of_the_programs_own() {
     in_each_way(
         "inthread_barriers",

@@ -26,6 +26,9 @@ pub const FEATURE_EVENT_UNMAP: u64 = 1 << 6;
 pub const FEATURE_SIGBUS: u64 = 1 << 7;
 /// A missing page's message names the thread.
 pub const FEATURE_THREAD_ID: u64 = 1 << 8;
+/// Write-protection ends by itself when a page is written to; the page map tells which were
+/// (Linux 6.7).
+pub const FEATURE_WP_ASYNC: u64 = 1 << 15;
 /// `UFFDIO_MOVE` exists.
 pub const FEATURE_MOVE: u64 = 1 << 16;
 

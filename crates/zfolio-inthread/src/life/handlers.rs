@@ -7,7 +7,7 @@
 use super::leave;
 use super::masks::{self, Context, SAVED, returning};
 use super::signals::{self, Action, DEFAULT, IGNORE, NODEFER, RESETHAND, RESTORER, SIGINFO};
-use crate::memory::bring::{Brought, bring};
+use crate::memory::bring::{Access, Brought, bring};
 use crate::memory::core::Core;
 use crate::memory::way::Kind;
 use crate::raw::{self, OURS, SHIFT, nr};
@@ -34,6 +34,8 @@ mod at {
     pub(super) const RCX: usize = REGISTERS + 14;
     pub(super) const RSP: usize = REGISTERS + 15;
     pub(super) const RIP: usize = REGISTERS + 16;
+    /// What the processor said of a page fault.
+    pub(super) const ERROR: usize = REGISTERS + 19;
     /// After rip: flags, segments, error, trap, old mask, cr2, the vector state's address
     /// and eight words that nobody uses; then the mask. The first of the eight is the mask
     /// that the program's handler is entered with.
@@ -207,6 +209,16 @@ impl Frame<'_> {
         self.info[7].cast_unsigned()
     }
 
+    /// What a page fault was about.
+    fn access(&self) -> Access {
+        const WRITE: usize = 2;
+        if self.register(at::ERROR) & WRITE == 0 {
+            Access::Read
+        } else {
+            Access::Write
+        }
+    }
+
     fn address(&self) -> usize {
         let low = self.info[4].cast_unsigned() as usize;
         let high = self.info[5].cast_unsigned() as usize;
@@ -284,7 +296,7 @@ fn serve(
             let brought = if is_protection(state, &core, signal, address) {
                 Brought::WasOpen
             } else {
-                bring(state, &mut core, record, address)
+                bring(state, &mut core, record, address, frame.access())
             };
             (brought, core.ranges.at(frame.register(at::RSP)).is_some())
         };

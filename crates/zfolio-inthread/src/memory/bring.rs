@@ -18,6 +18,14 @@ const MOST_AHEAD: usize = 32;
 /// Pages looked at to each side when the kernel has no mapping left for a hole in a run.
 const WIDE: usize = 4096;
 
+/// What a page is brought for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Access {
+    Read,
+    /// Or it is not known.
+    Write,
+}
+
 /// What became of a fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Brought {
@@ -29,16 +37,18 @@ pub(crate) enum Brought {
     NotOurs,
 }
 
-/// Opens the page at `address` if it is closed. The core lock is held.
+/// Opens the page at `address`, which `access` is about, if it is closed. The core lock is
+/// held.
 pub(crate) fn bring(
     state: &State,
     core: &mut Core,
     record: Option<&Record>,
     address: usize,
+    access: Access,
 ) -> Brought {
     let page = address >> SHIFT;
     match state.words.get(page) {
-        Word::Open { .. } | Word::Kept => was_open(state, core, page),
+        Word::Open { .. } | Word::Clean(_) | Word::Kept => was_open(state, core, page),
         Word::Untouched => {
             core.figures.faults += 1;
             let most = fresh(core, record, page);
@@ -80,7 +90,7 @@ pub(crate) fn bring(
                 record.row[0].store(run.end, Ordering::Relaxed);
             }
             core.make_room(state, run.len());
-            load(state, core, &run, page);
+            load(state, core, &run, page, access);
             Brought::Open
         }
     }
@@ -172,8 +182,14 @@ fn set_open(state: &State, core: &Core, pages: Range<Vpn>, heat: u8) {
     }
 }
 
-/// Sets a word, where there is a leaf for it or the process ends.
+/// Sets a word, where there is a leaf for it or the process ends. A clean page that is to be
+/// something else loses what the pool has of it, unless that is what it is to be.
 pub(crate) fn set(state: &State, core: &Core, page: Vpn, word: Word) {
+    if let Word::Clean(slot) = state.words.get(page)
+        && word.slot() != Some(slot)
+    {
+        drop_slots(core, &[slot]);
+    }
     if !state.words.set(page, word) {
         core.fail(format_args!("there is no room for another page's word"));
     }
@@ -190,9 +206,15 @@ fn open_fresh(state: &State, core: &mut Core, run: &Range<Vpn>) {
 }
 
 /// Loads and opens `run`, in which `wanted` faulted.
-fn load(state: &State, core: &mut Core, run: &Range<Vpn>, wanted: Vpn) {
+fn load(state: &State, core: &mut Core, run: &Range<Vpn>, wanted: Vpn, access: Access) {
     let slots = fill_incoming(state, core, run);
     let addresses = run.start << SHIFT..run.end << SHIFT;
+    if core.comes_clean(run, access) && core.way.fill_clean(&addresses).is_ok() {
+        core.figures.pages_in += run.len() as u64;
+        core.figures.ahead += run.len() as u64 - 1;
+        core.note_clean(state, run, &slots);
+        return;
+    }
     let several = state.is_several();
     match core.way.fill(&addresses, several) {
         Ok(()) => {
@@ -243,6 +265,19 @@ pub(crate) fn fill_incoming(state: &State, core: &mut Core, run: &Range<Vpn>) ->
         }
     }
     slots
+}
+
+impl Core {
+    /// Whether page `at` of what was frozen at `frozen` is what `slot` holds.
+    pub(super) fn is_in_pool(&mut self, frozen: &Range<usize>, at: usize, slot: Slot) -> bool {
+        let into = self.way.incoming_page(0);
+        let loaded = self
+            .pool
+            .as_mut()
+            .map(|pool| pool.zswap.load_into(&mut pool.context, slot, into));
+        let is_loaded = matches!(loaded, Some(Ok(())));
+        is_loaded && self.way.is_incoming(frozen, at)
+    }
 }
 
 /// Opens the whole closed run around `page`, so that no mapping is cut in two: where the kernel
@@ -313,27 +348,27 @@ pub(crate) fn bring_each(
             continue;
         }
         // (Each call opens one at least, and none of them is closed meanwhile.)
-        bring(state, core, None, closed << SHIFT);
+        bring(state, core, None, closed << SHIFT, Access::Write);
     }
     core.held = 0..0;
 }
 
-/// Forgets what is stored of `range`; its words are the caller's to set.
+/// Forgets what the pool has of `range`; its words are the caller's to set.
 pub(crate) fn drop_stored(state: &State, core: &Core, range: &Range<usize>) {
     let end = range.end >> SHIFT;
     let mut page = range.start >> SHIFT;
     let mut slots = [Slot::ZERO; STAGE];
     let mut count = 0;
-    while let Some(closed) = state.words.next_closed(page, end) {
-        if let Word::Stored(slot) = state.words.get(closed) {
+    while let Some(found) = state.words.next(page, end, |word| word.slot().is_some()) {
+        if let Some(slot) = state.words.get(found).slot() {
             slots[count] = slot;
             count += 1;
-            if count == slots.len() {
-                drop_slots(core, &slots);
-                count = 0;
-            }
         }
-        page = closed + 1;
+        if count == slots.len() {
+            drop_slots(core, &slots);
+            count = 0;
+        }
+        page = found + 1;
     }
     drop_slots(core, &slots[..count]);
 }

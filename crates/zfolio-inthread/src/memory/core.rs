@@ -1,5 +1,6 @@
 //! What the core lock guards, and the pool, which is made when memory first runs short.
 
+use super::clean::CleanPages;
 use super::ranges::Ranges;
 use super::way::Way;
 use crate::life::signals::handle_elsewhere;
@@ -30,6 +31,7 @@ pub(crate) struct Core {
     pub(crate) ranges: Ranges,
     pub(crate) way: Way,
     pub(crate) pool: Option<Pool>,
+    pub(super) clean: CleanPages,
     /// Not to be closed now: all of it is being brought.
     pub(crate) held: Range<usize>,
     /// Management ends: nothing is closed any more.
@@ -68,6 +70,8 @@ pub(crate) struct Figures {
     pub(crate) faults: u64,
     pub(crate) pages_in: u64,
     pub(crate) pages_out: u64,
+    /// Of `pages_out`: as they had come.
+    pub(crate) clean: u64,
     pub(crate) ahead: u64,
     pub(crate) filled: u64,
     pub(crate) unmovable: u64,
@@ -84,6 +88,7 @@ impl Core {
             ranges: Ranges::default(),
             way,
             pool: None,
+            clean: CleanPages::default(),
             held: 0..0,
             leaving: false,
             managed_stacks: false,
@@ -117,6 +122,11 @@ impl Core {
     /// Above this no page is opened before others are closed.
     pub(crate) fn limit(&self) -> usize {
         self.high - (self.high / 64).clamp(64, 4096) + self.room
+    }
+
+    /// Whether any of `range` is being brought, and not to be closed.
+    pub(super) fn is_held(&self, range: &Range<usize>) -> bool {
+        self.held.start < range.end && range.start < self.held.end
     }
 
     /// Looks at what is resident and may be, every few batches.
@@ -198,6 +208,7 @@ impl Core {
             .context()
             .map_err(|_| "a compressor could not be made")?;
         let stats = claim(state, self.way.kind.number());
+        self.clean = CleanPages::of(options.high);
         self.pool = Some(Pool {
             zswap,
             context,
@@ -247,6 +258,7 @@ impl Core {
                 (Counter::Pgmajfault, figures.faults),
                 (Counter::PagesIn, figures.pages_in),
                 (Counter::PagesOut, figures.pages_out),
+                (Counter::SwpoutClean, figures.clean),
                 (Counter::SwapRa, figures.ahead),
                 (Counter::HolePages, figures.filled),
                 (Counter::Unmovable, figures.unmovable),

@@ -9,10 +9,12 @@
 //! | [`core`] | what the lock guards, and the pool, once memory is short |
 //! | [`bring`] | swap-in, and room for it |
 //! | [`reclaim`] | swap-out |
+//! | [`clean`] | pages that leave as they came |
 //! | [`space`] | what system calls do to the address space |
 //! | [`remap`] | of them, mremap |
 
 pub(crate) mod bring;
+pub(crate) mod clean;
 pub(crate) mod core;
 pub(crate) mod ranges;
 pub(crate) mod reclaim;

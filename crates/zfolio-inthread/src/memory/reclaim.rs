@@ -2,7 +2,8 @@
 //!
 //! Nothing tells which page was used: there is no bit that may be read without privilege. So a
 //! page that came back from the pool is passed over once more than one that never left
-//! (its heat), and otherwise the hand's order decides.
+//! (its heat), and otherwise the hand's order decides. Clean pages ([`super::clean`]) go before
+//! the hand moves, and it passes over those that are left.
 
 use super::bring::{fill_incoming, set};
 use super::core::Core;
@@ -34,6 +35,7 @@ impl Core {
         let goal = self.limit().saturating_sub(pages + SLACK);
         self.figures.waits += 1;
         state.batches.begin(&state.threads, &mut self.seen);
+        self.drop_clean(state, goal);
         let most = 3 * self.ranges.managed_pages() + LEAF;
         let mut looked = 0;
         let (closed, pool) = (state.words.closed(), self.pool_pages());
@@ -151,8 +153,7 @@ impl Core {
             }
         }
         let addresses = unit.start << SHIFT..unit.end << SHIFT;
-        let is_held = self.held.start < addresses.end && addresses.start < self.held.end;
-        may && !is_held && !self.seen.covers(&addresses)
+        may && !self.is_held(&addresses) && !self.seen.covers(&addresses)
     }
 
     /// Has faults of the range that a window is in reported, from the first on.

@@ -259,7 +259,14 @@ impl Core {
         }
         for page in 0..pages {
             let old = (from.start >> SHIFT) + page;
-            let word = state.words.get(old);
+            let word = match state.words.get(old) {
+                // (Its protection did not move with it.)
+                Word::Clean(_) => {
+                    set(state, self, old, Word::OPEN);
+                    Word::OPEN
+                }
+                word => word,
+            };
             set(state, self, (at >> SHIFT) + page, word);
         }
         if !state

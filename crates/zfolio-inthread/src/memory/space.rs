@@ -200,6 +200,7 @@ impl Core {
             if kind.registered {
                 self.way.unwatch(&part);
             }
+            drop_stored(state, self, &part);
             if !state
                 .words
                 .set_run(part.start >> SHIFT..part.end >> SHIFT, false)

@@ -18,10 +18,10 @@ use core::ops::Range;
 use zfolio_runtime::segment::faults;
 use zfolio_sys::arena::reserve_private;
 use zfolio_sys::moves::Moves;
-use zfolio_sys::procfs::{File, Pagemap, Statm};
+use zfolio_sys::procfs::{File, Pagemap, PresentRun, Statm};
 use zfolio_sys::region::lift_descriptor;
 use zfolio_sys::syscall::Errno;
-use zfolio_sys::uffd::{FEATURE_MOVE, FEATURE_SIGBUS, Uffd};
+use zfolio_sys::uffd::{FEATURE_MOVE, FEATURE_SIGBUS, FEATURE_WP_ASYNC, Progress, Uffd};
 
 /// Most descriptors of ours.
 pub(crate) const OURS: usize = 4;
@@ -60,6 +60,8 @@ impl Kind {
 pub(crate) struct Way {
     pub(crate) kind: Kind,
     moves: Option<Moves>,
+    /// Which pages were written to since they were filled is told.
+    tells_written: bool,
     /// /proc/self/mem.
     memory: Option<usize>,
     /// What the process has resident.
@@ -104,6 +106,7 @@ impl Way {
             let mut way = Self {
                 kind,
                 moves: None,
+                tells_written: false,
                 memory: None,
                 sizes: None,
                 incoming: stage.start,
@@ -127,7 +130,11 @@ impl Way {
         self.sizes = Some(lift_descriptor(sizes.fd()));
         match self.kind {
             Kind::InThread => {
-                let uffd = Uffd::open_for_user_faults(FEATURE_SIGBUS | FEATURE_MOVE)
+                let features = FEATURE_SIGBUS | FEATURE_MOVE;
+                let tracking = Uffd::open_for_user_faults(features | FEATURE_WP_ASYNC);
+                self.tells_written = tracking.is_ok();
+                let uffd = tracking
+                    .or_else(|_| Uffd::open_for_user_faults(features))
                     .map_err(|errno| ("userfaultfd for user faults", errno))?;
                 let fd = lift_descriptor(usize::try_from(uffd.fd()).unwrap_or(0));
                 let uffd = Uffd::from_fd(i32::try_from(fd).unwrap_or(-1));
@@ -155,12 +162,8 @@ impl Way {
     fn probe(&mut self) -> Result<(), (&'static str, Errno)> {
         let page = reserve_private(PAGE, c"zfolio probe").map_err(|e| ("reserving memory", e))?;
         let failed = |what| move |errno| (what, errno);
-        if let Some(moves) = self.moves {
-            moves
-                .uffd
-                .register(page.start, PAGE)
-                .map_err(failed("registering with userfaultfd"))?;
-        }
+        self.watch(&page)
+            .map_err(failed("registering with userfaultfd"))?;
         self.incoming_page(0).fill(7);
         if self.kind != Kind::InThread {
             self.close_untouched(&page)
@@ -211,9 +214,45 @@ impl Way {
     /// Has faults in `range`, which is mapped, reported to us.
     pub(crate) fn watch(&self, range: &Range<usize>) -> Result<(), Errno> {
         match self.moves {
+            Some(moves) if self.tells_written => {
+                moves.uffd.register_protectable(range.start, range.len())
+            }
             Some(moves) => moves.uffd.register(range.start, range.len()),
             None => Ok(()),
         }
+    }
+
+    /// Whether pages filled by [`Self::fill_clean`] can be told from those written to since.
+    pub(crate) fn tells_written(&self) -> bool {
+        self.tells_written
+    }
+
+    /// As [`Self::fill`], for pages that are to be clean; only where that is told.
+    pub(crate) fn fill_clean(&self, range: &Range<usize>) -> Result<(), Errno> {
+        let moves = self.moves.ok_or(Errno::INVAL)?;
+        let copy = |to, from, len| moves.uffd.copy_pages_protected(to, from, len);
+        copy_all(copy, range, self.incoming)
+    }
+
+    /// Which pages of `range` are as [`Self::fill_clean`] filled them; runs of them, `runs`
+    /// at most.
+    pub(crate) fn unwritten<'a>(
+        &self,
+        range: &Range<usize>,
+        runs: &'a mut [PresentRun],
+    ) -> &'a [PresentRun] {
+        let told = self
+            .moves
+            .map(|moves| moves.pagemap.unwritten(range.start, range.end, runs));
+        match told {
+            Some(Ok(count)) => &runs[..count],
+            _ => &[],
+        }
+    }
+
+    /// Discards pages that are in the pool too; with one thread, which is here.
+    pub(crate) fn discard(&self, range: &Range<usize>) -> Result<(), Errno> {
+        advise(range, DONTNEED)
     }
 
     /// The opposite.
@@ -299,6 +338,13 @@ impl Way {
         unsafe { raw::bytes(at, range.len()) }
     }
 
+    /// Whether page `at` of what was frozen at `frozen` is the first incoming page.
+    pub(crate) fn is_incoming(&self, frozen: &Range<usize>, at: usize) -> bool {
+        // SAFETY: memory of ours, used under the core lock alone.
+        let incoming = unsafe { raw::bytes(self.incoming, PAGE) };
+        self.source(frozen).chunks_exact(PAGE).nth(at) == Some(incoming)
+    }
+
     /// Second step: the pages go. After a failure some may have gone: [`Self::fill`] is what
     /// makes them whole.
     pub(crate) fn commit(&self, range: &Range<usize>, several: bool) -> Result<(), Errno> {
@@ -327,7 +373,8 @@ impl Way {
     pub(crate) fn undo(&self, range: &Range<usize>, several: bool) -> Result<(), Errno> {
         match (self.kind, self.moves) {
             (Kind::InThread, Some(moves)) => {
-                copy_all(moves, range, self.outgoing)?;
+                let copy = |to, from, len| moves.uffd.copy_pages(to, from, len);
+                copy_all(copy, range, self.outgoing)?;
                 advise(&(self.outgoing..self.outgoing + range.len()), DONTNEED)
             }
             _ if several => protect(range, READ_WRITE),
@@ -339,7 +386,10 @@ impl Way {
     pub(crate) fn fill(&self, range: &Range<usize>, several: bool) -> Result<(), Errno> {
         debug_assert!(range.len() <= STAGE * PAGE);
         match (self.kind, self.moves) {
-            (Kind::InThread, Some(moves)) => copy_all(moves, range, self.incoming),
+            (Kind::InThread, Some(moves)) => {
+                let copy = |to, from, len| moves.uffd.copy_pages(to, from, len);
+                copy_all(copy, range, self.incoming)
+            }
             (Kind::Guard, _) if several => {
                 protect(range, NONE)?;
                 advise(range, GUARD_REMOVE)?;
@@ -481,19 +531,22 @@ impl Way {
     }
 }
 
-fn copy_all(moves: Moves, range: &Range<usize>, from: usize) -> Result<(), Errno> {
+/// Copies to all of `range` by `copy`, from `from` on.
+fn copy_all(
+    copy: impl Fn(usize, usize, usize) -> Progress,
+    range: &Range<usize>,
+    from: usize,
+) -> Result<(), Errno> {
     let mut done = 0;
     while done < range.len() {
-        let progress = moves
-            .uffd
-            .copy_pages(range.start + done, from + done, range.len() - done);
+        let progress = copy(range.start + done, from + done, range.len() - done);
         done += progress.done;
         match progress.stopped {
             None | Some(Errno::AGAIN) => {}
             // One mapping at a time: where another begins the rest is a call of its own.
             Some(Errno::NOENT) if progress.done > 0 => {}
             Some(Errno::NOENT) if range.len() - done > PAGE => {
-                let one = moves.uffd.copy_pages(range.start + done, from + done, PAGE);
+                let one = copy(range.start + done, from + done, PAGE);
                 if one.done == 0 {
                     return Err(Errno::NOENT);
                 }

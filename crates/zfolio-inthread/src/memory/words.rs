@@ -6,7 +6,7 @@
 //!
 //! # Invariants
 //! 1. `closed` is the number of pages whose word is not open, `standby` of those among them
-//!    that are on standby.
+//!    that are on standby, `clean` of those that are clean.
 //! 2. A leaf counts its words that are not zero; one without any is free.
 
 use super::Vpn;
@@ -30,6 +30,8 @@ pub(crate) enum Word {
     /// Where the kernel has it; passed over by reclaim so many times. Of memory that is not
     /// managed too.
     Open { heat: u8 },
+    /// Open, and in the pool too: until it is written to it may leave as it came.
+    Clean(Slot),
     /// Open, and never to be closed.
     Kept,
     /// Closed, by a call for a whole run; nothing is stored.
@@ -52,6 +54,7 @@ impl Word {
             Self::Untouched => 2,
             Self::Zero => 3,
             Self::Standby => 4,
+            Self::Clean(slot) => slot.as_u32() << 3 | 5,
             Self::Stored(slot) => slot.as_u32() << 3 | 7,
         }
     }
@@ -65,12 +68,25 @@ impl Word {
             2 => Self::Untouched,
             3 => Self::Zero,
             4 => Self::Standby,
+            5 => Self::Clean(Slot::from_u32(bits >> 3)),
             _ => Self::Stored(Slot::from_u32(bits >> 3)),
         }
     }
 
     pub(crate) const fn is_closed(self) -> bool {
-        !matches!(self, Self::Open { .. } | Self::Kept)
+        !matches!(self, Self::Open { .. } | Self::Clean(_) | Self::Kept)
+    }
+
+    /// What the pool has of it.
+    pub(crate) const fn slot(self) -> Option<Slot> {
+        match self {
+            Self::Stored(slot) | Self::Clean(slot) => Some(slot),
+            _ => None,
+        }
+    }
+
+    const fn is_clean(self) -> bool {
+        matches!(self, Self::Clean(_))
     }
 }
 
@@ -93,6 +109,7 @@ pub(crate) struct Words {
     closed: AtomicU32,
     /// Closed pages whose bytes are in place.
     standby: AtomicU32,
+    clean: AtomicU32,
 }
 
 /// A reservation as a slice of atomics: zeros, never unmapped.
@@ -113,6 +130,7 @@ impl Words {
             free: AtomicU32::new(0),
             closed: AtomicU32::new(0),
             standby: AtomicU32::new(0),
+            clean: AtomicU32::new(0),
         })
     }
 
@@ -142,17 +160,23 @@ impl Words {
         self.standby.load(Ordering::Relaxed) as usize
     }
 
+    /// Clean pages.
+    pub(crate) fn clean(&self) -> usize {
+        self.clean.load(Ordering::Relaxed) as usize
+    }
+
     /// Whether leaf `page` is in has words of its own.
     pub(crate) fn has_leaf(&self, page: Vpn) -> bool {
         self.top[page / LEAF].load(Ordering::Relaxed) >= FIRST
     }
 
-    fn count_closed(&self, before: usize, after: usize) {
+    /// So many pages are so that were not, or the other way round.
+    fn count(counter: &AtomicU32, before: usize, after: usize) {
         let change = u32::try_from(after.abs_diff(before)).unwrap_or(u32::MAX);
         if after > before {
-            self.closed.fetch_add(change, Ordering::Relaxed);
-        } else {
-            self.closed.fetch_sub(change, Ordering::Relaxed);
+            counter.fetch_add(change, Ordering::Relaxed);
+        } else if before > after {
+            counter.fetch_sub(change, Ordering::Relaxed);
         }
     }
 
@@ -215,18 +239,16 @@ impl Words {
         let was = before.bits() != 0;
         let is = word.bits() != 0;
         self.leaves[leaf][page % LEAF].store(word.bits(), Ordering::Release);
-        self.count_closed(
-            usize::from(before.is_closed()),
-            usize::from(word.is_closed()),
-        );
-        match (before == Word::Standby, word == Word::Standby) {
-            (false, true) => {
-                self.standby.fetch_add(1, Ordering::Relaxed);
-            }
-            (true, false) => {
-                self.standby.fetch_sub(1, Ordering::Relaxed);
-            }
-            _ => {}
+        for (counter, before, after) in [
+            (&self.closed, before.is_closed(), word.is_closed()),
+            (
+                &self.standby,
+                before == Word::Standby,
+                word == Word::Standby,
+            ),
+            (&self.clean, before.is_clean(), word.is_clean()),
+        ] {
+            Self::count(counter, usize::from(before), usize::from(after));
         }
         let used = &self.used[leaf];
         match (was, is) {
@@ -254,10 +276,12 @@ impl Words {
             if page.is_multiple_of(LEAF) && pages.end - page >= LEAF {
                 let before = self.words_in(page / LEAF, Word::is_closed);
                 let standby = self.words_in(page / LEAF, |word| word == Word::Standby);
-                #[allow(clippy::cast_possible_truncation, reason = "512")]
-                self.standby.fetch_sub(standby as u32, Ordering::Relaxed);
+                let clean = self.words_in(page / LEAF, Word::is_clean);
                 self.drop_leaf(page / LEAF, says);
-                self.count_closed(before, if untouched { LEAF } else { 0 });
+                let after = if untouched { LEAF } else { 0 };
+                Self::count(&self.closed, before, after);
+                Self::count(&self.standby, standby, 0);
+                Self::count(&self.clean, clean, 0);
                 page += LEAF;
             } else if !untouched && self.top[page / LEAF].load(Ordering::Relaxed) == OPEN {
                 page = (page / LEAF + 1) * LEAF;
@@ -292,14 +316,18 @@ impl Words {
 
     /// The first page of `from .. end` that is closed.
     pub(crate) fn next_closed(&self, from: Vpn, end: Vpn) -> Option<Vpn> {
+        self.next(from, end, Word::is_closed)
+    }
+
+    /// The first page of `from .. end` whose word is so. (No plain open one is asked for.)
+    pub(crate) fn next(&self, from: Vpn, end: Vpn, is_so: impl Fn(Word) -> bool) -> Option<Vpn> {
         let mut page = from;
         while page < end {
-            if self.top.get(page / LEAF)?.load(Ordering::Acquire) == OPEN {
-                page = (page / LEAF + 1) * LEAF;
-            } else if self.get(page).is_closed() {
-                return Some(page);
-            } else {
-                page += 1;
+            match self.top.get(page / LEAF)?.load(Ordering::Acquire) {
+                OPEN => page = (page / LEAF + 1) * LEAF,
+                UNTOUCHED if !is_so(Word::Untouched) => page = (page / LEAF + 1) * LEAF,
+                _ if is_so(self.get(page)) => return Some(page),
+                _ => page += 1,
             }
         }
         None
@@ -321,6 +349,7 @@ mod tests {
             Just(Word::Zero),
             Just(Word::Standby),
             (1_u32..1 << 28).prop_map(|slot| Word::Stored(Slot::from_u32(slot))),
+            (1_u32..1 << 28).prop_map(|slot| Word::Clean(Slot::from_u32(slot))),
         ]
     }
 
@@ -358,6 +387,10 @@ mod tests {
                 prop_assert_eq!(words.closed(), closed);
                 let standby = model.values().filter(|word| **word == Word::Standby).count();
                 prop_assert_eq!(words.standby(), standby);
+                let clean = model.values().filter(|word| word.is_clean()).count();
+                prop_assert_eq!(words.clean(), clean);
+                let first = model.iter().find(|(_, word)| word.slot().is_some()).map(|(page, _)| *page);
+                prop_assert_eq!(words.next(0, 6000, |word| word.slot().is_some()), first);
                 let first = model.iter().find(|(_, word)| word.is_closed()).map(|(page, _)| *page);
                 prop_assert_eq!(words.next_closed(0, 6000), first);
             }

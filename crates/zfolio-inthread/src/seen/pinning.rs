@@ -2,7 +2,7 @@
 
 use super::table::Pointer;
 use crate::life::leave;
-use crate::memory::bring::bring;
+use crate::memory::bring::{Access, bring};
 use crate::raw::{self, PAGE, SHIFT};
 use crate::state::State;
 use crate::threads::Record;
@@ -68,8 +68,9 @@ impl Keeper<'_> {
             if self.state.has_left() {
                 return;
             }
+            let address = closed << SHIFT;
             self.state
-                .locked(|core| bring(self.state, core, Some(self.record), closed << SHIFT));
+                .locked(|core| bring(self.state, core, Some(self.record), address, Access::Write));
             page = closed;
         }
     }
