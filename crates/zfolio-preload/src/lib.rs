@@ -12,6 +12,7 @@
 mod fitness;
 mod forks;
 mod image;
+mod locks;
 mod memory;
 mod namespaces;
 mod outside;
@@ -44,7 +45,7 @@ static HOST: Host = Host {
     reserve_heap: |len| HEAP.reserve(len),
     publish: |manager| MANAGER.store(ptr::from_ref(manager).cast_mut(), Ordering::Release),
     data: image::range,
-    left_alone: references::is_wiped,
+    left_alone: |range| references::is_wiped(range) || locks::is_kept(range),
     nap,
     group: || GROUP.get()?.to_str().ok().filter(|name| !name.is_empty()),
     unfit: || fitness::unfit(),

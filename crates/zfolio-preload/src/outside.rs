@@ -2,7 +2,10 @@
 //! library loads where they are missing (another C library's loader refuses a
 //! library with a missing symbol, and with it the program).
 
-use core::ffi::{c_int, c_void};
+use crate::locks;
+use core::ffi::{c_char, c_int, c_void};
+use core::sync::atomic::{AtomicUsize, Ordering};
+use zfolio_sys::syscall::nr;
 
 core::arch::global_asm!(
     ".weak __register_atfork",
@@ -20,7 +23,112 @@ core::arch::global_asm!(
     "zfolio_errno_location:",
     "mov rax, [rip + __errno_location@GOTPCREL]",
     "ret",
+    ".weak dlsym",
+    ".weak pthread_mutexattr_getrobust",
+    ".weak pthread_mutexattr_getprotocol",
+    ".hidden zfolio_dlsym",
+    "zfolio_dlsym:",
+    "mov rax, [rip + dlsym@GOTPCREL]",
+    "ret",
+    ".hidden zfolio_getrobust",
+    "zfolio_getrobust:",
+    "mov rax, [rip + pthread_mutexattr_getrobust@GOTPCREL]",
+    "ret",
+    ".hidden zfolio_getprotocol",
+    "zfolio_getprotocol:",
+    "mov rax, [rip + pthread_mutexattr_getprotocol@GOTPCREL]",
+    "ret",
 );
+
+/// syscall(2), which libc's own functions do not use: a futex call is looked at first, and then
+/// libc's goes on as if it had been called. (By a jump: the child of a vfork returns through
+/// here as well, and what is above the stack pointer then is its parent's.)
+///
+/// # Safety
+/// As the call's.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+unsafe extern "C" fn syscall() {
+    core::arch::naked_asm!(
+        "cmp rdi, {futex}",
+        "jne 2f",
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "push rcx",
+        "push r8",
+        "push r9",
+        "sub rsp, 8",
+        "mov rdi, rsi",
+        "mov rsi, rdx",
+        "mov rdx, r9",
+        "call {look}",
+        "add rsp, 8",
+        "pop r9",
+        "pop r8",
+        "pop rcx",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "2:",
+        "mov rax, [rip + {libcs}]",
+        "test rax, rax",
+        "jz 3f",
+        "jmp rax",
+        "3:",
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "push rcx",
+        "push r8",
+        "push r9",
+        "sub rsp, 8",
+        "call {find}",
+        "add rsp, 8",
+        "pop r9",
+        "pop r8",
+        "pop rcx",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "jmp rax",
+        futex = const nr::FUTEX,
+        look = sym locks::futex,
+        libcs = sym LIBCS_SYSCALL,
+        find = sym find_syscall,
+    )
+}
+
+/// Address of libc's syscall; 0: not looked for yet.
+static LIBCS_SYSCALL: AtomicUsize = AtomicUsize::new(0);
+/// Address of libc's pthread_mutex_init; likewise.
+static LIBCS_INIT: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn find_syscall() -> usize {
+    behind_ours(&LIBCS_SYSCALL, c"syscall")
+}
+
+/// What the next library has under a name of ours. Ends the program where there is nothing:
+/// it called a function that it does not have.
+fn behind_ours(known: &AtomicUsize, name: &core::ffi::CStr) -> usize {
+    let before = known.load(Ordering::Relaxed);
+    if before != 0 {
+        return before;
+    }
+    // SAFETY: reads an entry of the offset table; what it names is dlsym, which looks for a
+    // name (-1: in the libraries behind the one that asks).
+    let found = unsafe {
+        zfolio_dlsym().map_or(0, |find| {
+            find(usize::MAX as *mut c_void, name.as_ptr()) as usize
+        })
+    };
+    if found == 0 {
+        zfolio_sys::process::say("zfolio: libc's functions behind ours cannot be found\n");
+        zfolio_sys::process::exit_now(zfolio_runtime::fatal::EXIT_FAILED);
+    }
+    known.store(found, Ordering::Relaxed);
+    found
+}
 
 /// What pthread_atfork calls.
 pub(crate) type RegisterAtfork = unsafe extern "C" fn(
@@ -33,7 +141,38 @@ pub(crate) type RegisterAtfork = unsafe extern "C" fn(
 unsafe extern "C" {
     fn zfolio_register_atfork() -> Option<RegisterAtfork>;
     fn zfolio_leak_check() -> usize;
+    fn zfolio_dlsym()
+    -> Option<unsafe extern "C" fn(which: *mut c_void, name: *const c_char) -> *mut c_void>;
+    fn zfolio_getrobust() -> Option<AskMutex>;
+    fn zfolio_getprotocol() -> Option<AskMutex>;
     fn zfolio_errno_location() -> Option<extern "C" fn() -> *mut c_int>;
+}
+
+/// pthread_mutex_init.
+pub(crate) type InitMutex = unsafe extern "C" fn(mutex: *mut c_void, how: *const c_void) -> c_int;
+/// What asks for an attribute of a mutex.
+type AskMutex = unsafe extern "C" fn(how: *const c_void, answer: *mut c_int) -> c_int;
+
+/// libc's pthread_mutex_init.
+pub(crate) fn init_mutex() -> InitMutex {
+    let at = behind_ours(&LIBCS_INIT, c"pthread_mutex_init");
+    // SAFETY: a function of that name.
+    unsafe { core::mem::transmute::<usize, InitMutex>(at) }
+}
+
+/// Whether mutexes with these attributes are robust or inherit priorities.
+pub(crate) fn is_for_kernel(how: *const c_void) -> bool {
+    const INHERIT: c_int = 1;
+    const ROBUST: c_int = 1;
+    let ask = |with: Option<AskMutex>| {
+        let mut answer = 0;
+        // SAFETY: attributes that the caller has just made a mutex with.
+        with.is_some_and(|with| unsafe { with(how, &raw mut answer) == 0 })
+            .then_some(answer)
+    };
+    // SAFETY: read entries of the library's own offset table.
+    let (robust, protocol) = unsafe { (zfolio_getrobust(), zfolio_getprotocol()) };
+    ask(robust) == Some(ROBUST) || ask(protocol) == Some(INHERIT)
 }
 
 /// glibc's registration of fork handlers; `None` in a program of another C

@@ -56,6 +56,12 @@ impl Manager {
         }
     }
 
+    /// Whether pages may be on their way out that were judged before this call. Does not wait,
+    /// and takes no lock.
+    pub fn may_be_moving(&self) -> bool {
+        self.core.is_locked()
+    }
+
     /// Whether this process is the one the manager's threads run in (a raw
     /// fork's child has the tables and no threads).
     pub fn is_ours(&self) -> bool {

@@ -301,10 +301,7 @@ impl Swap {
         {
             // (Not registered: unmapped since; the list of mappings is old.)
             let addresses = addresses_of(piece);
-            if !core.pages.registered.contains(&addresses)
-                || core.pages.pins.overlaps(&addresses)
-                || self.must_stay(&addresses)
-            {
+            if !core.pages.registered.contains(&addresses) || core.pages.pins.overlaps(&addresses) {
                 piece.start = piece.end;
                 continue;
             }
@@ -313,6 +310,12 @@ impl Swap {
                 continue;
             }
             let next = piece.start;
+            let whole = how.huge && len == EXTENT_PAGES;
+            let len = self.may_leave(next, len, whole);
+            if len == 0 {
+                piece.start = if whole { piece.end } else { next + 1 };
+                continue;
+            }
             // (What moves is of one mapping.)
             match self.holds(core, address_of(next)) {
                 Ok(true) => {}
@@ -347,6 +350,18 @@ impl Swap {
             }
         }
         Ok(())
+    }
+
+    /// How many of `len` pages from `next` on the face lets go; all or none of a huge page.
+    fn may_leave(&self, next: Vpn, len: usize, whole: bool) -> usize {
+        if !self.must_stay(&addresses_of(&(next..next + len))) {
+            return len;
+        }
+        let goes = |page: &Vpn| !self.must_stay(&addresses_of(&(*page..page + 1)));
+        if whole {
+            return 0;
+        }
+        (next..next + len).take_while(goes).count()
     }
 
     /// Locked, pinned, shared with a child of a fork: not ours to move.
