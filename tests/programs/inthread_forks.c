@@ -327,7 +327,48 @@ static void not_dumpable(void) {
     expect_child(child, "that is not dumpable");
 }
 
-CASES({"double_fork", double_fork}, {"storm", storm}, {"in_handlers", in_handlers}, {"spawned", spawned}, {"vforked", vforked},
+static _Atomic int spawns_on;
+
+static void *spawns(void *arg) {
+    char *const argv[] = {"true", NULL};
+    posix_spawnattr_t attributes;
+    sigset_t all;
+    sigfillset(&all);
+    SETUP(posix_spawnattr_init(&attributes) == 0 && posix_spawnattr_setsigdefault(&attributes, &all) == 0);
+    SETUP(posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF) == 0);
+    for (int i = 0; i < 150; i++) {
+        pid_t child;
+        SETUP(posix_spawn(&child, "/bin/true", NULL, &attributes, argv, NULL) == 0);
+        expect_child(child, "that was spawned");
+    }
+    spawns_on = 0;
+    return arg;
+}
+
+static char *forbidden;
+static void allows(int signal) {
+    (void)signal;
+    SETUP(mprotect(forbidden, PAGE, 3) == 0);
+}
+
+// The child of posix_spawn has signals of its own; the program's handlers stay, for the threads
+// that fault meanwhile.
+static void spawned_beside_faults(void) {
+    forbidden = mmap(NULL, PAGE, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct sigaction action = {.sa_handler = allows}, before;
+    SETUP(sigaction(SIGSEGV, &action, &before) == 0);
+    pthread_t thread;
+    spawns_on = 1;
+    SETUP(pthread_create(&thread, NULL, spawns, NULL) == 0);
+    while (spawns_on) {
+        SETUP(mprotect(forbidden, PAGE, 0) == 0);
+        *(volatile char *)forbidden = 1;
+        touches(NULL);
+    }
+    SETUP(pthread_join(thread, NULL) == 0 && sigaction(SIGSEGV, &before, NULL) == 0);
+}
+
+CASES({"spawned_beside_faults", spawned_beside_faults}, {"double_fork", double_fork}, {"storm", storm}, {"in_handlers", in_handlers}, {"spawned", spawned}, {"vforked", vforked},
       {"vfork_shares", vfork_shares}, {"raw_ones", raw_ones}, {"sharing", sharing},
       {"cleared_and_sharing", cleared_and_sharing},
       {"sharing_and_running", sharing_and_running}, {"exec_in_a_thread", exec_in_a_thread}, {"not_dumpable", not_dumpable})

@@ -424,6 +424,60 @@ static void sparse(void) {
     SETUP(munmap(at, bytes) == 0);
 }
 
-CASES({"mapping", mapping}, {"growing_down", growing_down}, {"moving", moving}, {"advising", advising},
+// Calls that fail after they have done a part: a discard that stops at locked memory, calls that
+// unmap a range before they find that they cannot put anything there.
+static void failing_halfway(void) {
+    for (int turn = 0; turn < 6; turn++) {
+        char *at = map_new(64 * PAGE);
+        for (int i = 0; i < 64; i++)
+            fill_page(at + i * PAGE, TAG + i);
+        squeeze();
+        if (turn < 3) {
+            if (mlock(at + 32 * PAGE, PAGE) != 0)
+                return;
+            int advice = turn == 0 ? MADV_DONTNEED : turn == 1 ? MADV_FREE : MADV_DONTNEED;
+            char *from = turn == 2 ? at + 8 * PAGE : at;
+            if (turn == 2)
+                SETUP(munmap(at + 20 * PAGE, PAGE) == 0);
+            errno = 0;
+            RIGHT(madvise(from, 64 * PAGE - (from - at), advice) == -1 && errno == EINVAL);
+            for (int i = 0; i < 64; i++) {
+                if (turn == 2 && i == 20)
+                    continue;
+                int gone = i < 32 && at + i * PAGE >= from;
+                if (turn == 1 && gone) // (May be gone.)
+                    continue;
+                check_page(at + i * PAGE, gone ? 0 : TAG + i, "beside locked memory");
+            }
+        } else {
+            // What is not aligned or has no length changes nothing.
+            RIGHT(madvise(at + 1, 64 * PAGE, MADV_DONTNEED) == -1);
+            RIGHT(madvise(at, 0, MADV_DONTNEED) == 0);
+            // A hole in the middle is gone over.
+            SETUP(munmap(at + 30 * PAGE, 2 * PAGE) == 0);
+            errno = 0;
+            RIGHT(madvise(at, 40 * PAGE, MADV_DONTNEED) == -1 && errno == ENOMEM);
+            // From where nothing is: refused, whether the target is gone by then or not.
+            char *to = map_new(16 * PAGE);
+            for (int i = 0; i < 16; i++)
+                fill_page(to + i * PAGE, TAG + 100 + i);
+            squeeze();
+            unsigned char present[16];
+            if (mremap(at + 30 * PAGE, 2 * PAGE, 16 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, to) == MAP_FAILED) {
+                if (mincore(to, 16 * PAGE, present) == 0)
+                    check_range(to, 16, TAG + 100, "of a target that stayed");
+                else
+                    SETUP(mmap(to, 16 * PAGE, 3, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == to);
+            }
+            for (int i = 0; i < 64; i++)
+                if (i < 30 || i >= 32)
+                    check_page(at + i * PAGE, i < 40 ? 0 : TAG + i, "around a hole");
+            squeeze();
+        }
+        SETUP(munmap(at, 64 * PAGE) == 0);
+    }
+}
+
+CASES({"failing_halfway", failing_halfway}, {"mapping", mapping}, {"growing_down", growing_down}, {"moving", moving}, {"advising", advising},
       {"protecting", protecting}, {"guards", guards}, {"locking", locking}, {"sealing", sealing},
       {"advising_itself", advising_itself}, {"naming", naming}, {"heap_end", heap_end}, {"sparse", sparse})

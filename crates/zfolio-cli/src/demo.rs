@@ -5,16 +5,17 @@
 //! every record verifies, and the managed run stays within `high` and a
 //! margin, though the bare one needed more.
 
-use crate::args::{Demo, DemoWork};
-use crate::exit::{Failure, Status};
-use crate::machine;
-use crate::size::{MIN_HIGH, human, short};
-use crate::watch::{Watch, Watched};
+use crate::options::args::{Demo, DemoWork};
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::hint::black_box;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
+use zfolio_bench::sequence::mix;
+use zfolio_host::exit::{Failure, Status};
+use zfolio_host::machine;
+use zfolio_host::process_tree::{Watch, Watched};
+use zfolio_host::size::{MIN_HIGH, human, short};
 
 /// Words in a record: 64 bytes.
 const WORDS: usize = 8;
@@ -221,19 +222,11 @@ fn record(at: u64) -> [u64; WORDS] {
     [at, small, NAME, 0, 0, smaller, price, at / 64]
 }
 
-/// splitmix64 (Steele, Lea, Flood 2014): a well mixed word for every input.
-pub(crate) const fn mix(word: u64) -> u64 {
-    let word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ word >> 31
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::watch::Sample;
     use std::time::Duration;
+    use zfolio_host::process_tree::Sample;
 
     fn ran(rss: u64, verified: bool) -> Ran {
         let samples = vec![Sample {

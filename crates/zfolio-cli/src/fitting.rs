@@ -17,14 +17,14 @@
 //!   that was chosen too large costs time, and a job without memory does not get on.
 //! - It never rises above what the run began with: processes size their tables by that.
 
-use crate::limit::{Limits, Use};
-use crate::machine::mem_total;
-use crate::size::MIN_HIGH;
-use crate::slots::used;
 use std::collections::HashMap;
 use std::fs;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
+use zfolio_host::cgroup_limits::{Limits, Use};
+use zfolio_host::machine::mem_total;
+use zfolio_host::size::MIN_HIGH;
+use zfolio_host::slots::used;
 use zfolio_runtime::segment::{Segment, state};
 
 /// Between two looks at least.
@@ -185,7 +185,7 @@ fn anonymous_of(pid: u32) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::segment::OwnSegment;
+    use zfolio_host::segment_file::OwnSegment;
 
     const MIB: u64 = 1 << 20;
 

@@ -1,68 +1,39 @@
 //! `zfolio`: compressed memory for any program, from user space.
 //!
-//! Reads as parse -> dispatch -> exit.
+//! Reads as parse -> dispatch -> exit. Bottom to top; a module knows those above it in this
+//! table only (`tests/rooms.rs` checks it):
 //!
 //! | module | concept |
 //! |---|---|
-//! | `args`, `size`, `exit` | command line, sizes, exit statuses |
-//! | `run` | `zfolio run`, from checks to summary |
-//! | `behind`, `groups` | its options about the backing and `max`, and about groups |
-//! | `target`, `elf`, `preload`, `uffd_probe` | what must hold before a program starts |
-//! | `ways` | who is told of faults, and which options go with that |
-//! | `segment` | the control segment as a file (the only unsafe here) |
+//! | `options` | the command line, and what it asks of a run |
+//! | `preload` | where the preload library is, and how a program gets it |
+//! | `fitting` | `high` that keeps under the memory limit the run is in |
+//! | `tree` | the processes of a run while it lasts |
 //! | `supervise` | starting, signalling, waiting |
-//! | `cramped`, `unattended` | what is told, and ended, while it runs |
-//! | `peaks`, `held`, `stats`, `histogram`, `report`, `outfile` | what is told afterwards |
-//! | `doctor`, `stat`, `demo` | the other commands |
-//! | `bench` | the experiments |
-//! | `usemem` | a workload of theirs that is also a tool |
-//! | `limit`, `fitting` | the memory limit it is in, and `high` that keeps under it |
-//! | `machine`, `watch` | what /proc says |
-#![deny(unsafe_code)]
+//! | `report` | what is told afterwards |
+//! | `run`, `stat`, `doctor`, `demo` | the commands; `bench` and `usemem` are those of `zfolio-bench` |
+//!
+//! What both this crate and `zfolio-bench` need of the machine is in `zfolio-host`.
+#![forbid(unsafe_code)]
 
-mod args;
-mod behind;
-mod bench;
-mod cramped;
 mod demo;
 mod doctor;
-mod elf;
-mod ended;
-mod exit;
+#[cfg(test)]
+#[path = "../../zfolio-host/src/example.rs"]
+mod example;
 mod fitting;
-mod groups;
-mod held;
-mod histogram;
-mod limit;
-mod machine;
-mod members;
-mod outfile;
-mod owners;
-mod peaks;
+mod options;
 mod preload;
 mod report;
 mod run;
-#[allow(unsafe_code, reason = "maps the control segment")]
-mod segment;
-mod size;
-mod slots;
 mod stat;
-mod stats;
-mod staying;
 mod supervise;
-mod target;
-mod uffd_probe;
-mod unattended;
-mod unreached;
-mod usemem;
-#[allow(unreachable_pub, reason = "the tests include it as well")]
-mod watch;
-mod ways;
+mod tree;
 
-use args::{Cli, Command};
-use exit::Failure;
+use options::args::{self, Cli, Command};
 use std::io::Write;
 use std::process::ExitCode;
+use zfolio_host::exit::Failure;
 
 fn main() -> ExitCode {
     args::parse(std::env::args_os())
@@ -80,11 +51,11 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Doctor(args) => Ok(doctor::doctor(args.json)),
         Command::Stat(args) => stat::stat(args.which.as_deref()),
         Command::Demo(args) => demo::demo(&args),
-        Command::Bench(args) => bench::bench(&args),
+        Command::Bench(args) => zfolio_bench::bench(&args),
         Command::DemoWork(args) => Ok(demo::work(&args)),
-        Command::Usemem(args) => usemem::usemem(&args),
-        Command::BenchKeeper => Ok(bench::keeper::serve()),
-        Command::BenchChild(args) => bench::rig::child(&args),
-        Command::BenchWork(args) => bench::work::work(&args),
+        Command::Usemem(args) => zfolio_bench::usemem(&args),
+        Command::BenchKeeper => Ok(zfolio_bench::serve_as_keeper()),
+        Command::BenchChild(args) => zfolio_bench::become_child(&args),
+        Command::BenchWork(args) => zfolio_bench::work(&args),
     }
 }

@@ -1,11 +1,11 @@
 //! Finding libzfolio_preload.so.
 
-use crate::elf::Elf;
-use crate::exit::{Failure, Status};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use zfolio_host::elf::Elf;
+use zfolio_host::exit::{Failure, Status};
 
 /// Environment variable: where the library is, instead of searching.
 pub(crate) const ENV_PRELOAD: &str = "ZFOLIO_PRELOAD";

@@ -1,16 +1,17 @@
 //! `zfolio stat`: the figures of a tree that is running, as a table.
 
-use crate::exit::{Failure, Status, one_line};
 use crate::fitting::high_now;
-use crate::segment::{SharedSegment, directories, list};
-use crate::size::human;
-use crate::stats::{Process, Tree};
-use crate::staying;
-use std::path::{Path, PathBuf};
+use crate::tree::staying;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering::Relaxed;
+use zfolio_host::exit::{Failure, Status, one_line};
+use zfolio_host::find_run::locate;
+use zfolio_host::segment_file::SharedSegment;
+use zfolio_host::size::human;
+use zfolio_host::statistics::{Process, Tree};
 use zfolio_mm::PAGE_SIZE;
-use zfolio_runtime::segment::{Counter, ENV_CONTROL, Segment};
+use zfolio_runtime::segment::{Counter, Segment};
 
 /// Prints the table of the named segment, or of the newest.
 ///
@@ -48,50 +49,6 @@ fn shared(segment: &Segment) -> String {
     let now = human(segment.groups[0].resident_bytes.load(Relaxed));
     let peak = human(segment.groups[0].resident_peak.load(Relaxed));
     format!(", shared: {now} resident, {peak} at most")
-}
-
-/// The path of the segment that is named, or of the newest.
-///
-/// # Errors
-/// When there is none.
-pub(crate) fn locate(which: Option<&Path>) -> Result<PathBuf, Failure> {
-    let none = |what: String| {
-        Failure::new(
-            Status::NotFound,
-            "zfolio stat",
-            what,
-            "start one with zfolio run",
-        )
-    };
-    let all = || directories().into_iter().flat_map(|dir| list(&dir));
-    let Some(which) = which else {
-        return all()
-            .max()
-            .map(|(_, path)| path)
-            .ok_or_else(|| none("nothing is running".into()));
-    };
-    let Some(pid) = which.to_str().and_then(|text| text.parse::<u32>().ok()) else {
-        return Ok(which.to_path_buf());
-    };
-    let by_environment =
-        std::fs::read(format!("/proc/{pid}/environ"))
-            .ok()
-            .and_then(|environment| {
-                let prefix = format!("{ENV_CONTROL}=");
-                let value = environment
-                    .split(|byte| *byte == 0)
-                    .find_map(|var| var.strip_prefix(prefix.as_bytes()))?;
-                Some(PathBuf::from(String::from_utf8_lossy(value).into_owned()))
-            });
-    let by_name = || {
-        let marker = format!("-{pid}-");
-        all()
-            .map(|(_, path)| path)
-            .find(|path| path.to_string_lossy().contains(&marker))
-    };
-    by_environment
-        .or_else(by_name)
-        .ok_or_else(|| none(format!("process {pid} is not under zfolio run")))
 }
 
 fn table(tree: &Tree) -> String {
@@ -168,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_table_has_a_row_for_every_process() {
-        let own = crate::stats::tests::example();
+        let own = crate::example::example();
         let text = table(&Tree::read(&own));
         let rows: Vec<&str> = text.lines().collect();
         assert_eq!(rows.len(), 3);

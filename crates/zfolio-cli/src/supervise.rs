@@ -91,7 +91,7 @@ impl Supervisor {
     /// # Errors
     /// When the system refuses.
     pub(crate) fn install() -> io::Result<Self> {
-        let ignored = crate::machine::status_field("SigIgn")
+        let ignored = zfolio_host::machine::status_field("SigIgn")
             .and_then(|mask| u64::from_str_radix(&mask, 16).ok())
             .unwrap_or(0);
         let wanted = TERMINAL

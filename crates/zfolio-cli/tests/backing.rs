@@ -328,7 +328,7 @@ fn on_a_lost_disk(before: &str) -> Option<Output> {
         stdout: line,
         stderr,
         stats: serde_json::from_str(&text).expect("JSON"),
-        watched: support::watch::Watched::default(),
+        watched: zfolio_host::process_tree::Watched::default(),
         wall: begin.elapsed(),
     })
 }

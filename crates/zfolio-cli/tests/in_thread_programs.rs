@@ -143,6 +143,7 @@ fn the_address_space() {
         "advising_itself",
         "heap_end",
         "sparse",
+        "failing_halfway",
     ];
     in_each_way("inthread_maps", &cases);
 }
@@ -161,7 +162,12 @@ fn threads() {
 
 #[test]
 fn children() {
-    let cases = ["storm", "cleared_and_sharing", "exec_in_a_thread"];
+    let cases = [
+        "storm",
+        "cleared_and_sharing",
+        "exec_in_a_thread",
+        "spawned_beside_faults",
+    ];
     in_each_way("inthread_forks", &cases);
 }
 

@@ -104,7 +104,7 @@ fn signals_are_passed_on() {
     let _ = BufReader::new(stdout).read_line(&mut line);
     assert_eq!(line, "ready\n");
     // The first of what `unshare` has started.
-    let init = support::watch::descendants(child.0.id())[0];
+    let init = zfolio_host::process_tree::descendants(child.0.id())[0];
     support::kill(init, rustix::process::Signal::TERM);
     let begin = Instant::now();
     let status = loop {

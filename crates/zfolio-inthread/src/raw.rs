@@ -105,6 +105,18 @@ pub(crate) fn own(number: usize, args: [usize; 3]) -> isize {
     unsafe { call(number, [args[0], args[1], args[2], 0, 0, 0]) }
 }
 
+/// Whether all of `range` is mapped.
+pub(crate) fn is_mapped(range: &core::ops::Range<usize>) -> bool {
+    const LOOKED_AT: usize = 1024;
+    let mut present = [0_u8; LOOKED_AT];
+    let into = present.as_mut_ptr() as usize;
+    let mut parts = range.clone().step_by(LOOKED_AT * PAGE);
+    parts.all(|at| {
+        let len = (range.end - at).min(LOOKED_AT * PAGE);
+        own(nr::MINCORE, [at, len, into]) == 0
+    })
+}
+
 pub(crate) const fn is_error(result: isize) -> bool {
     result < 0 && result > -4096
 }

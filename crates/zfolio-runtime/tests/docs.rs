@@ -1,4 +1,5 @@
-//! Every source that the documents name is there: who follows a path by its files finds them.
+//! Every source that the documents name is there, and numbers that they quote are the constants':
+//! who follows a path by its files finds them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -52,7 +53,8 @@ fn every_source_that_a_document_names_exists() {
         .into_iter()
         .flat_map(|folder| files(folder, "rs"))
         .collect();
-    let documents = files("docs", "md");
+    let mut documents = files("docs", "md");
+    documents.extend(["README.md", "CONTRIBUTING.md"].map(str::to_owned));
     assert!(sources.len() > 200 && documents.len() > 20);
     let (mut missing, mut count) = (Vec::new(), 0);
     for document in &documents {
@@ -98,4 +100,202 @@ fn a_name_is_no_part_of_another() {
         found.into_iter().collect::<Vec<_>>(),
         ["load.rs", "src/move_in.rs"]
     );
+}
+
+/// A number that a document quotes, and the constant it is of.
+struct Quoted {
+    document: &'static str,
+    /// The words of the document; `{}` is the number.
+    words: &'static str,
+    source: &'static str,
+    constant: &'static str,
+    /// What the constant is divided by to be the number.
+    unit: u64,
+}
+
+const fn quoted(
+    document: &'static str,
+    words: &'static str,
+    source: &'static str,
+    constant: &'static str,
+    unit: u64,
+) -> Quoted {
+    Quoted {
+        document,
+        words,
+        source,
+        constant,
+        unit,
+    }
+}
+
+const MS: u64 = 1_000_000;
+
+/// Numbers in words ("a 64th", "ten") are here as far as they have digits.
+const QUOTED: [Quoted; 12] = [
+    quoted(
+        "docs/run.md",
+        "{}M at least",
+        "crates/zfolio-host/src/size.rs",
+        "MIN_HIGH",
+        1 << 20,
+    ),
+    quoted(
+        "docs/groups.md",
+        "each process has the least, {} MiB",
+        "crates/zfolio-host/src/size.rs",
+        "MIN_HIGH",
+        1 << 20,
+    ),
+    quoted(
+        "docs/groups.md",
+        "Beyond {} members",
+        "crates/zfolio-runtime/src/segment/layout.rs",
+        "MEMBERS",
+        1,
+    ),
+    quoted(
+        "docs/glossary.md",
+        "`rw-p`, {} KiB or more",
+        "crates/zfolio-runtime/src/address_space/mappings.rs",
+        "SMALLEST",
+        1 << 10,
+    ),
+    quoted(
+        "docs/address-space.md",
+        "a mapping of {} KiB or more",
+        "crates/zfolio-runtime/src/address_space/mappings.rs",
+        "SMALLEST",
+        1 << 10,
+    ),
+    quoted(
+        "docs/locks.md",
+        "takes to move {} runs",
+        "crates/zfolio-runtime/src/transfer/move_out.rs",
+        "RUNS",
+        1,
+    ),
+    quoted(
+        "docs/swap-paths.md",
+        "is gathered until it is {} runs",
+        "crates/zfolio-runtime/src/swapout/candidates.rs",
+        "RUNS",
+        1,
+    ),
+    quoted(
+        "docs/swap-paths.md",
+        "{} runs that leave together",
+        "crates/zfolio-runtime/src/transfer/move_out.rs",
+        "RUNS",
+        1,
+    ),
+    quoted(
+        "docs/swap-paths.md",
+        "(0.5 to {} ms)",
+        "crates/zfolio-runtime/src/budget/pressure.rs",
+        "LONGEST_NS",
+        MS,
+    ),
+    quoted(
+        "docs/swap-paths.md",
+        "stays awake for {} ms",
+        "crates/zfolio-runtime/src/faults/idle_control.rs",
+        "AWAKE_NS",
+        MS,
+    ),
+    quoted(
+        "docs/peers.md",
+        "awake for {} ms",
+        "crates/zfolio-runtime/src/faults/idle_control.rs",
+        "AWAKE_NS",
+        MS,
+    ),
+    quoted(
+        "CONTRIBUTING.md",
+        "stands still for {} s",
+        "crates/zfolio-runtime/src/control/watchdog.rs",
+        "OVERDUE_TURNS",
+        1,
+    ),
+];
+
+/// The value of `const NAME: ... = VALUE;` in `text`, where it is a number or `number << number`.
+fn value(text: &str, name: &str) -> Option<u64> {
+    let line = text
+        .lines()
+        .find(|line| line.contains(&format!("const {name}: ")))?;
+    let (_, value) = line.trim_end_matches(';').split_once(" = ")?;
+    let number = |text: &str| text.replace('_', "").parse::<u64>().ok();
+    match value.split_once(" << ") {
+        Some((number_, by)) => Some(number(number_)? << number(by)?),
+        None => number(value),
+    }
+}
+
+#[test]
+fn numbers_that_documents_quote_are_the_constants() {
+    for of in &QUOTED {
+        let read = |path: &str| fs::read_to_string(repository().join(path)).expect("a file");
+        let value = value(&read(of.source), of.constant);
+        let value = value.unwrap_or_else(|| panic!("{}: {}", of.source, of.constant));
+        assert_eq!(value % of.unit, 0, "{}", of.constant);
+        let words = of.words.replace("{}", &(value / of.unit).to_string());
+        let text = read(of.document)
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ");
+        assert!(
+            text.contains(&words),
+            "{} does not say {words:?}",
+            of.document
+        );
+    }
+}
+
+#[test]
+fn constants_are_read_as_they_are_written() {
+    let text = "pub(crate) const A: u64 = 8 << 20;\nconst B: usize = 1_024;\nconst C: usize = A;";
+    assert_eq!(value(text, "A"), Some(8 << 20));
+    assert_eq!(value(text, "B"), Some(1024));
+    assert_eq!((value(text, "C"), value(text, "D")), (None, None));
+}
+
+/// Where the links of a Markdown text lead, without what follows `#`; those into the web left out.
+fn links(text: &str) -> Vec<&str> {
+    let ends = text.split("](").skip(1);
+    let targets = ends.filter_map(|rest| rest.split(')').next());
+    let paths = targets.filter_map(|target| target.split('#').next());
+    paths
+        .filter(|path| !path.is_empty() && !path.contains("://"))
+        .collect()
+}
+
+#[test]
+fn every_link_of_a_document_leads_to_a_file() {
+    let mut documents = files("docs", "md");
+    let others = ["README.md", "CONTRIBUTING.md", "tests/matrix/README.md"];
+    documents.extend(others.map(str::to_owned));
+    let (mut broken, mut count) = (Vec::new(), 0);
+    for document in &documents {
+        let path = repository().join(document);
+        let text = fs::read_to_string(&path).expect("a document");
+        for link in links(&text) {
+            count += 1;
+            if !path.parent().expect("a folder").join(link).exists() {
+                broken.push(format!("{document}: {link}"));
+            }
+        }
+    }
+    assert!(count > 100, "links are found: {count}");
+    assert!(
+        broken.is_empty(),
+        "these lead nowhere:\n{}",
+        broken.join("\n")
+    );
+}
+
+#[test]
+fn links_are_read_as_they_are_written() {
+    let text = "[a](b.md#c), [d](#e) and [f](https://g.h/i), [j](../k.md)";
+    assert_eq!(links(text), ["b.md", "../k.md"]);
 }

@@ -11,30 +11,18 @@
 //! writeback: list -> pin -> check, seal -> backing -> Slot names the record
 //! ```
 //!
-//! | module | concept |
+//! | room, bottom to top | concept |
 //! |---|---|
-//! | [`arena`] | where pages and the pool live |
-//! | [`slot`] | the swap entry |
-//! | [`zswap`] | the pool with its codec, limits and counters; invalidate |
-//! | [`store`] | a folio in, all of it or nothing |
-//! | [`load`] | pages out, checked |
-//! | `compact` | zspage compaction, a step at a time |
-//! | [`context`] | what one thread works with |
-//! | [`limits`] | how large the pool may get, with hysteresis |
-//! | [`groups`] | who is charged for what, and may have how much |
-//! | [`writeback`] | from the pool to the backing; the shrinker |
-//! | [`tier`] | cold objects made denser |
-//! | `units` | objects that hold several pages |
-//! | [`learn`] | dictionaries for that: when one is made, and when it goes |
-//! | [`backing`] | what is behind the pool: a file, memory, nothing |
-//! | `lru` | in which order entries are written back |
-//! | `clusters` | where in the backing things are |
-//! | `seal` | nobody else can read it there |
-//! | [`stats`] | counters under the kernel's names |
-//! | `entries` | the table of entries, 12 bytes each |
-//! | `reserve` | frames for the pool, fetched outside its lock |
-//! | `nest` | several places of the arena at once |
-//! | `check` | `validate()` |
+//! | [`arena`], [`slot`], `limits`, [`stats`], `spans`, `frame_reserve` | where pages and the pool live; the swap entry; how large the pool may get; counters under the kernel's names; several places of the arena at once; frames fetched outside the lock |
+//! | [`backing`] | what is behind the pool: a file, memory, nothing; where in it things are |
+//! | `entry` | the table of entries, 12 bytes each; objects that hold several pages |
+//! | `pool` | [`Zswap`]: entries, objects, what is charged for them; invalidate, compact, validate |
+//! | `load` | pages out, checked |
+//! | `writeback` | from the pool to the backing; the shrinker |
+//! | `store` | a folio in, all of it or nothing |
+//! | `second_tier` | cold objects made denser |
+//!
+//! The head of each room says what it is for, the state it owns, and the lock.
 //!
 //! # Locks
 //!
@@ -59,8 +47,8 @@
 //! 6. a dictionary has as many units as entries (in the pool, doomed or in the backing)
 //!    name its version, and is there as long as that or a load is under way; what an
 //!    object says of itself is what its entry says;
-//! 7. what a group is charged = what the entries of it and the groups below it
-//!    have; an entry is in its group's list or in none.
+//! 7. what is charged = what the entries have; an entry is in the list of what may be
+//!    written back once or not at all.
 //!
 //! A folio that failed to be stored leaves every one of these as it was.
 #![no_std]
@@ -72,42 +60,33 @@ extern crate std;
 
 pub mod arena;
 pub mod backing;
-mod check;
-mod clusters;
-mod compact;
-pub mod context;
-mod entries;
 mod entry;
-pub mod groups;
-pub mod learn;
-pub mod limits;
-pub mod load;
-mod lru;
-mod nest;
-mod reserve;
-mod seal;
+mod frame_reserve;
+mod limits;
+mod load;
+mod pool;
+mod second_tier;
 pub mod slot;
+mod spans;
 pub mod stats;
-pub mod store;
-pub mod tier;
-mod units;
-pub mod writeback;
-pub mod zswap;
+mod store;
+mod writeback;
 
 pub use arena::{Arena, PlainArena};
 pub use backing::{Backing, FileBacking, MemoryBacking, NullBacking};
-pub use context::WorkContext;
-pub use groups::{GroupEvents, GroupFigures, GroupId, GroupLimits};
-pub use learn::Learning;
 pub use limits::Limits;
-pub use load::{LoadError, LoadFault};
+pub use load::error::{LoadError, LoadFault};
+pub use pool::charge::{Charged, GroupLimits};
+pub use pool::context::WorkContext;
+pub use pool::zswap::Zswap;
+pub use second_tier::context::TierContext;
+pub use second_tier::learner::Learning;
+pub use second_tier::step::{Recompressed, STEP as TIER_STEP};
 pub use slot::Slot;
 pub use stats::{Snapshot, Stats};
-pub use store::{StoreError, StoreReport};
-pub use tier::{Recompressed, TierContext};
+pub use store::error::{StoreError, StoreReport};
 pub use writeback::Shrunk;
 pub use zfolio_zsmalloc::{Compaction, Step as CompactionStep, policy as compaction_policy};
-pub use zswap::Zswap;
 
 /// Most pages compressed or decompressed in one batch. A codec's batch size
 /// beyond it is cut down.

@@ -1,7 +1,7 @@
 //! Writing back: what has been in the pool for longest goes to the backing,
 //! as it is (compressed) and sealed.
 //!
-//! A *go* takes up to 32 entries from the old end of a group's list. One that is
+//! A *go* takes up to 32 entries from the old end of the list. One that is
 //! referenced loses that and goes to the new end: its second chance. The others
 //! are pinned; their bytes are checked, sealed into one run, and written, all
 //! without the lock; then the entries name records instead of objects. Whatever
@@ -13,29 +13,26 @@
 //!   +------- it failed -----------+
 //! ```
 //!
-//! Two things ask for it, as in the kernel: a pool (or a group) at its limit,
+//! Two things ask for it, as in the kernel: a pool at its limit or at `zswap.max`,
 //! until it is at the acceptance threshold; and the *shrinker*, when memory is
 //! short, for a part of what there is: in the proportion in which the pool has
 //! compressed it, and less what was lately read back.
 
 use crate::arena::Arena;
-use crate::backing::CLUSTER;
-use crate::clusters::{GRANULE, Position, granules};
-use crate::context::WorkContext;
-use crate::entry::{Held, Object, Record};
-use crate::groups::GroupId;
-use crate::nest::Span;
-use crate::reserve::Reserve;
-use crate::seal::{Nonce, TAG, seal};
+use crate::backing::clusters::{GO, GRANULE, Position, granules};
+use crate::backing::encryption::{Nonce, TAG, seal};
+use crate::backing::kinds::CLUSTER;
+use crate::entry::held::{Held, Object, Record};
+use crate::frame_reserve::Reserve;
+use crate::pool::context::WorkContext;
+use crate::pool::state::{Behind, Door, Pool};
+use crate::pool::zswap::Zswap;
 use crate::slot::Slot;
+use crate::spans::Span;
 use crate::stats::add;
-use crate::zswap::{Behind, Door, Pool, Zswap};
 use core::sync::atomic::Ordering::Relaxed;
 use zfolio_compress::checksum::checksum;
 use zfolio_sys::syscall::Errno;
-
-/// Entries looked at in a go.
-pub(crate) const GO: usize = 32;
 
 /// What a go, or several, came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -87,27 +84,16 @@ impl<A: Arena> Zswap<A> {
         self.gate.wants_shrinking(self.pool_pages())
     }
 
-    /// A go at the group whose turn it is. `scanned` is 0 if there is none that
-    /// has anything to be written back.
+    /// A go. `scanned` is 0 if there is nothing that may be written back.
     pub fn shrink_step(&self, context: &mut WorkContext) -> Shrunk {
-        let group = {
-            let mut pool = self.pool.lock();
-            let groups = pool.groups.len();
-            let last = pool.turn.index();
-            let ids = (1..=groups).filter_map(|step| u8::try_from((last + step) % groups).ok());
-            let next = ids
-                .map(GroupId)
-                .find(|id| pool.lru.len(*id) > 0 && pool.groups.may_write_back(*id));
-            pool.turn = next.unwrap_or(pool.turn);
-            next
-        };
-        match group {
-            Some(group) => self.go(context, group, GO),
-            None => Shrunk::default(),
+        if self.pool.lock().charge.may_write_back() {
+            self.go(context, GO)
+        } else {
+            Shrunk::default()
         }
     }
 
-    /// Goes from group to group until the pool is at the acceptance threshold,
+    /// Goes on until the pool is at the acceptance threshold,
     /// or nothing more can be written back, or `stop` says so.
     pub fn shrink(&self, context: &mut WorkContext, mut stop: impl FnMut() -> bool) -> Shrunk {
         let mut all = Shrunk::default();
@@ -122,73 +108,50 @@ impl<A: Arena> Zswap<A> {
         all
     }
 
-    /// A go at one group: up to 32 entries.
-    pub fn shrink_group(&self, context: &mut WorkContext, group: GroupId) -> Shrunk {
-        if self.pool.lock().groups.may_write_back(group) {
-            self.go(context, group, GO)
-        } else {
-            Shrunk::default()
-        }
-    }
-
-    /// For a group at its limit: writes back of `first`, else of the others
-    /// below `group`, until something was; returns how much.
-    pub(crate) fn shrink_below(
-        &self,
-        context: &mut WorkContext,
-        first: GroupId,
-        group: GroupId,
-    ) -> usize {
-        let ids = self.pool.lock().groups.ids();
-        for id in core::iter::once(first).chain(ids.filter(|id| *id != first)) {
-            let entries = {
-                let pool = self.pool.lock();
-                let ours = pool.groups.is_below(id, group) && pool.groups.may_write_back(id);
-                if ours { pool.lru.len(id) } else { 0 }
-            };
-            // Twice round: the first time may only take second chances.
-            for _ in 0..(2 * entries).div_ceil(GO) {
-                let shrunk = self.go(context, id, GO);
-                if shrunk.written > 0 {
-                    return shrunk.written;
-                }
-                if shrunk.is_stuck() {
-                    break;
-                }
+    /// At `zswap.max`: writes back until something was; returns how much.
+    pub(crate) fn shrink_for_store(&self, context: &mut WorkContext) -> usize {
+        let entries = {
+            let pool = self.pool.lock();
+            let may = pool.charge.may_write_back();
+            if may { pool.lru.len() } else { 0 }
+        };
+        // Twice round: the first time may only take second chances.
+        for _ in 0..(2 * entries).div_ceil(GO) {
+            let shrunk = self.go(context, GO);
+            if shrunk.written > 0 {
+                return shrunk.written;
+            }
+            if shrunk.is_stuck() {
+                break;
             }
         }
         0
     }
 
-    /// The shrinker's count: entries of a group that may go now. What was read
+    /// The shrinker's count: entries that may go now. What was read
     /// from the backing since the last count holds as many back; of the rest,
     /// the part that the pool has compressed its pages to.
-    pub fn shrinker_count(&self, group: GroupId) -> usize {
+    pub fn shrinker_count(&self) -> usize {
         let mut pool = self.pool.lock();
-        if pool.behind.is_none() || !pool.groups.may_write_back(group) {
+        if pool.behind.is_none() || !pool.charge.may_write_back() {
             return 0;
         }
-        let entries = pool.lru.len(group);
-        let free = pool.groups.unprotected(group, entries);
+        let entries = pool.lru.len();
+        let free = pool.charge.unprotected(entries);
         let stored = usize::try_from(self.stats.stored_pages.load(Relaxed)).unwrap_or(usize::MAX);
         let pool_pages = pool.zs.pages_used();
         // (Twice as many entries as bits is far away.)
         free.saturating_mul(pool_pages) / stored.max(1)
     }
 
-    /// The shrinker's scan: looks at up to `entries` of a group.
-    pub fn shrinker_scan(
-        &self,
-        context: &mut WorkContext,
-        group: GroupId,
-        entries: usize,
-    ) -> Shrunk {
+    /// The shrinker's scan: looks at up to `entries`.
+    pub fn shrinker_scan(&self, context: &mut WorkContext, entries: usize) -> Shrunk {
         let mut all = Shrunk::default();
         while all.scanned < entries {
-            if !self.pool.lock().groups.may_write_back(group) {
+            if !self.pool.lock().charge.may_write_back() {
                 break;
             }
-            let step = self.go(context, group, GO.min(entries - all.scanned));
+            let step = self.go(context, GO.min(entries - all.scanned));
             all.add(step);
             if step.is_stuck() {
                 break;
@@ -237,19 +200,19 @@ impl<A: Arena> Zswap<A> {
         usize::try_from(self.stats.backing_pages.load(Relaxed)).unwrap_or(usize::MAX)
     }
 
-    /// Looks at up to `most` entries of a group that may be written back.
-    fn go(&self, context: &mut WorkContext, group: GroupId, most: usize) -> Shrunk {
+    /// Looks at up to `most` entries that may be written back.
+    fn go(&self, context: &mut WorkContext, most: usize) -> Shrunk {
         let mut shrunk = Shrunk::default();
         self.tend_backing();
         if context.io.is_empty() {
             return shrunk; // made before there was a backing
         }
         let mut list = [None; GO];
-        let Some(door) = self.choose(group, most, &mut list, &mut shrunk) else {
+        let Some(door) = self.choose(most, &mut list, &mut shrunk) else {
             return shrunk;
         };
         let failed = self.write(context, &door, &mut list, &mut shrunk);
-        shrunk.written = self.settle_written(group, &list, failed);
+        shrunk.written = self.settle_written(&list, failed);
         add(&self.stats.zswpwb, shrunk.written as u64);
         add(&self.stats.written_back_pages, shrunk.written as u64);
         add(&self.stats.pswpout, shrunk.written as u64);
@@ -262,23 +225,17 @@ impl<A: Arena> Zswap<A> {
     }
 
     /// Takes entries off the list, pins them, and finds room for their records.
-    fn choose(
-        &self,
-        group: GroupId,
-        most: usize,
-        list: &mut List,
-        shrunk: &mut Shrunk,
-    ) -> Option<Door> {
+    fn choose(&self, most: usize, list: &mut List, shrunk: &mut Shrunk) -> Option<Door> {
         let mut guard = self.pool.lock();
         let pool = &mut *guard;
         let behind = pool.behind.as_mut()?;
-        let entries = pool.lru.len(group);
+        let entries = pool.lru.len();
         for going in list.iter_mut().take(most.min(entries)) {
-            let slot = pool.lru.oldest(group)?;
+            let slot = pool.lru.oldest()?;
             shrunk.scanned += 1;
-            pool.lru.remove(group, slot);
+            pool.lru.remove(slot);
             if pool.entries.take_referenced(slot) {
-                pool.lru.push_newest(group, slot);
+                pool.lru.push_newest(slot);
                 continue;
             }
             let Some(Held::Object(object)) = pool.entries.get(slot) else {
@@ -291,7 +248,7 @@ impl<A: Arena> Zswap<A> {
             };
             let to = behind.clusters.place(granules(object.len));
             let Some(to) = to else {
-                pool.lru.push_oldest(group, slot);
+                pool.lru.push_oldest(slot);
                 shrunk.full = true;
                 break;
             };
@@ -396,7 +353,7 @@ impl<A: Arena> Zswap<A> {
 
     /// Publishes what was written, puts back what was not; returns how many
     /// entries are in the backing now.
-    fn settle_written(&self, group: GroupId, list: &List, failed: Option<Position>) -> usize {
+    fn settle_written(&self, list: &List, failed: Option<Position>) -> usize {
         let mut frames = Reserve::new();
         let mut guard = self.pool.lock();
         let pool = &mut *guard;
@@ -406,11 +363,11 @@ impl<A: Arena> Zswap<A> {
             pool.zs.unpin(object.handle);
             if pool.entries.is_doomed(slot) {
                 self.free_object(pool, slot, &object, &mut frames);
-            } else if going.written && self.swap_for_record(pool, group, going, &mut frames) {
+            } else if going.written && self.swap_for_record(pool, going, &mut frames) {
                 written += 1;
             } else {
                 // At the new end, so that the others have their turn.
-                pool.lru.push_newest(group, slot);
+                pool.lru.push_newest(slot);
             }
             if let (Some((at, _)), Some(behind)) = (going.to, &mut pool.behind) {
                 behind.clusters.unpin(at);
@@ -429,13 +386,7 @@ impl<A: Arena> Zswap<A> {
     }
 
     /// Has an entry name its record; false if somebody looks at its object.
-    fn swap_for_record(
-        &self,
-        pool: &mut Pool,
-        group: GroupId,
-        going: &Going,
-        frames: &mut Reserve,
-    ) -> bool {
+    fn swap_for_record(&self, pool: &mut Pool, going: &Going, frames: &mut Reserve) -> bool {
         let Going { slot, object, .. } = *going;
         let Some((at, _)) = going.to else {
             return false;
@@ -456,7 +407,7 @@ impl<A: Arena> Zswap<A> {
         if let Some(Behind { clusters, .. }) = &mut pool.behind {
             clusters.keep(at);
         }
-        self.leave_pool(pool, group, &object);
+        self.leave_pool(pool, &object);
         add(&self.stats.backing_pages, 1);
         true
     }

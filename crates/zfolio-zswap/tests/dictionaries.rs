@@ -9,7 +9,7 @@ use support::{Content, Hook, TestArena, content_of, store};
 use zfolio_compress::Codec;
 use zfolio_sys::secret::KeyPage;
 use zfolio_sys::syscall::Errno;
-use zfolio_zswap::tier::STEP;
+use zfolio_zswap::TIER_STEP as STEP;
 use zfolio_zswap::{
     Backing, Learning, Limits, LoadFault, MemoryBacking, Recompressed, Slot, TierContext, Zswap,
 };

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use support::{Content, TestArena, gauges, store};
 use zfolio_compress::Codec;
 use zfolio_mm::{Order, PAGE_SIZE};
-use zfolio_zswap::tier::STEP;
+use zfolio_zswap::TIER_STEP as STEP;
 use zfolio_zswap::{Compaction, Learning, Limits, Slot, Snapshot, StoreError, TierContext, Zswap};
 
 #[derive(Clone, Debug)]

@@ -10,7 +10,7 @@ use zfolio_compress::{
     BatchOutcome, Codec, CodecError, CompressUnit, Compressor, Context, DecompressUnit,
 };
 use zfolio_sys::secret::KeyPage;
-use zfolio_zswap::tier::STEP;
+use zfolio_zswap::TIER_STEP as STEP;
 use zfolio_zswap::{Limits, LoadFault, MemoryBacking, Recompressed, Slot, TierContext, Zswap};
 
 /// Runs once, if there is one.

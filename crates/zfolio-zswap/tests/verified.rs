@@ -138,6 +138,10 @@ fn so_it_is_where_engines_verify() {
     std::thread::scope(|scope| {
         let serving = ends.clone();
         scope.spawn(move || serving.serve(0, &mut *context));
+        // (One that begins after it was asked to leave would serve for ever.)
+        while ends.online() == 0 {
+            std::thread::yield_now();
+        }
         kept(Box::new(parallel));
         ends.stop_all();
     });

@@ -12,8 +12,7 @@ use zfolio_sys::secret::KeyPage;
 use zfolio_sys::syscall::Errno;
 use zfolio_zswap::backing::{CLUSTER, Call};
 use zfolio_zswap::{
-    FileBacking, GroupId, GroupLimits, Limits, LoadFault, NullBacking, Shrunk, Slot, StoreError,
-    Zswap,
+    FileBacking, GroupLimits, Limits, LoadFault, NullBacking, Shrunk, Slot, StoreError, Zswap,
 };
 
 const ROOM: u64 = 64 << 20;
@@ -126,7 +125,7 @@ fn the_oldest_goes_first_and_what_is_referenced_has_a_second_chance() {
         );
         assert_eq!(in_backing(), [false; 64]);
     }
-    let step = zswap.shrink_group(&mut context, GroupId::ROOT);
+    let step = zswap.shrink_step(&mut context);
     assert_eq!((step.scanned, step.written), (32, 32));
     let mut oldest = [false; 64];
     oldest[..32].fill(true);
@@ -380,14 +379,13 @@ fn who_has_writeback_disabled_keeps_all_in_the_pool() {
         writeback: false,
         ..GroupLimits::default()
     };
-    let parent = zswap.add_group(GroupId::ROOT, no).unwrap();
-    let child = zswap.add_group(parent, GroupLimits::default()).unwrap();
-    let slots = support::store_of(&zswap, child, &records(64)).unwrap();
+    zswap.set_group_limits(no);
+    let slots = store(&zswap, &records(64)).unwrap();
     let mut context = zswap.context().unwrap();
-    assert_eq!(zswap.shrink_group(&mut context, child), Shrunk::default());
-    assert_eq!(zswap.shrinker_count(child), 0);
+    assert_eq!(zswap.shrink_step(&mut context), Shrunk::default());
+    assert_eq!(zswap.shrinker_count(), 0);
     assert_eq!(empty(&zswap), 0);
-    zswap.set_group_limits(parent, GroupLimits::default());
+    zswap.set_group_limits(GroupLimits::default());
     assert_eq!(empty(&zswap), 64);
     check(&zswap, &slots, &records(64));
 }
@@ -399,11 +397,11 @@ fn the_shrinker_takes_its_part_and_is_held_back_by_what_was_read() {
     let now = zswap.stats().snapshot();
     let part = usize::try_from(512 * now.pool_pages / now.stored_pages).unwrap();
     assert!(part < 512);
-    assert_eq!(zswap.shrinker_count(GroupId::ROOT), part);
+    assert_eq!(zswap.shrinker_count(), part);
     let mut context = zswap.context().unwrap();
-    let shrunk = zswap.shrinker_scan(&mut context, GroupId::ROOT, 512);
+    let shrunk = zswap.shrinker_scan(&mut context, 512);
     assert_eq!((shrunk.scanned, shrunk.written), (512, 0), "second chances");
-    let shrunk = zswap.shrinker_scan(&mut context, GroupId::ROOT, 100);
+    let shrunk = zswap.shrinker_scan(&mut context, 100);
     assert_eq!((shrunk.scanned, shrunk.written), (100, 100));
     for slot in &slots[..90] {
         assert!(zswap.is_in_backing(*slot));
@@ -411,12 +409,8 @@ fn the_shrinker_takes_its_part_and_is_held_back_by_what_was_read() {
     }
     let now = zswap.stats().snapshot();
     let of = |entries: u64| usize::try_from(entries * now.pool_pages / now.stored_pages).unwrap();
-    assert_eq!(
-        zswap.shrinker_count(GroupId::ROOT),
-        of(412 - 90),
-        "held back once"
-    );
-    assert_eq!(zswap.shrinker_count(GroupId::ROOT), of(412));
+    assert_eq!(zswap.shrinker_count(), of(412 - 90), "held back once");
+    assert_eq!(zswap.shrinker_count(), of(412));
 }
 
 #[test]
@@ -468,7 +462,7 @@ fn a_child_of_a_fork_has_no_way_to_what_was_written_back() {
         (writes, reads),
         "the parent's is not touched"
     );
-    assert_eq!(zswap.group(GroupId::ROOT).swap, 32 * PAGE_SIZE as u64);
+    assert_eq!(zswap.charged().swap, 32 * PAGE_SIZE as u64);
 }
 
 #[test]

@@ -1,25 +1,23 @@
-//! Random stores, loads, writebacks and failures in a tree of groups, against
-//! a plain list of what each slot holds and whose it is.
+//! Random stores, loads, writebacks and failures, against a plain list of
+//! what each slot holds.
 
 mod support;
 
 use proptest::prelude::*;
-use support::{Content, TestArena, backed, content_of, store_of};
+use support::{Content, TestArena, backed, content_of, store};
 use zfolio_mm::PAGE_SIZE;
 use zfolio_sys::syscall::Errno;
 use zfolio_zswap::backing::{CLUSTER, Call};
-use zfolio_zswap::{GroupId, GroupLimits, Limits, MemoryBacking, Slot, StoreError, Zswap};
+use zfolio_zswap::{Charged, GroupLimits, Limits, MemoryBacking, Slot, StoreError, Zswap};
 
 #[derive(Clone, Debug)]
 enum Op {
     Store {
-        group: usize,
         order: u8,
         kinds: Vec<Content>,
     },
-    /// With so few pages left of `swap.max` of the root.
+    /// With so few pages left of `swap.max`.
     StoreShort {
-        group: usize,
         order: u8,
         kinds: Vec<Content>,
         left: u64,
@@ -33,7 +31,6 @@ enum Op {
         pages: usize,
     },
     WriteBack {
-        group: usize,
         goes: usize,
     },
     /// The next write fails.
@@ -41,7 +38,6 @@ enum Op {
         errno: i32,
     },
     Scan {
-        group: usize,
         entries: usize,
     },
     Tend,
@@ -59,41 +55,33 @@ fn content() -> impl Strategy<Value = Content> {
 
 fn op() -> impl Strategy<Value = Op> {
     let index = || any::<prop::sample::Index>();
-    let folio = || (0..GROUPS, 0_u8..6, prop::collection::vec(content(), 1..5));
+    let folio = || (0_u8..6, prop::collection::vec(content(), 1..5));
     prop_oneof![
-        5 => folio().prop_map(|(group, order, kinds)| Op::Store { group, order, kinds }),
+        5 => folio().prop_map(|(order, kinds)| Op::Store { order, kinds }),
         1 => (folio(), 0_u64..40)
-            .prop_map(|((group, order, kinds), left)| Op::StoreShort { group, order, kinds, left }),
+            .prop_map(|((order, kinds), left)| Op::StoreShort { order, kinds, left }),
         3 => (index(), 1_usize..40).prop_map(|(at, pages)| Op::Load { at, pages }),
         3 => (index(), 1_usize..60).prop_map(|(at, pages)| Op::Invalidate { at, pages }),
-        5 => (0..GROUPS, 1_usize..6).prop_map(|(group, goes)| Op::WriteBack { group, goes }),
+        5 => (1_usize..6).prop_map(|goes| Op::WriteBack { goes }),
         1 => prop_oneof![Just(5), Just(28)].prop_map(|errno| Op::Fail { errno }),
-        2 => (0..GROUPS, 1_usize..80).prop_map(|(group, entries)| Op::Scan { group, entries }),
+        2 => (1_usize..80).prop_map(|entries| Op::Scan { entries }),
         1 => Just(Op::Tend),
         1 => Just(Op::Compact),
     ]
 }
 
-/// Root, two below it, and one below the second.
-const GROUPS: usize = 4;
-
 struct World {
     zswap: Zswap<TestArena>,
     backing: std::sync::Arc<MemoryBacking>,
-    groups: [GroupId; GROUPS],
-    pages: Vec<(Slot, Content, usize)>,
+    pages: Vec<(Slot, Content)>,
 }
 
 impl World {
     fn new(clusters: u64) -> Self {
         let (zswap, backing) = backed(Limits::default(), clusters * CLUSTER as u64);
-        let add = |parent| zswap.add_group(parent, GroupLimits::default()).unwrap();
-        let (one, two) = (add(GroupId::ROOT), add(GroupId::ROOT));
-        let groups = [GroupId::ROOT, one, two, add(two)];
         Self {
             zswap,
             backing,
-            groups,
             pages: Vec::new(),
         }
     }
@@ -106,7 +94,7 @@ impl World {
         from..(from + pages).min(self.pages.len())
     }
 
-    fn store(&mut self, group: usize, order: u8, kinds: &[Content]) -> Result<(), StoreError> {
+    fn store(&mut self, order: u8, kinds: &[Content]) -> Result<(), StoreError> {
         let contents: Vec<_> = (0..1_usize << order)
             .map(|page| match kinds[page % kinds.len()] {
                 Content::Records(seed) => Content::Records(seed ^ page as u64),
@@ -114,58 +102,49 @@ impl World {
                 other => other,
             })
             .collect();
-        let slots = store_of(&self.zswap, self.groups[group], &contents)?;
-        let stored = slots.into_iter().zip(contents);
-        self.pages
-            .extend(stored.map(|(slot, content)| (slot, content, group)));
+        let slots = store(&self.zswap, &contents)?;
+        self.pages.extend(slots.into_iter().zip(contents));
         Ok(())
     }
 
     fn apply(&mut self, op: Op) {
         match op {
-            Op::Store {
-                group,
-                order,
-                kinds,
-            } => {
-                self.store(group, order, &kinds).expect("there is room");
+            Op::Store { order, kinds } => {
+                self.store(order, &kinds).expect("there is room");
             }
-            Op::StoreShort {
-                group,
-                order,
-                kinds,
-                left,
-            } => {
-                let before = self.figures();
+            Op::StoreShort { order, kinds, left } => {
+                let before = self.zswap.charged();
                 let page = PAGE_SIZE as u64;
                 let short = GroupLimits {
-                    swap_max: Some(before[0].swap + left * page),
+                    swap_max: Some(before.swap + left * page),
                     ..GroupLimits::default()
                 };
-                self.zswap.set_group_limits(GroupId::ROOT, short);
-                let stored = self.store(group, order, &kinds);
-                self.zswap
-                    .set_group_limits(GroupId::ROOT, GroupLimits::default());
+                self.zswap.set_group_limits(short);
+                let stored = self.store(order, &kinds);
+                self.zswap.set_group_limits(GroupLimits::default());
                 let zeros =
                     (0..1_usize << order).filter(|page| kinds[page % kinds.len()] == Content::Zero);
                 let wanted = (1_u64 << order) - zeros.count() as u64;
                 assert_eq!(stored.is_ok(), wanted <= left, "{stored:?}");
                 if stored.is_err() {
                     // All taken back, but for the event.
-                    let mut after = self.figures();
-                    after[0].events = before[0].events;
-                    assert_eq!(after, before);
+                    let swap_fail = before.swap_fail + 1;
+                    let expected = Charged {
+                        swap_fail,
+                        ..before
+                    };
+                    assert_eq!(self.zswap.charged(), expected);
                 }
             }
             Op::Load { at, pages } => {
                 let part = &self.pages[self.part(at, pages)];
-                let slots: Vec<_> = part.iter().map(|(slot, ..)| *slot).collect();
+                let slots: Vec<_> = part.iter().map(|(slot, _)| *slot).collect();
                 let frames = self.zswap.arena().take(slots.len());
                 let mut context = self.zswap.context().unwrap();
                 self.zswap
                     .load_batch(&mut context, &slots, &frames)
                     .unwrap();
-                for ((_, content, _), frame) in part.iter().zip(&frames) {
+                for ((_, content), frame) in part.iter().zip(&frames) {
                     assert!(
                         self.zswap.arena().page(*frame) == content.bytes(),
                         "{content:?}"
@@ -175,25 +154,23 @@ impl World {
             }
             Op::Invalidate { at, pages } => {
                 let part = self.part(at, pages);
-                let slots: Vec<_> = self.pages.drain(part).map(|(slot, ..)| slot).collect();
+                let slots: Vec<_> = self.pages.drain(part).map(|(slot, _)| slot).collect();
                 let entries = slots.iter().filter(|slot| **slot != Slot::ZERO).count();
                 assert_eq!(self.zswap.invalidate(&slots), entries);
             }
-            Op::WriteBack { group, goes } => {
+            Op::WriteBack { goes } => {
                 let mut context = self.zswap.context().unwrap();
                 for _ in 0..goes {
                     let before = self.zswap.backing_pages();
-                    let shrunk = self.zswap.shrink_group(&mut context, self.groups[group]);
+                    let shrunk = self.zswap.shrink_step(&mut context);
                     assert_eq!(self.zswap.backing_pages(), before + shrunk.written);
                 }
             }
-            Op::Scan { group, entries } => {
-                let count = self.zswap.shrinker_count(self.groups[group]);
+            Op::Scan { entries } => {
+                let count = self.zswap.shrinker_count();
                 let mut context = self.zswap.context().unwrap();
                 let entries = entries.min(count);
-                let shrunk = self
-                    .zswap
-                    .shrinker_scan(&mut context, self.groups[group], entries);
+                let shrunk = self.zswap.shrinker_scan(&mut context, entries);
                 assert!(shrunk.scanned <= entries && shrunk.written <= shrunk.scanned);
             }
             Op::Fail { errno } => self.backing.fail(Call::Write, Errno(errno), 1),
@@ -207,25 +184,13 @@ impl World {
         }
     }
 
-    fn figures(&self) -> [zfolio_zswap::GroupFigures; GROUPS] {
-        self.groups.map(|group| self.zswap.group(group))
-    }
-
     fn check(&self) {
         self.zswap.validate().unwrap();
-        let entries = |of: usize| {
-            let mine = |group: usize| of == 0 || group == of || (of == 2 && group == 3);
-            let held = self
-                .pages
-                .iter()
-                .filter(|(slot, _, group)| *slot != Slot::ZERO && mine(*group));
-            held.count() as u64
-        };
-        for (of, now) in self.figures().iter().enumerate() {
-            assert_eq!(now.swap, entries(of) * PAGE_SIZE as u64);
-        }
+        let held = self.pages.iter().filter(|(slot, _)| *slot != Slot::ZERO);
+        let entries = held.count() as u64;
+        assert_eq!(self.zswap.charged().swap, entries * PAGE_SIZE as u64);
         let now = self.zswap.stats().snapshot();
-        assert_eq!(now.stored_pages + now.backing_pages, entries(0));
+        assert_eq!(now.stored_pages + now.backing_pages, entries);
         assert_eq!((now.decompress_fail, now.backing_read_fail), (0, 0));
         assert_eq!(
             (now.zswpwb, now.pswpout),
@@ -247,10 +212,10 @@ proptest! {
             world.apply(op);
             world.check();
         }
-        for (slot, content, _) in &world.pages {
+        for (slot, content) in &world.pages {
             assert!(content_of(&world.zswap, *slot).unwrap() == content.bytes());
         }
-        let slots: Vec<_> = world.pages.drain(..).map(|(slot, ..)| slot).collect();
+        let slots: Vec<_> = world.pages.drain(..).map(|(slot, _)| slot).collect();
         world.zswap.invalidate(&slots);
         world.check();
         world.zswap.tend_backing();

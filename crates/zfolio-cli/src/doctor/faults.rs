@@ -1,8 +1,9 @@
 //! Which ways of telling faults work here, what each of the others lacks, and what mends it.
 
-use super::{Check, FOR_MESSAGES, GRANT_REGIONS, Level};
-use crate::machine::{kernel_release, kernel_version, status_field};
-use crate::uffd_probe::words;
+use super::check::{Check, FOR_MESSAGES, Level};
+use super::regions::GRANT_REGIONS;
+use zfolio_host::machine::{kernel_release, kernel_version, status_field};
+use zfolio_host::uffd_probe::words;
 use zfolio_inthread::start::{Refused, ways};
 use zfolio_runtime::segment::faults;
 use zfolio_sys::syscall::Errno;

@@ -1,10 +1,10 @@
 //! What `--faults message` needs of the kernel, and what permits it.
 
-use super::{Check, GRANT, Level};
-use crate::machine::{self, line_of, status_field};
-use crate::uffd_probe;
+use super::check::{Check, GRANT, Level};
 use std::fs::OpenOptions;
 use std::path::Path;
+use zfolio_host::machine::{self, line_of, status_field};
+use zfolio_host::uffd_probe;
 use zfolio_sys::syscall::Errno;
 
 /// Kernel that brought UFFDIO_MOVE.

@@ -163,7 +163,7 @@ fn in_time(command: &mut Command, limit: Duration) -> Output {
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
         stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
         stats: Value::Null,
-        watched: support::watch::Watched::default(),
+        watched: zfolio_host::process_tree::Watched::default(),
         wall: begin.elapsed(),
     }
 }

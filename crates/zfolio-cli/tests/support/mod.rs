@@ -26,10 +26,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-#[path = "../../src/watch.rs"]
-pub mod watch;
-
-use watch::{Watch, Watched};
+use zfolio_host::process_tree::{Watch, Watched};
 
 /// A run that lasts longer hangs: its process group is killed, and the case fails.
 pub const LIMIT: Duration = Duration::from_secs(600);

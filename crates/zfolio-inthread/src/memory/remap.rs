@@ -21,6 +21,23 @@ const MREMAP_DONTUNMAP: usize = 4;
 impl Core {
     pub(super) fn mremap(&mut self, state: &State, args: [usize; 6]) -> isize {
         let [old, old_len, new_len, flags, to, _] = args;
+        let result = self.mremap_seen(state, args);
+        if is_error(result) {
+            // (What it was to move over, and what it was to cut off, go first.)
+            if flags & MREMAP_FIXED != 0 {
+                self.forget_what_is_gone(state, &range_of(to, new_len));
+            }
+            let from = range_of(old, old_len);
+            let kept = from.start.saturating_add(up(new_len)).min(from.end);
+            for part in [from.start..kept, kept..from.end] {
+                self.forget_what_is_gone(state, &part);
+            }
+        }
+        result
+    }
+
+    fn mremap_seen(&mut self, state: &State, args: [usize; 6]) -> isize {
+        let [old, old_len, new_len, flags, to, _] = args;
         let from = range_of(old, old_len);
         let new_len = up(new_len);
         let target = (flags & MREMAP_FIXED != 0).then(|| range_of(to, new_len));
@@ -84,7 +101,9 @@ impl Core {
         }
         if is_error(result) {
             if apart {
-                self.open_again(&from);
+                let kept = from.start..from.end.min(from.start + new_len);
+                let is_cut = !kept.is_empty() && !raw::is_mapped(&from) && raw::is_mapped(&kept);
+                self.open_again(if is_cut { &kept } else { &from });
             }
             return result;
         }

@@ -136,6 +136,9 @@ impl Core {
         let [_, len, protection, flags, ..] = args;
         let result = raw::for_program(nr::MMAP, args);
         if is_error(result) {
+            if flags & MAP_FIXED != 0 {
+                self.forget_what_is_gone(state, &range_of(args[0], len));
+            }
             return result;
         }
         let range = range_of(result.cast_unsigned(), len);
@@ -274,19 +277,7 @@ impl Core {
         }
         match args[2] {
             advice::DONTNEED | advice::FREE | advice::DONTNEED_LOCKED => {
-                // What is free may be gone at once; and what is gone later, unseen, would be
-                // a page of which nobody knows.
-                let mut discard = args;
-                if args[2] == advice::FREE {
-                    discard[2] = advice::DONTNEED;
-                }
-                let result = raw::for_program(nr::MADVISE, discard);
-                // (Where part of it is not mapped the rest is discarded all the same.)
-                if result == 0 || result == err::NOMEM {
-                    self.figures.removes += 1;
-                    self.discarded(state, &range);
-                }
-                result
+                self.discard(state, args, &range)
             }
             advice::COLD | advice::PAGEOUT => 0,
             advice::DONTFORK
@@ -301,6 +292,61 @@ impl Core {
                 plain(self)
             }
             _ => plain(self),
+        }
+    }
+
+    /// Advice by which the bytes of `range` go. The kernel goes over it mapping by mapping, on
+    /// past holes, and stops at what is locked, or odd otherwise: what is managed is none of
+    /// that, so it is done in parts, each of which is gone or is not.
+    fn discard(&mut self, state: &State, args: [usize; 6], range: &Range<usize>) -> isize {
+        let mut discard = args;
+        // What is free may be gone at once; and what is gone later, unseen, would be a page of
+        // which nobody knows.
+        let managed_advice = match args[2] {
+            advice::FREE => advice::DONTNEED,
+            advice => advice,
+        };
+        let mut make = |part: Range<usize>, advice| {
+            (discard[0], discard[1], discard[2]) = (part.start, part.len(), advice);
+            if part.is_empty() {
+                return 0;
+            }
+            raw::for_program(nr::MADVISE, discard)
+        };
+        let (mut at, mut result) = (range.start, 0);
+        while at < range.end {
+            let managed = self
+                .ranges
+                .within(&(at..range.end))
+                .find(|(_, kind)| kind.managed)
+                .map_or(range.end..range.end, |(part, _)| part);
+            for (part, advice) in [
+                (at..managed.start, args[2]),
+                (managed.clone(), managed_advice),
+            ] {
+                match make(part, advice) {
+                    0 => {}
+                    err::NOMEM => result = err::NOMEM,
+                    error => return error,
+                }
+            }
+            if !managed.is_empty() {
+                self.figures.removes += 1;
+                self.discarded(state, &managed);
+            }
+            at = managed.end;
+        }
+        result
+    }
+
+    /// A call has failed that may have unmapped `range` before it did.
+    pub(super) fn forget_what_is_gone(&mut self, state: &State, range: &Range<usize>) {
+        let mut at = range.start;
+        while let Some((part, _)) = self.ranges.first_within(&(at..range.end)) {
+            at = part.end;
+            if !raw::is_mapped(&part) {
+                self.forget(state, &part);
+            }
         }
     }
 
@@ -391,12 +437,16 @@ impl Core {
 
     fn shmat(&mut self, state: &State, args: [usize; 6]) -> isize {
         let result = raw::for_program(nr::SHMAT, args);
-        if !is_error(result) && args[2] & SHM_REMAP != 0 {
+        if args[2] & SHM_REMAP != 0 {
             // struct shmid_ds: the size is its seventh word.
             let mut about = [0_u64; 32];
             let into = about.as_mut_ptr() as usize;
             let asked = raw::own(nr::SHMCTL, [args[0], 2, into]);
             let len = usize::try_from(about[6]).unwrap_or(0);
+            if is_error(result) {
+                self.forget_what_is_gone(state, &range_of(args[1], len));
+                return result;
+            }
             if asked != 0 {
                 self.fail(format_args!(
                     "what shmat replaced at {result:#x} is not known"

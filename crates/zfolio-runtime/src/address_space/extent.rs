@@ -2,7 +2,7 @@
 
 use crate::address_space::place::{PackedPlace, Place};
 use crate::page::{EXTENT_PAGES, GROUP_PAGES, Vpn, group_of};
-use crate::policy::refault::{Clock, RefaultRecord};
+use crate::policy::refault::{RefaultRecord, StoreClock};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -98,7 +98,7 @@ impl Extent {
     }
 
     /// Ticks for which page `index` of the extent is spared, if it is present.
-    pub(crate) fn present(&self, index: usize, clock: &Clock) -> Option<u8> {
+    pub(crate) fn present(&self, index: usize, clock: &StoreClock) -> Option<u8> {
         let Some(group) = &self.groups[index / GROUP_PAGES] else {
             return Some(0);
         };

@@ -2,7 +2,7 @@
 
 use crate::page::Vpn;
 use crate::policy::readahead::{Neighbours, Rush, Streams};
-use crate::policy::refault::Clock;
+use crate::policy::refault::StoreClock;
 use crate::policy::strides::Strides;
 use alloc::collections::VecDeque;
 use core::ops::Range;
@@ -19,7 +19,7 @@ pub(crate) struct History {
     /// Pages that sequential readers left behind, oldest first.
     pub(crate) passed_by_readers: VecDeque<Range<Vpn>>,
     /// By which pages are spared.
-    pub(crate) clock: Clock,
+    pub(crate) clock: StoreClock,
     /// The least ticks after which something may go that the hand has spared.
     pub(crate) spared: Option<u8>,
 }
@@ -32,7 +32,7 @@ impl History {
             rush: Rush::default(),
             neighbours: Neighbours::default(),
             passed_by_readers: VecDeque::with_capacity(PASSED),
-            clock: Clock::default(),
+            clock: StoreClock::default(),
             spared: None,
         }
     }

@@ -6,7 +6,6 @@ use crate::policy::watermarks::Watermarks;
 use crate::scope::{Regions, Scope, Serving};
 use core::sync::atomic::Ordering;
 use zfolio_sys::procfs::Statm;
-use zfolio_zswap::GroupId;
 
 impl Memory {
     /// Resident pages as /proc has them: program, pool and frames, and files
@@ -129,7 +128,7 @@ impl Memory {
         let pool = if kept { self.zswap.pool_pages() } else { 0 };
         // And something to grow by.
         let needs = program.max(usage) + pool;
-        let figures = self.zswap.group(GroupId::ROOT);
+        let figures = self.zswap.charged();
         let of = Having {
             owner: self.identity(),
             resident: usage,
@@ -140,8 +139,8 @@ impl Memory {
         };
         let allowed = self.membership.update(self.segment(), of, self.high());
         self.allowance.store(allowed.high, Ordering::Relaxed);
-        if self.zswap.group_limits(GroupId::ROOT) != allowed.limits {
-            self.zswap.set_group_limits(GroupId::ROOT, allowed.limits);
+        if self.zswap.group_limits() != allowed.limits {
+            self.zswap.set_group_limits(allowed.limits);
         }
         if self.zswap.is_backed() {
             self.zswap.limit_backing(allowed.backing);

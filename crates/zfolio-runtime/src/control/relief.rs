@@ -4,7 +4,7 @@ use crate::budget::pressure::Relief;
 use crate::control::Manager;
 use crate::policy::codec_choice::Turnover;
 use crate::swapout::store::Stored;
-use crate::swapout::{clock_hand::Step, hand::ClockHand};
+use crate::swapout::{clock_hand::HandStep, hand::ClockHand};
 use crate::transfer::worker::Worker;
 use crate::upkeep::zspage_compaction::Compacting;
 use core::sync::atomic::Ordering;
@@ -184,14 +184,14 @@ impl Manager {
                 continue;
             }
             match self.step_hand(hand) {
-                Step::Moved(pages) => {
+                HandStep::Moved(pages) => {
                     moved_any |= pages > 0;
                     let some = moved_any || hand.gathered() > 0;
                     if some && self.arena().free_frames() < self.watermarks().free_reserve {
                         break; // faults wait
                     }
                 }
-                Step::Round => {
+                HandStep::Round => {
                     all_rounds += 1;
                     let mut core = self.core.lock();
                     let spared = core::mem::take(&mut core.history.spared);
@@ -206,7 +206,7 @@ impl Manager {
                     drop(core);
                     self.look_at_mappings(hand, memory);
                 }
-                Step::Later => {
+                HandStep::Later => {
                     self.ask_for_quiet();
                     self.await_quiet_moment();
                     return Err(Relief::Later);

@@ -28,9 +28,6 @@ use zfolio_sys::uffd::Uffd;
 /// What new frames are copied from.
 static ZEROS: [u8; 16 * PAGE_SIZE] = [0; 16 * PAGE_SIZE];
 
-/// Tries to bring a page back to where it came from.
-const UNDO_TRIES: u32 = 10_000;
-
 /// Blocks released at once.
 const RELEASED_TOGETHER: usize = 64;
 
@@ -98,75 +95,15 @@ impl FrameArena {
         self.frames.lock()
     }
 
-    /// Carries at most 64 pages that the caller holds at `from` to slots it holds at
-    /// `to`; bit n of `backed` says that slot n of these has a frame. To a frame a
-    /// page is copied, to a hole it is moved, or copied if it will not move (shared
-    /// with a child of a fork). Bit n of what is returned says that slot n of `from`
-    /// still has its frame. `None` when it could not be: all is as it was then.
-    ///
-    /// # Panics
-    /// When not even undoing is possible: pages would be lost.
-    pub(crate) fn carry(&self, from: Pfn, to: Pfn, pages: usize, backed: u64) -> Option<u64> {
-        let has_frame = |page: usize| backed >> page & 1 != 0;
-        // Pages whose frames went along.
-        let mut moved = 0_u64;
-        let mut page = 0;
-        while page < pages {
-            let (source, target) = (from.offset(page), to.offset(page));
-            let holes = (page..pages).take_while(|page| !has_frame(*page)).count();
-            if holes == 0 {
-                self.with(source, 0, PAGE_SIZE, |bytes| {
-                    self.with_mut(target, 0, PAGE_SIZE, |copy| copy.copy_from_slice(bytes));
-                });
-                page += 1;
-                continue;
-            }
-            let done = self.move_pages(source, target, holes);
-            (page..page + done).for_each(|page| moved |= 1 << page);
-            page += done;
-            if done > 0 {
-                continue;
-            }
-            if !self.copy_page(source, target) {
-                self.carry_back(from, to, page, backed, moved);
-                return None;
-            }
-            page += 1;
-        }
-        Some(!moved)
-    }
-
-    /// Undoes what [`Self::carry`] did to the first `pages` pages.
-    fn carry_back(&self, from: Pfn, to: Pfn, pages: usize, backed: u64, moved: u64) {
-        for page in 0..pages {
-            let (home, at) = (from.offset(page), to.offset(page));
-            if moved >> page & 1 != 0 {
-                // It left a moment ago; what is in the way now passes.
-                let undone = (0..UNDO_TRIES).any(|_| {
-                    let home = self.move_pages(at, home, 1) == 1 || self.copy_page(at, home);
-                    if !home {
-                        zfolio_sys::thread::yield_now();
-                    }
-                    home
-                });
-                assert!(undone, "a page of the pool can neither go nor return");
-            }
-            // A hole it was, and is again, whatever was copied there.
-            if backed >> page & 1 == 0 {
-                let _ = discard(self.map.address(at), PAGE_SIZE);
-            }
-        }
-    }
-
     /// Moves pages to holes; how many, from the front.
-    fn move_pages(&self, from: Pfn, to: Pfn, pages: usize) -> usize {
+    pub(super) fn move_pages(&self, from: Pfn, to: Pfn, pages: usize) -> usize {
         let (source, target) = (self.map.address(from), self.map.address(to));
         let out = self.moves().out_of_held(target, source, pages * PAGE_SIZE);
         out.done / PAGE_SIZE
     }
 
     /// Fills a hole with a copy of a page.
-    fn copy_page(&self, from: Pfn, to: Pfn) -> bool {
+    pub(super) fn copy_page(&self, from: Pfn, to: Pfn) -> bool {
         let (source, target) = (self.map.address(from), self.map.address(to));
         let copied = self.uffd().copy_pages(target, source, PAGE_SIZE).done == PAGE_SIZE;
         self.populated
@@ -316,7 +253,7 @@ impl FrameArena {
     }
 
     /// Takes frames from the system for slots the caller holds.
-    fn populate(&self, at: Pfn, pages: usize) -> bool {
+    pub(super) fn populate(&self, at: Pfn, pages: usize) -> bool {
         let source = ZEROS.as_ptr() as usize;
         let mut done = 0;
         while done < pages {
@@ -459,7 +396,7 @@ impl zfolio_zswap::Arena for FrameArena {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     extern crate std;
 
     use super::*;
@@ -467,7 +404,7 @@ mod tests {
     use zfolio_sys::uffd;
 
     /// An arena of its own; `None` where the kernel has no userfaultfd for us.
-    fn arena() -> Option<FrameArena> {
+    pub(crate) fn arena() -> Option<FrameArena> {
         let opened = Uffd::open(uffd::FEATURE_MOVE | uffd::FEATURE_SIGBUS).and_then(|uffd| {
             let pagemap = Pagemap::open()?;
             let map = ArenaMap::reserve(1024)?;
@@ -482,67 +419,13 @@ mod tests {
         opened.ok()
     }
 
-    fn has_frame(arena: &FrameArena, at: Pfn) -> bool {
+    pub(crate) fn has_frame(arena: &FrameArena, at: Pfn) -> bool {
         let start = arena.map.address(at);
         let found = arena
             .moves()
             .pagemap
             .first_present(start, start + PAGE_SIZE);
         found.expect("a page map").is_some()
-    }
-
-    fn frames_of(arena: &FrameArena, at: Pfn) -> [bool; 4] {
-        [0, 1, 2, 3].map(|slot| has_frame(arena, at.offset(slot)))
-    }
-
-    fn write(arena: &FrameArena, at: Pfn, byte: u8) {
-        arena.with_mut(at, 0, PAGE_SIZE, |bytes| bytes.fill(byte));
-    }
-
-    fn holds(arena: &FrameArena, at: Pfn, byte: u8) -> bool {
-        arena.with(at, 0, PAGE_SIZE, |bytes| bytes.iter().all(|b| *b == byte))
-    }
-
-    /// Four pages and four slots to carry them to, the second of which has a frame.
-    fn places(arena: &FrameArena) -> (Pfn, Pfn) {
-        let from = arena.populate_run(4).expect("holes");
-        for (slot, byte) in (0..4).zip(1..) {
-            write(arena, from.offset(slot), byte);
-        }
-        let to = arena
-            .take_holes(Order::new(2).expect("at most 9"))
-            .expect("holes");
-        assert!(arena.populate(to.offset(1), 1));
-        write(arena, to.offset(1), 99);
-        (from, to)
-    }
-
-    #[test]
-    fn pages_are_moved_to_holes_and_copied_to_frames() {
-        let Some(arena) = arena() else { return };
-        let (from, to) = places(&arena);
-        let left = arena
-            .carry(from, to, 4, 0b0010)
-            .expect("nothing in the way");
-        assert_eq!(left & 0b1111, 0b0010);
-        for (slot, byte) in (0..4).zip(1..) {
-            assert!(holds(&arena, to.offset(slot), byte), "page {slot}");
-        }
-        assert_eq!(frames_of(&arena, from), [false, true, false, false]);
-    }
-
-    #[test]
-    fn what_cannot_be_carried_whole_is_left_as_it_was() {
-        let Some(arena) = arena() else { return };
-        let (from, to) = places(&arena);
-        // To a frame that is said to be a hole nothing can be moved nor copied.
-        assert!(arena.populate(to.offset(3), 1));
-        assert_eq!(arena.carry(from, to, 4, 0b0010), None);
-        for (slot, byte) in (0..4).zip(1..) {
-            assert!(holds(&arena, from.offset(slot), byte), "page {slot}");
-        }
-        assert_eq!(frames_of(&arena, from), [true; 4]);
-        assert_eq!(frames_of(&arena, to), [false, true, false, true]);
     }
 
     #[test]

@@ -13,6 +13,7 @@
 //! Below: the segment, for its counters.
 
 pub(crate) mod arena;
+mod carry;
 pub(crate) mod huge_reserve;
 pub(crate) mod page_table;
 

@@ -24,14 +24,14 @@ const LEVELS: u8 = 3;
 
 /// Counts stored pages.
 #[derive(Default)]
-pub(crate) struct Clock {
+pub(crate) struct StoreClock {
     /// Below [`TICKS`].
     tick: u8,
     /// Pages stored since the last tick.
     pages: usize,
 }
 
-impl Clock {
+impl StoreClock {
     /// So many pages were stored, while `resident` were not.
     pub(crate) fn stored(&mut self, pages: usize, resident: usize) {
         self.pages += pages;
@@ -65,34 +65,34 @@ impl RefaultRecord {
     }
 
     /// Ticks from `clock` to what is noted, modulo [`TICKS`].
-    fn ahead(self, clock: &Clock) -> Option<u8> {
+    fn ahead(self, clock: &StoreClock) -> Option<u8> {
         let noted = (self.0 & Self::TICK).checked_sub(1)?;
         Some((noted + TICKS - clock.tick) % TICKS)
     }
 
-    fn new(level: u8, clock: &Clock, ahead: u8) -> Self {
+    fn new(level: u8, clock: &StoreClock, ahead: u8) -> Self {
         Self(level << Self::LEVEL | ((clock.tick + ahead) % TICKS + 1))
     }
 
     /// Ticks for which the page, which is present, is to stay; 0: it may go.
-    pub(crate) fn spared(self, clock: &Clock) -> u8 {
+    pub(crate) fn spared(self, clock: &StoreClock) -> u8 {
         let ahead = self.ahead(clock).filter(|ticks| *ticks <= LONGEST);
         ahead.unwrap_or(0)
     }
 
     /// It is being stored.
-    pub(crate) fn store(&mut self, clock: &Clock) {
+    pub(crate) fn store(&mut self, clock: &StoreClock) {
         *self = Self::new(self.level(), clock, 0);
     }
 
     /// Whether it was stored within this tick.
-    pub(crate) fn was_stored_now(self, clock: &Clock) -> bool {
+    pub(crate) fn was_stored_now(self, clock: &StoreClock) -> bool {
         self.ahead(clock) == Some(0)
     }
 
     /// It came from the pool because it was asked for; whether soon, in which case it is
     /// spared.
-    pub(crate) fn refault(&mut self, clock: &Clock) -> bool {
+    pub(crate) fn refault(&mut self, clock: &StoreClock) -> bool {
         let since = self.ahead(clock).map(|ahead| (TICKS - ahead) % TICKS);
         let soon = since.is_some_and(|since| since < NEAR);
         if soon {
@@ -104,7 +104,7 @@ impl RefaultRecord {
     }
 
     /// It was touched in standby, or came back otherwise before its turn: it is spared.
-    pub(crate) fn protect(&mut self, clock: &Clock) {
+    pub(crate) fn protect(&mut self, clock: &StoreClock) {
         let level = self.level();
         let ahead = (NEAR << level).min(LONGEST);
         *self = Self::new((level + 1).min(LEVELS), clock, ahead);
@@ -126,7 +126,7 @@ mod tests {
 
     const RESIDENT: usize = 4000;
 
-    fn after(clock: &mut Clock, pages: usize) {
+    fn after(clock: &mut StoreClock, pages: usize) {
         // One by one or all at once is the same.
         for _ in 0..pages / 8 {
             clock.stored(8, RESIDENT);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     /// Pages stored until it is spared no longer.
-    fn spared_for(past: RefaultRecord, clock: &mut Clock) -> usize {
+    fn spared_for(past: RefaultRecord, clock: &mut StoreClock) -> usize {
         let mut pages = 0;
         while past.spared(clock) > 0 {
             clock.stored(1, RESIDENT);
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn stored_now_is_within_a_tick() {
-        let (mut clock, mut past) = (Clock::default(), RefaultRecord::default());
+        let (mut clock, mut past) = (StoreClock::default(), RefaultRecord::default());
         assert!(!past.was_stored_now(&clock), "never stored");
         past.store(&clock);
         assert!(past.was_stored_now(&clock));
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn nothing_known_is_never_spared() {
-        let mut clock = Clock::default();
+        let mut clock = StoreClock::default();
         for _ in 0..2 * TICKS {
             assert_eq!(RefaultRecord::default().spared(&clock), 0);
             let mut past = RefaultRecord::default();
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn who_comes_back_soon_is_spared_twice_as_long_each_time() {
-        let mut clock = Clock::default();
+        let mut clock = StoreClock::default();
         let mut past = RefaultRecord::default();
         let mut before = 0;
         for (round, least) in [1, 2, 4, 7, 7].into_iter().enumerate() {
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn who_comes_back_late_begins_anew() {
-        let mut clock = Clock::default();
+        let mut clock = StoreClock::default();
         let mut past = RefaultRecord::default();
         (0..3).for_each(|_| past.protect(&clock));
         past.store(&clock);
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn who_comes_along_keeps_its_level_and_may_go() {
-        let clock = Clock::default();
+        let clock = StoreClock::default();
         let mut past = RefaultRecord::default();
         past.protect(&clock);
         past.protect(&clock);
@@ -219,7 +219,7 @@ mod tests {
         fn as_a_clock_that_never_wraps(
             steps in prop::collection::vec((0..5_u8, 0..12_u8), 1..200),
         ) {
-            let (mut clock, mut now) = (Clock::default(), 0_u64);
+            let (mut clock, mut now) = (StoreClock::default(), 0_u64);
             let (mut past, mut model) = (RefaultRecord::default(), Model::default());
             for (step, ticks) in steps {
                 let spare = |model: &mut Model, now: u64| {
@@ -270,7 +270,7 @@ mod tests {
     struct Memory {
         pages: Vec<(Where, RefaultRecord)>,
         standby: VecDeque<usize>,
-        clock: Clock,
+        clock: StoreClock,
         resident: usize,
         limit: usize,
         hand: usize,
@@ -290,7 +290,7 @@ mod tests {
             Self {
                 pages: vec![(Where::Stored, RefaultRecord::default()); pages],
                 standby: VecDeque::new(),
-                clock: Clock::default(),
+                clock: StoreClock::default(),
                 resident: 0,
                 limit,
                 hand: 0,

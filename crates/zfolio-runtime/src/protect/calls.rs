@@ -1,7 +1,7 @@
 //! What a program asks for, but for faults.
 
 use super::groups::{End, State};
-use super::{Core, Protected};
+use super::{GroupCore, Protected};
 use crate::address_space::place::Place;
 use crate::error::PinError;
 use crate::page::{Vpn, addresses_of, pages_within};
@@ -21,7 +21,7 @@ use zfolio_zswap::Slot;
 
 impl Protected {
     /// Takes the slots of `pages` out of the words: zeros from here on.
-    fn take_slots(core: &mut Core, pages: Range<Vpn>) -> Vec<Slot> {
+    fn take_slots(core: &mut GroupCore, pages: Range<Vpn>) -> Vec<Slot> {
         let mut found = Vec::new();
         for (page, word) in core.extents.tracked(pages) {
             if let Place::Stored(slot) = word {
@@ -35,12 +35,12 @@ impl Protected {
     }
 
     /// Groups with an address in `range`, none of which is busy.
-    fn known(core: &Core, range: &Range<usize>) -> Vec<(usize, State)> {
+    fn known(core: &GroupCore, range: &Range<usize>) -> Vec<(usize, State)> {
         core.table.within(range).collect()
     }
 
     /// A group and its state, and what of it is out.
-    fn validate_group(core: &Core, group: usize, state: State) -> Result<(), String> {
+    fn validate_group(core: &GroupCore, group: usize, state: State) -> Result<(), String> {
         let place = core.place_of(group);
         let place = place.ok_or_else(|| format!("group {group:#x} is no region's"))?;
         let pages = place.range.start / PAGE_SIZE..place.range.end / PAGE_SIZE;

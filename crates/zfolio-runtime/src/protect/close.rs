@@ -2,7 +2,7 @@
 //! does it ahead of need.
 
 use super::groups::{End, HOTTEST, State};
-use super::{Core, LocatedGroup, MOST_PAGES, Protected, Worker};
+use super::{GroupCore, GroupWorker, LocatedGroup, MOST_PAGES, Protected};
 use crate::address_space::place::Place;
 use crate::policy::codec_choice::Turnover;
 use crate::segment::Counter;
@@ -27,7 +27,7 @@ const GAIN: usize = 16;
 
 /// What a step came to.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum CloseStep {
     /// This one, into so many bytes.
     Stored { pages: usize, bytes: usize },
     /// Somebody wanted the group that was chosen.
@@ -38,25 +38,25 @@ enum Step {
 
 impl Protected {
     /// What is out but for the storing, pages, before the coldest is stored.
-    fn standby_target(&self, core: &Core) -> usize {
+    fn standby_target(&self, core: &GroupCore) -> usize {
         let pool = self.zswap.arena().backed_pages();
         self.watermarks().standby(pool).max(core.table.unit_pages())
     }
 
-    pub(super) fn is_pressed(&self, core: &Core) -> bool {
+    pub(super) fn is_pressed(&self, core: &GroupCore) -> bool {
         self.usage(core) > self.watermarks().start + self.overdraft()
             || core.table.standby_pages() > self.standby_target(core)
     }
 
     /// Notes that a group was closed, its bytes where they are.
-    pub(super) fn stand_by(&self, core: &mut Core, place: &LocatedGroup, end: End) {
+    pub(super) fn stand_by(&self, core: &mut GroupCore, place: &LocatedGroup, end: End) {
         core.table
             .set(place.group, place.pages(), State::Standby, end);
         self.count(Counter::PagesOut, place.pages());
     }
 
     /// Closes what has been open for longest until enough stands by.
-    fn fill_standby(&self, core: &mut Core) {
+    fn fill_standby(&self, core: &mut GroupCore) {
         let target = self.standby_target(core);
         // (Whoever is hot is cold after that many turns.)
         let turns = core.table.open_groups() * (usize::from(HOTTEST) + 2);
@@ -81,12 +81,12 @@ impl Protected {
     }
 
     /// Stores the coldest group.
-    fn step(&self, worker: &mut Worker) -> Step {
+    fn step(&self, worker: &mut GroupWorker) -> CloseStep {
         let place = {
             let mut core = self.core.lock();
             self.fill_standby(&mut core);
             let Some(place) = self.coldest(&mut core) else {
-                return Step::Nothing;
+                return CloseStep::Nothing;
             };
             let (pages, end) = (place.pages(), End::Hot);
             core.table.set(place.group, pages, State::Storing, end);
@@ -113,7 +113,7 @@ impl Protected {
             let mut core = self.core.lock();
             core.table.close(place.group);
             self.done();
-            return Step::Stored {
+            return CloseStep::Stored {
                 pages: place.pages(),
                 bytes,
             };
@@ -131,12 +131,16 @@ impl Protected {
         self.done();
         drop(core);
         self.zswap.invalidate(slots);
-        if wanted { Step::Wanted } else { Step::Nothing }
+        if wanted {
+            CloseStep::Wanted
+        } else {
+            CloseStep::Nothing
+        }
     }
 
     /// The coldest group that stands by and is not pinned. One that is, is for
     /// its holder to touch, and keeps its place behind the others.
-    fn coldest(&self, core: &mut Core) -> Option<LocatedGroup> {
+    fn coldest(&self, core: &mut GroupCore) -> Option<LocatedGroup> {
         let most = core.table.standby_pages();
         for _ in 0..most {
             let place = core
@@ -157,7 +161,7 @@ impl Protected {
     /// names what is in the pool.
     fn store(
         &self,
-        worker: &mut Worker,
+        worker: &mut GroupWorker,
         place: &LocatedGroup,
         slots: &mut [Slot],
     ) -> Option<usize> {
@@ -176,7 +180,7 @@ impl Protected {
 
     fn store_part(
         &self,
-        worker: &mut Worker,
+        worker: &mut GroupWorker,
         place: &LocatedGroup,
         range: &Range<usize>,
         slots: &mut [Slot],
@@ -200,16 +204,20 @@ impl Protected {
     ///
     /// Where the pool takes as much as it brings, usage may grow: the
     /// watermarks are raised, until there is less to do again.
-    fn store_until(&self, worker: &mut Worker, mut enough: impl FnMut(&Core) -> bool) -> bool {
+    fn store_until(
+        &self,
+        worker: &mut GroupWorker,
+        mut enough: impl FnMut(&GroupCore) -> bool,
+    ) -> bool {
         let (mut stored, mut became) = (0, 0);
         while !enough(&self.core.lock()) {
             match self.step(worker) {
-                Step::Stored { pages, bytes } => {
+                CloseStep::Stored { pages, bytes } => {
                     stored += pages;
                     became += bytes.div_ceil(PAGE_SIZE);
                 }
-                Step::Wanted => {}
-                Step::Nothing => return false,
+                CloseStep::Wanted => {}
+                CloseStep::Nothing => return false,
             }
             if stored >= TRIAL {
                 if stored.saturating_sub(became) < stored / GAIN {
@@ -223,7 +231,7 @@ impl Protected {
     }
 
     /// Stores until a group fits below the limit; false if that cannot be had.
-    pub(super) fn make_room(&self, worker: &mut Worker) -> bool {
+    pub(super) fn make_room(&self, worker: &mut GroupWorker) -> bool {
         self.store_until(worker, |core| {
             let limit = self.watermarks().limit + self.overdraft();
             self.usage(core) + core.table.unit_pages() <= limit
@@ -231,7 +239,7 @@ impl Protected {
     }
 
     /// Stores until usage is below `stop`; false if that cannot be had.
-    fn relieve(&self, worker: &mut Worker, turnover: &mut Turnover) -> bool {
+    fn relieve(&self, worker: &mut GroupWorker, turnover: &mut Turnover) -> bool {
         self.store_until(worker, |core| {
             let watermarks = self.watermarks();
             let pool = self.zswap.pool_pages();

@@ -99,9 +99,9 @@ pub struct Protected {
     zswap: Zswap<PoolArena>,
     /// Which codec `auto` uses.
     density: Density,
-    core: Mutex<Core>,
+    core: Mutex<GroupCore>,
     /// The control thread's, then those of threads that touch.
-    workers: Vec<Mutex<Worker>>,
+    workers: Vec<Mutex<GroupWorker>>,
     /// A stack for each of the latter.
     stacks: Vec<CallStack>,
     stats: &'static ProcessSlot,
@@ -118,7 +118,7 @@ pub struct Protected {
 }
 
 /// What the core lock guards.
-struct Core {
+struct GroupCore {
     table: Table,
     /// What is in the pool, page by page.
     extents: Extents,
@@ -128,7 +128,7 @@ struct Core {
 }
 
 /// What one thread works with.
-struct Worker {
+struct GroupWorker {
     context: WorkContext,
 }
 
@@ -146,7 +146,7 @@ impl LocatedGroup {
     }
 }
 
-impl Core {
+impl GroupCore {
     /// The group that `address` is in, if a region has it.
     fn place(&self, address: usize) -> Option<LocatedGroup> {
         let (_, twin) = self.regions.range(..=address).next_back()?;
@@ -245,7 +245,7 @@ impl Protected {
                 what: "making a codec context",
                 errno: Errno::NOMEM,
             })?;
-            workers.push(Mutex::new(Worker { context }));
+            workers.push(Mutex::new(GroupWorker { context }));
         }
         let mut stacks = Vec::with_capacity(serving);
         for _ in 0..serving {
@@ -257,7 +257,7 @@ impl Protected {
             high: AtomicUsize::new(options.high),
             zswap,
             density,
-            core: Mutex::new(Core {
+            core: Mutex::new(GroupCore {
                 table: Table::new(group_pages(options.high, most_runs)),
                 extents: Extents::default(),
                 regions: BTreeMap::new(),
@@ -288,7 +288,7 @@ impl Protected {
     }
 
     /// Pages of groups that are not closed, and of the pool's arena.
-    fn usage(&self, core: &Core) -> usize {
+    fn usage(&self, core: &GroupCore) -> usize {
         core.table.pages() + self.zswap.arena().backed_pages()
     }
 
@@ -297,7 +297,7 @@ impl Protected {
     }
 
     /// Rings for the control thread if it sleeps and there is work for it.
-    fn ring_at(&self, core: &Core) {
+    fn ring_at(&self, core: &GroupCore) {
         if self.control_sleeps.load(Ordering::Relaxed) != 0 && self.is_pressed(core) {
             self.control_wake.fetch_add(1, Ordering::SeqCst);
             futex_wake(&self.control_wake, 1);
@@ -305,14 +305,14 @@ impl Protected {
     }
 
     /// Opens a group to the program. The caller tells the table.
-    fn open(&self, core: &mut Core, place: &LocatedGroup) -> Result<(), Errno> {
+    fn open(&self, core: &mut GroupCore, place: &LocatedGroup) -> Result<(), Errno> {
         place.twin.open(&place.range)?;
         core.table.count_run(place.group, true, &RUNS);
         Ok(())
     }
 
     /// Closes a group that is open.
-    fn close(&self, core: &mut Core, place: &LocatedGroup) -> Result<(), Errno> {
+    fn close(&self, core: &mut GroupCore, place: &LocatedGroup) -> Result<(), Errno> {
         place.twin.close(&place.range)?;
         core.table.count_run(place.group, false, &RUNS);
         Ok(())
@@ -335,7 +335,7 @@ impl Protected {
     }
 
     /// The core lock, once no group of `range` is being loaded or stored.
-    fn quiet(&self, range: &Range<usize>) -> zfolio_sys::lock::MutexGuard<'_, Core> {
+    fn quiet(&self, range: &Range<usize>) -> zfolio_sys::lock::MutexGuard<'_, GroupCore> {
         loop {
             let mut core = self.core.lock();
             if !core.table.want_busy(range) {

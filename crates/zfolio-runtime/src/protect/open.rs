@@ -4,7 +4,7 @@
 //! that holds here too.
 
 use super::groups::{End, State};
-use super::{Core, LocatedGroup, Protected, Worker};
+use super::{GroupCore, GroupWorker, LocatedGroup, Protected};
 use crate::address_space::place::Place;
 use crate::page::Vpn;
 use crate::segment::Counter;
@@ -51,7 +51,7 @@ impl Protected {
         stack.call(|| self.serve_address(&mut worker, address))
     }
 
-    fn serve_address(&self, worker: &mut Worker, address: usize) -> bool {
+    fn serve_address(&self, worker: &mut GroupWorker, address: usize) -> bool {
         let (mut rounds, mut refusals) = (0, 0);
         loop {
             match self.try_serve(worker, address, rounds >= ROUNDS_BEFORE_OVERDRAFT) {
@@ -93,7 +93,7 @@ impl Protected {
         }
     }
 
-    fn try_serve(&self, worker: &mut Worker, address: usize, urgent: bool) -> Tried {
+    fn try_serve(&self, worker: &mut GroupWorker, address: usize, urgent: bool) -> Tried {
         let mut core = self.core.lock();
         let Some(place) = core.place(address) else {
             return Tried::NotOurs;
@@ -133,8 +133,8 @@ impl Protected {
     /// Opens a group that is closed.
     fn bring(
         &self,
-        worker: &mut Worker,
-        mut core: MutexGuard<'_, Core>,
+        worker: &mut GroupWorker,
+        mut core: MutexGuard<'_, GroupCore>,
         place: LocatedGroup,
         urgent: bool,
     ) -> Tried {
@@ -190,14 +190,20 @@ impl Protected {
         }
     }
 
-    fn let_in(&self, core: &mut Core, place: &LocatedGroup) {
+    fn let_in(&self, core: &mut GroupCore, place: &LocatedGroup) {
         let end = End::Hot;
         core.table.set(place.group, place.pages(), State::Open, end);
     }
 
     /// Brings the pages that have a slot into our view; whether all have. The
     /// others are zeros and have no memory.
-    fn load(&self, worker: &mut Worker, twin: &Twin, pages: &Range<Vpn>, slots: &[Slot]) -> bool {
+    fn load(
+        &self,
+        worker: &mut GroupWorker,
+        twin: &Twin,
+        pages: &Range<Vpn>,
+        slots: &[Slot],
+    ) -> bool {
         let stored = slots.iter().filter(|slot| **slot != Slot::ZERO).count();
         let whole = stored == slots.len();
         if whole {
@@ -223,7 +229,7 @@ impl Protected {
 
     /// At the limit: makes room in this thread; false if there is none to be
     /// made.
-    fn wait_for_room(&self, worker: &mut Worker) -> bool {
+    fn wait_for_room(&self, worker: &mut GroupWorker) -> bool {
         let begin = now_ns(Clock::Monotonic);
         let made = self.make_room(worker) || self.wait_for_others();
         let took = now_ns(Clock::Monotonic) - begin;
@@ -244,10 +250,10 @@ impl Protected {
 
     /// Closes runs of at most `longest` open groups, which gives two mappings back
     /// each; returns how many. Whole runs: a part would cost mappings.
-    pub(super) fn close_runs(&self, core: &mut Core, longest: usize, looks: usize) -> usize {
+    pub(super) fn close_runs(&self, core: &mut GroupCore, longest: usize, looks: usize) -> usize {
         let mut closed = 0;
         while closed < CLOSED_AT_ONCE {
-            let Core { table, pins, .. } = core;
+            let GroupCore { table, pins, .. } = core;
             let unit = table.addresses(1).len();
             let addresses = |run: &Range<usize>| run.start * unit..run.end * unit;
             let may = |run: &Range<usize>| !pins.overlaps(&addresses(run));

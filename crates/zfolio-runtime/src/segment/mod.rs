@@ -14,20 +14,24 @@
 mod config;
 mod counter;
 mod describe;
+mod layout;
 mod owner;
 mod process_slot;
 pub mod run_group;
 mod slots;
 mod threads;
 
-use core::sync::atomic::{AtomicU32, AtomicU64};
-
 pub use config::{Config, PATH, codec, faults, on_max};
 pub use counter::{Counter, FaultKind};
 pub use describe::describe;
+pub use layout::{
+    GROUP_NAME, GROUPS, Head, LIVES, MAGIC, MEMBERS, Member, RunGroup, SHARED, SLOTS, Segment,
+    VERSION,
+};
 pub use owner::{Owned, Owner, Who};
 pub use process_slot::{BUCKETS, Histogram, MESSAGE, ProcessSlot, state};
 pub use slots::Used;
+pub use threads::THREADS;
 pub(crate) use threads::{MAX_FAULT_THREADS, MIN_FAULT_THREADS};
 
 /// Environment variable: path of the control segment.
@@ -37,128 +41,3 @@ pub const ENV_GROUP: &str = "ZFOLIO_GROUP";
 /// Name of the thread that looks whether the others go on: what shows from outside that
 /// a manager lives.
 pub const WATCHDOG_NAME: &str = "zfolio-watchdog";
-/// First word of a segment: "zfolio01".
-pub const MAGIC: u64 = u64::from_le_bytes(*b"zfolio01");
-/// Layout version: both sides must agree.
-pub const VERSION: u32 = 14;
-/// Process slots in a segment.
-pub const SLOTS: usize = 1024;
-/// The slot of those who find none that is free: the last, nobody's own.
-pub const SHARED: usize = SLOTS - 1;
-/// Most threads of a manager: the watchdog, those that serve faults, the control
-/// thread.
-pub const THREADS: usize = 2 + MAX_FAULT_THREADS;
-
-/// A process among those that share `high`.
-#[repr(C)]
-pub struct Member {
-    /// Its process.
-    pub owner: Owner,
-    /// CLOCK_REALTIME of the last update, ns: the one clock that is the same in every
-    /// time namespace. [`LIVES`] for one that has no thread to say it again and again.
-    pub updated_ns: AtomicU64,
-    /// What it has resident.
-    pub resident_bytes: AtomicU64,
-    /// What it would have, could it have all it needs.
-    pub needed_bytes: AtomicU64,
-    /// Compressed bytes in its pool.
-    pub zswap_bytes: AtomicU64,
-    /// Pages it has out, in bytes.
-    pub swap_bytes: AtomicU64,
-    /// What its backing takes.
-    pub backing_bytes: AtomicU64,
-    /// Index of its group.
-    pub group: AtomicU32,
-}
-
-/// [`Member::updated_ns`] of one that is a member as long as its process is there.
-pub const LIVES: u64 = u64::MAX;
-
-/// Most groups of a run, itself included.
-pub const GROUPS: usize = 64;
-/// Most bytes of a group's name.
-pub const GROUP_NAME: usize = 56;
-
-/// A named part of a run; the first, without a name, is the run itself. Limits
-/// are in bytes, as the kernel means them; 0: none.
-#[repr(C)]
-pub struct RunGroup {
-    /// 0: free; 1: being named; 2: named.
-    pub state: AtomicU32,
-    /// Index of the group above it.
-    pub parent: AtomicU32,
-    /// UTF-8, NUL-padded, eight bytes a word.
-    pub name: [AtomicU64; GROUP_NAME / 8],
-    /// What its processes share; of the run: see [`Config::high`].
-    pub high: AtomicU64,
-    /// `zswap.max` plus one, so that 0 can be said.
-    pub zswap_max: AtomicU64,
-    /// `swap.max` plus one.
-    pub swap_max: AtomicU64,
-    /// 1: `zswap.writeback` is 0.
-    pub no_writeback: AtomicU32,
-    /// What its processes have resident, as last added up, and at most.
-    pub resident_bytes: AtomicU64,
-    /// The highest of those.
-    pub resident_peak: AtomicU64,
-}
-
-/// Most members at a time.
-pub const MEMBERS: usize = 1024;
-
-/// What `zfolio run` writes before anybody else sees the segment, on pages of its own:
-/// processes map them so that nobody can write there, whatever it becomes.
-#[repr(C, align(4096))]
-pub struct Head {
-    /// [`MAGIC`].
-    pub magic: AtomicU64,
-    /// [`VERSION`].
-    pub version: AtomicU32,
-    /// What was asked for.
-    pub config: Config,
-}
-
-/// The whole segment.
-#[repr(C)]
-pub struct Segment {
-    /// Read only but for its creator.
-    pub head: Head,
-    /// Slots that were ever claimed, the shared one apart. The memory of these is there, and
-    /// that of the first and of the shared one; nobody may look at the others, which would be
-    /// a SIGBUS once the file system is full.
-    pub claimed: AtomicU32,
-    /// Claims for which there was none left, or no memory for one: in the shared slot.
-    pub crowded: AtomicU32,
-    /// Turns given out.
-    pub turns: AtomicU64,
-    /// Processes that loaded the preload library.
-    pub processes: AtomicU64,
-    /// The run, and its named parts.
-    pub groups: [RunGroup; GROUPS],
-    /// Most that all backings took together, as added up; bytes.
-    pub backing_peak: AtomicU64,
-    /// When a process was last ended because of what all have together, ns.
-    pub max_ended_ns: AtomicU64,
-    /// Members after which all are free.
-    pub members_used: AtomicU32,
-    /// Who shares `high`.
-    pub members: [Member; MEMBERS],
-    /// Whose each slot is.
-    pub owners: [Owner; SLOTS],
-    /// One per process.
-    pub slots: [ProcessSlot; SLOTS],
-}
-
-impl Segment {
-    /// Bytes of a segment.
-    pub const BYTES: usize = size_of::<Self>();
-
-    /// Bytes that no process may write.
-    pub const READ_ONLY_BYTES: usize = size_of::<Head>();
-
-    /// What was asked for.
-    #[must_use]
-    pub const fn config(&self) -> &Config {
-        &self.head.config
-    }
-}

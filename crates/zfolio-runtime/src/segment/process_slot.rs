@@ -1,6 +1,7 @@
 //! One process's statistics.
 
-use super::{Counter, FaultKind, THREADS};
+use super::counter::{Counter, FaultKind};
+use super::threads::THREADS;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use zfolio_sys::lock::pause;
 

@@ -4,7 +4,7 @@
 //! makes it, and those above it; limits are set by `zfolio run --group`. The run
 //! itself is group 0. Groups are never removed.
 
-use crate::segment::{GROUP_NAME, GROUPS, RunGroup, Segment};
+use crate::segment::layout::{GROUP_NAME, GROUPS, RunGroup, Segment};
 use core::sync::atomic::Ordering;
 use zfolio_sys::lock::pause;
 

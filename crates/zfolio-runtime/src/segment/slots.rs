@@ -7,7 +7,9 @@
 //!
 //! [`Owner`]: super::Owner
 
-use super::{ProcessSlot, SHARED, Segment, Who, state};
+use super::layout::{SHARED, Segment};
+use super::owner::Who;
+use super::process_slot::{ProcessSlot, state};
 use core::mem::offset_of;
 use core::ops::Range;
 use core::ptr;

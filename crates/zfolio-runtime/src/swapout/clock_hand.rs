@@ -28,7 +28,7 @@ const GATHERED: EvictMode = EvictMode {
 
 /// What one step of the hand did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Step {
+pub(crate) enum HandStep {
     /// Pages moved out (perhaps none) from one extent.
     Moved(usize),
     /// The hand came round to the start.
@@ -52,9 +52,9 @@ impl Swap {
     /// are many: [`Self::move_gathered`] moves the rest. Where what is present is
     /// scattered, an extent has a few pages that may go, and each time the core
     /// lock is held for moves whoever faults waits.
-    pub(crate) fn step_hand(&self, hand: &mut ClockHand) -> Step {
+    pub(crate) fn step_hand(&self, hand: &mut ClockHand) -> HandStep {
         let step = self.look_at_extent(hand);
-        if step == Step::Later {
+        if step == HandStep::Later {
             hand.scatter();
         }
         step
@@ -73,11 +73,11 @@ impl Swap {
         done.map(|()| moved)
     }
 
-    fn look_at_extent(&self, hand: &mut ClockHand) -> Step {
+    fn look_at_extent(&self, hand: &mut ClockHand) -> HandStep {
         self.control_goes_on();
         let Some(rest) = hand.vmas.next(hand.at) else {
             hand.at = 0;
-            return Step::Round;
+            return HandStep::Round;
         };
         let border = (rest.start + Order::HUGE.bytes()) & !(Order::HUGE.bytes() - 1);
         let part = rest.start..rest.end.min(border);
@@ -85,7 +85,7 @@ impl Swap {
         let ready = {
             let mut core = self.core.lock();
             if !self.may_start(&mut core) {
-                return Step::Later;
+                return HandStep::Later;
             }
             if let Some(extent) = core.pages.extents.get_mut(part.start / PAGE_SIZE) {
                 extent.pass(pages_within(part.start, part.end));
@@ -95,14 +95,14 @@ impl Swap {
         };
         hand.at = part.end;
         if !ready {
-            return Step::Moved(0);
+            return HandStep::Moved(0);
         }
         let found = self
             .fds
             .pagemap()
             .present(part.start, part.end, &mut hand.runs);
         let Ok((count, _)) = found else {
-            return Step::Moved(0);
+            return HandStep::Moved(0);
         };
         if count == 0 {
             hand.at = self.next_present(part.end, hand.vmas.end());
@@ -134,10 +134,10 @@ impl Swap {
             hand.at = part.start;
             hand.scatter();
             if moved == 0 {
-                return Step::Later;
+                return HandStep::Later;
             }
         }
-        Step::Moved(moved)
+        HandStep::Moved(moved)
     }
 
     /// Where the hand goes on: most of what it walks over is often empty.
@@ -151,7 +151,7 @@ impl Swap {
 
     /// Moves out what a sequential reader has left behind; `None` if there is
     /// nothing. `may_fault`: see [`EvictMode`].
-    pub(crate) fn reclaim_passed(&self, may_fault: bool) -> Option<Step> {
+    pub(crate) fn reclaim_passed(&self, may_fault: bool) -> Option<HandStep> {
         let pages = self.core.lock().history.passed_by_readers.pop_front()?;
         self.passed_steps.fetch_add(1, Ordering::Relaxed);
         let huge = pages.len() == EXTENT_PAGES && self.is_huge(address_of(pages.start));
@@ -161,7 +161,7 @@ impl Swap {
             may_fault,
         };
         let moved = self.move_run(pages, how);
-        Some(moved.map_or(Step::Later, Step::Moved))
+        Some(moved.map_or(HandStep::Later, HandStep::Moved))
     }
 
     /// Moves out what is cold of a run of present pages. An error means

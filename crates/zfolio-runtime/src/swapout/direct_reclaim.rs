@@ -4,7 +4,7 @@ use crate::budget::pressure::Relief;
 use crate::page::GROUP_PAGES;
 use crate::segment::Counter;
 use crate::swapout::Swap;
-use crate::swapout::clock_hand::Step;
+use crate::swapout::clock_hand::HandStep;
 use crate::swapout::store::Stored;
 use crate::transfer::worker::Worker;
 use zfolio_sys::thread::{Clock, now_ns};
@@ -43,8 +43,8 @@ impl Swap {
     }
 
     /// Stores what was just moved to the cold end.
-    pub(crate) fn store_moved(&self, worker: &mut Worker, step: Step) -> Result<(), Relief> {
-        let Step::Moved(pages) = step else {
+    pub(crate) fn store_moved(&self, worker: &mut Worker, step: HandStep) -> Result<(), Relief> {
+        let HandStep::Moved(pages) = step else {
             return Err(Relief::Later);
         };
         let mut folios = 0..pages.div_ceil(GROUP_PAGES);

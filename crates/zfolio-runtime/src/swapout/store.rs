@@ -74,7 +74,7 @@ impl Swap {
                 }
                 match error {
                     // Not before others give something back: as if there were nothing.
-                    StoreError::GroupFull(_) | StoreError::SwapFull(_) => Stored::Nothing,
+                    StoreError::GroupFull | StoreError::SwapFull => Stored::Nothing,
                     _ => Stored::Later,
                 }
             }

@@ -1,5 +1,5 @@
 //! The second tier at work: when what has long been in the pool is compressed
-//! again, denser. How is `zfolio_zswap::tier`'s matter.
+//! again, denser. How is `zfolio_zswap`'s matter (`second_tier`).
 //!
 //! The control thread does it where it would sleep otherwise: while memory is not
 //! short, the program hardly faults, and it leaves half a processor idle at least;
@@ -17,8 +17,8 @@ use crate::upkeep::tier::{Seen, Tier};
 use core::sync::atomic::Ordering;
 use zfolio_compress::adaptive::Form;
 use zfolio_sys::thread::{Clock, now_ns, processors};
+use zfolio_zswap::TIER_STEP as STEP;
 use zfolio_zswap::TierContext;
-use zfolio_zswap::tier::STEP;
 
 /// Time for it in a turn of the control thread, ns.
 const TURN_NS: u64 = 1_000_000;

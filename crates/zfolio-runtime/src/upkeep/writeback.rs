@@ -15,7 +15,7 @@ use core::sync::atomic::Ordering;
 use zfolio_sys::secret::KeyPage;
 use zfolio_sys::syscall::Errno;
 use zfolio_sys::thread::{Clock, now_ns};
-use zfolio_zswap::{FileBacking, GroupId, Limits, Shrunk};
+use zfolio_zswap::{FileBacking, Limits, Shrunk};
 
 /// Between two tries of a backing that refused, ns.
 const RETRY_NS: u64 = 1_000_000_000;
@@ -99,18 +99,12 @@ impl Upkeep {
         let mut written = 0;
         self.as_operation(|| {
             self.share_backing();
-            let count = self.zswap.shrinker_count(GroupId::ROOT).min(TURN);
+            let count = self.zswap.shrinker_count().min(TURN);
             let context = &mut worker.context;
-            written = self
-                .zswap
-                .shrinker_scan(context, GroupId::ROOT, count)
-                .written;
+            written = self.zswap.shrinker_scan(context, count).written;
             // (The first look may only have taken second chances.)
             if written == 0 && count > 0 {
-                written = self
-                    .zswap
-                    .shrinker_scan(context, GroupId::ROOT, count)
-                    .written;
+                written = self.zswap.shrinker_scan(context, count).written;
             }
         });
         self.wakeups.frames_freed();

@@ -25,11 +25,11 @@ pub(crate) struct Compacting {
 /// Compaction of a pool's zspages.
 pub(crate) struct Zspages {
     policy: Policy,
-    run: Option<Run>,
+    run: Option<CompactionRun>,
 }
 
 /// A compaction under way, and what came of it so far.
-struct Run {
+struct CompactionRun {
     compaction: Compaction,
     cause: Cause,
     objs_moved: u64,
@@ -64,7 +64,7 @@ impl Zspages {
                 request: false,
             };
             let cause = self.policy.due(now_ms(), situation);
-            self.run = cause.and_then(|cause| Run::begin(zswap, cause));
+            self.run = cause.and_then(|cause| CompactionRun::begin(zswap, cause));
         }
         self.run.is_some()
     }
@@ -91,7 +91,7 @@ impl Zspages {
     }
 }
 
-impl Run {
+impl CompactionRun {
     fn begin<A: Arena>(zswap: &Zswap<A>, cause: Cause) -> Option<Self> {
         Some(Self {
             compaction: zswap.begin_compaction()?,

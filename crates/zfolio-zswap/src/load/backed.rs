@@ -1,14 +1,17 @@
 //! Pages out of the backing.
 
-use super::{Expected, Found, LoadFault, What, unpack};
+use super::error::LoadFault;
+use super::found::{Found, What};
+use super::unpack::{Expected, unpack};
 use crate::MAX_BATCH;
 use crate::arena::Arena;
-use crate::clusters::GRANULE;
-use crate::context::WorkContext;
-use crate::entry::Record;
-use crate::seal::{Nonce, TAG, open};
+use crate::backing::clusters::{GRANULE, Position};
+use crate::backing::encryption::{Nonce, TAG, open};
+use crate::entry::held::Record;
+use crate::pool::context::WorkContext;
+use crate::pool::state::Door;
+use crate::pool::zswap::Zswap;
 use crate::slot::Slot;
-use crate::zswap::{Door, Zswap};
 use zfolio_compress::Context;
 use zfolio_mm::{PAGE_SIZE, Pfn};
 
@@ -36,12 +39,10 @@ impl<A: Arena> Zswap<A> {
         let mut rest = &records[..count];
         while let Some(Some((first, ..))) = rest.first() {
             let fits = |record: &&Option<_>| {
-                record.is_some_and(
-                    |(at, _, record, _): (crate::clusters::Position, _, Record, _)| {
-                        let len = at.offset() - first.offset() + record_len(&record) as u64;
-                        at.cluster() == first.cluster() && len <= context.io.len() as u64
-                    },
-                )
+                record.is_some_and(|(at, _, record, _): (Position, _, Record, _)| {
+                    let len = at.offset() - first.offset() + record_len(&record) as u64;
+                    at.cluster() == first.cluster() && len <= context.io.len() as u64
+                })
             };
             let run = rest.iter().take_while(fits).count().max(1);
             let (these, others) = rest.split_at(run);

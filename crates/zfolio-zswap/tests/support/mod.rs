@@ -14,7 +14,7 @@ use zfolio_compress::{
 use zfolio_mm::{Memory, PAGE_SIZE, Pfn};
 use zfolio_sys::secret::KeyPage;
 use zfolio_zswap::{
-    Arena, GroupId, Limits, LoadFault, MemoryBacking, PlainArena, Slot, Snapshot, StoreError, Zswap,
+    Arena, Limits, LoadFault, MemoryBacking, PlainArena, Slot, Snapshot, StoreError, Zswap,
 };
 
 /// A plain arena that gives the pool only so many frames, and remembers which.
@@ -175,20 +175,11 @@ pub fn gauges(now: &Snapshot) -> [u64; 5] {
 
 /// A folio of `contents`, stored; the source frames are given back.
 pub fn store(zswap: &Zswap<TestArena>, contents: &[Content]) -> Result<Vec<Slot>, StoreError> {
-    store_of(zswap, GroupId::ROOT, contents)
-}
-
-/// The same, charged to a group.
-pub fn store_of(
-    zswap: &Zswap<TestArena>,
-    group: GroupId,
-    contents: &[Content],
-) -> Result<Vec<Slot>, StoreError> {
     let order = zfolio_mm::Order::holding(contents.len()).expect("a folio");
     let pages = fill_pages(zswap.arena(), contents);
     let mut slots = vec![Slot::from_u32(77); contents.len()];
     let mut context = zswap.context().unwrap();
-    let result = zswap.store_folio_of(&mut context, group, order, &pages, &mut slots);
+    let result = zswap.store_folio(&mut context, order, &pages, &mut slots);
     zswap.arena().give(&pages);
     match result {
         Ok(report) => {

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use zfolio_compress::{
     BatchOutcome, Codec, CodecError, CompressUnit, Compressor, Context, DecompressUnit,
 };
-use zfolio_zswap::tier::STEP;
-use zfolio_zswap::{GroupId, Learning, Limits, Recompressed, Slot, TierContext, Zswap};
+use zfolio_zswap::TIER_STEP as STEP;
+use zfolio_zswap::{Learning, Limits, Recompressed, Slot, TierContext, Zswap};
 
 /// No dictionaries.
 pub(super) const PLAIN: Learning = Learning {
@@ -175,7 +175,7 @@ impl Tiered {
         assert_eq!(gauges(&self.zswap.snapshot()), [0; 5]);
         let now = self.zswap.snapshot();
         assert_eq!((now.units, now.unit_pages), (0, 0));
-        assert_eq!(self.zswap.group(GroupId::ROOT).zswap, 0);
+        assert_eq!(self.zswap.charged().zswap, 0);
         assert_eq!(self.zswap.arena().used_pages(), 0);
     }
 }

@@ -1,0 +1,152 @@
+//! The command lines of the experiments that stand beside the kernel.
+
+use super::files::BenchFiles;
+use clap::{Args, value_parser};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use zfolio_host::size::{self, Size};
+use zfolio_mm::Order;
+
+/// `zfolio bench pool`.
+#[derive(Args, Debug)]
+pub struct BenchPool {
+    /// Where the choice of pages and the order of freeing begin
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Orders of freeing, 1 to 100
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = value_parser!(u32).range(1..=100))]
+    pub runs: u32,
+    /// Pages stored, 100 to 4000000
+    #[arg(long, value_name = "N", default_value = "24000", value_parser = pages)]
+    pub pages: usize,
+    /// Take them from FILE instead of from programs that are started
+    #[arg(long, value_name = "FILE")]
+    pub corpus: Option<PathBuf>,
+    /// Our side alone
+    #[arg(long)]
+    pub no_kernel: bool,
+    /// Where the results go besides the terminal
+    #[command(flatten)]
+    pub files: BenchFiles,
+}
+
+fn pages(text: &str) -> Result<usize, String> {
+    let pages = text.parse().ok().filter(|n| (100..=4_000_000).contains(n));
+    pages.ok_or_else(|| "a number from 100 to 4000000".to_owned())
+}
+
+/// `zfolio bench peers`.
+#[derive(Args, Debug)]
+pub struct BenchPeers {
+    /// What the workloads need when nothing limits them; 1G, or 128M with --quick
+    #[arg(long, value_name = "SIZE", value_parser = Size::parse, conflicts_with = "command")]
+    pub size: Option<Size>,
+    /// What every row may use, pools included: a part of what the workload needs,
+    /// 5 to 95; default: 75, and 40 for programs
+    #[arg(long, value_name = "PERCENT", value_parser = value_parser!(u32).range(5..=95))]
+    pub share: Option<u32>,
+    /// Rounds, 1 to 100; 5, or 1 with --quick
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=100))]
+    pub runs: Option<u32>,
+    /// Only these workloads, by commas: fill, thp, seq, rand, hot, threads, python,
+    /// redis, compile
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        conflicts_with = "command"
+    )]
+    pub workload: Vec<String>,
+    /// Only these rows, by commas: native, run, region, zram-lz4, zswap-lzo,
+    /// file ...
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub only: Vec<String>,
+    /// Small and once: whether it works, not how fast
+    #[arg(long)]
+    pub quick: bool,
+    /// Where the pseudo-random numbers begin
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Seconds a run may last before it is ended and its row left out
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = value_parser!(u64).range(1..=86_400))]
+    pub limit: u64,
+    /// Where the results go besides the terminal
+    #[command(flatten)]
+    pub files: BenchFiles,
+    /// A program of your own in place of the workloads, by what it takes; what it
+    /// prints of the form {"phase":NAME,"value":N,"unit":UNIT} is a figure too, and
+    /// {"check":TEXT} must be the same in every run
+    #[arg(last = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
+}
+
+/// `zfolio bench usemem`.
+#[derive(Args, Debug)]
+pub struct BenchUsemem {
+    /// What each process writes; 256M, or 48M with --quick
+    #[arg(long, value_name = "SIZE", value_parser = Size::parse)]
+    pub size: Option<Size>,
+    /// Processes, 1 to 64; two for each processor
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=64))]
+    pub processes: Option<u32>,
+    /// Only these sizes of folio, by commas: 4K, 64K, 2M
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = usemem_folio)]
+    pub folio: Vec<Order>,
+    /// Only these columns, by commas: run-lz4, run-zstd, zram-lz4, file ...
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub only: Vec<String>,
+    /// Rounds, 1 to 100; 3, or 1 with --quick
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=100))]
+    pub runs: Option<u32>,
+    /// Small and once: whether it works, not how fast
+    #[arg(long)]
+    pub quick: bool,
+    /// Seconds a run may last before it is ended and its column left out
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = value_parser!(u64).range(1..=86_400))]
+    pub limit: u64,
+    /// Where the results go besides the terminal
+    #[command(flatten)]
+    pub files: BenchFiles,
+}
+
+fn usemem_folio(text: &str) -> Result<Order, String> {
+    let order = size::parse_folio(text).ok();
+    let order = order.filter(|order| [Order::PAGE, Order::K64, Order::HUGE].contains(order));
+    order.ok_or_else(|| "4K, 64K or 2M".to_owned())
+}
+
+/// `zfolio bench saved`.
+#[derive(Args, Debug)]
+pub struct BenchSaved {
+    /// How much slower than without a limit a program may be
+    #[arg(long, value_name = "PERCENT", default_value_t = 5, value_parser = value_parser!(u32).range(1..=1000))]
+    pub slowdown: u32,
+    /// About what the programs need when nothing limits them; 256M, or 48M with
+    /// --quick
+    #[arg(long, value_name = "SIZE", value_parser = Size::parse)]
+    pub size: Option<Size>,
+    /// How long they take then, 1 to 600; 6, or 1 with --quick
+    #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u32).range(1..=600))]
+    pub seconds: Option<u32>,
+    /// Pairs of runs for each `--high` tried, 1 to 99; 3, or 1 with --quick
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=99))]
+    pub runs: Option<u32>,
+    /// Only these programs, by commas: python, sqlite, node, compile, memory
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub workload: Vec<String>,
+    /// Only these configurations, by commas: lz4, zstd, auto, auto-tier
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub only: Vec<String>,
+    /// Small, once and coarse: whether it works, not how much is saved
+    #[arg(long)]
+    pub quick: bool,
+    /// Where the pseudo-random numbers begin
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Seconds a run may last before the experiment gives up on it
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = value_parser!(u64).range(1..=86_400))]
+    pub limit: u64,
+    /// Where the results go besides the terminal
+    #[command(flatten)]
+    pub files: BenchFiles,
+}

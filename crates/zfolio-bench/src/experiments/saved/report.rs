@@ -1,0 +1,365 @@
+//! How what is saved is shown.
+
+use super::plan::{Column, Compared, Plan, Sample, Saved};
+use super::search::Search;
+use crate::output::ministat::Summary;
+use crate::output::plot::{self, Series};
+use crate::output::results;
+use crate::output::table::Table;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use zfolio_host::machine;
+
+pub(super) struct Report<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) all: &'a [Compared],
+}
+
+impl Report<'_> {
+    pub(super) fn text(&self) -> String {
+        let plan = self.plan;
+        let mut text = format!(
+            "Memory saved at no more than {} % slowdown: programs of about {} MiB and {} s; {} \
+             processors, Linux {}.\n\
+             high: the smallest within it, by a curve through {} to {} runs, each beside one without a \
+             limit,\nof {} values told apart (a {}th of what the program needs). used: most memory \
+             of the largest process,\npool and manager included, and zfolio run itself; medians. Every \
+             result is as without a limit.\n",
+            plan.slowdown,
+            plan.size >> 20,
+            plan.seconds,
+            machine::cpus(),
+            machine::kernel_release(),
+            plan.runs,
+            Search::<Sample>::most(plan.steps, plan.runs),
+            plan.steps,
+            plan.steps,
+        );
+        for compared in self.all {
+            text.push('\n');
+            text.push_str(&compared.text(plan));
+        }
+        let line = self.headline();
+        if !line.is_empty() {
+            let _ = write!(text, "\nMemory saved, mean of the programs: {line}.\n");
+        }
+        text
+    }
+
+    /// By configuration: the mean over the programs, none saved where no `--high`
+    /// is within the limit.
+    fn headline(&self) -> String {
+        let parts = self.plan.configs.iter().filter_map(|config| {
+            let percents: Vec<f64> = self
+                .all
+                .iter()
+                .flat_map(|compared| {
+                    let columns = compared.columns.iter();
+                    let own =
+                        columns.filter(|c| c.config.name == config.name && c.failed.is_none());
+                    own.map(|column| {
+                        let saved = compared.saved(self.plan, column);
+                        saved.map_or(0.0, |saved| saved.percent)
+                    })
+                })
+                .collect();
+            let mean = percents.iter().sum::<f64>() / percents.len() as f64;
+            (!percents.is_empty()).then(|| format!("{} {mean:.0} %", config.name))
+        });
+        parts.collect::<Vec<_>>().join(", ")
+    }
+
+    pub(super) fn json(&self) -> Value {
+        let plan = self.plan;
+        let programs = self.all.iter().map(|compared| compared.json(plan));
+        results::with_machine(json!({
+            "experiment": "saved",
+            "slowdown_percent": plan.slowdown,
+            "size": plan.size,
+            "seconds": plan.seconds,
+            "runs": plan.runs,
+            "steps": plan.steps,
+            "seed": plan.seed,
+            "programs": programs.collect::<Vec<_>>(),
+        }))
+    }
+
+    /// A line a configuration: percent saved, program by program.
+    pub(super) fn plot(&self) -> Result<String, String> {
+        let shown = || {
+            self.all
+                .iter()
+                .filter(|compared| compared.left_out.is_none())
+        };
+        let series = self.plan.configs.iter().map(|config| {
+            let points = (0_u32..).zip(shown()).filter_map(|(at, compared)| {
+                let mut columns = compared.columns.iter();
+                let column = columns.find(|column| column.config.name == config.name)?;
+                let saved = compared.saved(self.plan, column)?;
+                Some((f64::from(at), saved.percent.max(0.0)))
+            });
+            Series {
+                name: config.name.to_owned(),
+                points: points.collect(),
+            }
+        });
+        let names: Vec<&str> = shown().map(|compared| compared.program.name).collect();
+        plot::lines(
+            &format!("Saved at {} %: {}", self.plan.slowdown, names.join(", ")),
+            "program",
+            "% of its memory",
+            &series.collect::<Vec<_>>(),
+        )
+    }
+}
+
+impl Compared {
+    fn text(&self, plan: &Plan) -> String {
+        let name = self.program.name;
+        if let Some(why) = &self.left_out {
+            return format!("{name}: left out: {why}\n");
+        }
+        let mib = |bytes: u64| bytes >> 20;
+        let all = Summary::of(&self.wall);
+        let mut text = format!(
+            "{name}: without a limit {} MiB, {:.2}..{:.2} s\n",
+            self.need().map_or(0, mib),
+            all.map_or(0.0, |all| all.min),
+            all.map_or(0.0, |all| all.max),
+        );
+        if let Some(all) = all.filter(|all| all.max > all.min * plan.allowed()) {
+            let _ = writeln!(
+                text,
+                "(This machine is not quiet: these differ by {:.0} %.)",
+                (all.max / all.min - 1.0) * 100.0
+            );
+        }
+        let mut table = Table::new([
+            "row",
+            "high",
+            "used",
+            "saved",
+            "%",
+            "slowdown",
+            "spread",
+            "pool ratio",
+        ]);
+        for column in &self.columns {
+            let Some(saved) = self.saved(plan, column) else {
+                continue;
+            };
+            table.row([
+                column.config.name.to_owned(),
+                mib(saved.high).to_string(),
+                mib(saved.used).to_string(),
+                (saved.bytes >> 20).to_string(),
+                format!("{:.0}", saved.percent),
+                format!("{:+.1} %", saved.slowdown),
+                format!("{:+.1}..{:+.1}", saved.spread.min, saved.spread.max),
+                saved.ratio.map_or("-".to_owned(), |r| format!("{r:.2}")),
+            ]);
+        }
+        if self
+            .columns
+            .iter()
+            .any(|column| self.saved(plan, column).is_some())
+        {
+            text.push_str(&table.text());
+        }
+        for column in &self.columns {
+            let name = column.config.name;
+            if let Some(why) = &column.failed {
+                let _ = writeln!(text, "{name}: {why}");
+            } else if let Some(slowest) = column.slowest(plan) {
+                let _ = writeln!(text, "{name}: no high is within the limit: {slowest}");
+            }
+        }
+        text
+    }
+
+    fn json(&self, plan: &Plan) -> Value {
+        let columns = self.columns.iter().map(|column| {
+            let probes = column.search.probes.iter().map(|probe| {
+                let times: Vec<f64> = probe.samples.iter().map(|s| s.times).collect();
+                let used: Vec<u64> = probe.samples.iter().map(|s| s.used).collect();
+                // Of runs that were ended there is no figure: null.
+                json!({
+                    "high": plan.high(probe.step, self.scale),
+                    "times": times,
+                    "used": used,
+                    "zfolio_run": probe.samples.iter().map(|s| s.own).collect::<Vec<_>>(),
+                })
+            });
+            json!({
+                "name": column.config.name,
+                "options": column.config.options,
+                "saved": self.saved(plan, column).map(Saved::json),
+                "tried": probes.collect::<Vec<_>>(),
+                "failed": column.failed,
+            })
+        });
+        json!({
+            "name": self.program.name,
+            "amount": self.amount,
+            "memory": self.memory,
+            "elapsed_s": self.wall,
+            "columns": columns.collect::<Vec<_>>(),
+            "left_out": self.left_out,
+        })
+    }
+}
+
+impl Column {
+    /// How slow it is with the greatest `--high`, where that is too slow as well.
+    fn slowest(&self, plan: &Plan) -> Option<String> {
+        let probe = self.search.greatest()?;
+        let times = probe.samples.iter().map(|sample| sample.times);
+        let least = times.fold(f64::INFINITY, f64::min);
+        Some(if least.is_finite() {
+            let slower = (least - 1.0) * 100.0;
+            format!("{slower:+.1} % at best with all that it needs")
+        } else {
+            let times = plan.allowed() * 2.0;
+            format!("it was ended after {times:.1} times the time, with all that it needs")
+        })
+    }
+}
+
+impl Saved {
+    fn json(self) -> Value {
+        json!({
+            "high": self.high,
+            "used": self.used,
+            "bytes": self.bytes,
+            "percent": self.percent,
+            "pool_ratio": self.ratio,
+            "slowdown_percent": {
+                "curve": self.slowdown,
+                "min": self.spread.min,
+                "max": self.spread.max,
+            },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan::CONFIGS;
+    use super::super::workload::PROGRAMS;
+    use super::*;
+    use std::time::Duration;
+
+    const MIB: u64 = 1 << 20;
+
+    fn plan() -> Plan {
+        Plan {
+            slowdown: 5,
+            size: 320 * MIB,
+            seconds: 6.0,
+            runs: 3,
+            steps: 32,
+            seed: 1,
+            limit: Duration::from_secs(60),
+            programs: PROGRAMS.iter().collect(),
+            configs: CONFIGS.iter().collect(),
+        }
+    }
+
+    /// A column of which `high` from `step` on is within the limit, and then uses
+    /// its `high` and 4 MiB of its own.
+    fn column(plan: &Plan, which: usize, step: u32) -> Column {
+        let mut search = Search::new(plan.steps, plan.runs, plan.allowed());
+        while let Some(tried) = search.next() {
+            let mut probes = search.probes.iter();
+            let before = probes.find(|probe| probe.step == tried);
+            let times = [1.01, 1.04, 1.02][before.map_or(0, |probe| probe.samples.len() % 3)];
+            search.add(Sample {
+                times: if tried < step { f64::INFINITY } else { times },
+                used: plan.high(tried, 320 * MIB) + 4 * MIB,
+                own: 4 * MIB,
+                ratio: Some(2.5),
+            });
+        }
+        Column {
+            config: &CONFIGS[which],
+            search,
+            failed: None,
+        }
+    }
+
+    fn compared(which: usize, columns: Vec<Column>) -> Compared {
+        Compared {
+            program: &PROGRAMS[which],
+            amount: 1000,
+            scale: 320 * MIB,
+            memory: vec![321 * MIB, 320 * MIB, 319 * MIB],
+            wall: vec![6.0, 6.3, 5.9],
+            columns,
+            left_out: None,
+        }
+    }
+
+    #[test]
+    fn what_is_saved_is_what_is_not_used() {
+        let plan = plan();
+        let all = compared(0, vec![column(&plan, 0, 20), column(&plan, 1, 16)]);
+        let saved = |at: usize| all.saved(&plan, &all.columns[at]).expect("one fits");
+        let (lz4, zstd) = (saved(0), saved(1));
+        assert_eq!((lz4.high, lz4.used), (200 * MIB, 204 * MIB));
+        assert_eq!(lz4.bytes.cast_unsigned(), 116 * MIB);
+        assert!((lz4.percent - 36.25).abs() < 1e-9);
+        assert_eq!((zstd.high, zstd.bytes >> 20), (160 * MIB, 156));
+        let slower = lz4.spread;
+        assert!((lz4.slowdown - 2.0).abs() < 1e-9, "{lz4:?}");
+        assert!((slower.min - 1.0).abs() < 1e-9 && (slower.max - 4.0).abs() < 1e-9);
+        assert_eq!((lz4.ratio, slower.n), (Some(2.5), 3));
+    }
+
+    #[test]
+    fn more_used_than_without_a_limit_is_less_than_nothing() {
+        let plan = plan();
+        let all = compared(0, vec![column(&plan, 0, 32)]);
+        let saved = all.saved(&plan, &all.columns[0]).expect("it fits");
+        assert_eq!((saved.bytes >> 20, saved.percent), (-4, -1.25));
+    }
+
+    #[test]
+    fn every_form_has_every_program() {
+        let plan = plan();
+        let mut gone = compared(2, Vec::new());
+        gone.left_out = Some("node is not installed".to_owned());
+        let mut broken = column(&plan, 2, 16);
+        broken.failed = Some("its result is [], without a limit it is [\"1\"]".to_owned());
+        let all = [
+            compared(0, vec![column(&plan, 0, 20), column(&plan, 3, 4)]),
+            compared(3, vec![column(&plan, 0, 33), broken]),
+            gone,
+        ];
+        let report = Report {
+            plan: &plan,
+            all: &all,
+        };
+        let text = report.text();
+        for part in [
+            "no more than 5 % slowdown",
+            "python: without a limit 320 MiB, 5.90..6.30 s",
+            "(This machine is not quiet: these differ by 7 %.)",
+            "auto-tier",
+            "+2.0 %",
+            "+1.0..+4.0",
+            "lz4: no high is within the limit: it was ended after 2.1 times",
+            "auto: its result is []",
+            "node: left out: node is not installed",
+            // Of lz4, 36.25 % of one program and nothing of the other.
+            "mean of the programs: lz4 18 %, auto-tier 86 %.",
+        ] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        let json = report.json();
+        let first = &json["programs"][0]["columns"][0];
+        assert_eq!(first["saved"]["bytes"], 116 * MIB);
+        assert!(first["tried"].as_array().is_some_and(|all| all.len() > 3));
+        assert_eq!(json["programs"][1]["columns"][0]["saved"], Value::Null);
+        assert!(report.plot().expect("drawn").contains("auto-tier"));
+    }
+}

@@ -1,0 +1,215 @@
+//! The programs: each builds its data and then works on a tenth of it, with a
+//! cold tail, except the compiler, which does what it does.
+
+use crate::rig::{Rig, is_installed};
+use crate::workloads::objects;
+use std::ffi::OsString;
+
+/// Bytes a customer of the object graphs needs, and a row of the table.
+const BYTES_PER_OBJECT: u64 = 1300;
+const BYTES_PER_JS_OBJECT: u64 = 440;
+const BYTES_PER_ROW: u64 = 125;
+
+/// What is run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Python,
+    Sqlite,
+    Node,
+    Compile,
+    Memory,
+}
+
+/// A program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Program {
+    pub(super) name: &'static str,
+    /// What is tried first to find out how much it does in a second.
+    pub(super) first: u64,
+    kind: Kind,
+}
+
+pub(super) const PROGRAMS: [Program; 5] = [
+    Program {
+        name: "python",
+        first: 300_000,
+        kind: Kind::Python,
+    },
+    Program {
+        name: "sqlite",
+        first: 300_000,
+        kind: Kind::Sqlite,
+    },
+    Program {
+        name: "node",
+        first: 5_000_000,
+        kind: Kind::Node,
+    },
+    Program {
+        name: "compile",
+        first: 500,
+        kind: Kind::Compile,
+    },
+    Program {
+        name: "memory",
+        first: 30_000_000,
+        kind: Kind::Memory,
+    },
+];
+
+impl Program {
+    /// Why it cannot be run here.
+    pub(super) fn missing(&self) -> Option<String> {
+        let program = match self.kind {
+            Kind::Memory => return None,
+            Kind::Python => "python3",
+            Kind::Sqlite => "sqlite3",
+            Kind::Node => "node",
+            Kind::Compile => "cc",
+        };
+        (!is_installed(program)).then(|| format!("{program} is not installed"))
+    }
+
+    /// The program and its arguments: data of about `size` bytes, and `amount` of
+    /// work on it. The compiler has functions for both.
+    pub(super) fn command(&self, rig: &Rig, size: u64, amount: u64, seed: u64) -> Vec<OsString> {
+        let number = |n: u64| OsString::from(n.to_string());
+        let mut own: Vec<OsString> = vec![rig.exe().into(), "bench-work".into()];
+        match self.kind {
+            Kind::Python => ["python3", "-c", objects::PYTHON]
+                .map(OsString::from)
+                .into_iter()
+                .chain([number(size / BYTES_PER_OBJECT), number(amount)])
+                .collect(),
+            Kind::Node => ["node", "-e", objects::JAVASCRIPT]
+                .map(OsString::from)
+                .into_iter()
+                .chain([number(size / BYTES_PER_JS_OBJECT), number(amount)])
+                .collect(),
+            Kind::Sqlite => ["sqlite3".into(), ":memory:".into()]
+                .into_iter()
+                .chain([queries(size / BYTES_PER_ROW, amount).into()])
+                .collect(),
+            Kind::Compile => {
+                own.extend(["compile", "--dir"].map(OsString::from));
+                own.push(rig.scratch().into());
+                own.extend(["--functions".into(), number(amount)]);
+                own
+            }
+            Kind::Memory => {
+                own.extend(["memory", "--phases", "fill,tail"].map(OsString::from));
+                for (option, value) in [("--size", size), ("--reads", amount), ("--seed", seed)] {
+                    own.extend([option.into(), number(value)]);
+                }
+                own
+            }
+        }
+    }
+}
+
+/// A table in memory, and as many look-ups by key: of 1000 one anywhere, the
+/// others in a tenth.
+fn queries(rows: u64, lookups: u64) -> String {
+    let hot = rows / 10;
+    format!(
+        "CREATE TABLE customer(id INTEGER PRIMARY KEY, name TEXT, address TEXT, balance REAL);
+WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < {rows})
+INSERT INTO customer SELECT i, printf('customer %09d', i),
+    printf('%d street %d, city %d, order %x item %x price %d delivered',
+        i % 97, i % 1000, i % 89, i * 2654435761, i * 40503, i % 997),
+    i * 0.5 FROM n;
+WITH RECURSIVE q(i, k) AS (SELECT 0, 0 UNION ALL
+    SELECT i + 1, (k * 1103515245 + 12345 + i) % (CASE WHEN i % 1000 = 0 THEN {rows} ELSE {hot} END)
+    FROM q WHERE i < {lookups})
+SELECT printf('{{\"check\":\"%d %d\"}}', count(*), sum(length(address) + balance))
+    FROM q JOIN customer ON id = k;"
+    )
+}
+
+/// The amount of work with which a program takes `seconds`, from what it takes for
+/// none and for `first`, which is raised until it can be told apart.
+///
+/// # Errors
+/// As `run` says.
+pub(super) fn amount(
+    seconds: f64,
+    first: u64,
+    mut run: impl FnMut(u64) -> Result<f64, String>,
+) -> Result<u64, String> {
+    let none = run(0)?;
+    let (mut tried, mut more) = (first, 0.0);
+    for _ in 0..4 {
+        more = run(tried)? - none;
+        if more >= seconds / 8.0 {
+            break;
+        }
+        tried *= 4;
+    }
+    let wanted = (seconds - none).max(seconds / 4.0);
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a positive number of steps"
+    )]
+    let amount = (tried as f64 * wanted / more.max(1e-3)) as u64;
+    Ok(amount.max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::workload_report::Told;
+    use std::process::Command;
+
+    #[test]
+    fn names_are_distinct() {
+        let mut names: Vec<&str> = PROGRAMS.iter().map(|p| p.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), PROGRAMS.len());
+    }
+
+    /// A program that needs `none` seconds and `each` for a unit of work.
+    fn found(seconds: f64, first: u64, none: f64, each: f64) -> f64 {
+        let amount = amount(seconds, first, |amount| Ok(none + amount as f64 * each));
+        none + amount.expect("it runs") as f64 * each
+    }
+
+    #[test]
+    fn it_takes_as_long_as_it_should() {
+        for (seconds, none, each) in [(6.0, 1.0, 1e-6), (6.0, 0.0, 2e-3), (1.0, 0.3, 1e-7)] {
+            let took = found(seconds, 300_000, none, each);
+            assert!((took - seconds).abs() < 0.01, "{took} for {seconds}");
+        }
+        // Building alone takes longer: a quarter of the time is for the work.
+        assert!((found(4.0, 1000, 5.0, 1e-3) - 6.0).abs() < 0.01);
+        let failed = amount(1.0, 1, |_| Err("no".to_owned()));
+        assert_eq!(failed, Err("no".to_owned()));
+    }
+
+    #[test]
+    fn every_program_has_a_result_that_depends_on_its_work() {
+        let rig = Rig::own().expect("a directory");
+        for program in &PROGRAMS {
+            if let Some(why) = program.missing() {
+                eprintln!("SKIPPED: {why}");
+                continue;
+            }
+            // The command of the tests is another program.
+            if matches!(program.kind, Kind::Compile | Kind::Memory) {
+                continue;
+            }
+            let checks = |amount| {
+                let command = program.command(&rig, 2 << 20, amount, 1);
+                let ran = Command::new(&command[0]).args(&command[1..]).output();
+                let ran = ran.expect("it starts");
+                let told = Told::read(&String::from_utf8_lossy(&ran.stdout));
+                assert!(ran.status.success(), "{}: {ran:?}", program.name);
+                assert_eq!(told.checks.len(), 1, "{}: {ran:?}", program.name);
+                told.checks
+            };
+            assert_ne!(checks(500), checks(20_500), "{}", program.name);
+            assert_eq!(checks(500), checks(500), "{}", program.name);
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! What is run, and the columns it gives.
+
+use super::rows::Row;
+use crate::args::BenchUsemem;
+use crate::output::ministat::Summary;
+use crate::output::progress::Progress;
+use crate::rig::{self, Job, Ran, Rig, Side};
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+use zfolio_compress::Codec;
+use zfolio_host::exit::{Failure, Status};
+use zfolio_host::machine;
+use zfolio_host::size::{MIN_HIGH, short};
+use zfolio_mm::Order;
+
+/// Codecs of ours that a row is made for, if this build has them.
+pub(super) const CODECS: [&str; 3] = ["lz4", "zstd", "deflate-iaa"];
+
+/// A folio size: its order, how `--folio` spells it, how the kernel's files do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Folio {
+    pub(super) order: Order,
+    pub(super) option: &'static str,
+    pub(super) kernel: Option<&'static str>,
+}
+
+pub(super) const FOLIOS: [Folio; 3] = [
+    Folio {
+        order: Order::PAGE,
+        option: "4K",
+        kernel: None,
+    },
+    Folio {
+        order: Order::K64,
+        option: "64K",
+        kernel: Some("64kB"),
+    },
+    Folio {
+        order: Order::HUGE,
+        option: "2M",
+        kernel: Some("2048kB"),
+    },
+];
+
+/// A column: where pages go, and for ours with which codec, on how many engines.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Column {
+    pub(super) side: Side,
+    pub(super) codec: Option<&'static str>,
+    pub(super) engines: usize,
+}
+
+impl Column {
+    pub(super) fn name(&self) -> String {
+        match self.codec {
+            Some(codec) if self.engines > 0 => format!("run-{codec}-engines"),
+            Some(codec) => format!("run-{codec}"),
+            None => self.side.name(),
+        }
+    }
+}
+
+/// The runs of a column with one folio size.
+pub(super) struct Measured {
+    pub(super) column: Column,
+    pub(super) limit: u64,
+    pub(super) runs: Vec<Ran>,
+    pub(super) failed: Option<String>,
+    pub(super) broken: bool,
+}
+
+/// One folio size's columns.
+pub(super) struct Compared {
+    pub(super) folio: Folio,
+    pub(super) columns: Vec<Measured>,
+}
+
+/// What to do.
+pub(super) struct Plan {
+    pub(super) processes: u32,
+    /// Bytes each process writes.
+    pub(super) size: u64,
+    pub(super) runs: u32,
+    pub(super) timeout: Duration,
+}
+
+/// The columns there are here, or those asked for.
+pub(super) fn columns(rig: &Rig, only: &[String], quick: bool) -> Result<Vec<Column>, Failure> {
+    let engines = machine::cpus().min(16);
+    let mut offered: Vec<Column> = Vec::new();
+    let sides = rig.sides.iter();
+    for side in sides.filter(|side| side.is_kernel() || **side == Side::Run) {
+        let codecs: Vec<Option<&'static str>> = if *side == Side::Run {
+            let known = CODECS.iter().filter(|name| Codec::parse(name).is_ok());
+            known.copied().map(Some).collect()
+        } else {
+            vec![None]
+        };
+        for codec in codecs {
+            let column = |engines| Column {
+                side: side.clone(),
+                codec,
+                engines,
+            };
+            offered.push(column(0));
+            if codec.is_some() {
+                offered.push(column(engines));
+            }
+        }
+    }
+    if only.is_empty() && quick {
+        // One of each of the kernel's kinds, and ours without engines.
+        let mut kinds = Vec::new();
+        offered.retain(|column| {
+            let kind = std::mem::discriminant(&column.side);
+            let new = !kinds.contains(&kind);
+            kinds.push(kind);
+            column.engines == 0 && (new || column.side == Side::Run)
+        });
+    }
+    if only.is_empty() {
+        return Ok(offered);
+    }
+    let asked = only.iter().map(|name| {
+        let found = offered.iter().find(|column| column.name() == *name);
+        found.cloned().ok_or_else(|| {
+            let names: Vec<String> = offered.iter().map(Column::name).collect();
+            let mut why = format!("{name} is not offered here");
+            for left_out in &rig.left_out {
+                let _ = write!(why, " ({left_out})");
+            }
+            let mend = format!("choose of {}", names.join(", "));
+            Failure::new(Status::Usage, "--only", why, mend)
+        })
+    });
+    asked.collect()
+}
+
+impl Plan {
+    pub(super) fn of(args: &BenchUsemem) -> Result<Self, Failure> {
+        let usage =
+            |what: &str, why: String, mend: &str| Err(Failure::new(Status::Usage, what, why, mend));
+        let default = if args.quick { 48 << 20 } else { 256 << 20 };
+        let cpus = u32::try_from(machine::cpus()).unwrap_or(1);
+        let plan = Self {
+            processes: args.processes.unwrap_or(2 * cpus),
+            size: args.size.map_or(default, |s| s.bytes(machine::mem_total())),
+            runs: args.runs.unwrap_or(if args.quick { 1 } else { 3 }),
+            timeout: Duration::from_secs(args.limit),
+        };
+        if plan.size < 2 * MIN_HIGH {
+            let least = short(2 * MIN_HIGH);
+            let why = format!("{} is below the least, {least}", short(plan.size));
+            return usage("--size", why, "give it more");
+        }
+        if plan.need() > machine::available() / 2 {
+            let why = format!(
+                "{} in all is more than half of the memory",
+                short(plan.need())
+            );
+            return usage("--size", why, "give it less, or fewer --processes");
+        }
+        Ok(plan)
+    }
+
+    /// Bytes of all processes.
+    pub(super) fn need(&self) -> u64 {
+        self.size * u64::from(self.processes)
+    }
+
+    /// Bytes they may keep together: half, as in the series.
+    pub(super) fn total(&self) -> u64 {
+        self.need() / 2
+    }
+
+    pub(super) fn command(&self, rig: &Rig, folio: Folio) -> Vec<OsString> {
+        let mut command: Vec<OsString> = vec![rig.exe().into(), "usemem".into()];
+        let processes = self.processes.to_string();
+        let options = [
+            "--init-time",
+            "-w",
+            "-O",
+            "-b",
+            "1",
+            "-s",
+            "1",
+            "-n",
+            &processes,
+        ];
+        command.extend(options.map(OsString::from));
+        if folio.kernel.is_some_and(|_| folio.order == Order::HUGE) {
+            command.push("--thp".into());
+        }
+        command.push(self.size.to_string().into());
+        command
+    }
+
+    pub(super) fn compare(&self, rig: &mut Rig, folio: Folio, columns: &[Column]) -> Compared {
+        let own = self.command(rig, folio);
+        let mut advised = own.clone();
+        // The kernel makes folios of 64 KiB only where it is advised to.
+        if folio.kernel.is_some() && folio.order != Order::HUGE {
+            advised.insert(2, "--thp".into());
+        }
+        let settings = settings(folio);
+        let steps = columns.len() * (self.runs as usize + 1);
+        let progress = Progress::new("usemem", steps as u64);
+        let mut measured: Vec<Measured> = Vec::new();
+        for column in columns {
+            let limit = self.limit(rig, column, &advised, &settings);
+            let (limit, failed) = match limit {
+                Ok(limit) => (limit, None),
+                Err(why) => (0, Some(why)),
+            };
+            measured.push(Measured {
+                column: column.clone(),
+                limit,
+                runs: Vec::new(),
+                failed,
+                broken: false,
+            });
+            progress.step();
+        }
+        for round in 0..self.runs as usize {
+            for turn in 0..measured.len() {
+                let count = measured.len();
+                let at = &mut measured[(round + turn) % count];
+                if at.failed.is_none() {
+                    let command = if at.column.side.is_kernel() {
+                        &advised
+                    } else {
+                        &own
+                    };
+                    let engines = at.column.engines.to_string();
+                    let options = [
+                        "--folio",
+                        folio.option,
+                        "--compressor",
+                        at.column.codec.unwrap_or("lz4"),
+                        "--engines",
+                        &engines,
+                    ];
+                    let job = self.job(command, at.limit, &options, &settings);
+                    match rig.run(&at.column.side, &job) {
+                        Ok(ran) => at.runs.push(ran),
+                        Err(why) => {
+                            at.broken = !why.starts_with(rig::ENDED);
+                            at.failed = Some(why);
+                        }
+                    }
+                    rig::settle();
+                }
+                progress.step();
+            }
+        }
+        Compared {
+            folio,
+            columns: measured,
+        }
+    }
+
+    pub(super) fn job<'a>(
+        &self,
+        command: &'a [OsString],
+        limit: u64,
+        options: &'a [&'a str],
+        settings: &'a [(PathBuf, String)],
+    ) -> Job<'a> {
+        Job {
+            command,
+            limit,
+            swap: 2 * self.need() + (64 << 20),
+            options,
+            settings,
+            timeout: self.timeout,
+            watched: false,
+        }
+    }
+
+    pub(super) fn limit(
+        &self,
+        rig: &mut Rig,
+        column: &Column,
+        command: &[OsString],
+        settings: &[(PathBuf, String)],
+    ) -> Result<u64, String> {
+        match &column.side {
+            side if rig.pool_is_outside(side) => {
+                let job = self.job(command, 0, &[], settings);
+                let unchecked = |_: &Ran| Ok(());
+                rig.search(side, &job, self.total(), self.need(), unchecked)
+                    .map_err(|unfound| unfound.why)
+            }
+            _ => Ok(self.total()),
+        }
+    }
+}
+
+/// Which folios the kernel may make.
+pub(super) fn settings(folio: Folio) -> Vec<(PathBuf, String)> {
+    let file =
+        |size: &str| format!("/sys/kernel/mm/transparent_hugepage/hugepages-{size}/enabled").into();
+    let mut settings = Vec::new();
+    for size in ["64kB", "2048kB"] {
+        let path: PathBuf = file(size);
+        let wanted = if folio.kernel == Some(size) {
+            "madvise"
+        } else {
+            "never"
+        };
+        if path.exists() {
+            settings.push((path, wanted.to_owned()));
+        }
+    }
+    settings
+}
+
+impl Measured {
+    /// The median of a row's figure, if the runs have it.
+    pub(super) fn median(&self, row: &Row, folio: Folio) -> Option<f64> {
+        let figures = self
+            .runs
+            .iter()
+            .map(|ran| row.of(ran, &self.column.side, folio.kernel));
+        let figures: Option<Vec<f64>> = figures.collect();
+        Summary::of(&figures?).map(|summary| summary.median)
+    }
+}

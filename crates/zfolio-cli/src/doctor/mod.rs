@@ -1,0 +1,157 @@
+//! `zfolio doctor`: what this machine allows, and what would mend the rest.
+
+mod check;
+mod faults;
+mod machine;
+mod messages;
+mod regions;
+
+use check::{Check, Level};
+use regions::Regions;
+
+use crate::preload;
+use serde_json::{Value, json};
+use std::path::Path;
+use std::process::ExitCode;
+use zfolio_host::exit::Status;
+use zfolio_host::segment_file;
+use zfolio_host::size::human;
+use zfolio_runtime::segment::Segment;
+
+/// Looks, prints, and says by the status whether programs can be managed.
+pub(crate) fn doctor(json: bool) -> ExitCode {
+    let regions = Regions::find();
+    let mut checks = examine(&regions);
+    let way = faults::judge(&mut checks);
+    let usable = checks.iter().all(|check| check.level != Level::Fail);
+    if json {
+        let checks: Vec<Value> = checks.iter().map(Check::json).collect();
+        let regions = regions.json();
+        println!(
+            "{:#}",
+            json!({ "usable": usable, "faults": way, "regions": regions, "checks": checks })
+        );
+    } else {
+        for check in &checks {
+            println!("{check}");
+        }
+        match way.filter(|_| usable) {
+            Some(way) => {
+                println!("This machine can run managed programs (`zfolio run`), by --faults {way}.")
+            }
+            None => println!("This machine cannot run managed programs (`zfolio run`)."),
+        }
+        println!("{}", regions.sentence());
+    }
+    ExitCode::from(if usable { 0 } else { Status::Doctor.code() })
+}
+
+fn examine(regions: &Regions) -> Vec<Check> {
+    let mut checks = messages::abilities();
+    checks.insert(2, regions.check());
+    checks.extend([library(), segment_directory()]);
+    checks.extend(messages::permissions());
+    checks.extend(machine::checks());
+    checks
+}
+
+fn library() -> Check {
+    match preload::find() {
+        Ok(path) => Check::new("preload library", Level::Ok, path.display().to_string(), ""),
+        Err(failure) => {
+            let mend = format!("install it beside zfolio, or set {}", preload::ENV_PRELOAD);
+            Check::new("preload library", Level::Fail, failure.to_string(), mend)
+        }
+    }
+}
+
+fn segment_directory() -> Check {
+    const NAME: &str = "control segment";
+    match segment_file::OwnSegment::create(|_| {}) {
+        Err(failure) => Check::new(
+            NAME,
+            Level::Fail,
+            failure.to_string(),
+            "chmod 1777 /dev/shm",
+        ),
+        Ok(made) => {
+            let dir = made
+                .path()
+                .parent()
+                .unwrap_or(Path::new("/"))
+                .display()
+                .to_string();
+            let size = human(Segment::BYTES as u64);
+            if dir == "/dev/shm" {
+                Check::new(
+                    NAME,
+                    Level::Ok,
+                    format!("{dir} is writable ({size} a run)"),
+                    "",
+                )
+            } else {
+                let found = format!("/dev/shm cannot be used; {dir} is ({size} a run)");
+                Check::new(
+                    NAME,
+                    Level::Warn,
+                    found,
+                    "docker run --shm-size 64m; chmod 1777 /dev/shm",
+                )
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zfolio_runtime::error::Unavailable;
+    use zfolio_sys::syscall::Errno;
+
+    #[test]
+    fn a_check_tells_what_mends_it_only_when_something_is_wrong() {
+        let fine = Check::new("a", Level::Ok, "found", "do this");
+        assert_eq!(fine.to_string(), format!("{:<5} {:<26} found", "ok", "a"));
+        let bad = Check::new("a", Level::Fail, "found", "do this");
+        assert!(bad.to_string().ends_with("\n      mend: do this"));
+        assert_eq!(bad.json()["level"], "FAIL");
+    }
+
+    #[test]
+    fn how_regions_work_is_said_with_the_reason() {
+        let refused = Regions::Refused(Unavailable {
+            what: "mapping memory twice",
+            errno: Errno::NOMEM,
+        });
+        for (regions, level, words) in [
+            (Regions::Moving, Level::Ok, "by userfaultfd"),
+            (
+                Regions::Protected(Errno::PERM),
+                Level::Warn,
+                "not permitted",
+            ),
+            (
+                refused,
+                Level::Warn,
+                "mapping memory twice: Cannot allocate",
+            ),
+        ] {
+            assert!(regions.sentence().contains(words), "{}", regions.sentence());
+            let check = regions.check();
+            assert!(
+                check.level == level && check.found.contains(words),
+                "{check}"
+            );
+        }
+    }
+
+    #[test]
+    fn every_check_that_is_not_ok_has_a_mend() {
+        for check in examine(&Regions::find()) {
+            assert!(
+                check.level == Level::Ok || !check.mend.is_empty(),
+                "{check}"
+            );
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! The command line.
+
+use crate::options::backing_options::Behind;
+use crate::options::groups::Group;
+use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use zfolio_bench::args::{Bench, BenchChild, BenchWork, Usemem};
+use zfolio_host::compressor::Compressor;
+use zfolio_host::exit::{self, Failure, Status, one_line};
+use zfolio_host::size::{self, Size};
+use zfolio_mm::Order;
+use zfolio_runtime::segment::faults;
+
+/// Compressed memory for any program, from user space.
+#[derive(Parser, Debug)]
+#[command(name = "zfolio", version, after_help = exit::help(), subcommand_required = true)]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The subcommands.
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Run a program with its cold memory kept compressed
+    #[command(after_help = exit::help())]
+    Run(Run),
+    /// Say whether this machine can run managed programs, and what would mend it
+    Doctor(Doctor),
+    /// Show the statistics of a running tree
+    Stat(Stat),
+    /// Run a built-in workload bare and then with its memory limited, and compare
+    Demo(Demo),
+    /// Run an experiment on the parts zfolio is made of
+    Bench(Bench),
+    /// The workload of `demo`: fill, read, verify; prints JSON lines
+    #[command(hide = true)]
+    DemoWork(DemoWork),
+    /// Use memory: the workload of the kernel's swap series
+    Usemem(Usemem),
+    /// Sets up what an experiment needs of the kernel, and undoes it
+    #[command(hide = true)]
+    BenchKeeper,
+    /// Enters a control group and becomes another program
+    #[command(hide = true)]
+    BenchChild(BenchChild),
+    /// The workloads of `bench peers`, `bench arena` and `bench tier`; prints JSON lines
+    #[command(hide = true)]
+    BenchWork(BenchWork),
+}
+
+/// `zfolio run`.
+#[derive(Args, Debug)]
+pub(crate) struct Run {
+    /// Memory the program and all it starts may keep resident, pool included:
+    /// 200M, 1.5G, 512MiB, or 40% of this machine's memory; 8M at least.
+    /// Default: inside a memory limit (a control group's: a container, a job) what
+    /// keeps the job under it; else half of this machine's memory
+    #[arg(long, value_name = "SIZE", value_parser = Size::parse)]
+    pub(crate) high: Option<Size>,
+    /// --high, --max and size= are for each process on its own, not shared
+    #[arg(long)]
+    pub(crate) per_process: bool,
+    /// How pages are compressed: auto (lz4, and zstd when the pool has taken
+    /// much of the memory), lz4, zstd, zstd:LEVEL (-7 to 19), deflate-iaa (with
+    /// :fixed or :canned: deflate as an accelerator reads it) or none
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = Compressor::parse)]
+    pub(crate) compressor: Compressor,
+    /// How much is moved out at once where the program has no huge pages: a
+    /// power of two from 4K to 2M; default: 64K
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_folio)]
+    pub(crate) folio: Option<Order>,
+    /// Groups.
+    #[command(flatten)]
+    pub(crate) group: Group,
+    /// The backing and `max`.
+    #[command(flatten)]
+    pub(crate) behind: Behind,
+    /// Threads of each process that help to compress what is moved out, 0 to 16
+    #[arg(long, value_name = "N", default_value_t = 0,
+          value_parser = value_parser!(u32).range(0..=zfolio_runtime::options::MOST_ENGINES as i64))]
+    pub(crate) engines: u32,
+    /// No folio compaction: what `bench arena` compares with
+    #[arg(long, hide = true)]
+    pub(crate) no_folio_compaction: bool,
+    /// Whether pages that stay in the pool are compressed again, denser, when the
+    /// program is idle or the pool takes much of the memory (with --compressor
+    /// auto only)
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = Tier::Off)]
+    pub(crate) tier: Tier,
+    /// Who is told of a page that is touched while it is out: message (a thread of
+    /// ours, by userfaultfd; needs CAP_SYS_PTRACE), or the thread that touched it, which
+    /// needs no privilege: in-thread (by userfaultfd, Linux 6.8), guard (guard markers,
+    /// Linux 6.13) or protect (page protection, Linux 5.11). auto: message where it is
+    /// permitted, else the first of the others that works here. --engines, --tier,
+    /// --folio, --backing, --max, --swap-max and --zswap-max need message
+    #[arg(long, value_name = "WAY", value_enum, default_value_t = Faults::Auto)]
+    pub(crate) faults: Faults,
+    /// Write statistics to FILE as JSON when the program has ended
+    #[arg(long, value_name = "FILE")]
+    pub(crate) stats: Option<PathBuf>,
+    /// Print nothing of our own unless something fails
+    #[arg(long)]
+    pub(crate) quiet: bool,
+    /// Run a program we cannot manage (static, setuid, foreign) all the same;
+    /// programs it starts are still managed where possible
+    #[arg(long)]
+    pub(crate) allow_unmanaged: bool,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// Who is told of faults.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Faults {
+    /// What works here
+    Auto,
+    /// A thread of ours
+    Message,
+    /// The thread that faults, by userfaultfd
+    InThread,
+    /// The thread that faults, by guard markers
+    Guard,
+    /// The thread that faults, by page protection
+    Protect,
+}
+
+impl Faults {
+    /// As the control segment has it.
+    pub(crate) const fn number(self) -> u32 {
+        match self {
+            Self::Auto => faults::AUTO,
+            Self::Message => faults::MESSAGE,
+            Self::InThread => faults::IN_THREAD,
+            Self::Guard => faults::GUARD,
+            Self::Protect => faults::PROTECT,
+        }
+    }
+
+    /// The opposite; none for a number that is not one.
+    pub(crate) fn from_number(number: u32) -> Option<Self> {
+        let mut all = Self::value_variants().iter();
+        all.find(|way| way.number() == number).copied()
+    }
+
+    /// The name as the command line takes it.
+    pub(crate) const fn name(self) -> &'static str {
+        faults::NAMES[self.number() as usize]
+    }
+}
+
+/// Whether there is a second tier.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Tier {
+    /// Pages stay as they were stored
+    Off,
+    /// Where it is worth it, when there is time
+    Auto,
+}
+
+impl Tier {
+    /// The name as the command line takes it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Auto => "auto",
+        }
+    }
+}
+
+/// `zfolio doctor`.
+#[derive(Args, Debug)]
+pub(crate) struct Doctor {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `zfolio stat`.
+#[derive(Args, Debug)]
+pub(crate) struct Stat {
+    /// Process id of a `zfolio run` or of a program under it, or the path of
+    /// a control segment; default: the newest
+    #[arg(value_name = "PID|FILE")]
+    pub(crate) which: Option<PathBuf>,
+}
+
+/// `zfolio demo`.
+#[derive(Args, Debug)]
+pub(crate) struct Demo {
+    /// How much memory the workload needs
+    #[arg(long, value_name = "SIZE", default_value = "512M", value_parser = Size::parse)]
+    pub(crate) size: Size,
+    /// How much it is given
+    #[arg(long, value_name = "SIZE", default_value = "200M", value_parser = Size::parse)]
+    pub(crate) high: Size,
+}
+
+/// `zfolio demo-work`.
+#[derive(Args, Debug)]
+pub(crate) struct DemoWork {
+    /// Bytes of records
+    #[arg(long, value_parser = Size::parse)]
+    pub(crate) size: Size,
+}
+
+/// Reads the command line. Help and version print and exit here.
+///
+/// # Errors
+/// A wrong command line, in one line.
+pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, Failure> {
+    Cli::try_parse_from(args).map_err(|error| {
+        if !error.use_stderr() {
+            error.exit();
+        }
+        let rendered = error.render().to_string();
+        // clap's first paragraph is the error, the rest is usage; a missing
+        // subcommand is told by its help alone.
+        let first = rendered.split("\n\n").next().unwrap_or_default();
+        let words: Vec<&str> = first.split_whitespace().collect();
+        let told = one_line(&words.join(" "));
+        let told = match told.strip_prefix("error: ") {
+            Some(told) => told.to_owned(),
+            None => "no command given".to_owned(),
+        };
+        Failure::new(Status::Usage, "command line", told, "see zfolio --help")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn run(words: &[&str]) -> Result<Run, String> {
+        let all = ["zfolio", "run"].iter().chain(words).map(OsString::from);
+        match parse(all).map_err(|failure| failure.to_string())?.command {
+            Command::Run(run) => Ok(run),
+            other => Err(format!("{other:?}")),
+        }
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_program_keeps_its_own_options() {
+        for words in [
+            &["--high", "1G", "--", "ls", "--high", "-l"][..],
+            &["--high", "1G", "ls", "--high", "-l"],
+        ] {
+            let run = run(words).unwrap();
+            assert_eq!(run.command, ["ls", "--high", "-l"]);
+            assert_eq!(run.high, Some(Size::Bytes(1 << 30)));
+        }
+    }
+
+    #[test]
+    fn compressors_parse() {
+        let parse = |text| run(&["--compressor", text, "true"]).map(|run| run.compressor.name());
+        assert_eq!(parse("lz4").unwrap(), "lz4");
+        assert_eq!(parse("zstd").unwrap(), "zstd");
+        assert_eq!(parse("auto").unwrap(), "auto");
+        assert_eq!(parse("zstd:-3").unwrap(), "zstd:-3");
+        assert_eq!(parse("none").unwrap(), "none");
+        for text in ["zstd:", "zstd:23", "lz4:0", "gzip", ""] {
+            let told = parse(text).unwrap_err();
+            assert!(
+                told.starts_with("zfolio: command line: ") && !told.contains('\n'),
+                "{told}"
+            );
+        }
+    }
+
+    #[test]
+    fn ways_have_the_names_of_the_control_segment() {
+        for way in Faults::value_variants() {
+            assert_eq!(Faults::from_number(way.number()), Some(*way));
+            let value = way.to_possible_value().expect("a name");
+            assert_eq!(value.get_name(), way.name());
+        }
+        assert_eq!(Faults::from_number(99), None);
+    }
+
+    #[test]
+    fn experiments_refuse_what_they_cannot_do() {
+        let bench = |words: &[&str]| {
+            let all = ["zfolio", "bench"].iter().chain(words).map(OsString::from);
+            parse(all).map_err(|failure| (failure.status, failure.to_string()))
+        };
+        assert!(bench(&["zsmalloc", "--seed", "3", "--runs", "5"]).is_ok());
+        for words in [
+            &["zsmalloc", "--runs", "0"][..],
+            &["zsmalloc", "--runs", "1001"],
+            &["zsmalloc", "--seed", "-1"],
+            &["zsmalloc", "--keep", "100"],
+            &["zsmalloc", "extra"],
+            &["no-such"],
+            &[],
+        ] {
+            let (status, told) = bench(words).unwrap_err();
+            assert_eq!(status, Status::Usage, "{words:?}");
+            assert!(
+                told.starts_with("zfolio: command line: ") && !told.contains('\n'),
+                "{told}"
+            );
+        }
+    }
+
+    #[test]
+    fn mistakes_are_one_line() {
+        for words in [
+            &["--high", "lots", "true"][..],
+            &[],
+            &["--no-such", "true"],
+            &["--folio", "3K", "true"],
+        ] {
+            let told = run(words).unwrap_err();
+            assert!(
+                told.starts_with("zfolio: command line: ") && !told.contains('\n'),
+                "{told}"
+            );
+            assert!(told.ends_with("; see zfolio --help"), "{told}");
+        }
+        let none = parse([OsString::from("zfolio")]).unwrap_err();
+        assert_eq!(none.status, Status::Usage);
+    }
+}

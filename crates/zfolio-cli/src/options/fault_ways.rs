@@ -1,0 +1,334 @@
+//! Which way faults are told in a run, why not another, and which options go with it.
+//!
+//! Two questions, asked before the program starts: what works on this machine ([`Works`]), and
+//! what the command line needs ([`needs_messages`]). An option without effect would be worse
+//! than a refusal, so there is none: what a way lacks is refused with a line.
+//!
+//! | asked for | an option needs messages | taken |
+//! |---|---|---|
+//! | auto | no | messages where they are permitted, else the first of the others that works |
+//! | auto | yes | messages, or status 71 |
+//! | message | | messages, or status 71 |
+//! | another | no | that one, or status 71 |
+//! | another | yes | status 2 |
+
+use crate::options::args::{Faults, Run, Tier};
+use crate::options::groups::Group;
+use serde_json::{Map, Value};
+use std::sync::atomic::Ordering::Relaxed;
+use zfolio_host::exit::{Failure, Status};
+use zfolio_host::uffd_probe;
+use zfolio_runtime::segment::Segment;
+
+/// What to do about a way that does not work.
+const MEND: &str = "zfolio doctor says what would mend it";
+
+/// Each way that was tried, in the order in which `auto` takes them; `None` for one that works.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Works(Vec<(Faults, Option<String>)>);
+
+impl Works {
+    /// Tries those that `asked` allows: `auto` stops at the first that works.
+    pub(crate) fn here(asked: Faults) -> Self {
+        let mut tried = Vec::new();
+        if matches!(asked, Faults::Auto | Faults::Message) {
+            let refused = uffd_probe::usable().err();
+            let works = refused.is_none();
+            tried.push((Faults::Message, refused));
+            if works || asked == Faults::Message {
+                return Self(tried);
+            }
+        }
+        for (way, refused) in without_privilege() {
+            if asked == Faults::Auto || asked == way {
+                tried.push((way, refused));
+            }
+        }
+        Self(tried)
+    }
+
+    /// The first that works.
+    fn first(&self) -> Option<Faults> {
+        let mut tried = self.0.iter();
+        let found = tried.find(|(_, refused)| refused.is_none());
+        found.map(|(way, _)| *way)
+    }
+
+    /// Why one does not work; `None` if it does, or was not tried.
+    fn refused(&self, way: Faults) -> Option<&str> {
+        let tried = self.0.iter().find(|(tried, _)| *tried == way);
+        tried.and_then(|(_, refused)| refused.as_deref())
+    }
+
+    /// Those that do not work, with the reasons.
+    fn all_refused(&self) -> impl Iterator<Item = (Faults, &str)> {
+        let tried = self.0.iter();
+        tried.filter_map(|(way, refused)| Some((*way, refused.as_deref()?)))
+    }
+}
+
+/// The ways that need no privilege, each with why it does not work here.
+pub(crate) fn without_privilege() -> Vec<(Faults, Option<String>)> {
+    let ways = zfolio_inthread::start::ways().into_iter();
+    ways.filter_map(|(number, result)| {
+        let way = Faults::from_number(number)?;
+        let refused = result.err();
+        Some((
+            way,
+            refused.map(|(what, errno)| format!("{what}: {}", uffd_probe::words(errno))),
+        ))
+    })
+    .collect()
+}
+
+/// What a run takes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Taken {
+    /// What was asked for.
+    pub(crate) asked: Faults,
+    /// The way; `Auto` where none works and the program is to run all the same.
+    pub(crate) way: Faults,
+    /// What was tried.
+    pub(crate) works: Works,
+}
+
+impl Taken {
+    /// Decides.
+    ///
+    /// # Errors
+    /// Nothing works that was asked for, or an option does not go with it.
+    pub(crate) fn of(args: &Run) -> Result<Self, Failure> {
+        let needs = needs_messages(args);
+        Self::among(args.faults, needs, args.allow_unmanaged, Works::here)
+    }
+
+    fn among(
+        asked: Faults,
+        needs: Option<&str>,
+        allow_unmanaged: bool,
+        works: impl FnOnce(Faults) -> Works,
+    ) -> Result<Self, Failure> {
+        let to_try = match (needs, asked) {
+            (None, asked) => asked,
+            (Some(_), Faults::Auto | Faults::Message) => Faults::Message,
+            (Some(option), way) => return Err(contradicts(option, way)),
+        };
+        let works = works(to_try);
+        let way = match works.first() {
+            Some(way) => way,
+            None if allow_unmanaged => to_try,
+            None => return Err(not_here(asked, needs, &works)),
+        };
+        Ok(Self { asked, way, works })
+    }
+
+    /// For the JSON: the way, what was asked for, and what was refused before.
+    pub(crate) fn json(&self) -> [(&'static str, Value); 3] {
+        let refused = self.works.all_refused();
+        let refused: Map<String, Value> = refused
+            .map(|(way, why)| (way.name().to_owned(), why.into()))
+            .collect();
+        // (None where nothing works and the program runs unmanaged.)
+        let taken = self.works.first().map(Faults::name);
+        [
+            ("faults", taken.into()),
+            ("faults_asked", self.asked.name().into()),
+            ("faults_refused", Value::Object(refused)),
+        ]
+    }
+
+    /// What the processes of the run are told. With `auto`, not by messages, each takes the
+    /// first that works where it is: what the program starts may be in a sandbox that allows
+    /// less.
+    pub(crate) fn for_processes(&self) -> Faults {
+        match (self.asked, self.way) {
+            (_, Faults::Message) => Faults::Message,
+            (asked, _) => asked,
+        }
+    }
+}
+
+/// The first option of a command line that only messages have.
+fn needs_messages(args: &Run) -> Option<&'static str> {
+    let asked = [
+        ("--engines", args.engines > 0),
+        ("--tier auto", args.tier == Tier::Auto),
+        ("--folio", args.folio.is_some()),
+        ("--backing", args.behind.backing.is_some()),
+        ("--max", args.behind.max.is_some()),
+    ];
+    let mut given = asked.into_iter().filter(|(_, given)| *given);
+    let first = given.next().map(|(option, _)| option);
+    first.or_else(|| limits_of_pool(&args.group))
+}
+
+/// The first limit of what is out, or in the pool.
+fn limits_of_pool(group: &Group) -> Option<&'static str> {
+    let swap = group.swap_max.is_some().then_some("--swap-max");
+    swap.or(group.zswap_max.is_some().then_some("--zswap-max"))
+}
+
+/// Checks the options of a group that joins the run around, whose way stands.
+///
+/// # Errors
+/// It lacks what is asked for, or is not the one asked for.
+pub(crate) fn check_within(args: &Run, around: &Segment) -> Result<(), Failure> {
+    let number = around.config().faults.load(Relaxed);
+    let Some(way) = Faults::from_number(number) else {
+        return Ok(());
+    };
+    if args.faults != Faults::Auto && args.faults != way {
+        let why = format!("the run around has --faults {}", way.name());
+        let what = format!("--faults {}", args.faults.name());
+        return Err(Failure::new(Status::Usage, what, why, "leave it out"));
+    }
+    match limits_of_pool(&args.group) {
+        Some(option) if way != Faults::Message => Err(contradicts(option, way)),
+        _ => Ok(()),
+    }
+}
+
+fn contradicts(option: &str, way: Faults) -> Failure {
+    let why = match way {
+        // (What a run around says that has taken another way than messages by itself.)
+        Faults::Auto => "works with --faults message only, which the run around has not".into(),
+        way => format!("works with --faults message only, not with {}", way.name()),
+    };
+    Failure::new(Status::Usage, option, why, "leave one of them out")
+}
+
+fn not_here(asked: Faults, needs: Option<&str>, works: &Works) -> Failure {
+    let what = format!("--faults {}", asked.name());
+    let message = || works.refused(Faults::Message).unwrap_or("not tried");
+    match (needs, asked) {
+        (Some(option), _) => {
+            let why = format!(
+                "works with --faults message only, which cannot be had here ({})",
+                message()
+            );
+            let mend = format!("leave it out; {MEND}");
+            Failure::new(Status::Machine, option, why, mend)
+        }
+        (None, Faults::Auto) => {
+            let tried = works.all_refused();
+            let tried: Vec<String> = tried
+                .map(|(way, why)| format!("{} ({why})", way.name()))
+                .collect();
+            let why = format!("no way works here: {}", tried.join(", "));
+            Failure::new(Status::Machine, what, why, MEND)
+        }
+        (None, way) => {
+            let why = works.refused(way).unwrap_or("it is not in this build");
+            let mend = format!("leave it out; {MEND}");
+            Failure::new(Status::Machine, what, why, mend)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Taken {
+        /// As where messages are permitted.
+        pub(crate) fn by_messages() -> Self {
+            Self {
+                asked: Auto,
+                way: Message,
+                works: Works(vec![(Message, None)]),
+            }
+        }
+    }
+
+    use Faults::{Auto, Guard, InThread, Message, Protect};
+
+    /// A machine on which `works` do.
+    fn machine(works: &[Faults]) -> impl Fn(Faults) -> Works {
+        move |asked| {
+            let mut tried = Vec::new();
+            for way in [Message, InThread, Guard, Protect] {
+                if asked != Auto && asked != way {
+                    continue;
+                }
+                let refused = (!works.contains(&way)).then(|| format!("no {}", way.name()));
+                tried.push((way, refused));
+            }
+            Works(tried)
+        }
+    }
+
+    fn taken(asked: Faults, needs: Option<&str>, works: &[Faults]) -> Result<Faults, Status> {
+        let taken = Taken::among(asked, needs, false, machine(works));
+        taken
+            .map(|taken| taken.way)
+            .map_err(|failure| failure.status)
+    }
+
+    #[test]
+    fn the_first_that_works_is_taken_or_the_one_asked_for() {
+        let all = [Message, InThread, Guard, Protect];
+        assert_eq!(taken(Auto, None, &all), Ok(Message));
+        assert_eq!(taken(Auto, None, &all[1..]), Ok(InThread));
+        assert_eq!(taken(Auto, None, &[Protect]), Ok(Protect));
+        assert_eq!(taken(Guard, None, &all), Ok(Guard));
+        for asked in [Auto, Message, Guard] {
+            assert_eq!(taken(asked, None, &[]), Err(Status::Machine), "{asked:?}");
+        }
+        assert_eq!(taken(Guard, None, &[Message]), Err(Status::Machine));
+    }
+
+    #[test]
+    fn an_option_that_needs_messages_has_them_or_is_refused() {
+        let all = [Message, InThread, Guard, Protect];
+        let needs = Some("--engines");
+        for asked in [Auto, Message] {
+            assert_eq!(taken(asked, needs, &all), Ok(Message));
+            assert_eq!(taken(asked, needs, &all[1..]), Err(Status::Machine));
+        }
+        for asked in [InThread, Guard, Protect] {
+            assert_eq!(taken(asked, needs, &all), Err(Status::Usage));
+        }
+        let told = |asked, works: &[Faults]| {
+            let taken = Taken::among(asked, needs, false, machine(works));
+            taken.expect_err("refused").to_string()
+        };
+        assert_eq!(
+            told(Guard, &all),
+            "zfolio: --engines: works with --faults message only, not with guard; leave one of \
+             them out"
+        );
+        assert_eq!(
+            told(Auto, &all[1..]),
+            "zfolio: --engines: works with --faults message only, which cannot be had here \
+             (no message); leave it out; zfolio doctor says what would mend it"
+        );
+    }
+
+    #[test]
+    fn where_nothing_works_a_program_may_run_all_the_same() {
+        let told = Taken::among(Auto, None, false, machine(&[])).expect_err("refused");
+        assert_eq!(
+            told.to_string(),
+            "zfolio: --faults auto: no way works here: message (no message), in-thread (no \
+             in-thread), guard (no guard), protect (no protect); zfolio doctor says what would \
+             mend it"
+        );
+        for asked in [Auto, Message, Guard] {
+            let taken = Taken::among(asked, None, true, machine(&[])).expect("unmanaged");
+            assert_eq!((taken.way, taken.for_processes()), (asked, asked));
+            assert_eq!(taken.json()[0].1, Value::Null);
+        }
+    }
+
+    #[test]
+    fn what_was_taken_and_what_was_refused_is_in_the_json() {
+        let taken = Taken::among(Auto, None, false, machine(&[Guard, Protect])).expect("a way");
+        assert_eq!(taken.for_processes(), Auto, "each process looks for itself");
+        let [way, asked, refused] = taken.json();
+        assert_eq!((way.1, asked.1), ("guard".into(), "auto".into()));
+        assert_eq!(refused.1["message"], "no message");
+        assert_eq!(refused.1["in-thread"], "no in-thread");
+        let by_messages = Taken::among(Auto, None, false, machine(&[Message])).expect("a way");
+        assert_eq!(by_messages.for_processes(), Message);
+    }
+}

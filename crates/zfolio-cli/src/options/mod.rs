@@ -1,0 +1,15 @@
+//! What a run is asked for.
+//!
+//! | module | concept |
+//! |---|---|
+//! | `backing_options` | the backing and `max` |
+//! | `groups` | named parts of a run |
+//! | `args` | the command line |
+//! | `fault_ways` | who is told of faults, and which options go with that |
+//! | `settings` | all of it as the processes of a run read it |
+
+pub(crate) mod args;
+pub(crate) mod backing_options;
+pub(crate) mod fault_ways;
+pub(crate) mod groups;
+pub(crate) mod settings;

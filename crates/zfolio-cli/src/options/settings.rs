@@ -1,0 +1,66 @@
+//! What a run was asked for, as the processes in it read it.
+
+use crate::options::args::Tier;
+use crate::options::backing_options::Checked;
+use crate::options::fault_ways::Taken;
+use zfolio_host::compressor::Compressor;
+use zfolio_mm::Order;
+use zfolio_runtime::options::codec_words;
+use zfolio_runtime::segment::Config;
+use zfolio_sys::limits::filters;
+
+/// What was asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Settings {
+    /// `high`, bytes.
+    pub(crate) high: u64,
+    /// The memory limit that `high` was chosen for, bytes; `None` where it was given, or
+    /// there is none.
+    pub(crate) limit: Option<u64>,
+    /// Who is told of faults.
+    pub(crate) faults: Taken,
+    /// Codec and level.
+    pub(crate) compressor: Compressor,
+    /// Folio moved out at once.
+    pub(crate) folio: Order,
+    /// Threads that compress for reclaim.
+    pub(crate) engines: u32,
+    /// Folio compaction runs.
+    pub(crate) folio_compaction: bool,
+    /// Whether there is a second tier.
+    pub(crate) tier: Tier,
+    /// Nothing on the program's stderr.
+    pub(crate) quiet: bool,
+    /// `high` is shared by all processes.
+    pub(crate) shared: bool,
+    /// The backing and `max`.
+    pub(crate) behind: Checked,
+}
+
+impl Settings {
+    /// Writes them where the preload library reads them; false if a path does
+    /// not fit there.
+    pub(crate) fn store(&self, config: &Config) -> bool {
+        use std::sync::atomic::Ordering::Relaxed;
+        config.high.store(self.high, Relaxed);
+        let (codec, level) = codec_words(self.compressor.0);
+        config.codec.store(codec, Relaxed);
+        config.level.store(level.cast_unsigned(), Relaxed);
+        config
+            .faults
+            .store(self.faults.for_processes().number(), Relaxed);
+        config.folio_order.store(self.folio.get().into(), Relaxed);
+        config.engines.store(self.engines, Relaxed);
+        let off = !self.folio_compaction;
+        config.no_folio_compaction.store(off.into(), Relaxed);
+        config.tier.store((self.tier == Tier::Auto).into(), Relaxed);
+        config.quiet.store(self.quiet.into(), Relaxed);
+        config.filters.store(filters(), Relaxed);
+        if let Ok(stat) = rustix::fs::fstat(std::io::stderr()) {
+            config.standard_error[0].store(stat.st_dev, Relaxed);
+            config.standard_error[1].store(stat.st_ino, Relaxed);
+        }
+        config.shared.store(self.shared.into(), Relaxed);
+        self.behind.store(config)
+    }
+}

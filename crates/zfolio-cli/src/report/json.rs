@@ -1,0 +1,71 @@
+//! The object that `--stats` writes.
+
+use super::finished::Finished;
+use crate::supervise::Outcome;
+use crate::tree::unreached;
+use serde_json::{Map, Value, json};
+use zfolio_host::machine;
+use zfolio_mm::PAGE_SIZE;
+
+/// Version of the JSON's shape; raised when a key changes its meaning.
+const SCHEMA: u32 = 1;
+
+impl Finished {
+    /// The object `--stats` writes.
+    pub(crate) fn json(&self) -> Value {
+        let command: Vec<_> = self
+            .command
+            .iter()
+            .map(|word| word.to_string_lossy())
+            .collect();
+        let (status, signal) = match self.outcome {
+            Outcome::Exited(status) => (Some(status), None),
+            Outcome::Killed(signal) => (None, Some(signal)),
+        };
+        let mut map = Map::new();
+        map.insert(
+            "zfolio".into(),
+            json!({ "version": env!("CARGO_PKG_VERSION"), "schema": SCHEMA }),
+        );
+        map.insert("command".into(), json!(command));
+        map.insert("pid".into(), self.pid.into());
+        let mut config = json!({
+            "high_bytes": self.settings.high,
+            "high_is_shared": self.settings.shared,
+            "limit_bytes": self.settings.limit,
+            "compressor": self.settings.compressor.name(),
+            "folio_bytes": self.settings.folio.bytes(),
+            "folio_order": self.settings.folio.get(),
+            "engines": self.settings.engines,
+            "folio_compaction": self.settings.folio_compaction,
+            "tier": self.settings.tier.name(),
+        });
+        let faults = self.settings.faults.json();
+        for (key, value) in faults.into_iter().chain(self.settings.behind.json()) {
+            config[key] = value;
+        }
+        map.insert("config".into(), config);
+        map.insert(
+            "machine".into(),
+            json!({
+                "kernel": machine::kernel_release(),
+                "cpus": machine::cpus(),
+                "page_size_bytes": PAGE_SIZE,
+                "mem_total_bytes": machine::mem_total(),
+            }),
+        );
+        map.insert("exit".into(), json!({ "status": status, "signal": signal }));
+        map.insert(
+            "usage".into(),
+            json!({
+                "wall_s": self.usage.wall.as_secs_f64(),
+                "user_s": self.usage.user.as_secs_f64(),
+                "sys_s": self.usage.sys.as_secs_f64(),
+                "max_rss_bytes": self.usage.max_rss,
+            }),
+        );
+        map.insert("unreached".into(), unreached::json(&self.unreached));
+        map.extend(self.tree.json());
+        Value::Object(map)
+    }
+}

@@ -1,0 +1,139 @@
+//! Places among those that share `high`, of processes that are over.
+//!
+//! A member counts as long as it says again what it has, and two seconds longer; one that has
+//! no thread to say so counts until its place is nobody's. `zfolio run` sees the end of a
+//! process whatever namespaces it is in, and frees its place at once: what it had is
+//! the others'. Should it be wrong, or be misled, the process takes a place again when it
+//! says next what it has.
+
+use crate::tree::owners::{Owners, Sight};
+use std::sync::atomic::Ordering::Acquire;
+use zfolio_runtime::segment::{MEMBERS, Owned, Segment};
+
+/// Sees which members are over.
+#[derive(Debug, Default)]
+pub(crate) struct Members(Owners);
+
+impl Members {
+    /// Looks once.
+    pub(crate) fn look(&mut self, segment: &Segment, sight: Sight) {
+        let count = (segment.members_used.load(Acquire) as usize).min(MEMBERS);
+        let places = segment.members[..count].iter().enumerate();
+        let owned: Vec<(usize, Owned)> = places
+            .filter_map(|(index, member)| Some((index, member.owner.owned()?)))
+            .collect();
+        self.0.begin(owned.iter().map(|(_, owned)| *owned));
+        for (index, owned) in owned {
+            if self.0.is_over(index, owned, sight) {
+                segment.members[index].owner.free_from(owned);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Child, Command};
+    use std::sync::atomic::Ordering::Relaxed;
+    use std::time::{Duration, SystemTime};
+    use zfolio_host::segment_file::OwnSegment;
+    use zfolio_runtime::fair_share::{Having, Membership};
+    use zfolio_runtime::segment::run_group::RUN;
+    use zfolio_runtime::segment::{LIVES, Who};
+
+    /// `high`, pages.
+    const HIGH: usize = 100_000;
+    const ELSEWHERE: u64 = 12;
+
+    fn segment() -> OwnSegment {
+        OwnSegment::create(|segment| segment.config().shared.store(1, Relaxed)).unwrap()
+    }
+
+    fn having(owner: u64) -> Having {
+        Having {
+            owner,
+            resident: HIGH,
+            needs: HIGH,
+            ..Having::default()
+        }
+    }
+
+    fn now_ns() -> u64 {
+        let since: Duration = SystemTime::UNIX_EPOCH.elapsed().unwrap();
+        u64::try_from(since.as_nanos()).unwrap()
+    }
+
+    /// Takes a place for another process, which said just now what it has, or lives.
+    fn member(segment: &Segment, at: usize, pid: u32, namespace: u64, lives: bool) {
+        let one = &segment.members[at];
+        let who = Who {
+            word: at as u64 + 1000,
+            namespace,
+            pid,
+        };
+        assert!(one.owner.take(0, who, segment.next_turn()));
+        one.resident_bytes.store(1 << 20, Relaxed);
+        one.needed_bytes.store(400 << 20, Relaxed);
+        one.updated_ns
+            .store(if lives { LIVES } else { now_ns() }, Relaxed);
+        let used = u32::try_from(at + 1).unwrap();
+        segment.members_used.fetch_max(used, Relaxed);
+    }
+
+    /// One that has just ended, and one that lives.
+    fn children() -> (u32, Child) {
+        let spawn = || Command::new("sleep").arg("1000").spawn().unwrap();
+        let (mut gone, lives) = (spawn(), spawn());
+        gone.kill().unwrap();
+        gone.wait().unwrap();
+        (gone.id(), lives)
+    }
+
+    fn ends(mut child: Child) {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn where_all_places_are_taken_those_of_the_ended_are_had() {
+        let (segment, here) = (segment(), zfolio_sys::process::pid_namespace());
+        let (gone, child) = children();
+        for at in 0..MEMBERS {
+            let pid = if at == 700 { gone } else { child.id() };
+            member(&segment, at, pid, here, at % 2 == 0);
+        }
+        let late = Membership::of(RUN);
+        late.update(&segment, having(1), HIGH);
+        assert_eq!(segment.members[700].owner.word.load(Relaxed), 1);
+        // No other is over: who comes now has the least, and not all.
+        let allowed = Membership::of(RUN).update(&segment, having(2), HIGH);
+        assert!(allowed.high < HIGH / 10, "{allowed:?}");
+        ends(child);
+    }
+
+    #[test]
+    fn a_member_of_another_namespace_counts_until_it_is_freed() {
+        let (segment, here) = (segment(), zfolio_sys::process::pid_namespace());
+        let (gone, child) = children();
+        let (sight, mut members) = (Sight::is_ours(), Members::default());
+        // Which ids are there says nothing of a process that has its own elsewhere.
+        member(&segment, 0, gone, ELSEWHERE, true);
+        member(&segment, 1, child.id(), here, true);
+        let me = Membership::of(RUN);
+        let high = |me: &Membership| me.update(&segment, having(1), HIGH).high;
+        assert!(high(&me) <= HIGH / 2, "{}", high(&me));
+        assert!(me.resident_of_others(&segment) >= 512);
+        for _ in 0..3 {
+            members.look(&segment, sight);
+        }
+        assert!(segment.members[0].owner.is_free(), "nobody is in there");
+        assert!(!segment.members[1].owner.is_free());
+        ends(child);
+        for _ in 0..3 {
+            members.look(&segment, sight);
+        }
+        assert!(segment.members[1].owner.is_free());
+        assert_eq!(high(&me), HIGH);
+    }
+}

@@ -1,0 +1,44 @@
+//! A control segment as a run leaves it: for the tests of this crate and of the command's, which
+//! include this file as well.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use zfolio_host::segment_file::OwnSegment;
+use zfolio_runtime::segment::{Counter, FaultKind, ProcessSlot, state};
+
+/// A segment with one managed process and one unmanaged.
+pub(crate) fn example() -> OwnSegment {
+    let segment = OwnSegment::create(|_| {}).unwrap();
+    let name =
+        |slot: &ProcessSlot, name: [u8; 8]| slot.comm[0].store(u64::from_le_bytes(name), Relaxed);
+    let _ = (segment.claim(100), segment.claim(101));
+    let [one, two, ..] = &segment.slots;
+    name(one, *b"python3\0");
+    one.state.store(state::MANAGING, Relaxed);
+    for (which, value) in [
+        (Counter::ProgramPeak, 474 << 20),
+        (Counter::ResidentPeak, 210 << 20),
+        (Counter::ResidentPeakSteady, 201 << 20),
+        (Counter::StoredPages, 97_280),
+        (Counter::CompressedBytes, 120 << 20),
+        (Counter::PoolBytes, 122 << 20),
+        (Counter::PagesOut, 300_000),
+        (Counter::PagesIn, 200_000),
+        (Counter::ManagerCpuNs, 4_100_000_000),
+        (Counter::StallNs, 300_000_000),
+    ] {
+        one.set(which, value);
+    }
+    for _ in 0..99 {
+        one.faults[FaultKind::Page as usize].record(20_000);
+    }
+    one.faults[FaultKind::Folio as usize].record(140_000);
+    let add = |word: &AtomicU64| word.fetch_add(3, Relaxed);
+    add(&one.zswpout_order[4]);
+    name(two, *b"sh\0\0\0\0\0\0");
+    two.state.store(state::UNMANAGED, Relaxed);
+    two.set(Counter::ProgramPeak, 5 << 20);
+    two.set_message("userfaultfd: not permitted");
+    segment.processes.store(3, Relaxed);
+    segment
+}

@@ -1,0 +1,63 @@
+//! A named group of a run as its control segment shows it now.
+
+use crate::size::human;
+use serde_json::{Value, json};
+use std::sync::atomic::Ordering::Relaxed;
+use zfolio_runtime::segment::run_group::all;
+use zfolio_runtime::segment::{RunGroup, Segment};
+
+/// A group as it is now.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GroupState {
+    /// A path: `a/b` is within `a`.
+    pub name: String,
+    /// Bytes; 0 without a `high` of its own.
+    pub high: u64,
+    resident: u64,
+    peak: u64,
+}
+
+impl GroupState {
+    fn read(group: &RunGroup) -> Self {
+        let name: Vec<u8> = group
+            .name
+            .iter()
+            .flat_map(|word| word.load(Relaxed).to_le_bytes())
+            .take_while(|byte| *byte != 0)
+            .collect();
+        Self {
+            name: String::from_utf8_lossy(&name).into_owned(),
+            high: group.high.load(Relaxed),
+            resident: group.resident_bytes.load(Relaxed),
+            peak: group.resident_peak.load(Relaxed),
+        }
+    }
+
+    /// The named groups of a run.
+    pub fn all(segment: &Segment) -> Vec<Self> {
+        all(segment).map(|(_, group)| Self::read(group)).collect()
+    }
+
+    /// For `--stats`.
+    pub fn json(&self) -> Value {
+        json!({
+            "name": self.name,
+            "high_bytes": (self.high > 0).then_some(self.high),
+            "resident_bytes": self.resident,
+            "resident_peak_bytes": self.peak,
+        })
+    }
+
+    /// For `zfolio stat`.
+    pub fn line(&self) -> String {
+        let high = match self.high {
+            0 => String::from("no high of its own"),
+            high => format!("high {}", human(high)),
+        };
+        let (now, peak) = (human(self.resident), human(self.peak));
+        format!(
+            "group {}: {high}, {now} resident, {peak} at most",
+            self.name
+        )
+    }
+}

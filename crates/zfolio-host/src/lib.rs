@@ -1,0 +1,41 @@
+//! What the command and the experiments need of the machine.
+//!
+//! Bottom to top; a module knows those above it in this table only
+//! (`crates/zfolio-cli/tests/rooms.rs` checks it):
+//!
+//! | module | concept |
+//! |---|---|
+//! | `size`, `compressor` | sizes and codecs as people write them |
+//! | `exit` | exit statuses, and failures told in one line |
+//! | `outfile`, `histogram` | files for results; service times |
+//! | `cgroup_limits`, `machine` | memory, its limits, processors, the kernel |
+//! | `uffd_probe` | what of userfaultfd(2) is permitted |
+//! | `process_tree` | a tree of processes and its memory, from /proc |
+//! | `elf`, `target` | what kind of file a program is, and whether it can be managed |
+//! | `segment_file`, `find_run` | the control segment of a run as a file (the only unsafe here) |
+//! | `slots`, `held`, `group_state`, `statistics` | what a control segment says |
+#![deny(unsafe_code)]
+
+#[cfg(test)]
+extern crate self as zfolio_host;
+
+pub mod cgroup_limits;
+pub mod compressor;
+pub mod elf;
+#[cfg(test)]
+mod example;
+pub mod exit;
+pub mod find_run;
+pub mod group_state;
+pub mod held;
+pub mod histogram;
+pub mod machine;
+pub mod outfile;
+pub mod process_tree;
+#[allow(unsafe_code, reason = "maps the control segment")]
+pub mod segment_file;
+pub mod size;
+pub mod slots;
+pub mod statistics;
+pub mod target;
+pub mod uffd_probe;

@@ -1,0 +1,19 @@
+//! What is behind the pool, and where in it things are.
+//!
+//! - `kinds`: the trait, and a file, memory and nothing as its siblings.
+//! - `clusters`: a backing is a log in clusters; where each record lies.
+//! - `encryption`: nobody else can read a record there, nor put another in its place.
+//! - `writeback_order`: the list of entries that may be written back, oldest first.
+//!
+//! State: `Clusters` and `Lru`, which the pool owns; the key, in a page of its own.
+//!
+//! Lock: the pool lock for both. A backing is read and written without it.
+//!
+//! Below: the slots. Who decides what goes out is `writeback`, above the pool.
+
+pub(crate) mod clusters;
+pub(crate) mod encryption;
+pub(crate) mod kinds;
+pub(crate) mod writeback_order;
+
+pub use kinds::{Backing, CLUSTER, Call, FileBacking, MemoryBacking, NullBacking};
