@@ -1,6 +1,7 @@
 // Locks that the kernel walks without waiting for a page, in memory that nobody has touched
 // for long: robust ones whose owner ends, with and without priority inheritance, and futex
-// calls made by syscall(2). Each lock has a page of its own, between others.
+// calls made by syscall(2). Each lock has a page of its own, between others, which go out; as
+// well where they are parts of huge pages.
 #define _GNU_SOURCE
 #include "check.h"
 #include <linux/futex.h>
@@ -101,9 +102,12 @@ static void raw(void) {
 
 int main(int argc, char **argv) {
     SETUP(argc == 2);
-    area = map_new((size_t)PAGES * PAGE);
+    area = map_aligned((size_t)PAGES * PAGE, 0);
+    if (argv[1][0] == 'h')
+        madvise(area, (size_t)PAGES * PAGE, MADV_HUGEPAGE);
     fill_range(area, PAGES, 1);
     switch (argv[1][0]) {
+    case 'h':
     case 'e': robust(1); break;
     case 'l': robust(0); break;
     case 'c': press(), in_child(); break;

@@ -217,7 +217,7 @@ fn what_the_kernel_keeps_by_reference() {
 
 #[test]
 fn locks_that_the_kernel_walks() {
-    for case in ["early", "late", "child", "raw"] {
+    for case in ["early", "huge", "late", "child", "raw"] {
         Case::new("locks", &[case]).run();
     }
 }

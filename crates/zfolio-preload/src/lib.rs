@@ -9,6 +9,7 @@
 //! where it cannot work: it needs no other library and no symbol.
 #![no_std]
 
+mod behind;
 mod fitness;
 mod forks;
 mod image;
@@ -217,6 +218,7 @@ extern "C" fn constructor(_argc: c_int, _argv: *const *const c_char, envp: *cons
     if !PATH.set(path) {
         return;
     }
+    outside::look_behind();
     if let Some(name) = environment(envp, ENV_GROUP) {
         let _ = GROUP.set(name);
     }

@@ -4,102 +4,49 @@
 //! from the moment the lock is initialised, and so does what a futex call of these kinds names.
 //!
 //! # Invariant
-//! A page is moved out under a lock of the manager's, under which [`is_kept`] is asked before.
-//! Who notes a page waits until that lock was seen free once, and then has the page brought
-//! back: whoever takes the lock later sees the note. (Noting is an exchange and taking the lock
-//! is one: each is a full barrier on this architecture.)
+//! Pages are judged, by [`is_kept`], and moved out in steps. Who notes a page waits until the
+//! step that was under way is over, and then has the page brought back: a later step sees
+//! the note. (Each side writes what the other reads with an exchange, a full barrier on this
+//! architecture, before it reads what the other writes.)
+//!
+//! Nothing here allocates or takes a lock: a futex call may be made in a signal handler, and
+//! pages are judged under a lock of the manager's. A note is never taken back: that a lock is
+//! destroyed or its memory unmapped is not always seen, and when it is another may lie there.
 
 use crate::manager;
 use crate::outside;
 use core::ffi::{c_int, c_void};
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use zfolio_inthread::start::{call as syscall, is_on};
-use zfolio_sys::lock::pause;
+use zfolio_sys::page_set::PageSet;
 use zfolio_sys::syscall::nr;
 
 const PAGE_SHIFT: usize = 12;
 const MADV_POPULATE_WRITE: usize = 23;
 /// Bytes of a `pthread_mutex_t`.
 const MUTEX: usize = 40;
-/// Places of the table, and how many are taken at most: searches stay short.
-const PLACES: usize = 1 << 13;
-const MOST: usize = PLACES / 4 * 3;
-/// Turns of waiting for the manager's lock, and how long each is, ns.
-const TURNS: usize = 500;
-const TURN_NS: u64 = 20_000;
+/// Places of the table. (A megabyte of addresses, of which a process has in memory what it has
+/// written to.)
+const PLACES: usize = 1 << 17;
 
-/// Numbers of the pages that stay, each at its hash or behind it; 0: nothing.
-static KEPT: [AtomicUsize; PLACES] = [const { AtomicUsize::new(0) }; PLACES];
-static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// There were too many: nothing leaves any more.
-static ALL: AtomicBool = AtomicBool::new(false);
-
-/// Where the search for a page begins.
-const fn hash(page: usize) -> usize {
-    page.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - PLACES.ilog2())
-}
-
-/// The places a page may be in, in order.
-fn places(page: usize) -> impl Iterator<Item = &'static AtomicUsize> {
-    (0..PLACES).map(move |step| &KEPT[(hash(page) + step) % PLACES])
-}
-
-/// Notes a page.
-fn note(page: usize) {
-    for place in places(page) {
-        let found = match place.load(Ordering::SeqCst) {
-            0 => place
-                .compare_exchange(0, page, Ordering::SeqCst, Ordering::SeqCst)
-                .err(),
-            other => Some(other),
-        };
-        match found {
-            None => {
-                if COUNT.fetch_add(1, Ordering::SeqCst) >= MOST {
-                    ALL.store(true, Ordering::SeqCst);
-                }
-                return;
-            }
-            Some(other) if other == page => return,
-            Some(_) => {}
-        }
-    }
-    ALL.store(true, Ordering::SeqCst);
-}
+static KEPT: PageSet<PLACES> = PageSet::new();
 
 /// Whether any page of a range of addresses has a lock that the kernel walks.
 pub(crate) fn is_kept(range: &Range<usize>) -> bool {
-    if COUNT.load(Ordering::SeqCst) == 0 {
-        return false;
-    }
-    let pages = range.start >> PAGE_SHIFT..(range.end - 1 >> PAGE_SHIFT) + 1;
-    let is_noted = |page: usize| {
-        let values = places(page).map(|place| place.load(Ordering::Relaxed));
-        values
-            .take_while(|value| *value != 0)
-            .any(|value| value == page)
-    };
-    ALL.load(Ordering::Relaxed) || pages.into_iter().any(is_noted)
+    KEPT.overlaps(&(range.start >> PAGE_SHIFT..(range.end - 1 >> PAGE_SHIFT) + 1))
 }
 
 /// Has the pages of `len` bytes at `start` stay from here on, and brings them back.
 fn keep(start: usize, len: usize) {
     let pages = start >> PAGE_SHIFT..(start.wrapping_add(len - 1) >> PAGE_SHIFT) + 1;
-    pages.clone().for_each(note);
+    pages.clone().for_each(|page| KEPT.insert(page));
     if is_on() {
         return;
     }
     let Some(manager) = manager().filter(|manager| manager.is_ours()) else {
         return;
     };
-    // A move under way may not have seen it. (Nor, if another thread noted it just now.)
-    for _ in 0..TURNS {
-        if !manager.may_be_moving() {
-            break;
-        }
-        pause(TURN_NS);
-    }
+    manager.wait_for_leaving();
     let at = pages.start << PAGE_SHIFT;
     let args = [at, pages.len() << PAGE_SHIFT, MADV_POPULATE_WRITE, 0, 0, 0];
     // SAFETY: keeps every byte. What cannot be written is the caller's call to refuse.
@@ -143,18 +90,5 @@ pub(crate) extern "C" fn futex(word: usize, operation: usize, other: usize) {
         if address % 4 == 0 && (1 << PAGE_SHIFT..1 << 47).contains(&address) {
             keep(address, 4);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_was_noted_stays_and_its_neighbours_do_not() {
-        [77, 79, 77].into_iter().for_each(note);
-        assert_eq!(COUNT.load(Ordering::SeqCst), 2);
-        assert!(is_kept(&(77 << 12..78 << 12)) && is_kept(&((76 << 12)..(77 << 12) + 1)));
-        assert!(!is_kept(&(78 << 12..79 << 12)) && is_kept(&(78 << 12..80 << 12)));
     }
 }

@@ -2,9 +2,9 @@
 //! library loads where they are missing (another C library's loader refuses a
 //! library with a missing symbol, and with it the program).
 
+use crate::behind::Behind;
 use crate::locks;
-use core::ffi::{c_char, c_int, c_void};
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::ffi::{c_int, c_void};
 use zfolio_sys::syscall::nr;
 
 core::arch::global_asm!(
@@ -23,13 +23,8 @@ core::arch::global_asm!(
     "zfolio_errno_location:",
     "mov rax, [rip + __errno_location@GOTPCREL]",
     "ret",
-    ".weak dlsym",
     ".weak pthread_mutexattr_getrobust",
     ".weak pthread_mutexattr_getprotocol",
-    ".hidden zfolio_dlsym",
-    "zfolio_dlsym:",
-    "mov rax, [rip + dlsym@GOTPCREL]",
-    "ret",
     ".hidden zfolio_getrobust",
     "zfolio_getrobust:",
     "mov rax, [rip + pthread_mutexattr_getrobust@GOTPCREL]",
@@ -71,7 +66,7 @@ unsafe extern "C" fn syscall() {
         "pop rsi",
         "pop rdi",
         "2:",
-        "mov rax, [rip + {libcs}]",
+        "mov rax, [rip + {libcs} + {found}]",
         "test rax, rax",
         "jz 3f",
         "jmp rax",
@@ -94,39 +89,32 @@ unsafe extern "C" fn syscall() {
         "jmp rax",
         futex = const nr::FUTEX,
         look = sym locks::futex,
-        libcs = sym LIBCS_SYSCALL,
+        libcs = sym SYSCALL,
+        found = const Behind::FOUND,
         find = sym find_syscall,
     )
 }
 
-/// Address of libc's syscall; 0: not looked for yet.
-static LIBCS_SYSCALL: AtomicUsize = AtomicUsize::new(0);
-/// Address of libc's pthread_mutex_init; likewise.
-static LIBCS_INIT: AtomicUsize = AtomicUsize::new(0);
+static SYSCALL: Behind = Behind::new(c"syscall");
+static INIT_MUTEX: Behind = Behind::new(c"pthread_mutex_init");
 
-extern "C" fn find_syscall() -> usize {
-    behind_ours(&LIBCS_SYSCALL, c"syscall")
+/// Looks for what is behind ours now: later the caller may be a signal handler.
+pub(crate) fn look_behind() {
+    SYSCALL.find();
+    INIT_MUTEX.find();
 }
 
-/// What the next library has under a name of ours. Ends the program where there is nothing:
-/// it called a function that it does not have.
-fn behind_ours(known: &AtomicUsize, name: &core::ffi::CStr) -> usize {
-    let before = known.load(Ordering::Relaxed);
-    if before != 0 {
-        return before;
-    }
-    // SAFETY: reads an entry of the offset table; what it names is dlsym, which looks for a
-    // name (-1: in the libraries behind the one that asks).
-    let found = unsafe {
-        zfolio_dlsym().map_or(0, |find| {
-            find(usize::MAX as *mut c_void, name.as_ptr()) as usize
-        })
-    };
+extern "C" fn find_syscall() -> usize {
+    found(&SYSCALL)
+}
+
+/// Ends the program where there is nothing: it called a function that it does not have.
+fn found(behind: &Behind) -> usize {
+    let found = behind.find();
     if found == 0 {
         zfolio_sys::process::say("zfolio: libc's functions behind ours cannot be found\n");
         zfolio_sys::process::exit_now(zfolio_runtime::fatal::EXIT_FAILED);
     }
-    known.store(found, Ordering::Relaxed);
     found
 }
 
@@ -141,8 +129,6 @@ pub(crate) type RegisterAtfork = unsafe extern "C" fn(
 unsafe extern "C" {
     fn zfolio_register_atfork() -> Option<RegisterAtfork>;
     fn zfolio_leak_check() -> usize;
-    fn zfolio_dlsym()
-    -> Option<unsafe extern "C" fn(which: *mut c_void, name: *const c_char) -> *mut c_void>;
     fn zfolio_getrobust() -> Option<AskMutex>;
     fn zfolio_getprotocol() -> Option<AskMutex>;
     fn zfolio_errno_location() -> Option<extern "C" fn() -> *mut c_int>;
@@ -155,7 +141,7 @@ type AskMutex = unsafe extern "C" fn(how: *const c_void, answer: *mut c_int) -> 
 
 /// libc's pthread_mutex_init.
 pub(crate) fn init_mutex() -> InitMutex {
-    let at = behind_ours(&LIBCS_INIT, c"pthread_mutex_init");
+    let at = found(&INIT_MUTEX);
     // SAFETY: a function of that name.
     unsafe { core::mem::transmute::<usize, InitMutex>(at) }
 }

@@ -56,12 +56,6 @@ unsafe impl lock_api::RawMutex for RawFutexMutex {
             .is_ok()
     }
 
-    /// Without taking it: who may be interrupted anywhere can ask.
-    #[inline]
-    fn is_locked(&self) -> bool {
-        self.0.load(Ordering::SeqCst) != FREE
-    }
-
     #[inline]
     unsafe fn unlock(&self) {
         if self.0.swap(FREE, Ordering::Release) == CONTENDED {

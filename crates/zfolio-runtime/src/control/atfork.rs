@@ -3,6 +3,7 @@
 use crate::control::Manager;
 use crate::fork_handshake::{ForkWords, request};
 use crate::options::STACK;
+use crate::swapout::Swap;
 use core::sync::atomic::Ordering;
 use zfolio_sys::lock::futex_wait;
 use zfolio_sys::syscall::Errno;
@@ -56,10 +57,10 @@ impl Manager {
         }
     }
 
-    /// Whether pages may be on their way out that were judged before this call. Does not wait,
-    /// and takes no lock.
-    pub fn may_be_moving(&self) -> bool {
-        self.core.is_locked()
+    /// What the face says to be left alone before this call does not leave after it, and can be
+    /// brought back.
+    pub fn wait_for_leaving(&self) {
+        Swap::wait_for_leaving(self);
     }
 
     /// Whether this process is the one the manager's threads run in (a raw
