@@ -218,7 +218,7 @@ extern "C" fn constructor(_argc: c_int, _argv: *const *const c_char, envp: *cons
     if !PATH.set(path) {
         return;
     }
-    outside::look_behind();
+    locks::look_behind();
     if let Some(name) = environment(envp, ENV_GROUP) {
         let _ = GROUP.set(name);
     }

@@ -2,10 +2,7 @@
 //! library loads where they are missing (another C library's loader refuses a
 //! library with a missing symbol, and with it the program).
 
-use crate::behind::Behind;
-use crate::locks;
 use core::ffi::{c_int, c_void};
-use zfolio_sys::syscall::nr;
 
 core::arch::global_asm!(
     ".weak __register_atfork",
@@ -35,89 +32,6 @@ core::arch::global_asm!(
     "ret",
 );
 
-/// syscall(2), which libc's own functions do not use: a futex call is looked at first, and then
-/// libc's goes on as if it had been called. (By a jump: the child of a vfork returns through
-/// here as well, and what is above the stack pointer then is its parent's.)
-///
-/// # Safety
-/// As the call's.
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-unsafe extern "C" fn syscall() {
-    core::arch::naked_asm!(
-        "cmp rdi, {futex}",
-        "jne 2f",
-        "push rdi",
-        "push rsi",
-        "push rdx",
-        "push rcx",
-        "push r8",
-        "push r9",
-        "sub rsp, 8",
-        "mov rdi, rsi",
-        "mov rsi, rdx",
-        "mov rdx, r9",
-        "call {look}",
-        "add rsp, 8",
-        "pop r9",
-        "pop r8",
-        "pop rcx",
-        "pop rdx",
-        "pop rsi",
-        "pop rdi",
-        "2:",
-        "mov rax, [rip + {libcs} + {found}]",
-        "test rax, rax",
-        "jz 3f",
-        "jmp rax",
-        "3:",
-        "push rdi",
-        "push rsi",
-        "push rdx",
-        "push rcx",
-        "push r8",
-        "push r9",
-        "sub rsp, 8",
-        "call {find}",
-        "add rsp, 8",
-        "pop r9",
-        "pop r8",
-        "pop rcx",
-        "pop rdx",
-        "pop rsi",
-        "pop rdi",
-        "jmp rax",
-        futex = const nr::FUTEX,
-        look = sym locks::futex,
-        libcs = sym SYSCALL,
-        found = const Behind::FOUND,
-        find = sym find_syscall,
-    )
-}
-
-static SYSCALL: Behind = Behind::new(c"syscall");
-static INIT_MUTEX: Behind = Behind::new(c"pthread_mutex_init");
-
-/// Looks for what is behind ours now: later the caller may be a signal handler.
-pub(crate) fn look_behind() {
-    SYSCALL.find();
-    INIT_MUTEX.find();
-}
-
-extern "C" fn find_syscall() -> usize {
-    found(&SYSCALL)
-}
-
-/// Ends the program where there is nothing: it called a function that it does not have.
-fn found(behind: &Behind) -> usize {
-    let found = behind.find();
-    if found == 0 {
-        zfolio_sys::process::say("zfolio: libc's functions behind ours cannot be found\n");
-        zfolio_sys::process::exit_now(zfolio_runtime::fatal::EXIT_FAILED);
-    }
-    found
-}
-
 /// What pthread_atfork calls.
 pub(crate) type RegisterAtfork = unsafe extern "C" fn(
     prepare: extern "C" fn(),
@@ -134,17 +48,8 @@ unsafe extern "C" {
     fn zfolio_errno_location() -> Option<extern "C" fn() -> *mut c_int>;
 }
 
-/// pthread_mutex_init.
-pub(crate) type InitMutex = unsafe extern "C" fn(mutex: *mut c_void, how: *const c_void) -> c_int;
 /// What asks for an attribute of a mutex.
 type AskMutex = unsafe extern "C" fn(how: *const c_void, answer: *mut c_int) -> c_int;
-
-/// libc's pthread_mutex_init.
-pub(crate) fn init_mutex() -> InitMutex {
-    let at = found(&INIT_MUTEX);
-    // SAFETY: a function of that name.
-    unsafe { core::mem::transmute::<usize, InitMutex>(at) }
-}
 
 /// Whether mutexes with these attributes are robust or inherit priorities.
 pub(crate) fn is_for_kernel(how: *const c_void) -> bool {
