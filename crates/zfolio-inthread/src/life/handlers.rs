@@ -18,6 +18,7 @@ use crate::state::{self, State};
 use crate::threads::{self, Record};
 use core::arch::global_asm;
 use core::sync::atomic::Ordering;
+use zfolio_sys::thread::{Clock, now_ns};
 
 const SIGSEGV: usize = 11;
 const SIGSYS: usize = 31;
@@ -291,6 +292,7 @@ fn serve(
 ) -> bool {
     let address = frame.address();
     if !state.has_left() {
+        let came = now_ns(Clock::Monotonic);
         let (brought, pages) = {
             let mut core = state.core.lock();
             let brought = if is_protection(state, &core, signal, address) {
@@ -298,13 +300,16 @@ fn serve(
             } else {
                 bring(state, &mut core, record, address, frame.access())
             };
+            if let Brought::Open(kind) = brought {
+                core.note_served(kind, came);
+            }
             (brought, core.ranges.at(frame.register(at::RSP)).is_some())
         };
         if pages && !state.moving_stacks.load(Ordering::Relaxed) {
             signals::handle_elsewhere(state);
         }
         match brought {
-            Brought::Open => return true,
+            Brought::Open(_) => return true,
             Brought::WasOpen if is_to_be_tried_again(record, address) => return true,
             _ => {}
         }

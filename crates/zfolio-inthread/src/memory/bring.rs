@@ -9,12 +9,15 @@ use crate::state::State;
 use crate::threads::Record;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
+use zfolio_runtime::segment::FaultKind;
 use zfolio_zswap::Slot;
 
 /// Most pages opened at a time where nobody has been yet.
 const FRESH: usize = 64;
 /// Most pages brought at a time because they are in a row.
 const MOST_AHEAD: usize = 32;
+/// Pages of a folio of the usual size (64 KiB): how loads are told apart.
+const FOLIO: usize = 16;
 /// Pages looked at to each side when the kernel has no mapping left for a hole in a run.
 const WIDE: usize = 4096;
 
@@ -29,8 +32,8 @@ pub(crate) enum Access {
 /// What became of a fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Brought {
-    /// The page is open: the access can be repeated.
-    Open,
+    /// The page is open: the access can be repeated. What it had been is told.
+    Open(FaultKind),
     /// The page was open, and is managed.
     WasOpen,
     /// It is none of ours.
@@ -59,7 +62,7 @@ pub(crate) fn bring(
             }
             core.make_room(state, run.len());
             open_fresh(state, core, &run);
-            Brought::Open
+            Brought::Open(FaultKind::Hole)
         }
         Word::Standby => {
             core.figures.faults += 1;
@@ -71,7 +74,7 @@ pub(crate) fn bring(
             } else {
                 set_open(state, core, run, 1);
             }
-            Brought::Open
+            Brought::Open(FaultKind::Standby)
         }
         Word::Zero | Word::Stored(_) => {
             core.figures.faults += 1;
@@ -91,7 +94,11 @@ pub(crate) fn bring(
             }
             core.make_room(state, run.len());
             load(state, core, &run, page, access);
-            Brought::Open
+            Brought::Open(match run.len() {
+                1 => FaultKind::Page,
+                FOLIO.. => FaultKind::Folio,
+                _ => FaultKind::Batch,
+            })
         }
     }
 }
@@ -112,7 +119,7 @@ fn was_open(state: &State, core: &mut Core, page: Vpn) -> Brought {
                         errno.0
                     ));
                 }
-                return Brought::Open;
+                return Brought::Open(FaultKind::Hole);
             }
             Brought::WasOpen
         }

@@ -16,7 +16,7 @@ use zfolio_runtime::fair_share::{Having, Membership, grown};
 use zfolio_runtime::fatal;
 use zfolio_runtime::protect::pool_arena::PoolArena;
 use zfolio_runtime::reserve_arena;
-use zfolio_runtime::segment::{Counter, ProcessSlot, describe, state};
+use zfolio_runtime::segment::{Counter, FaultKind, ProcessSlot, describe, state};
 use zfolio_runtime::statistics::publish_pool;
 use zfolio_sys::thread::{Clock, now_ns, pid};
 use zfolio_sys::{heap, identity};
@@ -80,6 +80,8 @@ pub(crate) struct Figures {
     pub(crate) removes: u64,
     pub(crate) unmaps: u64,
     pub(crate) waits: u64,
+    /// Time spent in making room, ns.
+    pub(crate) waited_ns: u64,
 }
 
 impl Core {
@@ -222,6 +224,14 @@ impl Core {
         Ok(())
     }
 
+    /// Counts a fault that came at `came` (CLOCK_MONOTONIC, ns) and is served.
+    pub(crate) fn note_served(&self, kind: FaultKind, came: u64) {
+        if let Some(pool) = &self.pool {
+            let took = now_ns(Clock::Monotonic).saturating_sub(came);
+            pool.stats.faults[kind as usize].record(took);
+        }
+    }
+
     /// Writes what is counted to the segment.
     pub(crate) fn publish(&mut self, state: &State) {
         let usage = self.usage(state);
@@ -267,6 +277,8 @@ impl Core {
                 (Counter::Removes, figures.removes),
                 (Counter::Unmaps, figures.unmaps),
                 (Counter::HighEvents, figures.waits),
+                (Counter::StallNs, figures.waited_ns),
+                (Counter::ManagerCpuNs, figures.waited_ns),
             ] {
                 stats.add(counter, value);
             }

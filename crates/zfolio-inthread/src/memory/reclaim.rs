@@ -13,6 +13,7 @@ use super::words::{LEAF, PAGES, Word};
 use crate::raw::{self, PAGE, SHIFT, nr};
 use crate::state::State;
 use core::ops::Range;
+use zfolio_sys::thread::{Clock, now_ns};
 use zfolio_zswap::Slot;
 
 /// Pages stored at a time.
@@ -31,6 +32,7 @@ impl Core {
         if self.leaving || self.pool.is_none() || self.usage(state) + pages <= self.limit() {
             return;
         }
+        let start = now_ns(Clock::Monotonic);
         self.look(state, false);
         let goal = self.limit().saturating_sub(pages + SLACK);
         self.figures.waits += 1;
@@ -56,6 +58,7 @@ impl Core {
         } else {
             self.room -= self.room.div_ceil(64);
         }
+        self.figures.waited_ns += now_ns(Clock::Monotonic) - start;
     }
 
     /// The next part of managed memory under the hand: a leaf's at most.
