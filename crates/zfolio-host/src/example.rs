@@ -35,6 +35,9 @@ pub(crate) fn example() -> OwnSegment {
     one.faults[FaultKind::Folio as usize].record(140_000);
     let add = |word: &AtomicU64| word.fetch_add(3, Relaxed);
     add(&one.zswpout_order[4]);
+    one.fallback_order[4].store(5, Relaxed);
+    one.split_order[4].store(4, Relaxed);
+    one.split_failed_order[4].store(1, Relaxed);
     name(two, *b"sh\0\0\0\0\0\0");
     two.state.store(state::UNMANAGED, Relaxed);
     two.set(Counter::ProgramPeak, 5 << 20);

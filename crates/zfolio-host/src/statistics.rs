@@ -18,12 +18,14 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use zfolio_mm::{ORDERS, Order};
 use zfolio_runtime::segment::{Counter, FaultKind, MESSAGE, ProcessSlot, Segment, faults, state};
 
-/// Folios by order: how many were stored, loaded, refused whole.
+/// Folios by order: how many were stored, loaded, refused whole, and split then.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Folios {
     out: [u64; ORDERS],
     back: [u64; ORDERS],
     fallback: [u64; ORDERS],
+    split: [u64; ORDERS],
+    split_failed: [u64; ORDERS],
 }
 
 impl Folios {
@@ -33,7 +35,9 @@ impl Folios {
             let values = json!({
                 "zswpout": self.out[at],
                 "zswpin": self.back[at],
-                "zswpout_fallback": self.fallback[at],
+                "swpout_fallback": self.fallback[at],
+                "split": self.split[at],
+                "split_failed": self.split_failed[at],
             });
             (format!("hugepages-{}kB", order.bytes() >> 10), values)
         });
@@ -74,6 +78,8 @@ impl Figures {
                 out: orders(&slot.zswpout_order),
                 back: orders(&slot.zswpin_order),
                 fallback: orders(&slot.fallback_order),
+                split: orders(&slot.split_order),
+                split_failed: orders(&slot.split_failed_order),
             },
             faults: slot.faults.iter().map(Latency::read).collect(),
             most_held: Held::read(slot),
@@ -97,6 +103,8 @@ impl Figures {
             (&mut self.folios.out, &other.folios.out),
             (&mut self.folios.back, &other.folios.back),
             (&mut self.folios.fallback, &other.folios.fallback),
+            (&mut self.folios.split, &other.folios.split),
+            (&mut self.folios.split_failed, &other.folios.split_failed),
         ];
         for (sums, more) in lists {
             for (sum, more) in sums.iter_mut().zip(more) {
@@ -394,7 +402,12 @@ mod tests {
                     kind.name()
                 );
             }
-            assert_eq!(part["folios"]["hugepages-64kB"]["zswpout"], 3);
+            assert_eq!(
+                part["folios"]["hugepages-64kB"],
+                json!({
+                    "zswpout": 3, "zswpin": 0, "swpout_fallback": 5, "split": 4, "split_failed": 1,
+                })
+            );
             assert_eq!(part["folios"].as_object().map(Map::len), Some(ORDERS));
             assert_eq!(part["most_held"]["ratio_compressed"], 3.167);
         }

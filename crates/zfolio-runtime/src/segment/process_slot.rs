@@ -93,6 +93,10 @@ pub struct ProcessSlot {
     pub zswpin_order: [AtomicU64; 10],
     /// Folios whose store failed, by order.
     pub fallback_order: [AtomicU64; 10],
+    /// Of these, split and stored in parts, by order.
+    pub split_order: [AtomicU64; 10],
+    /// Of these, split for nothing, by order.
+    pub split_failed_order: [AtomicU64; 10],
     /// Service time by [`FaultKind`], from the message read to the page in place.
     pub faults: [Histogram; FaultKind::COUNT],
     /// 1: the process said the message itself, on standard error.
@@ -164,6 +168,8 @@ impl ProcessSlot {
             &self.zswpout_order,
             &self.zswpin_order,
             &self.fallback_order,
+            &self.split_order,
+            &self.split_failed_order,
             &self.message,
         ];
         let faults = self.faults.iter().flat_map(|of| [&of.max, &of.sum]);
@@ -227,6 +233,8 @@ mod tests {
             zswpout_order: [const { AtomicU64::new(1) }; 10],
             zswpin_order: [const { AtomicU64::new(1) }; 10],
             fallback_order: [const { AtomicU64::new(1) }; 10],
+            split_order: [const { AtomicU64::new(1) }; 10],
+            split_failed_order: [const { AtomicU64::new(1) }; 10],
             faults: [const {
                 Histogram {
                     buckets: [const { AtomicU32::new(1) }; BUCKETS],

@@ -183,6 +183,8 @@ pub fn publish_pool(stats: &ProcessSlot, pool: &Snapshot) {
     copy(&stats.zswpout_order, &pool.order_zswpout);
     copy(&stats.zswpin_order, &pool.order_zswpin);
     copy(&stats.fallback_order, &pool.order_swpout_fallback);
+    copy(&stats.split_order, &pool.order_split);
+    copy(&stats.split_failed_order, &pool.order_split_failed);
 }
 
 fn copy(into: &[AtomicU64], from: &[u64]) {
