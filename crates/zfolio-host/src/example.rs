@@ -4,7 +4,7 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use zfolio_host::segment_file::OwnSegment;
-use zfolio_runtime::segment::{Counter, FaultKind, ProcessSlot, state};
+use zfolio_runtime::segment::{Counter, FaultKind, ProcessSlot, engine_queue, state};
 
 /// A segment with one managed process and one unmanaged.
 pub(crate) fn example() -> OwnSegment {
@@ -38,6 +38,13 @@ pub(crate) fn example() -> OwnSegment {
     one.fallback_order[4].store(5, Relaxed);
     one.split_order[4].store(4, Relaxed);
     one.split_failed_order[4].store(1, Relaxed);
+    let row = &one.engine_queues[3];
+    row[0].store(
+        engine_queue::identity(1, 2, engine_queue::COMPRESS),
+        Relaxed,
+    );
+    row[1].store(9, Relaxed);
+    row[9].store(7, Relaxed);
     name(two, *b"sh\0\0\0\0\0\0");
     two.state.store(state::UNMANAGED, Relaxed);
     two.set(Counter::ProgramPeak, 5 << 20);

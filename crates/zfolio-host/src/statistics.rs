@@ -16,7 +16,9 @@ use crate::slots::used;
 use serde_json::{Map, Value, json};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use zfolio_mm::{ORDERS, Order};
-use zfolio_runtime::segment::{Counter, FaultKind, MESSAGE, ProcessSlot, Segment, faults, state};
+use zfolio_runtime::segment::{
+    Counter, ENGINE_QUEUES, FaultKind, MESSAGE, ProcessSlot, Segment, engine_queue, faults, state,
+};
 
 /// Folios by order: how many were stored, loaded, refused whole, and split then.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -45,11 +47,30 @@ impl Folios {
     }
 }
 
+/// Queues of engines: which each is, then what it counted.
+type Queues = [[u64; engine_queue::WORDS]; ENGINE_QUEUES];
+
+/// The queues there are, as a list.
+fn queues_json(queues: &Queues) -> Value {
+    let all = queues.iter().filter_map(|words| {
+        let (engine, queue, kind) = engine_queue::identified(words[0])?;
+        let mut row = Map::new();
+        row.insert("engine".into(), engine.into());
+        row.insert("queue".into(), queue.into());
+        row.insert("kind".into(), kind.into());
+        let counts = engine_queue::COUNTS.iter().zip(&words[1..]);
+        row.extend(counts.map(|(name, count)| ((*name).to_owned(), (*count).into())));
+        Some(Value::Object(row))
+    });
+    all.collect()
+}
+
 /// Counters, folios and faults: of one process, or of all.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Figures {
     counters: [u64; Counter::COUNT],
     folios: Folios,
+    queues: Queues,
     /// By [`FaultKind`].
     faults: Vec<Latency>,
     /// At the instant when most was stored.
@@ -61,6 +82,7 @@ impl Default for Figures {
         Self {
             counters: [0; Counter::COUNT],
             folios: Folios::default(),
+            queues: [[0; engine_queue::WORDS]; ENGINE_QUEUES],
             faults: vec![Latency::default(); FaultKind::COUNT],
             most_held: Held::default(),
         }
@@ -81,6 +103,11 @@ impl Figures {
                 split: orders(&slot.split_order),
                 split_failed: orders(&slot.split_failed_order),
             },
+            queues: std::array::from_fn(|at| {
+                slot.engine_queues[at]
+                    .each_ref()
+                    .map(|word| word.load(Relaxed))
+            }),
             faults: slot.faults.iter().map(Latency::read).collect(),
             most_held: Held::read(slot),
         }
@@ -111,6 +138,13 @@ impl Figures {
                 *sum = sum.saturating_add(*more);
             }
         }
+        // (All processes of a run have the same ones.)
+        for (sums, more) in self.queues.iter_mut().zip(&other.queues) {
+            sums[0] = sums[0].max(more[0]);
+            for (sum, more) in sums[1..].iter_mut().zip(&more[1..]) {
+                *sum = sum.saturating_add(*more);
+            }
+        }
         for (sum, more) in self.faults.iter_mut().zip(&other.faults) {
             sum.merge(more);
         }
@@ -119,6 +153,19 @@ impl Figures {
     /// A counter.
     pub fn get(&self, which: Counter) -> u64 {
         self.counters[which as usize]
+    }
+
+    /// Its queues of engines, a line each.
+    pub fn queue_lines(&self) -> impl Iterator<Item = String> {
+        self.queues.iter().filter_map(|words| {
+            let (engine, queue, kind) = engine_queue::identified(words[0])?;
+            let counts = engine_queue::COUNTS.iter().zip(&words[1..]);
+            let counts: Vec<String> = counts.map(|(name, of)| format!("{of} {name}")).collect();
+            Some(format!(
+                "engine {engine}, queue {queue} ({kind}): {}",
+                counts.join(", ")
+            ))
+        })
     }
 
     /// Service times of every kind of fault together.
@@ -163,6 +210,7 @@ impl Figures {
         map.insert("most_held".into(), self.most_held.json());
         map.insert("faults".into(), Value::Object(faults));
         map.insert("folios".into(), self.folios.json());
+        map.insert("engine_queues".into(), queues_json(&self.queues));
         map.insert("counters".into(), Value::Object(counters.collect()));
         map
     }
@@ -407,6 +455,17 @@ mod tests {
                 json!({
                     "zswpout": 3, "zswpin": 0, "swpout_fallback": 5, "split": 4, "split_failed": 1,
                 })
+            );
+            let queues = part["engine_queues"].as_array().expect("a list");
+            assert_eq!(queues.len(), 1, "rows of none are left out");
+            assert_eq!(queues[0]["kind"], "compress");
+            assert_eq!(
+                (&queues[0]["engine"], &queues[0]["queue"]),
+                (&json!(1), &json!(2))
+            );
+            assert_eq!(
+                (&queues[0]["submitted"], &queues[0]["output_bytes"]),
+                (&json!(9), &json!(7))
             );
             assert_eq!(part["folios"].as_object().map(Map::len), Some(ORDERS));
             assert_eq!(part["most_held"]["ratio_compressed"], 3.167);

@@ -303,6 +303,7 @@ impl Group {
             }
         }
         self.totals.inline.store(0, Relaxed);
+        self.totals.rebalanced.store(0, Relaxed);
         for waiter in &self.waiters {
             waiter.reset_in_fork_child();
         }

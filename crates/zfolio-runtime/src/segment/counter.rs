@@ -246,6 +246,12 @@ counters! {
     EngineInput = "engine_input_bytes",
     /// What they became. Bytes.
     EngineOutput = "engine_output_bytes",
+    /// Times that an engine came or went.
+    EngineRebalanced = "engine_rebalanced",
+    /// Units that came back when they were verified.
+    EngineVerified = "engine_verified",
+    /// Units that did not.
+    EngineMismatched = "engine_mismatched",
 }
 
 macro_rules! faults {
