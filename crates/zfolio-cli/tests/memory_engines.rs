@@ -131,7 +131,7 @@ fn random_operations_with_engines() {
 
 #[test]
 fn deflate_in_every_form() {
-    for codec in ["deflate-iaa", "deflate-iaa:fixed"] {
+    for codec in ["deflate-iaa", "deflate-iaa:dynamic"] {
         with(&["--compressor", codec], "forks", &["libc"]);
     }
     let canned = ["--compressor", "deflate-iaa:canned", "--engines", "2"];

@@ -8,6 +8,7 @@
 //! Totals add every counter up, except the `*_peak_*` ones, whose total is the
 //! largest process's: peaks of different processes are not of one instant.
 
+use crate::engine_queues::EngineQueues;
 use crate::exit::one_line;
 use crate::group_state::GroupState;
 use crate::held::Held;
@@ -15,10 +16,8 @@ use crate::histogram::Latency;
 use crate::slots::used;
 use serde_json::{Map, Value, json};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use zfolio_mm::{ORDERS, Order};
-use zfolio_runtime::segment::{
-    Counter, ENGINE_QUEUES, FaultKind, MESSAGE, ProcessSlot, Segment, engine_queue, faults, state,
-};
+use zfolio_mm::{ORDERS, Order, PAGE_SIZE};
+use zfolio_runtime::segment::{Counter, FaultKind, MESSAGE, ProcessSlot, Segment, faults, state};
 
 /// Folios by order: how many were stored, loaded, refused whole, and split then.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -47,30 +46,12 @@ impl Folios {
     }
 }
 
-/// Queues of engines: which each is, then what it counted.
-type Queues = [[u64; engine_queue::WORDS]; ENGINE_QUEUES];
-
-/// The queues there are, as a list.
-fn queues_json(queues: &Queues) -> Value {
-    let all = queues.iter().filter_map(|words| {
-        let (engine, queue, kind) = engine_queue::identified(words[0])?;
-        let mut row = Map::new();
-        row.insert("engine".into(), engine.into());
-        row.insert("queue".into(), queue.into());
-        row.insert("kind".into(), kind.into());
-        let counts = engine_queue::COUNTS.iter().zip(&words[1..]);
-        row.extend(counts.map(|(name, count)| ((*name).to_owned(), (*count).into())));
-        Some(Value::Object(row))
-    });
-    all.collect()
-}
-
 /// Counters, folios and faults: of one process, or of all.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Figures {
     counters: [u64; Counter::COUNT],
     folios: Folios,
-    queues: Queues,
+    queues: EngineQueues,
     /// By [`FaultKind`].
     faults: Vec<Latency>,
     /// At the instant when most was stored.
@@ -82,7 +63,7 @@ impl Default for Figures {
         Self {
             counters: [0; Counter::COUNT],
             folios: Folios::default(),
-            queues: [[0; engine_queue::WORDS]; ENGINE_QUEUES],
+            queues: EngineQueues::default(),
             faults: vec![Latency::default(); FaultKind::COUNT],
             most_held: Held::default(),
         }
@@ -103,11 +84,7 @@ impl Figures {
                 split: orders(&slot.split_order),
                 split_failed: orders(&slot.split_failed_order),
             },
-            queues: std::array::from_fn(|at| {
-                slot.engine_queues[at]
-                    .each_ref()
-                    .map(|word| word.load(Relaxed))
-            }),
+            queues: EngineQueues::read(slot),
             faults: slot.faults.iter().map(Latency::read).collect(),
             most_held: Held::read(slot),
         }
@@ -138,13 +115,7 @@ impl Figures {
                 *sum = sum.saturating_add(*more);
             }
         }
-        // (All processes of a run have the same ones.)
-        for (sums, more) in self.queues.iter_mut().zip(&other.queues) {
-            sums[0] = sums[0].max(more[0]);
-            for (sum, more) in sums[1..].iter_mut().zip(&more[1..]) {
-                *sum = sum.saturating_add(*more);
-            }
-        }
+        self.queues.add(&other.queues);
         for (sum, more) in self.faults.iter_mut().zip(&other.faults) {
             sum.merge(more);
         }
@@ -157,15 +128,7 @@ impl Figures {
 
     /// Its queues of engines, a line each.
     pub fn queue_lines(&self) -> impl Iterator<Item = String> {
-        self.queues.iter().filter_map(|words| {
-            let (engine, queue, kind) = engine_queue::identified(words[0])?;
-            let counts = engine_queue::COUNTS.iter().zip(&words[1..]);
-            let counts: Vec<String> = counts.map(|(name, of)| format!("{of} {name}")).collect();
-            Some(format!(
-                "engine {engine}, queue {queue} ({kind}): {}",
-                counts.join(", ")
-            ))
-        })
+        self.queues.lines()
     }
 
     /// Service times of every kind of fault together.
@@ -175,6 +138,23 @@ impl Figures {
             all.merge(kind);
         }
         all
+    }
+
+    /// The pool as zram's `mm_stat` has it.
+    fn mm_stat(&self) -> Value {
+        let of = |which| self.get(which);
+        json!({
+            "orig_data_size": of(Counter::StoredPages).saturating_mul(PAGE_SIZE as u64),
+            "compr_data_size": of(Counter::CompressedBytes),
+            "mem_used_total": of(Counter::PoolBytes),
+            "mem_limit": 0,
+            "mem_used_max": of(Counter::PoolPeak),
+            "same_pages": of(Counter::SameFilled),
+            "pages_compacted": of(Counter::PagesCompacted),
+            "huge_pages": of(Counter::StoredIncompressible),
+            "huge_pages_since": of(Counter::HugePagesSince),
+            "objs_moved": of(Counter::ObjsMoved),
+        })
     }
 
     fn json(&self) -> Map<String, Value> {
@@ -210,7 +190,8 @@ impl Figures {
         map.insert("most_held".into(), self.most_held.json());
         map.insert("faults".into(), Value::Object(faults));
         map.insert("folios".into(), self.folios.json());
-        map.insert("engine_queues".into(), queues_json(&self.queues));
+        map.insert("mm_stat".into(), self.mm_stat());
+        map.insert("engine_queues".into(), self.queues.json());
         map.insert("counters".into(), Value::Object(counters.collect()));
         map
     }
@@ -456,6 +437,13 @@ mod tests {
                     "zswpout": 3, "zswpin": 0, "swpout_fallback": 5, "split": 4, "split_failed": 1,
                 })
             );
+            let mm_stat = json!({
+                "orig_data_size": 380 << 20, "compr_data_size": 120 << 20,
+                "mem_used_total": 122 << 20, "mem_limit": 0, "mem_used_max": 124 << 20,
+                "same_pages": 70, "pages_compacted": 30, "huge_pages": 40,
+                "huge_pages_since": 50, "objs_moved": 60,
+            });
+            assert_eq!(part["mm_stat"], mm_stat);
             let queues = part["engine_queues"].as_array().expect("a list");
             assert_eq!(queues.len(), 1, "rows of none are left out");
             assert_eq!(queues[0]["kind"], "compress");

@@ -181,7 +181,7 @@ mod tests {
             "auto",
             "none",
             "deflate-iaa",
-            "deflate-iaa:fixed",
+            "deflate-iaa:dynamic",
             "deflate-iaa:canned",
         ] {
             let choice = Codec::parse(choice).unwrap();

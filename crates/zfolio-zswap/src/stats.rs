@@ -112,6 +112,8 @@ counters! {
     /// Pages that could not be read from the backing, or were not what was
     /// written.
     backing_read_fail,
+    /// Pages stored as they are, those that have gone since included.
+    huge_pages_since,
     /// Objects moved by zspage compaction.
     objs_moved,
     /// Pages freed by it.
@@ -196,6 +198,7 @@ impl Stats {
             &self.backing_write_fail,
             &self.backing_full,
             &self.backing_read_fail,
+            &self.huge_pages_since,
             &self.objs_moved,
             &self.pages_compacted,
             &self.recompressed_pages,

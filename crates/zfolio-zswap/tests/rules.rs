@@ -115,6 +115,19 @@ fn what_does_not_compress_is_kept_or_refused() {
         store(&zswap, &folio).unwrap();
         let now = zswap.stats().snapshot();
         assert_eq!((now.stored_pages, now.stored_incompressible_pages), (3, 1));
+        let again = store(&zswap, &folio).unwrap();
+        zswap.invalidate(&again);
+        let now = zswap.stats().snapshot();
+        assert_eq!(
+            (now.stored_incompressible_pages, now.huge_pages_since),
+            (1, 2)
+        );
+        zswap.stats().restart();
+        let now = zswap.stats().snapshot();
+        assert_eq!(
+            (now.stored_incompressible_pages, now.huge_pages_since),
+            (1, 0)
+        );
 
         let refuse = Limits {
             reject_poor: true,

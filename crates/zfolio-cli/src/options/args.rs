@@ -65,8 +65,8 @@ pub(crate) struct Run {
     #[arg(long)]
     pub(crate) per_process: bool,
     /// How pages are compressed: auto (lz4, and zstd when the pool has taken
-    /// much of the memory), lz4, zstd, zstd:LEVEL (-7 to 19), deflate-iaa (with
-    /// :fixed or :canned: deflate as an accelerator reads it) or none
+    /// much of the memory), lz4, zstd, zstd:LEVEL (-7 to 19), deflate-iaa (fixed
+    /// tables; with :dynamic or :canned others: deflate as an accelerator reads it) or none
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = Compressor::parse)]
     pub(crate) compressor: Compressor,
     /// How much is moved out at once where the program has no huge pages: a

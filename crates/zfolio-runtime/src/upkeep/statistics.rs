@@ -136,6 +136,8 @@ pub fn publish_pool(stats: &ProcessSlot, pool: &Snapshot) {
             Counter::StoredIncompressible,
             pool.stored_incompressible_pages,
         ),
+        (Counter::SameFilled, pool.same_filled_pages),
+        (Counter::HugePagesSince, pool.huge_pages_since),
         (Counter::CompressedBytes, pool.compressed_bytes),
         (Counter::Zswpout, pool.zswpout),
         (Counter::Zswpin, pool.zswpin),
