@@ -8,6 +8,11 @@ use zfolio_runtime::segment::{ENGINE_QUEUES, ProcessSlot, engine_queue};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct EngineQueues([[u64; engine_queue::WORDS]; ENGINE_QUEUES]);
 
+/// Engine, queue of it, kind.
+type Which = (u8, u8, &'static str);
+/// Names and values.
+type Counts = Vec<(&'static str, u64)>;
+
 impl Default for EngineQueues {
     fn default() -> Self {
         Self([[0; engine_queue::WORDS]; ENGINE_QUEUES])
@@ -31,7 +36,7 @@ impl EngineQueues {
     }
 
     /// The queues there are: which, and the counters with their names.
-    fn rows(&self) -> impl Iterator<Item = ((u8, u8, &'static str), Vec<(&'static str, u64)>)> {
+    fn rows(&self) -> impl Iterator<Item = (Which, Counts)> {
         self.0.iter().filter_map(|words| {
             let counts = engine_queue::COUNTS.into_iter();
             let counts = counts.zip(words[1..].iter().copied());
