@@ -21,7 +21,7 @@ pub mod run_group;
 mod slots;
 mod threads;
 
-pub use config::{Config, PATH, codec, faults, on_max};
+pub use config::{Config, ENGINE_ATTRIBUTES, PATH, codec, faults, on_max};
 pub use counter::{Counter, FaultKind};
 pub use describe::describe;
 pub use layout::{
@@ -29,7 +29,9 @@ pub use layout::{
     VERSION,
 };
 pub use owner::{Owned, Owner, Who};
-pub use process_slot::{BUCKETS, Histogram, MESSAGE, ProcessSlot, state};
+pub use process_slot::{
+    BUCKETS, ENGINE_QUEUES, Histogram, MESSAGE, ProcessSlot, engine_queue, state,
+};
 pub use slots::Used;
 pub use threads::THREADS;
 pub(crate) use threads::{MAX_FAULT_THREADS, MIN_FAULT_THREADS};
