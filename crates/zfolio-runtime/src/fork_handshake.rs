@@ -24,7 +24,9 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 use zfolio_sys::arena::Words;
 use zfolio_sys::lock::{futex_wait, futex_wake};
-use zfolio_sys::uffd::Message;
+
+/// An event as numbers. What they mean is whose they are to say.
+type EventWords = [usize; 4];
 
 /// States of [`ForkWords::request`].
 pub(crate) mod request {
@@ -95,26 +97,24 @@ impl ForkWords {
     }
 
     /// Leaves a list of events for the child; false if they do not fit.
-    pub(crate) fn leave(&self, events: &[Message]) -> bool {
+    pub(crate) fn leave(&self, events: impl ExactSizeIterator<Item = EventWords>) -> bool {
         let room = self.0[LIST..].chunks_exact(EVENT);
         if events.len() > room.len() {
             return false;
         }
-        for (event, words) in events.iter().zip(room) {
-            let (kind, [a, b, c]) = match *event {
-                Message::Remove { start, end } => (1, [start, end, 0]),
-                Message::Unmap { start, end } => (2, [start, end, 0]),
-                Message::Remap { from, to, len } => (3, [from, to, len]),
-                Message::Fault { .. } | Message::Fork { .. } => (0, [0; 3]),
-            };
+        let count = events.len();
+        for ([kind, a, b, c], words) in events.zip(room) {
             let halves = [a, b, c]
                 .into_iter()
                 .flat_map(|word| [word as u64 & 0xffff_ffff, word as u64 >> 32]);
-            for (word, half) in words.iter().zip(core::iter::once(kind).chain(halves)) {
+            for (word, half) in words
+                .iter()
+                .zip(core::iter::once(kind as u64).chain(halves))
+            {
                 word.store(u32::try_from(half).unwrap_or(0), Ordering::Relaxed);
             }
         }
-        self.0[COUNT].store(u32::try_from(events.len()).unwrap_or(0), Ordering::Release);
+        self.0[COUNT].store(u32::try_from(count).unwrap_or(0), Ordering::Release);
         true
     }
 
@@ -129,32 +129,14 @@ impl ForkWords {
     }
 
     /// The events left by the parent.
-    pub(crate) fn left(&self) -> impl Iterator<Item = Message> + use<> {
+    pub(crate) fn left(&self) -> impl Iterator<Item = EventWords> + use<> {
         let count = self.0[COUNT].load(Ordering::Acquire);
         let count = if count == FILLED { 0 } else { count as usize };
-        self.0[LIST..]
-            .chunks_exact(EVENT)
-            .take(count)
-            .filter_map(|words| {
-                let half = |at: usize| words[at].load(Ordering::Relaxed) as usize;
-                let word = |at: usize| half(at) | half(at + 1) << 32;
-                match half(0) {
-                    1 => Some(Message::Remove {
-                        start: word(1),
-                        end: word(3),
-                    }),
-                    2 => Some(Message::Unmap {
-                        start: word(1),
-                        end: word(3),
-                    }),
-                    3 => Some(Message::Remap {
-                        from: word(1),
-                        to: word(3),
-                        len: word(5),
-                    }),
-                    _ => None,
-                }
-            })
+        self.0[LIST..].chunks_exact(EVENT).take(count).map(|words| {
+            let half = |at: usize| words[at].load(Ordering::Relaxed) as usize;
+            let word = |at: usize| half(at) | half(at + 1) << 32;
+            [half(0), word(1), word(3), word(5)]
+        })
     }
 
     pub(crate) fn set(&self, word: &AtomicU32, value: u32) {
@@ -276,20 +258,16 @@ mod tests {
         let words = ForkWords::new(words);
         let big = 0x7fff_1234_5000;
         let events = [
-            Message::Remove {
-                start: big,
-                end: big + 4096,
-            },
-            Message::Remap {
-                from: big,
-                to: 4096,
-                len: 1 << 40,
-            },
-            Message::Unmap { start: 0, end: big },
+            [1, big, big + 4096, 0],
+            [3, big, 4096, 1 << 40],
+            [2, 0, big, 0],
         ];
-        assert!(words.leave(&events));
+        assert!(words.leave(events.into_iter()));
         assert_eq!(words.left().collect::<Vec<_>>(), events);
-        assert!(!words.leave(&[events[0]; 5000]), "more than fits");
+        assert!(
+            !words.leave([events[0]; 5000].into_iter()),
+            "more than fits"
+        );
     }
 }
 

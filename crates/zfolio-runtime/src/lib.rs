@@ -60,6 +60,7 @@ mod policy;
 pub mod protect;
 pub mod scope;
 pub mod segment;
+mod serve_loop;
 mod swapin;
 mod swapout;
 mod transfer;

@@ -13,9 +13,78 @@ pub(crate) enum Scope {
     Regions(Regions),
 }
 
+/// What the scopes differ in. Everybody else asks for one of these, and never which scope it
+/// is: another scope answers here.
 impl Scope {
-    pub(crate) const fn is_process(&self) -> bool {
-        matches!(self, Self::Process)
+    /// Whether what happens to the addresses is told by events, and is not ours to prevent: a
+    /// range may be gone, or be somebody else's, before we know. Without: a range is ours from
+    /// when it is added until it is removed.
+    pub(crate) const fn has_events(&self) -> bool {
+        match self {
+            Self::Process => true,
+            Self::Regions(_) => false,
+        }
+    }
+
+    /// Whether usage is what is counted of the frames given out, and frames come from the
+    /// system as long as that leaves room. Without: usage is what the kernel says is resident.
+    pub(crate) const fn counts_frames(&self) -> bool {
+        match self {
+            Self::Process => false,
+            Self::Regions(_) => true,
+        }
+    }
+
+    /// Whether the control thread looks at usage by itself. Without: whoever takes a frame
+    /// rings for it.
+    pub(crate) const fn polls_usage(&self) -> bool {
+        match self {
+            Self::Process => true,
+            Self::Regions(_) => false,
+        }
+    }
+
+    /// Whether pages leave by way of an airlock, because the arena is registered with another
+    /// descriptor than the program.
+    pub(crate) const fn uses_airlock(&self) -> bool {
+        match self {
+            Self::Process => true,
+            Self::Regions(_) => false,
+        }
+    }
+
+    /// Whether all of the process is counted: `high` may be a share of a run's, and it is told
+    /// what cannot leave.
+    pub(crate) const fn is_whole(&self) -> bool {
+        match self {
+            Self::Process => true,
+            Self::Regions(_) => false,
+        }
+    }
+
+    /// Whether many threads store at once, so that more pages are stored together.
+    pub(crate) const fn stores_in_batches(&self) -> bool {
+        match self {
+            Self::Process => false,
+            Self::Regions(_) => true,
+        }
+    }
+
+    /// Whether faults are served in the thread that touches: no thread of ours reads events
+    /// or returns frames for it.
+    pub(crate) fn serves_in_thread(&self) -> bool {
+        match self {
+            Self::Process => false,
+            Self::Regions(regions) => regions.serving == Serving::InThread,
+        }
+    }
+
+    /// Whether pages can be write-protected: see [`crate::transfer::clean_pages`].
+    pub(crate) const fn protects(&self) -> bool {
+        match self {
+            Self::Process => false,
+            Self::Regions(regions) => regions.protects,
+        }
     }
 }
 

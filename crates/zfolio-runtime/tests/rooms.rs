@@ -22,6 +22,7 @@ const ORDER: [&[&str]; 17] = [
         "page_fault",
         "pager",
         "scope",
+        "serve_loop",
         "wakeups",
     ],
     &["policy"],

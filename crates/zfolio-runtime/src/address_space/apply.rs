@@ -12,13 +12,13 @@ use crate::address_space::core::Core;
 use crate::address_space::discard::BATCH;
 use crate::address_space::place::Place;
 use crate::address_space::standby::Run;
+use crate::events::event::Event;
 use crate::events::order::Truth;
 use crate::page::pages_within;
 use crate::segment::Counter;
 use core::sync::atomic::Ordering;
 use zfolio_sys::procfs::private_mapping_at;
 use zfolio_sys::syscall::Errno;
-use zfolio_sys::uffd::Message;
 
 /// Asks the kernel.
 struct Now<'a> {
@@ -80,12 +80,12 @@ impl Space {
         core.inbox.parked.put_in_order(&core.pages.registered, now)
     }
 
-    pub(crate) fn apply(&self, core: &mut Core, event: Message) {
+    pub(crate) fn apply(&self, core: &mut Core, event: Event) {
         match event {
-            Message::Remove { start, end } => self.removed(core, start, end),
-            Message::Unmap { start, end } => self.unmapped(core, start, end),
-            Message::Remap { from, to, len } => self.remapped(core, from, to, len),
-            Message::Fault { .. } | Message::Fork { .. } => {}
+            Event::Remove { start, end } => self.removed(core, start, end),
+            Event::Unmap { start, end } => self.unmapped(core, start, end),
+            Event::Remap { from, to, len } => self.remapped(core, from, to, len),
+            Event::Fork { .. } => {}
         }
     }
 

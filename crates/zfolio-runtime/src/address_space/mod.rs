@@ -3,7 +3,8 @@
 //! - [`place`], [`extent`]: a word for each page that is not simply the program's.
 //! - [`registration`]: which ranges are registered, as we keep it and as the kernel has it.
 //! - [`mappings`], [`unmanaged`]: the list of mappings, and why some are left alone.
-//! - [`read`], [`apply`], [`discard`]: what the descriptor tells, and what it does to the words.
+//! - [`told`], [`read`], [`apply`], [`discard`]: what the descriptor tells, in our terms, and
+//!   what it does to the words.
 //! - [`operation`]: when something may begin. [`quiet`], [`quieten`]: moments without an event
 //!   in flight, and how to come by one.
 //! - [`standby`], [`clean_queue`], [`vanishing`], [`pins`]: pages that wait uncompressed, that
@@ -40,6 +41,7 @@ pub(crate) mod read;
 pub(crate) mod recent_faulters;
 pub(crate) mod registration;
 pub(crate) mod standby;
+pub(crate) mod told;
 pub(crate) mod unmanaged;
 pub(crate) mod vanishing;
 

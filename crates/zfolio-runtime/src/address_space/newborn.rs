@@ -1,9 +1,11 @@
 //! Children of forks whose memory is still ours to serve: their descriptors, and what those told.
 
+use crate::address_space::told::Told;
+use crate::events::event::Event;
 use alloc::vec::Vec;
 use zfolio_sys::lock::pause;
 use zfolio_sys::syscall::Errno;
-use zfolio_sys::uffd::{Message, RawMessage, Uffd};
+use zfolio_sys::uffd::{RawMessage, Uffd};
 
 /// Between two looks for a moment without an event in flight, ns. Asleep: the
 /// program's threads, with a lower priority than ours, must run to end theirs.
@@ -15,7 +17,7 @@ pub(crate) struct Child {
     /// The FORK event's: marks its place among those parked.
     pub(crate) mark: i32,
     /// What it did to its address space since.
-    pub(crate) since: Vec<Message>,
+    pub(crate) since: Vec<Event>,
     /// Its own children, not answered for yet.
     pub(crate) forks: Vec<Uffd>,
 }
@@ -35,11 +37,11 @@ impl Child {
     pub(crate) fn pump(&mut self, mut fault: impl FnMut(usize)) {
         let mut messages = [RawMessage::default(); 8];
         while let Ok(count @ 1..) = self.uffd.read(&mut messages) {
-            for message in messages[..count].iter().filter_map(RawMessage::decode) {
+            for message in messages[..count].iter().filter_map(Told::of) {
                 match message {
-                    Message::Fault { address, .. } => fault(address),
-                    Message::Fork { fd } => self.forks.push(Uffd::from_fd(fd)),
-                    event => self.since.push(event),
+                    Told::Fault { address, .. } => fault(address),
+                    Told::Child(uffd) => self.forks.push(uffd),
+                    Told::Event(event) => self.since.push(event),
                 }
             }
         }

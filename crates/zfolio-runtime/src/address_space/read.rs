@@ -6,12 +6,14 @@
 use crate::address_space::Space;
 use crate::address_space::core::Core;
 use crate::address_space::newborn::Child;
+use crate::address_space::told::Told;
+use crate::events::event::Event;
 use crate::page_fault::Fault;
 use crate::pager::Access;
 use zfolio_mm::PAGE_SHIFT;
 use zfolio_sys::syscall::Errno;
 use zfolio_sys::thread::{Clock, now_ns};
-use zfolio_sys::uffd::{Message, RawMessage, Uffd};
+use zfolio_sys::uffd::{RawMessage, Uffd};
 
 /// Messages read at once.
 const MESSAGES: usize = 16;
@@ -74,13 +76,13 @@ impl Space {
 
     /// Takes one message from the descriptor.
     pub(crate) fn take_message(&self, core: &mut Core, message: &RawMessage, now: u64) {
-        let Some(message) = message.decode() else {
+        let Some(told) = Told::of(message) else {
             self.fail(format_args!(
                 "an event of unknown kind came from the kernel: {message:?}"
             ));
         };
-        match message {
-            Message::Fault {
+        match told {
+            Told::Fault {
                 address,
                 write,
                 thread,
@@ -94,17 +96,25 @@ impl Space {
                     waits: 0,
                 });
             }
-            Message::Fork { fd } => self.note_fork(core, Uffd::from_fd(fd)),
-            Message::Remap { .. } => core.inbox.parked.push(message),
-            _ if !core.is_open() => core.inbox.parked.push(message),
-            _ => self.apply(core, message),
+            Told::Child(uffd) => self.note_fork(core, uffd),
+            Told::Event(event) => self.take_event(core, event),
+        }
+    }
+
+    /// Takes an event, by whomever it was told: applies it, or parks it.
+    fn take_event(&self, core: &mut Core, event: Event) {
+        let waits = matches!(event, Event::Remap { .. } | Event::Fork { .. });
+        if waits || !core.is_open() {
+            core.inbox.parked.push(event);
+        } else {
+            self.apply(core, event);
         }
     }
 
     /// A FORK event was read, under the core lock.
     pub(crate) fn note_fork(&self, core: &mut Core, child: Uffd) {
         core.inbox.children.push(Child::new(child, child.fd()));
-        core.inbox.parked.push(Message::Fork { fd: child.fd() });
+        core.inbox.parked.push(Event::Fork { mark: child.fd() });
         if !core.freeze.frozen {
             core.freeze.frozen = true;
             core.freeze.raw_fork = true;

@@ -28,7 +28,7 @@ impl Space {
     /// `AGAIN`: an event is in flight, and it cannot be told now.
     pub(crate) fn holds(&self, core: &mut Core, address: usize) -> Result<bool, Errno> {
         // (Regions have no events, and nobody else maps there.)
-        if !self.scope.is_process() {
+        if !self.scope.has_events() {
             return Ok(true);
         }
         if self.fds.program().is_registered(address)? {
@@ -100,7 +100,7 @@ impl Space {
         }
         // Regions are registered as they are made: what is not, is gone, and
         // somebody else's by now.
-        if !self.scope.is_process() {
+        if !self.scope.has_events() {
             return false;
         }
         let maps = self.fds.maps();

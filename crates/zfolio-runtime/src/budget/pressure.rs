@@ -44,7 +44,8 @@ impl Memory {
             return true;
         }
         // (Regions take frames from the system as long as there is memory.)
-        let short = self.scope.is_process() || usage > self.watermarks().stop + self.overdraft();
+        let short =
+            !self.scope.counts_frames() || usage > self.watermarks().stop + self.overdraft();
         short && self.arena().free_frames() < self.watermarks().free_low
     }
 
@@ -101,7 +102,7 @@ impl Memory {
     /// takes is counted, not asked for: there must be room below `limit`, whatever is
     /// free.
     pub(crate) fn may_take_of_the_system(&self, pages: usize) -> bool {
-        if self.scope.is_process() {
+        if !self.scope.counts_frames() {
             return true;
         }
         let usage = self.usage() + pages;
@@ -115,7 +116,7 @@ impl Memory {
     pub(crate) fn return_borrowed_after_fault(&self) {
         let awake = self.wakeups.control_sleeps.load(Ordering::Relaxed) == 0;
         let patience = if awake { 2 } else { 1 };
-        if !self.is_in_thread() {
+        if !self.scope.serves_in_thread() {
             self.return_borrowed_from(patience * self.least_returned());
         }
     }

@@ -3,7 +3,7 @@
 use crate::budget::Memory;
 use crate::budget::fair_share::{Having, grown};
 use crate::policy::watermarks::Watermarks;
-use crate::scope::{Regions, Scope, Serving};
+use crate::scope::{Regions, Scope};
 use core::sync::atomic::Ordering;
 use zfolio_sys::procfs::Statm;
 
@@ -27,10 +27,10 @@ impl Memory {
     /// When reclaim starts and stops, by what this process may have now.
     pub(crate) fn watermarks(&self) -> Watermarks {
         let high = self.allowance.load(Ordering::Relaxed);
-        if self.scope.is_process() {
-            Watermarks::of(high)
-        } else {
+        if self.scope.counts_frames() {
             Watermarks::of_regions(high)
+        } else {
+            Watermarks::of(high)
         }
     }
 
@@ -92,12 +92,6 @@ impl Memory {
             Scope::Process => None,
             Scope::Regions(regions) => Some(regions),
         }
-    }
-
-    /// Whether faults are served in the thread that touches.
-    pub(crate) fn is_in_thread(&self) -> bool {
-        self.regions()
-            .is_some_and(|regions| regions.serving == Serving::InThread)
     }
 
     pub(crate) fn regions_changed(&self) {

@@ -72,7 +72,7 @@ impl Manager {
             } else {
                 nap_ns(to_start.max(to_high))
             };
-            let nap = if self.scope.is_process() || stuck {
+            let nap = if self.scope.polls_usage() || stuck {
                 Some(nap)
             } else {
                 self.region_nap()
@@ -82,7 +82,7 @@ impl Manager {
             }
             self.wakeups.control_sleeps.store(1, Ordering::SeqCst);
             // (Who found no bell to ring, a moment ago.)
-            if stuck || self.scope.is_process() || !self.is_pressed(self.usage()) {
+            if stuck || self.scope.polls_usage() || !self.is_pressed(self.usage()) {
                 futex_wait(&self.wakeups.control, wake_seq, nap);
             }
         }

@@ -19,7 +19,7 @@ impl Manager {
     pub(crate) fn start_threads(&'static self) -> Result<(), Errno> {
         self.start_engines()?;
         // (Regions have no events. The last index is the thread that holds.)
-        let last = self.workers.len() - usize::from(!self.scope.is_process());
+        let last = self.workers.len() - usize::from(!self.scope.has_events());
         for index in (1..=last).chain([0]) {
             self.note_stack(thread::spawn_with(STACK, self, index, Self::thread_entry)?);
         }

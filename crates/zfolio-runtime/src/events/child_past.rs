@@ -20,11 +20,11 @@
 //! after one that the child has not, it ended after the fork. In between
 //! either order is a right one.
 
+use crate::events::event::Event;
 use crate::events::order::is_joined;
 use crate::events::ranges::Ranges;
 use alloc::vec::Vec;
 use zfolio_mm::PAGE_SIZE;
-use zfolio_sys::uffd::Message;
 
 /// An address by which states are told apart.
 struct Probe {
@@ -39,7 +39,7 @@ struct Probe {
 /// before all of them. `child` and `ours` ask the kernel what is registered
 /// there now; `None`: it will not say.
 pub(crate) fn past_length(
-    events: &[Message],
+    events: &[Event],
     mark: usize,
     registered: &Ranges,
     mut child: impl FnMut(usize) -> bool,
@@ -81,20 +81,20 @@ fn holds(ranges: &Ranges, address: usize) -> bool {
 }
 
 /// First and last pages of the ranges that an event maps or unmaps.
-fn ends(event: &Message) -> impl Iterator<Item = usize> + use<> {
+fn ends(event: &Event) -> impl Iterator<Item = usize> + use<> {
     let of = |start: usize, end: usize| [start, end.saturating_sub(PAGE_SIZE)];
     let (first, second) = match *event {
-        Message::Unmap { start, end } => (Some(of(start, end)), None),
-        Message::Remap { from, to, len } => (Some(of(from, from + len)), Some(of(to, to + len))),
+        Event::Unmap { start, end } => (Some(of(start, end)), None),
+        Event::Remap { from, to, len } => (Some(of(from, from + len)), Some(of(to, to + len))),
         _ => (None, None),
     };
     first.into_iter().chain(second).flatten()
 }
 
-fn apply(registered: &mut Ranges, event: &Message) {
+fn apply(registered: &mut Ranges, event: &Event) {
     match *event {
-        Message::Unmap { start, end } => registered.remove(start..end),
-        Message::Remap { to, len, .. } => registered.insert(to..to + len),
+        Event::Unmap { start, end } => registered.remove(start..end),
+        Event::Remap { to, len, .. } => registered.insert(to..to + len),
         _ => {}
     }
 }
@@ -112,16 +112,16 @@ mod tests {
         (slot + 1) * 16 * PAGE_SIZE
     }
 
-    fn remap(from: usize, to: usize) -> Message {
-        Message::Remap {
+    fn remap(from: usize, to: usize) -> Event {
+        Event::Remap {
             from: at(from),
             to: at(to),
             len: 2 * PAGE_SIZE,
         }
     }
 
-    fn unmap(slot: usize) -> Message {
-        Message::Unmap {
+    fn unmap(slot: usize) -> Event {
+        Event::Unmap {
             start: at(slot),
             end: at(slot) + 2 * PAGE_SIZE,
         }

@@ -26,11 +26,11 @@
 //!
 //! Works in place: during a fork nothing here may touch the heap.
 
+use crate::events::event::Event;
 use crate::events::ranges::Ranges;
 use alloc::collections::VecDeque;
 use core::ops::Range;
 use zfolio_mm::PAGE_SIZE;
-use zfolio_sys::uffd::Message;
 
 /// What the kernel says of its side now. `None`: it will not.
 pub(crate) trait Truth {
@@ -105,7 +105,7 @@ const PIECES: u32 = 32;
 /// Puts `events[fixed..]` in order. `registered`: what was before all of
 /// them. False if the kernel would not answer just now: nothing is decided then.
 pub(crate) fn put_in_order(
-    events: &mut VecDeque<Message>,
+    events: &mut VecDeque<Event>,
     fixed: usize,
     registered: &Ranges,
     truth: impl Truth,
@@ -136,18 +136,18 @@ pub(crate) fn put_in_order(
 }
 
 /// Whether `second` may be the second half of an mremap.
-fn is_half(first: &Message, second: &Message) -> bool {
-    matches!((*first, *second), (Message::Remap { from, len, .. }, Message::Unmap { start, end })
+fn is_half(first: &Event, second: &Event) -> bool {
+    matches!((*first, *second), (Event::Remap { from, len, .. }, Event::Unmap { start, end })
         if start == from && end == from + len)
 }
 
 /// Whether the event before `at` is an mremap that the one there completes.
-pub(crate) fn is_joined(events: &[Message], at: usize) -> bool {
+pub(crate) fn is_joined(events: &[Event], at: usize) -> bool {
     at > 0 && at < events.len() && is_half(&events[at - 1], &events[at])
 }
 
 /// Puts each second half right behind the first: the last one that lacks it.
-fn join_halves(events: &mut [Message]) {
+fn join_halves(events: &mut [Event]) {
     for at in 0..events.len() {
         if emptied(&events[at]).is_none() {
             continue;
@@ -173,20 +173,20 @@ struct Pull {
 }
 
 impl Pull {
-    fn make(self, events: &mut [Message]) {
+    fn make(self, events: &mut [Event]) {
         events[self.to..self.from + self.len].rotate_right(self.len);
     }
 
-    fn unmake(self, events: &mut [Message]) {
+    fn unmake(self, events: &mut [Event]) {
         events[self.to..self.from + self.len].rotate_left(self.len);
     }
 }
 
 /// Whether anything of `range` is registered after `events`.
-fn is_taken(events: &[Message], registered: &Ranges, range: Range<usize>, pieces: u32) -> bool {
+fn is_taken(events: &[Event], registered: &Ranges, range: Range<usize>, pieces: u32) -> bool {
     let mut range = range;
     for (index, event) in events.iter().enumerate().rev() {
-        if let Message::Remap { to, len, .. } = *event
+        if let Event::Remap { to, len, .. } = *event
             && overlap(&range, &(to..to + len))
         {
             return true;
@@ -214,17 +214,17 @@ fn is_taken(events: &[Message], registered: &Ranges, range: Range<usize>, pieces
 }
 
 /// What an event leaves empty.
-fn emptied(event: &Message) -> Option<Range<usize>> {
+fn emptied(event: &Event) -> Option<Range<usize>> {
     match *event {
-        Message::Unmap { start, end } => Some(start..end),
+        Event::Unmap { start, end } => Some(start..end),
         _ => None,
     }
 }
 
 /// What a remap fills.
-fn target(event: &Message) -> Option<Range<usize>> {
+fn target(event: &Event) -> Option<Range<usize>> {
     match *event {
-        Message::Remap { to, len, .. } => Some(to..to + len),
+        Event::Remap { to, len, .. } => Some(to..to + len),
         _ => None,
     }
 }
@@ -250,7 +250,7 @@ struct Search<'a, T> {
 impl<T: Truth> Search<'_, T> {
     /// The first remap to where something is; if there is none, the first that
     /// something after it undoes which, by the kernel, did not; with its target.
-    fn first_doubtful(&mut self, events: &[Message]) -> Option<(usize, Range<usize>)> {
+    fn first_doubtful(&mut self, events: &[Event]) -> Option<(usize, Range<usize>)> {
         let mut remaps = events.iter().enumerate().skip(self.fixed);
         let taken = remaps.find_map(|(index, event)| {
             let target = target(event)?;
@@ -274,7 +274,7 @@ impl<T: Truth> Search<'_, T> {
 
     /// Tries what may come before the first doubtful remap; leaves `events`
     /// as they were.
-    fn go(&mut self, events: &mut [Message], depth: usize) {
+    fn go(&mut self, events: &mut [Event], depth: usize) {
         let doubtful = self.first_doubtful(events);
         if self.truth.was_put_off() {
             return; // nothing will be decided
@@ -318,7 +318,7 @@ impl<T: Truth> Search<'_, T> {
     }
 
     /// Compares the outcome with the kernel's.
-    fn judge(&mut self, events: &[Message], depth: usize) {
+    fn judge(&mut self, events: &[Event], depth: usize) {
         self.tries += 1;
         if events.len() - self.fixed > MOST_JUDGED {
             // Too many to ask about: the first order that can be.
@@ -330,7 +330,7 @@ impl<T: Truth> Search<'_, T> {
         let mut wrong = if doubtful { events.len() * 8 } else { 0 };
         for (index, event) in events.iter().enumerate().skip(self.fixed) {
             // Nothing is moved from where nothing is.
-            if let Message::Remap { from, len, .. } = *event
+            if let Event::Remap { from, len, .. } = *event
                 && !is_taken(&events[..index], self.registered, from..from + len, PIECES)
             {
                 wrong += 4;

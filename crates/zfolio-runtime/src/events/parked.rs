@@ -1,18 +1,18 @@
 //! Events that wait (*parked*), and where they leave a page meanwhile.
 
+use crate::events::event::Event;
 use crate::events::order::{Truth, put_in_order};
 use crate::events::ranges::Ranges;
 use crate::page::{Vpn, pages_within};
 use alloc::collections::VecDeque;
 use zfolio_mm::PAGE_SHIFT;
-use zfolio_sys::uffd::Message;
 
 /// Events for which there is room without the heap.
 const PARKED: usize = 1 << 16;
 
 /// Events read and not applied yet, FORK events among them to mark their place.
 pub(crate) struct ParkedEvents {
-    events: VecDeque<Message>,
+    events: VecDeque<Event>,
     /// The first so many are in the order in which they happened.
     in_order: usize,
 }
@@ -46,7 +46,7 @@ impl ParkedEvents {
         self.events.len() + messages <= PARKED
     }
 
-    pub(crate) fn push(&mut self, event: Message) {
+    pub(crate) fn push(&mut self, event: Event) {
         self.events.push_back(event);
     }
 
@@ -54,7 +54,7 @@ impl ParkedEvents {
     /// among those that came last.
     pub(crate) fn needs_order(&mut self) -> bool {
         let last = self.events.range(self.in_order..);
-        let needed = last.into_iter().any(|e| matches!(e, Message::Remap { .. }));
+        let needed = last.into_iter().any(|e| matches!(e, Event::Remap { .. }));
         if !needed {
             self.in_order = self.events.len();
         }
@@ -62,7 +62,7 @@ impl ParkedEvents {
     }
 
     /// What is in order.
-    pub(crate) fn ordered(&self) -> impl DoubleEndedIterator<Item = &Message> {
+    pub(crate) fn ordered(&self) -> impl DoubleEndedIterator<Item = &Event> {
         self.events.range(..self.in_order)
     }
 
@@ -77,14 +77,14 @@ impl ParkedEvents {
     }
 
     /// Replaces what is parked by events in order.
-    pub(crate) fn replace(&mut self, events: impl Iterator<Item = Message>) {
+    pub(crate) fn replace(&mut self, events: impl Iterator<Item = Event>) {
         self.events.clear();
         self.events.extend(events);
         self.in_order = self.events.len();
     }
 
     /// The next to apply.
-    pub(crate) fn pop(&mut self) -> Option<Message> {
+    pub(crate) fn pop(&mut self) -> Option<Event> {
         self.in_order = self.in_order.saturating_sub(1);
         self.events.pop_front()
     }
@@ -97,25 +97,25 @@ impl ParkedEvents {
 
 /// Which word page `vpn` had before `events`.
 pub(crate) fn resolve<'a>(
-    events: impl DoubleEndedIterator<Item = &'a Message>,
+    events: impl DoubleEndedIterator<Item = &'a Event>,
     vpn: Vpn,
 ) -> Resolved {
     let mut vpn = vpn;
     for event in events.rev() {
         match *event {
-            Message::Remove { start, end } | Message::Unmap { start, end } => {
+            Event::Remove { start, end } | Event::Unmap { start, end } => {
                 if pages_within(start, end).contains(&vpn) {
                     return Resolved::Discarded;
                 }
             }
-            Message::Remap { from, to, len } => {
+            Event::Remap { from, to, len } => {
                 if pages_within(to, to + len).contains(&vpn) {
                     vpn = vpn - (to >> PAGE_SHIFT) + (from >> PAGE_SHIFT);
                 } else if pages_within(from, from + len).contains(&vpn) {
                     return Resolved::Discarded;
                 }
             }
-            Message::Fault { .. } | Message::Fork { .. } => {}
+            Event::Fork { .. } => {}
         }
     }
     Resolved::At(vpn)
@@ -130,11 +130,11 @@ mod tests {
     #[test]
     fn parked_events_resolve_in_order() {
         let mut parked = ParkedEvents::new();
-        parked.push(Message::Remove {
+        parked.push(Event::Remove {
             start: 10 * PAGE,
             end: 12 * PAGE,
         });
-        parked.push(Message::Remap {
+        parked.push(Event::Remap {
             from: 8 * PAGE,
             to: 100 * PAGE,
             len: 4 * PAGE,
@@ -147,7 +147,7 @@ mod tests {
         );
         assert_eq!(parked.resolve(9), Resolved::Discarded, "moved away");
         assert_eq!(parked.resolve(50), Resolved::At(50));
-        parked.push(Message::Unmap {
+        parked.push(Event::Unmap {
             start: 100 * PAGE,
             end: 101 * PAGE,
         });

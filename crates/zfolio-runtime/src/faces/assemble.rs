@@ -117,14 +117,15 @@ pub(crate) fn assemble(parts: Parts) -> Result<&'static Manager, Unstarted> {
     private.extend(parts.stack.clone());
     private.extend([map.range(), locks.range(), parts.words.range()]);
     // Only a fork needs to say what was copied meanwhile.
-    let superseded = if parts.scope.is_process() {
+    let superseded = if parts.scope.has_events() {
         map.slots()
     } else {
         0
     };
-    let clean = CleanPages::of(match &parts.scope {
-        Scope::Regions(regions) if regions.protects => parts.options.high,
-        _ => 0,
+    let clean = CleanPages::of(if parts.scope.protects() {
+        parts.options.high
+    } else {
+        0
     });
     let fds = Descriptors::new(parts.program, parts.statm, parts.pagemap, parts.maps);
     let physical = Physical::new(fds, zswap, density, nursery);

@@ -165,7 +165,7 @@ impl Manager {
 
 impl RegionEngine for Manager {
     fn serving(&self) -> Serving {
-        if self.is_in_thread() {
+        if self.scope.serves_in_thread() {
             Serving::InThread
         } else {
             Serving::Threads
@@ -190,7 +190,7 @@ impl RegionEngine for Manager {
     }
 
     fn serving_threads(&self) -> usize {
-        if self.is_in_thread() {
+        if self.scope.serves_in_thread() {
             0
         } else {
             self.workers.len() - 1
@@ -199,7 +199,7 @@ impl RegionEngine for Manager {
 
     fn add_region(&self, range: &Range<usize>) -> Result<(), Errno> {
         let program = self.fds.program();
-        if self.regions().is_some_and(|regions| regions.protects) {
+        if self.scope.protects() {
             program.register_protectable(range.start, range.len())?;
         } else {
             program.register(range.start, range.len())?;

@@ -5,9 +5,11 @@
 
 use crate::address_space::core::Core;
 use crate::faults::thread_placement::Placement;
-use crate::page_fault::{Fault, Outcome};
+use crate::page_fault::Fault;
 use crate::segment::{Counter, FaultKind};
+use crate::serve_loop::{Ended, Next, Pager, Teller, serve_fault};
 use crate::swapout::Swap;
+use crate::transfer::worker::Worker;
 use core::sync::atomic::Ordering;
 use zfolio_sys::lock::{MutexGuard, futex_wait, pause};
 use zfolio_sys::thread::{Clock, ask_for_low_latency, now_ns};
@@ -24,6 +26,34 @@ const CROWD: u32 = 256;
 /// Faults between two notes of a thread's CPU time.
 const CPU_NOTE: u32 = 32;
 
+/// A message told: a thread of ours serves, and others may go first.
+#[derive(Default)]
+struct ByMessage {
+    /// When the last fault was served, monotonic ns.
+    served_ns: u64,
+}
+
+impl Teller<Swap> for ByMessage {
+    fn served(&mut self, pager: &Swap, kind: FaultKind, fault: Fault) {
+        self.served_ns = pager.note_served(kind, fault);
+    }
+
+    fn put_off(&mut self, pager: &Swap, fault: Fault, _: u32) -> Next {
+        pager.core.lock().inbox.deferred.push_back(fault);
+        Next::Left
+    }
+
+    fn short(&mut self, pager: &Swap, worker: &mut Worker, fault: &mut Fault) -> Next {
+        pager.wait_at_max(true);
+        pager.make_room(worker, fault);
+        pager.wait_at_max(false);
+        if pager.may_wait_for_ever() && pager.let_others_go_first(*fault) {
+            return Next::Left;
+        }
+        Next::Again
+    }
+}
+
 impl Swap {
     /// A fault thread's life.
     pub(crate) fn fault_thread(&self, index: usize) -> ! {
@@ -35,39 +65,22 @@ impl Swap {
         let mut placement = Placement::new(may_spin);
         let mut spin_until = 0;
         let mut served = 0_u32;
+        let mut by_message = ByMessage::default();
         loop {
-            let mut fault = self.next_fault(&mut placement, spin_until);
+            let fault = self.next_fault(&mut placement, spin_until);
             self.note_serving(index, fault.read_ns);
             worker.urgent = fault.waits > 0 && self.has_waited_enough(fault.waits);
-            loop {
-                let outcome = self.serve(&mut worker, fault);
-                worker.urgent = false;
-                match outcome {
-                    Outcome::Served(kind) => {
-                        let now = self.note_served(kind, fault);
-                        served = served.wrapping_add(1);
-                        if served.is_multiple_of(CPU_NOTE) {
-                            self.note_cpu(index);
-                        }
-                        let spins = may_spin && !placement.is_bound();
-                        spin_until = if spins { now + SPIN_NS } else { 0 };
-                        break;
-                    }
-                    Outcome::Defer => {
-                        self.core.lock().inbox.deferred.push_back(fault);
-                        break;
-                    }
-                    Outcome::NeedFrames => {
-                        fault.waits += 1;
-                        worker.urgent = self.has_waited_enough(fault.waits);
-                        self.wait_at_max(true);
-                        self.make_frames(&mut worker);
-                        self.wait_at_max(false);
-                        if self.may_wait_for_ever() && self.let_others_go_first(fault) {
-                            break;
-                        }
-                    }
+            if serve_fault(self, &mut by_message, &mut worker, fault) == Ended::Served {
+                served = served.wrapping_add(1);
+                if served.is_multiple_of(CPU_NOTE) {
+                    self.note_cpu(index);
                 }
+                let spins = may_spin && !placement.is_bound();
+                spin_until = if spins {
+                    by_message.served_ns + SPIN_NS
+                } else {
+                    0
+                };
             }
             self.note_serving(index, 0);
         }

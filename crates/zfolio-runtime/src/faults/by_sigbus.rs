@@ -9,9 +9,10 @@
 //!   never touches a region, and calls of the API block signals while they
 //!   have one.
 
-use crate::page_fault::{Fault, Outcome};
+use crate::page_fault::Fault;
 use crate::pager::Access;
-use crate::segment::Counter;
+use crate::segment::{Counter, FaultKind};
+use crate::serve_loop::{Ended, Next, Pager, Teller, serve_fault};
 use crate::swapout::Swap;
 use crate::transfer::worker::{Worker, claim_worker};
 use zfolio_mm::PAGE_SHIFT;
@@ -19,6 +20,42 @@ use zfolio_sys::thread::yield_now;
 
 /// Tries of a fault for which the kernel says "again" before it is a failure.
 const TRIES: u32 = 1 << 20;
+
+/// SIGBUS told: the thread that faulted serves, and has nobody to leave the fault to.
+struct BySigbus {
+    address: usize,
+    /// Tries that did not serve it.
+    tries: u32,
+}
+
+impl BySigbus {
+    fn tried(&mut self, pager: &Swap) -> Next {
+        self.tries += 1;
+        if self.tries == TRIES {
+            pager.fail(format_args!(
+                "the page at {:#x} of a region could not be brought",
+                self.address
+            ));
+        }
+        Next::Again
+    }
+}
+
+impl Teller<Swap> for BySigbus {
+    fn served(&mut self, pager: &Swap, _: FaultKind, _: Fault) {
+        pager.count(Counter::Pgmajfault, 1);
+    }
+
+    fn put_off(&mut self, pager: &Swap, _: Fault, _: u32) -> Next {
+        yield_now();
+        self.tried(pager)
+    }
+
+    fn short(&mut self, pager: &Swap, worker: &mut Worker, fault: &mut Fault) -> Next {
+        pager.make_room(worker, fault);
+        self.tried(pager)
+    }
+}
 
 impl Swap {
     /// See [`RegionEngine::serve_here`](crate::pager::RegionEngine::serve_here).
@@ -39,31 +76,14 @@ impl Swap {
         if !self.core.lock().pages.registered.contains(&page) {
             return false;
         }
-        let mut fault = Fault {
+        let fault = Fault {
             vpn,
             access,
             thread: 0,
             read_ns: 0,
             waits: 0,
         };
-        for _ in 0..TRIES {
-            let outcome = self.serve(worker, fault);
-            worker.urgent = false;
-            match outcome {
-                Outcome::Served(_) => {
-                    self.count(Counter::Pgmajfault, 1);
-                    return true;
-                }
-                Outcome::Defer => yield_now(),
-                Outcome::NeedFrames => {
-                    fault.waits += 1;
-                    worker.urgent = self.has_waited_enough(fault.waits);
-                    self.make_frames(worker);
-                }
-            }
-        }
-        self.fail(format_args!(
-            "the page at {address:#x} of a region could not be brought"
-        ));
+        let mut by_sigbus = BySigbus { address, tries: 0 };
+        serve_fault(self, &mut by_sigbus, worker, fault) == Ended::Served
     }
 }

@@ -6,8 +6,9 @@
 //! backing: reclaim would wait for that. Nor for one thread that faults: two of ours would
 //! race for each message, and redis answers a tenth fewer requests then.
 
-use crate::page_fault::Outcome;
-use crate::segment::Counter;
+use crate::page_fault::Fault;
+use crate::segment::{Counter, FaultKind};
+use crate::serve_loop::{Ended, Next, Teller, serve_fault};
 use crate::swapout::Swap;
 use crate::transfer::worker::Worker;
 use crate::wakeups::AwakeFor;
@@ -23,6 +24,27 @@ const OTHERS_NS: u64 = 3_000;
 const ENOUGH_NS: u64 = 500_000;
 /// Turns of a spin between two looks for work.
 const SPINS: u32 = 100;
+
+/// A message told, and the control thread has nothing else to do: what cannot be served at
+/// once is left to the fault threads.
+struct WhileIdle;
+
+impl Teller<Swap> for WhileIdle {
+    fn served(&mut self, pager: &Swap, kind: FaultKind, fault: Fault) {
+        pager.note_served(kind, fault);
+        pager.count(Counter::ControlFaults, 1);
+    }
+
+    fn put_off(&mut self, pager: &Swap, fault: Fault, _: u32) -> Next {
+        pager.core.lock().inbox.deferred.push_back(fault);
+        Next::Left
+    }
+
+    fn short(&mut self, pager: &Swap, _: &mut Worker, fault: &mut Fault) -> Next {
+        pager.core.lock().inbox.pending.push_front(*fault);
+        Next::Left
+    }
+}
 
 impl Swap {
     /// Has the control thread stay awake for a moment.
@@ -92,14 +114,8 @@ impl Swap {
         };
         core.inbox.faulting.note(fault.thread);
         drop(core);
-        match self.serve(worker, fault) {
-            Outcome::Served(kind) => {
-                self.note_served(kind, fault);
-                self.count(Counter::ControlFaults, 1);
-                return true;
-            }
-            Outcome::Defer => self.core.lock().inbox.deferred.push_back(fault),
-            Outcome::NeedFrames => self.core.lock().inbox.pending.push_front(fault),
+        if serve_fault(self, &mut WhileIdle, worker, fault) == Ended::Served {
+            return true;
         }
         self.wakeups.wake_sibling();
         false

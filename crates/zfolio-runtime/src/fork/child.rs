@@ -6,6 +6,7 @@
 
 use crate::address_space::core::Core;
 use crate::descriptors::{PROGRAM_FEATURES, SOURCE_FEATURES};
+use crate::events::event::Event;
 use crate::fork::Forks;
 use crate::fork_handshake::ForkWords;
 use crate::health::fatal::{EXIT_FAILED, Line};
@@ -121,7 +122,8 @@ impl Forks {
         core.freeze.end();
         // Before anything is registered: what happened to our address space
         // before the fork, as far as the parent read it later.
-        core.inbox.parked.replace(words.left());
+        let past = words.left().filter_map(Event::from_words);
+        core.inbox.parked.replace(past);
         let filled = words.is_filled();
         if !words.taken(self.generation.load(Ordering::Acquire)) {
             return Err(Errno::TIMEDOUT);

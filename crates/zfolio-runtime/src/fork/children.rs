@@ -8,6 +8,7 @@ use crate::address_space::discard::BATCH;
 use crate::address_space::newborn::{Child, QUIET_NS};
 use crate::address_space::place::Place;
 use crate::events::child_past::past_length;
+use crate::events::event::Event;
 use crate::events::parked::resolve;
 use crate::fork::Forks;
 use crate::fork_handshake::{ForkWords, adopt};
@@ -18,7 +19,6 @@ use alloc::vec::Vec;
 use zfolio_mm::{PAGE_SHIFT, PAGE_SIZE};
 use zfolio_sys::lock::pause;
 use zfolio_sys::syscall::Errno;
-use zfolio_sys::uffd::Message;
 
 /// Faults of a child served at a time. A child that is not on its own yet has
 /// one thread.
@@ -80,22 +80,22 @@ impl Forks {
     /// The parked events that the child has in its past, and what it did
     /// itself, in order. (What was read after a moment without an event in
     /// flight happened after the fork, in order or not.)
-    fn past_of(&self, core: &Core, child: &mut Child) -> Vec<Message> {
-        let mut past: Vec<Message> = core.inbox.parked.ordered().copied().collect();
+    fn past_of(&self, core: &Core, child: &mut Child) -> Vec<Event> {
+        let mut past: Vec<Event> = core.inbox.parked.ordered().copied().collect();
         if !past.is_empty() {
-            let (fd, ours) = (child.mark, self.fds.program());
-            let mark = past
+            let (mark, ours) = (child.mark, self.fds.program());
+            let before = past
                 .iter()
-                .rposition(|event| *event == Message::Fork { fd });
+                .rposition(|event| *event == Event::Fork { mark });
             let length = past_length(
                 &past,
-                mark.unwrap_or(past.len()),
+                before.unwrap_or(past.len()),
                 &core.pages.registered,
                 |address| child.is_registered(address),
                 |address| ours.is_registered(address).ok(),
             );
             past.truncate(length);
-            past.retain(|event| !matches!(event, Message::Fork { .. }));
+            past.retain(|event| !matches!(event, Event::Fork { .. }));
         }
         past.extend(child.since.iter().copied());
         past
@@ -141,7 +141,10 @@ impl Forks {
                 core.inbox.answer_for_forks_of(&mut child);
                 self.past_of(&core, &mut child)
             };
-            if fill || !words.is_some_and(|words| words.leave(&past)) {
+            if fill
+                || !words
+                    .is_some_and(|words| words.leave(past.iter().map(|event| event.to_words())))
+            {
                 self.fill_child(worker, &mut child, &past, |_| true);
                 if let Some(words) = words {
                     words.leave_filled();
@@ -168,7 +171,7 @@ impl Forks {
         &self,
         worker: &mut Worker,
         child: &mut Child,
-        past: &[Message],
+        past: &[Event],
         which: impl Fn(Place) -> bool,
     ) {
         let mut left = 0..usize::MAX >> PAGE_SHIFT;
@@ -193,7 +196,7 @@ impl Forks {
         &self,
         worker: &mut Worker,
         child: &mut Child,
-        (past, told): (&[Message], usize),
+        (past, told): (&[Event], usize),
         batch: &[(Vpn, Place)],
         which: impl Fn(Place) -> bool,
     ) -> bool {
@@ -238,18 +241,16 @@ impl Forks {
 }
 
 /// Where page `vpn` is after `events`; `None` if it was discarded.
-fn forward<'a>(mut events: impl Iterator<Item = &'a Message>, vpn: Vpn) -> Option<Vpn> {
+fn forward<'a>(mut events: impl Iterator<Item = &'a Event>, vpn: Vpn) -> Option<Vpn> {
     events.try_fold(vpn, |vpn, event| match *event {
-        Message::Remove { start, end } | Message::Unmap { start, end } => {
+        Event::Remove { start, end } | Event::Unmap { start, end } => {
             (!pages_within(start, end).contains(&vpn)).then_some(vpn)
         }
-        Message::Remap { from, to, len } if pages_within(from, from + len).contains(&vpn) => {
+        Event::Remap { from, to, len } if pages_within(from, from + len).contains(&vpn) => {
             Some(vpn - (from >> PAGE_SHIFT) + (to >> PAGE_SHIFT))
         }
         // Whatever lay at the target of a remap is gone.
-        Message::Remap { to, len, .. } => {
-            (!pages_within(to, to + len).contains(&vpn)).then_some(vpn)
-        }
+        Event::Remap { to, len, .. } => (!pages_within(to, to + len).contains(&vpn)).then_some(vpn),
         _ => Some(vpn),
     })
 }
@@ -262,12 +263,12 @@ mod tests {
     fn pages_follow_a_childs_events() {
         const PAGE: usize = PAGE_SIZE;
         let events = [
-            Message::Remap {
+            Event::Remap {
                 from: 0x10 * PAGE,
                 to: 0x50 * PAGE,
                 len: 4 * PAGE,
             },
-            Message::Remove {
+            Event::Remove {
                 start: 0x51 * PAGE,
                 end: 0x52 * PAGE,
             },

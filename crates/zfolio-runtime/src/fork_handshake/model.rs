@@ -144,10 +144,7 @@ impl World {
                 if filled {
                     self.words.leave_filled();
                 } else {
-                    assert!(self.words.leave(&[Message::Unmap {
-                        start: 0,
-                        end: 4096
-                    }]));
+                    assert!(self.words.leave([[2, 0, 4096, 0]].into_iter()));
                 }
                 self.words.set(self.words.adopt(), adopt::LEFT);
                 Parent::Closes { expired }

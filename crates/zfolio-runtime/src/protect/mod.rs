@@ -128,12 +128,12 @@ struct GroupCore {
 }
 
 /// What one thread works with.
-struct GroupWorker {
+pub(crate) struct GroupWorker {
     context: WorkContext,
 }
 
 /// A group of a region, and where it is.
-struct LocatedGroup {
+pub(crate) struct LocatedGroup {
     group: usize,
     twin: Arc<Twin>,
     /// What of it lies in the region.

@@ -8,6 +8,7 @@ use super::{GroupCore, GroupWorker, LocatedGroup, Protected};
 use crate::address_space::place::Place;
 use crate::page::Vpn;
 use crate::segment::Counter;
+use crate::serve_loop::{Ended, Next, Pager, Teller, Tried, serve_fault};
 use crate::transfer::worker::claim_worker;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
@@ -28,18 +29,77 @@ const CLOSED_AT_ONCE: usize = 8;
 /// Groups looked at for one while there are mappings left.
 const LOOKS: usize = 512;
 
-/// How a try to serve a fault ended.
-enum Tried {
-    /// The access can be repeated; the page table may be filled in.
-    Served(Option<LocatedGroup>),
-    /// No region's, or nothing that this could mend.
-    NotOurs,
-    /// Somebody has the group; wait for what comes after this turn.
-    Busy(u32),
-    /// Usage is at its limit.
-    NoRoom,
-    /// The kernel would not open it.
-    Refused,
+/// A group of a fault that was served; given: its page table may be filled in.
+type Loaded = Option<LocatedGroup>;
+
+/// The kernel would not open a group: there are as many mappings as there may be.
+pub(crate) struct NotOpened;
+
+/// A touch of a closed group.
+#[derive(Clone, Copy)]
+pub(crate) struct Touch {
+    address: usize,
+    /// Rounds of making room.
+    rounds: u32,
+    /// Times that the kernel would not open it.
+    refusals: u32,
+}
+
+impl Pager for Protected {
+    type Fault = Touch;
+    type Worker = GroupWorker;
+    type Served = Loaded;
+    type Refusal = NotOpened;
+
+    fn try_fault(&self, worker: &mut GroupWorker, touch: &mut Touch) -> Tried<Loaded, NotOpened> {
+        let urgent = touch.rounds >= ROUNDS_BEFORE_OVERDRAFT;
+        self.try_serve(worker, touch.address, urgent)
+    }
+
+    fn make_room(&self, worker: &mut GroupWorker, touch: &mut Touch) {
+        touch.rounds += 1;
+        if !self.wait_for_room(worker) {
+            touch.rounds = ROUNDS_BEFORE_OVERDRAFT;
+        }
+    }
+
+    fn make_way(&self, touch: &mut Touch, _: NotOpened) {
+        touch.refusals += 1;
+        let mut core = self.core.lock();
+        let any = core.table.open_groups();
+        let closed = [1, any]
+            .into_iter()
+            .any(|longest| self.close_runs(&mut core, longest, usize::MAX) > 0);
+        drop(core);
+        if !closed {
+            // (Others may unmap something.)
+            pause(OPENING_NS);
+        }
+        if touch.refusals == OPENINGS {
+            self.fail(format_args!(
+                "the kernel would not open the memory at {:#x} (are there as many mappings as \
+                 vm.max_map_count allows?)",
+                touch.address
+            ));
+        }
+    }
+}
+
+/// SIGSEGV told: the thread that touched serves, and waits for whoever has the group.
+struct BySigsegv;
+
+impl Teller<Protected> for BySigsegv {
+    fn served(&mut self, pager: &Protected, loaded: Loaded, _: Touch) {
+        if let Some(place) = loaded {
+            place.twin.prepare(&place.range);
+        }
+        pager.count(Counter::Pgmajfault, 1);
+    }
+
+    fn put_off(&mut self, pager: &Protected, _: Touch, turn: u32) -> Next {
+        pager.wait(turn);
+        Next::Again
+    }
 }
 
 impl Protected {
@@ -52,48 +112,20 @@ impl Protected {
     }
 
     fn serve_address(&self, worker: &mut GroupWorker, address: usize) -> bool {
-        let (mut rounds, mut refusals) = (0, 0);
-        loop {
-            match self.try_serve(worker, address, rounds >= ROUNDS_BEFORE_OVERDRAFT) {
-                Tried::Served(loaded) => {
-                    if let Some(place) = loaded {
-                        place.twin.prepare(&place.range);
-                    }
-                    self.count(Counter::Pgmajfault, 1);
-                    return true;
-                }
-                Tried::NotOurs => return false,
-                Tried::Busy(turn) => self.wait(turn),
-                Tried::NoRoom => {
-                    rounds += 1;
-                    if !self.wait_for_room(worker) {
-                        rounds = ROUNDS_BEFORE_OVERDRAFT;
-                    }
-                }
-                Tried::Refused => {
-                    refusals += 1;
-                    let mut core = self.core.lock();
-                    let any = core.table.open_groups();
-                    let closed = [1, any]
-                        .into_iter()
-                        .any(|longest| self.close_runs(&mut core, longest, usize::MAX) > 0);
-                    drop(core);
-                    if !closed {
-                        // (Others may unmap something.)
-                        pause(OPENING_NS);
-                    }
-                    if refusals == OPENINGS {
-                        self.fail(format_args!(
-                            "the kernel would not open the memory at {address:#x} (are there as \
-                             many mappings as vm.max_map_count allows?)"
-                        ));
-                    }
-                }
-            }
-        }
+        let touch = Touch {
+            address,
+            rounds: 0,
+            refusals: 0,
+        };
+        serve_fault(self, &mut BySigsegv, worker, touch) == Ended::Served
     }
 
-    fn try_serve(&self, worker: &mut GroupWorker, address: usize, urgent: bool) -> Tried {
+    fn try_serve(
+        &self,
+        worker: &mut GroupWorker,
+        address: usize,
+        urgent: bool,
+    ) -> Tried<Loaded, NotOpened> {
         let mut core = self.core.lock();
         let Some(place) = core.place(address) else {
             return Tried::NotOurs;
@@ -114,7 +146,7 @@ impl Protected {
             }
             Some(State::Standby) => {
                 if self.open(&mut core, &place).is_err() {
-                    return Tried::Refused;
+                    return Tried::Refused(NotOpened);
                 }
                 core.table.warm(place.group);
                 self.let_in(&mut core, &place);
@@ -124,7 +156,7 @@ impl Protected {
             }
             Some(State::Loading | State::Storing) => {
                 core.table.want(place.group);
-                Tried::Busy(self.turns.load(Ordering::SeqCst))
+                Tried::Later(self.turns.load(Ordering::SeqCst))
             }
             None => self.bring(worker, core, place, urgent),
         }
@@ -137,7 +169,7 @@ impl Protected {
         mut core: MutexGuard<'_, GroupCore>,
         place: LocatedGroup,
         urgent: bool,
-    ) -> Tried {
+    ) -> Tried<Loaded, NotOpened> {
         let limit = self.watermarks().limit + self.overdraft();
         if !urgent && self.usage(&core) + place.pages() > limit {
             return Tried::NoRoom;
@@ -151,7 +183,7 @@ impl Protected {
         let pages = place.range.start / PAGE_SIZE..place.range.end / PAGE_SIZE;
         if core.extents.tracked(pages.clone()).next().is_none() {
             if self.open(&mut core, &place).is_err() {
-                return Tried::Refused;
+                return Tried::Refused(NotOpened);
             }
             self.let_in(&mut core, &place);
             self.count(Counter::HolePages, place.pages());
@@ -186,7 +218,7 @@ impl Protected {
         match opened {
             // (What was nowhere would have memory then.)
             Ok(()) => Tried::Served(whole.then_some(place)),
-            Err(_) => Tried::Refused,
+            Err(_) => Tried::Refused(NotOpened),
         }
     }
 

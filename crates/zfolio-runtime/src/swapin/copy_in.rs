@@ -29,7 +29,7 @@ impl Transfer {
         if count > most {
             return false;
         }
-        if !self.scope.is_process() && self.may_take_of_the_system(count) {
+        if self.scope.counts_frames() && self.may_take_of_the_system(count) {
             return true;
         }
         let marks = self.watermarks();

@@ -17,16 +17,14 @@ impl Transfer {
         frames.clear();
         let free = self.arena().free_frames();
         let spare = free.saturating_sub(self.watermarks().free_reserve);
-        if self.scope.is_process() {
-            if free < pages + self.watermarks().free_low {
-                self.wakeups.wake_control();
-            }
-        } else {
+        if self.scope.counts_frames() {
             self.wake_control_at(self.usage() + pages);
+        } else if free < pages + self.watermarks().free_low {
+            self.wakeups.wake_control();
         }
         // A region's usage is no question to the system: memory comes from there
         // as long as there is some.
-        let plenty = !self.scope.is_process() && self.usage() + pages < self.watermarks().start;
+        let plenty = self.scope.counts_frames() && self.usage() + pages < self.watermarks().start;
         if plenty && spare < pages {
             return self.populate(pages, frames);
         }

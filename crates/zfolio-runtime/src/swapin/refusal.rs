@@ -12,7 +12,7 @@ impl Transfer {
     /// Whether page `vpn` was of a region that is no more: then nobody waits for it.
     pub(crate) fn is_gone(&self, core: &Core, vpn: Vpn) -> bool {
         let page = address_of(vpn)..address_of(vpn + 1);
-        !self.scope.is_process() && !core.pages.registered.contains(&page)
+        !self.scope.has_events() && !core.pages.registered.contains(&page)
     }
 
     /// A faulting page could not be put in place.
@@ -29,7 +29,7 @@ impl Transfer {
             )),
             // A region is there as long as anybody may touch it; but its
             // descriptor may not be.
-            other if !self.scope.is_process() => self.fail(format_args!(
+            other if !self.scope.has_events() => self.fail(format_args!(
                 "a page of a region could not be put in place (errno {}: were descriptors closed?)",
                 other.0
             )),

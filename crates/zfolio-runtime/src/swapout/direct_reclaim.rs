@@ -15,7 +15,7 @@ impl Swap {
     pub(crate) fn make_frames(&self, worker: &mut Worker) {
         let start = now_ns(Clock::Monotonic);
         self.count(Counter::HighEvents, 1);
-        if !self.is_in_thread() {
+        if !self.scope.serves_in_thread() {
             // While this thread is busy somebody must read events, or moves
             // out would be refused for ever.
             let core = self.core.lock();

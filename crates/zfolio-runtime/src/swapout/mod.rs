@@ -4,6 +4,7 @@
 //! - [`candidates`]: what several steps of the hand found, until it is worth a MOVE.
 //! - [`store`]: the coldest of what stands by is compressed.
 //! - [`direct_reclaim`]: a fault without a frame stores for itself.
+//! - [`moving_pages`]: pages that move, as the loop that serves faults has them.
 //! - [`compress_threads`]: threads that compress beside the others (`--engines`).
 //!
 //! State: the clock hand and the list of mappings ([`hand::ClockHand`]), the compressing
@@ -19,6 +20,7 @@ pub(crate) mod clock_hand;
 pub(crate) mod compress_threads;
 pub(crate) mod direct_reclaim;
 pub(crate) mod hand;
+pub(crate) mod moving_pages;
 pub(crate) mod store;
 
 use crate::address_space::mappings::Vmas;

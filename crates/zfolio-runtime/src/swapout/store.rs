@@ -28,7 +28,7 @@ pub(crate) enum Stored {
 impl Swap {
     /// Pages to store together.
     pub(crate) fn batch_pages(&self) -> usize {
-        if self.engines.is_some() || !self.scope.is_process() {
+        if self.engines.is_some() || self.scope.stores_in_batches() {
             BATCH_PAGES
         } else {
             SOFTWARE_BATCH

@@ -71,7 +71,7 @@ impl Transfer {
     }
 
     fn keeps_clean(&self) -> bool {
-        self.regions().is_some_and(|regions| regions.protects)
+        self.scope.protects()
     }
 
     fn most_clean(&self) -> usize {

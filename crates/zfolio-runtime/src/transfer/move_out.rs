@@ -138,7 +138,7 @@ impl Transfer {
         pages: usize,
     ) -> MovedOut {
         let len = pages.min(leaving.room()) * PAGE_SIZE;
-        let out = if self.scope.is_process() {
+        let out = if self.scope.uses_airlock() {
             let to = self.airlock(leaving) + leaving.pages * PAGE_SIZE;
             self.fds.moves().into_held(to, address_of(vpn), len)
         } else {
@@ -166,7 +166,7 @@ impl Transfer {
             first.offset(pages),
             leaving.order.pages() - leaving.lead - pages,
         );
-        if pages > 0 && self.scope.is_process() {
+        if pages > 0 && self.scope.uses_airlock() {
             self.through_airlock(self.airlock(leaving), first, pages);
         }
         let mut at = first;

@@ -80,7 +80,7 @@ impl Upkeep {
     /// is told is of the look that found most. The control thread's.
     pub(crate) fn count_what_stays(&self, hand: &mut ClockHand, usage: usize) {
         let begin = now_ns(Clock::Monotonic);
-        if !self.scope.is_process()
+        if !self.scope.is_whole()
             || usage <= self.watermarks().high
             || begin < self.stays_count_ns.load(Ordering::Relaxed)
         {

@@ -64,7 +64,7 @@ impl Upkeep {
         let free = self.arena().free_frames() + self.arena().kept_frames();
         let blocks = self.arena().frames().free_blocks(Kind::Hole, Order::HUGE);
         let ours = free + standby + usize::try_from(pool.pool_pages).unwrap_or(0);
-        if self.scope.is_process() {
+        if self.scope.is_whole() {
             self.update_share(usage, usage.saturating_sub(ours) + kept);
         }
         let cpu = self.manager_cpu_ns();

@@ -7,6 +7,7 @@
 
 extern crate std;
 use super::{Truth, put_in_order};
+use crate::events::event::Event;
 use crate::events::ranges::Ranges;
 use alloc::collections::VecDeque;
 use core::ops::Range;
@@ -14,7 +15,6 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use std::vec::Vec;
 use zfolio_mm::PAGE_SIZE;
-use zfolio_sys::uffd::Message;
 
 const PAGES: usize = 20;
 const THREADS: usize = 3;
@@ -50,10 +50,10 @@ struct Kernel {
     /// Left since the books agreed.
     left: [bool; PAGES],
     /// By thread: what it has still to report, in turn.
-    owed: [VecDeque<Message>; THREADS],
+    owed: [VecDeque<Event>; THREADS],
     /// Whether the first of them is in the queue.
     queued: [bool; THREADS],
-    queue: VecDeque<(usize, Message)>,
+    queue: VecDeque<(usize, Event)>,
 }
 
 impl Kernel {
@@ -82,7 +82,7 @@ impl Kernel {
         self.left[range.clone()].fill(true);
         if told {
             let (start, end) = bytes(&range);
-            self.owed[thread].push_back(Message::Unmap { start, end });
+            self.owed[thread].push_back(Event::Unmap { start, end });
         }
     }
 
@@ -115,9 +115,9 @@ impl Kernel {
             let to = bytes(&(to..to + 1)).0;
             let len = end - start;
             let from = start;
-            self.owed[thread].push_back(Message::Remap { from, to, len });
+            self.owed[thread].push_back(Event::Remap { from, to, len });
             if !stays {
-                self.owed[thread].push_back(Message::Unmap { start, end });
+                self.owed[thread].push_back(Event::Unmap { start, end });
             }
         }
     }
@@ -177,7 +177,7 @@ impl Kernel {
         }
     }
 
-    fn read(&mut self) -> Option<Message> {
+    fn read(&mut self) -> Option<Event> {
         let (thread, message) = self.queue.pop_front()?;
         self.queued[thread] = false;
         self.owed[thread].pop_front();
@@ -207,17 +207,17 @@ impl Truth for &Kernel {
 struct Books {
     registered: Ranges,
     words: [Option<u32>; PAGES],
-    parked: VecDeque<Message>,
+    parked: VecDeque<Event>,
     /// Remaps that had to wait for what was read after them.
     mended: usize,
 }
 
 impl Books {
-    fn take(&mut self, message: Message) {
-        if self.parked.is_empty() && !matches!(message, Message::Remap { .. }) {
-            self.apply(message);
+    fn take(&mut self, event: Event) {
+        if self.parked.is_empty() && !matches!(event, Event::Remap { .. }) {
+            self.apply(event);
         } else {
-            self.parked.push_back(message);
+            self.parked.push_back(event);
         }
     }
 
@@ -226,18 +226,18 @@ impl Books {
         super::join_halves(read.make_contiguous());
         assert!(put_in_order(&mut self.parked, 0, &self.registered, kernel));
         self.mended += usize::from(self.parked != read);
-        while let Some(message) = self.parked.pop_front() {
-            self.apply(message);
+        while let Some(event) = self.parked.pop_front() {
+            self.apply(event);
         }
     }
 
-    fn apply(&mut self, message: Message) {
-        match message {
-            Message::Unmap { start, end } => {
+    fn apply(&mut self, event: Event) {
+        match event {
+            Event::Unmap { start, end } => {
                 self.registered.remove(start..end);
                 self.words[pages(start, end)].fill(None);
             }
-            Message::Remap { from, to, len } => {
+            Event::Remap { from, to, len } => {
                 let (source, target) = (pages(from, from + len), pages(to, to + len));
                 let words: Vec<_> = self.words[source.clone()].to_vec();
                 self.words[source].fill(None);
