@@ -19,6 +19,7 @@ mod owner;
 mod process_slot;
 pub mod run_group;
 mod slots;
+mod stamp;
 mod threads;
 
 pub use config::{Config, PATH, codec, faults, on_max};
@@ -31,6 +32,7 @@ pub use layout::{
 pub use owner::{Owned, Owner, Who};
 pub use process_slot::{BUCKETS, Histogram, MESSAGE, ProcessSlot, state};
 pub use slots::Used;
+pub use stamp::Stamp;
 pub use threads::THREADS;
 pub(crate) use threads::{MAX_FAULT_THREADS, MIN_FAULT_THREADS};
 
