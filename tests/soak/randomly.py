@@ -22,7 +22,6 @@ COMPRESSORS = ["auto", "lz4", "zstd", "zstd:-3", "deflate-iaa", "deflate-iaa:fix
 BY_MESSAGE = {
     "attach": "SHM_REMAP sends no event: a child forked at once may read old bytes",
     "forkwise": "memory wiped on fork is noted by address, and for few ranges",
-    "mutex": "the kernel does not wait for a page that is out when it walks a robust list",
 }
 BY_THE_THREAD = {"peek": "memory of another process that is out cannot be read from outside"}
 KNOWN_TO_FAIL = {way: BY_MESSAGE if way == "message" else BY_THE_THREAD for way in WAYS}

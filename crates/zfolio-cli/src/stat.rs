@@ -79,8 +79,8 @@ fn engines(process: &Process) -> String {
     if count(Counter::EngineSubmitted) + count(Counter::EngineInline) == 0 {
         return String::new();
     }
-    format!(
-        "{:>8} engines: {} submitted, {} completed, {} taken back, {} timed out, {} times busy; {} inline\n",
+    let mut text = format!(
+        "{:>8} engines: {} submitted, {} completed, {} taken back, {} timed out, {} times busy; {} inline; {} verified, {} mismatched\n",
         process.pid,
         count(Counter::EngineSubmitted),
         count(Counter::EngineCompleted),
@@ -88,7 +88,13 @@ fn engines(process: &Process) -> String {
         count(Counter::EngineTimeouts),
         count(Counter::EngineBusy),
         count(Counter::EngineInline),
-    )
+        count(Counter::EngineVerified),
+        count(Counter::EngineMismatched),
+    );
+    for line in process.figures.queue_lines() {
+        text.push_str(&format!("{:>8} {line}\n", process.pid));
+    }
+    text
 }
 
 fn row(process: &Process) -> String {
@@ -157,9 +163,20 @@ mod tests {
         }
         let text = table(&Tree::read(&own));
         let last = text.lines().nth(3).expect("a line of engines");
-        for part in ["90 submitted", "7 taken back", "0 timed out", "3 inline"] {
+        for part in [
+            "90 submitted",
+            "7 taken back",
+            "0 timed out",
+            "3 inline",
+            "0 mismatched",
+        ] {
             assert!(last.contains(part), "{last}");
         }
+        let queue = text.lines().nth(4).expect("a line of a queue");
+        assert!(
+            queue.contains("engine 1, queue 2 (compress): 9 submitted, 0 comp"),
+            "{queue}"
+        );
     }
 
     #[test]

@@ -215,6 +215,13 @@ fn what_the_kernel_keeps_by_reference() {
     }
 }
 
+#[test]
+fn locks_that_the_kernel_walks() {
+    for case in ["early", "huge", "late", "child", "raw"] {
+        Case::new("locks", &[case]).run();
+    }
+}
+
 /// Clean or changed since they came, discarded, exchanged, seen by a child: what a random
 /// read brought goes out again as what it is now.
 #[test]

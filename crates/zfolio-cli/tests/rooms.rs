@@ -24,7 +24,7 @@ const CRATES: [Order; 3] = [
             &["machine"],
             &["target"],
             &["segment_file"],
-            &["find_run", "slots", "held", "group_state"],
+            &["find_run", "slots", "held", "group_state", "engine_queues"],
             &["statistics"],
             &["lib"],
         ],

@@ -43,7 +43,7 @@ fn main() {
         "zstd",
         "zstd:3",
         "deflate-iaa",
-        "deflate-iaa:fixed",
+        "deflate-iaa:dynamic",
         "deflate-iaa:canned",
     ] {
         let codec = Codec::parse(name).expect("a codec");

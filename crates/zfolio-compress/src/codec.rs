@@ -24,9 +24,9 @@ pub enum Codec {
         /// Within [`zstd::LEVELS`]; 1 unless said.
         level: i32,
     },
-    /// `deflate-iaa`, `deflate-iaa:fixed` or `deflate-iaa:canned`.
+    /// `deflate-iaa`, `deflate-iaa:dynamic` or `deflate-iaa:canned`.
     Deflate {
-        /// Which Huffman tables; dynamic unless said.
+        /// Which Huffman tables; fixed unless said, as with the kernel's driver.
         tables: Tables,
     },
     /// `auto`: lz4, and zstd when the pool has grown large.
@@ -44,7 +44,7 @@ impl Codec {
     pub const ZSTD: Self = Self::Zstd { level: 1 };
 
     /// Reads `auto`, `lz4`, `lz4:ACCELERATION`, `zstd`, `zstd:LEVEL`, `deflate-iaa`,
-    /// `deflate-iaa:fixed`, `deflate-iaa:canned` or `none`.
+    /// `deflate-iaa:dynamic`, `deflate-iaa:canned` or `none`.
     ///
     /// # Errors
     /// When it is none of these, or the number is out of range; the message is
@@ -74,7 +74,7 @@ impl Codec {
                 level: number(LEVELS, Problem::Level)?,
             }),
             Deflate::NAME => {
-                let wanted = option.unwrap_or("dynamic");
+                let wanted = option.unwrap_or("fixed");
                 let known = Tables::NAMES.iter().find(|(name, _)| *name == wanted);
                 let (_, tables) = known.ok_or_else(|| error(Problem::Tables))?;
                 Ok(Self::Deflate { tables: *tables })
@@ -114,7 +114,7 @@ impl fmt::Display for Codec {
             Self::Zstd { level: 1 } => f.write_str("zstd"),
             Self::Zstd { level } => write!(f, "zstd:{level}"),
             Self::Deflate {
-                tables: Tables::Dynamic,
+                tables: Tables::Fixed,
             } => f.write_str(Deflate::NAME),
             Self::Deflate { tables } => {
                 let known = Tables::NAMES.iter().find(|(_, mode)| mode == tables);
@@ -160,11 +160,11 @@ impl fmt::Display for ParseCodecError {
         match self.problem {
             Problem::Unknown => write!(
                 f,
-                "unknown codec {given:?}: expected auto, lz4, lz4:ACCELERATION, zstd, zstd:LEVEL, deflate-iaa, deflate-iaa:fixed, deflate-iaa:canned or none"
+                "unknown codec {given:?}: expected auto, lz4, lz4:ACCELERATION, zstd, zstd:LEVEL, deflate-iaa, deflate-iaa:dynamic, deflate-iaa:canned or none"
             ),
             Problem::Tables => write!(
                 f,
-                "bad tables in {given:?}: expected deflate-iaa, deflate-iaa:fixed or deflate-iaa:canned"
+                "bad tables in {given:?}: expected deflate-iaa, deflate-iaa:dynamic or deflate-iaa:canned"
             ),
             Problem::Level => {
                 let (low, high) = (zstd::LEVELS.start(), zstd::LEVELS.end());
@@ -199,8 +199,8 @@ mod tests {
             ("zstd", Codec::ZSTD),
             ("zstd:-7", Codec::Zstd { level: -7 }),
             ("zstd:19", Codec::Zstd { level: 19 }),
-            ("deflate-iaa", deflate(Tables::Dynamic)),
-            ("deflate-iaa:fixed", deflate(Tables::Fixed)),
+            ("deflate-iaa", deflate(Tables::Fixed)),
+            ("deflate-iaa:dynamic", deflate(Tables::Dynamic)),
             ("deflate-iaa:canned", deflate(Tables::Canned)),
             ("none", Codec::Noop),
         ] {
@@ -216,11 +216,11 @@ mod tests {
         for (text, expected) in [
             (
                 "",
-                "unknown codec \"\": expected auto, lz4, lz4:ACCELERATION, zstd, zstd:LEVEL, deflate-iaa, deflate-iaa:fixed, deflate-iaa:canned or none",
+                "unknown codec \"\": expected auto, lz4, lz4:ACCELERATION, zstd, zstd:LEVEL, deflate-iaa, deflate-iaa:dynamic, deflate-iaa:canned or none",
             ),
             (
                 "none:1",
-                "unknown codec \"none:1\": expected auto, lz4, lz4:ACCELERATION, zstd, zstd:LEVEL, deflate-iaa, deflate-iaa:fixed, deflate-iaa:canned or none",
+                "unknown codec \"none:1\": expected auto, lz4, lz4:ACCELERATION, zstd, zstd:LEVEL, deflate-iaa, deflate-iaa:dynamic, deflate-iaa:canned or none",
             ),
             (
                 "zstd:20",
@@ -228,7 +228,7 @@ mod tests {
             ),
             (
                 "deflate-iaa:static",
-                "bad tables in \"deflate-iaa:static\": expected deflate-iaa, deflate-iaa:fixed or deflate-iaa:canned",
+                "bad tables in \"deflate-iaa:static\": expected deflate-iaa, deflate-iaa:dynamic or deflate-iaa:canned",
             ),
             ("zstd:", "bad zstd level in \"zstd:\": expected -7 to 19"),
             (

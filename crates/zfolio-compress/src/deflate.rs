@@ -8,8 +8,8 @@
 //!
 //! | name | blocks |
 //! |---|---|
-//! | `deflate-iaa` | dynamic tables, or fixed, or stored: whichever is shortest |
-//! | `deflate-iaa:fixed` | fixed tables, or stored |
+//! | `deflate-iaa` | fixed tables, or stored: what the kernel's driver of the name makes |
+//! | `deflate-iaa:dynamic` | dynamic tables, or fixed, or stored: whichever is shortest |
 //! | `deflate-iaa:canned` | none: preset tables, no header per page |
 //!
 //! | module | concept |

@@ -4,7 +4,7 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use zfolio_host::segment_file::OwnSegment;
-use zfolio_runtime::segment::{Counter, FaultKind, ProcessSlot, state};
+use zfolio_runtime::segment::{Counter, FaultKind, ProcessSlot, engine_queue, state};
 
 /// A segment with one managed process and one unmanaged.
 pub(crate) fn example() -> OwnSegment {
@@ -22,6 +22,12 @@ pub(crate) fn example() -> OwnSegment {
         (Counter::StoredPages, 97_280),
         (Counter::CompressedBytes, 120 << 20),
         (Counter::PoolBytes, 122 << 20),
+        (Counter::PoolPeak, 124 << 20),
+        (Counter::PagesCompacted, 30),
+        (Counter::StoredIncompressible, 40),
+        (Counter::HugePagesSince, 50),
+        (Counter::ObjsMoved, 60),
+        (Counter::SameFilled, 70),
         (Counter::PagesOut, 300_000),
         (Counter::PagesIn, 200_000),
         (Counter::ManagerCpuNs, 4_100_000_000),
@@ -35,6 +41,16 @@ pub(crate) fn example() -> OwnSegment {
     one.faults[FaultKind::Folio as usize].record(140_000);
     let add = |word: &AtomicU64| word.fetch_add(3, Relaxed);
     add(&one.zswpout_order[4]);
+    one.fallback_order[4].store(5, Relaxed);
+    one.split_order[4].store(4, Relaxed);
+    one.split_failed_order[4].store(1, Relaxed);
+    let row = &one.engine_queues[3];
+    row[0].store(
+        engine_queue::identity(1, 2, engine_queue::COMPRESS),
+        Relaxed,
+    );
+    row[1].store(9, Relaxed);
+    row[9].store(7, Relaxed);
     name(two, *b"sh\0\0\0\0\0\0");
     two.state.store(state::UNMANAGED, Relaxed);
     two.set(Counter::ProgramPeak, 5 << 20);

@@ -8,6 +8,7 @@
 //! Totals add every counter up, except the `*_peak_*` ones, whose total is the
 //! largest process's: peaks of different processes are not of one instant.
 
+use crate::engine_queues::EngineQueues;
 use crate::exit::one_line;
 use crate::group_state::GroupState;
 use crate::held::Held;
@@ -15,15 +16,17 @@ use crate::histogram::Latency;
 use crate::slots::used;
 use serde_json::{Map, Value, json};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use zfolio_mm::{ORDERS, Order};
+use zfolio_mm::{ORDERS, Order, PAGE_SIZE};
 use zfolio_runtime::segment::{Counter, FaultKind, MESSAGE, ProcessSlot, Segment, faults, state};
 
-/// Folios by order: how many were stored, loaded, refused whole.
+/// Folios by order: how many were stored, loaded, refused whole, and split then.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Folios {
     out: [u64; ORDERS],
     back: [u64; ORDERS],
     fallback: [u64; ORDERS],
+    split: [u64; ORDERS],
+    split_failed: [u64; ORDERS],
 }
 
 impl Folios {
@@ -33,7 +36,9 @@ impl Folios {
             let values = json!({
                 "zswpout": self.out[at],
                 "zswpin": self.back[at],
-                "zswpout_fallback": self.fallback[at],
+                "swpout_fallback": self.fallback[at],
+                "split": self.split[at],
+                "split_failed": self.split_failed[at],
             });
             (format!("hugepages-{}kB", order.bytes() >> 10), values)
         });
@@ -46,6 +51,7 @@ impl Folios {
 pub struct Figures {
     counters: [u64; Counter::COUNT],
     folios: Folios,
+    queues: EngineQueues,
     /// By [`FaultKind`].
     faults: Vec<Latency>,
     /// At the instant when most was stored.
@@ -57,6 +63,7 @@ impl Default for Figures {
         Self {
             counters: [0; Counter::COUNT],
             folios: Folios::default(),
+            queues: EngineQueues::default(),
             faults: vec![Latency::default(); FaultKind::COUNT],
             most_held: Held::default(),
         }
@@ -74,7 +81,10 @@ impl Figures {
                 out: orders(&slot.zswpout_order),
                 back: orders(&slot.zswpin_order),
                 fallback: orders(&slot.fallback_order),
+                split: orders(&slot.split_order),
+                split_failed: orders(&slot.split_failed_order),
             },
+            queues: EngineQueues::read(slot),
             faults: slot.faults.iter().map(Latency::read).collect(),
             most_held: Held::read(slot),
         }
@@ -97,12 +107,15 @@ impl Figures {
             (&mut self.folios.out, &other.folios.out),
             (&mut self.folios.back, &other.folios.back),
             (&mut self.folios.fallback, &other.folios.fallback),
+            (&mut self.folios.split, &other.folios.split),
+            (&mut self.folios.split_failed, &other.folios.split_failed),
         ];
         for (sums, more) in lists {
             for (sum, more) in sums.iter_mut().zip(more) {
                 *sum = sum.saturating_add(*more);
             }
         }
+        self.queues.add(&other.queues);
         for (sum, more) in self.faults.iter_mut().zip(&other.faults) {
             sum.merge(more);
         }
@@ -113,6 +126,11 @@ impl Figures {
         self.counters[which as usize]
     }
 
+    /// Its queues of engines, a line each.
+    pub fn queue_lines(&self) -> impl Iterator<Item = String> {
+        self.queues.lines()
+    }
+
     /// Service times of every kind of fault together.
     pub fn all_faults(&self) -> Latency {
         let mut all = Latency::default();
@@ -120,6 +138,23 @@ impl Figures {
             all.merge(kind);
         }
         all
+    }
+
+    /// The pool as zram's `mm_stat` has it.
+    fn mm_stat(&self) -> Value {
+        let of = |which| self.get(which);
+        json!({
+            "orig_data_size": of(Counter::StoredPages).saturating_mul(PAGE_SIZE as u64),
+            "compr_data_size": of(Counter::CompressedBytes),
+            "mem_used_total": of(Counter::PoolBytes),
+            "mem_limit": 0,
+            "mem_used_max": of(Counter::PoolPeak),
+            "same_pages": of(Counter::SameFilled),
+            "pages_compacted": of(Counter::PagesCompacted),
+            "huge_pages": of(Counter::StoredIncompressible),
+            "huge_pages_since": of(Counter::HugePagesSince),
+            "objs_moved": of(Counter::ObjsMoved),
+        })
     }
 
     fn json(&self) -> Map<String, Value> {
@@ -155,6 +190,8 @@ impl Figures {
         map.insert("most_held".into(), self.most_held.json());
         map.insert("faults".into(), Value::Object(faults));
         map.insert("folios".into(), self.folios.json());
+        map.insert("mm_stat".into(), self.mm_stat());
+        map.insert("engine_queues".into(), self.queues.json());
         map.insert("counters".into(), Value::Object(counters.collect()));
         map
     }
@@ -394,7 +431,30 @@ mod tests {
                     kind.name()
                 );
             }
-            assert_eq!(part["folios"]["hugepages-64kB"]["zswpout"], 3);
+            assert_eq!(
+                part["folios"]["hugepages-64kB"],
+                json!({
+                    "zswpout": 3, "zswpin": 0, "swpout_fallback": 5, "split": 4, "split_failed": 1,
+                })
+            );
+            let mm_stat = json!({
+                "orig_data_size": 380 << 20, "compr_data_size": 120 << 20,
+                "mem_used_total": 122 << 20, "mem_limit": 0, "mem_used_max": 124 << 20,
+                "same_pages": 70, "pages_compacted": 30, "huge_pages": 40,
+                "huge_pages_since": 50, "objs_moved": 60,
+            });
+            assert_eq!(part["mm_stat"], mm_stat);
+            let queues = part["engine_queues"].as_array().expect("a list");
+            assert_eq!(queues.len(), 1, "rows of none are left out");
+            assert_eq!(queues[0]["kind"], "compress");
+            assert_eq!(
+                (&queues[0]["engine"], &queues[0]["queue"]),
+                (&json!(1), &json!(2))
+            );
+            assert_eq!(
+                (&queues[0]["submitted"], &queues[0]["output_bytes"]),
+                (&json!(9), &json!(7))
+            );
             assert_eq!(part["folios"].as_object().map(Map::len), Some(ORDERS));
             assert_eq!(part["most_held"]["ratio_compressed"], 3.167);
         }

@@ -27,11 +27,11 @@ struct Header {
 
 /// One segment's.
 #[repr(C)]
-struct Segment {
-    kind: u32,
+pub(crate) struct Segment {
+    pub(crate) kind: u32,
     flags: u32,
     _offset: usize,
-    address: usize,
+    pub(crate) address: usize,
     _physical: usize,
     _in_file: usize,
     in_memory: usize,

@@ -9,9 +9,11 @@
 //! where it cannot work: it needs no other library and no symbol.
 #![no_std]
 
+mod behind;
 mod fitness;
 mod forks;
 mod image;
+mod locks;
 mod memory;
 mod namespaces;
 mod outside;
@@ -49,7 +51,7 @@ static HOST: Host = Host {
     reserve_heap: |len| HEAP.reserve(len),
     publish: |manager| MANAGER.store(ptr::from_ref(manager).cast_mut(), Ordering::Release),
     data: image::range,
-    left_alone: references::is_wiped,
+    left_alone: |range| references::is_wiped(range) || locks::is_kept(range),
     nap,
     group: || GROUP.get()?.to_str().ok().filter(|name| !name.is_empty()),
     unfit: || fitness::unfit(),
@@ -221,6 +223,7 @@ extern "C" fn constructor(_argc: c_int, _argv: *const *const c_char, envp: *cons
     if !PATH.set(path) {
         return;
     }
+    locks::look_behind();
     if let Some(name) = environment(envp, ENV_GROUP) {
         let _ = GROUP.set(name);
     }

@@ -20,6 +20,16 @@ core::arch::global_asm!(
     "zfolio_errno_location:",
     "mov rax, [rip + __errno_location@GOTPCREL]",
     "ret",
+    ".weak pthread_mutexattr_getrobust",
+    ".weak pthread_mutexattr_getprotocol",
+    ".hidden zfolio_getrobust",
+    "zfolio_getrobust:",
+    "mov rax, [rip + pthread_mutexattr_getrobust@GOTPCREL]",
+    "ret",
+    ".hidden zfolio_getprotocol",
+    "zfolio_getprotocol:",
+    "mov rax, [rip + pthread_mutexattr_getprotocol@GOTPCREL]",
+    "ret",
 );
 
 /// What pthread_atfork calls.
@@ -33,7 +43,27 @@ pub(crate) type RegisterAtfork = unsafe extern "C" fn(
 unsafe extern "C" {
     fn zfolio_register_atfork() -> Option<RegisterAtfork>;
     fn zfolio_leak_check() -> usize;
+    fn zfolio_getrobust() -> Option<AskMutex>;
+    fn zfolio_getprotocol() -> Option<AskMutex>;
     fn zfolio_errno_location() -> Option<extern "C" fn() -> *mut c_int>;
+}
+
+/// What asks for an attribute of a mutex.
+type AskMutex = unsafe extern "C" fn(how: *const c_void, answer: *mut c_int) -> c_int;
+
+/// Whether mutexes with these attributes are robust or inherit priorities.
+pub(crate) fn is_for_kernel(how: *const c_void) -> bool {
+    const INHERIT: c_int = 1;
+    const ROBUST: c_int = 1;
+    let ask = |with: Option<AskMutex>| {
+        let mut answer = 0;
+        // SAFETY: attributes that the caller has just made a mutex with.
+        with.is_some_and(|with| unsafe { with(how, &raw mut answer) == 0 })
+            .then_some(answer)
+    };
+    // SAFETY: read entries of the library's own offset table.
+    let (robust, protocol) = unsafe { (zfolio_getrobust(), zfolio_getprotocol()) };
+    ask(robust) == Some(ROBUST) || ask(protocol) == Some(INHERIT)
 }
 
 /// glibc's registration of fork handlers; `None` in a program of another C

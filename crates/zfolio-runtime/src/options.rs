@@ -1,11 +1,13 @@
 //! What the runtime was asked for.
 
 use crate::segment::{Config, codec, on_max};
+use core::array::from_fn;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 pub use zfolio_compress::Codec;
 use zfolio_compress::deflate::Tables;
 use zfolio_compress::engine::attributes::MAX_ENGINES;
+pub use zfolio_compress::engine::{Attributes, SyncMode};
 use zfolio_mm::{Order, PAGE_SHIFT};
 
 /// Most engines that may be asked for.
@@ -29,6 +31,8 @@ pub struct Options {
     pub folio: Order,
     /// Threads that compress for reclaim.
     pub engines: usize,
+    /// Their settings.
+    pub engine_attributes: Attributes,
     /// What stays in the pool is compressed again, denser.
     pub tier: bool,
     /// Most memory of the process, pages; `None`: whatever it takes.
@@ -64,12 +68,13 @@ pub struct BackingOptions {
 impl Options {
     /// How regions are managed that may use `high` bytes.
     #[must_use]
-    pub const fn for_regions(high: usize, codec: Codec) -> Self {
+    pub fn for_regions(high: usize, codec: Codec) -> Self {
         Self {
             high: high >> PAGE_SHIFT,
             codec,
             folio: Order::K64,
             engines: 0,
+            engine_attributes: Attributes::for_engines(0),
             tier: false,
             max: None,
             on_max: OnMax::Kill,
@@ -97,6 +102,12 @@ impl Options {
         let max = usize::try_from(config.max.load(Ordering::Relaxed) >> PAGE_SHIFT);
         let size = config.backing_size.load(Ordering::Relaxed);
         let engines = config.engines.load(Ordering::Relaxed) as usize;
+        let numbers = from_fn(|at| config.engine_attributes[at].load(Ordering::Relaxed));
+        let engine_attributes = match engines {
+            0 => Attributes::for_engines(0),
+            _ => Attributes::from_numbers(&numbers)
+                .map_err(|_| "an attribute of the engines is out of its range")?,
+        };
         Ok(Self {
             high,
             codec,
@@ -113,6 +124,7 @@ impl Options {
                 pool_percent: config.pool_percent.load(Ordering::Relaxed),
             }),
             engines: engines.min(MOST_ENGINES),
+            engine_attributes,
             tier: config.tier.load(Ordering::Relaxed) != 0,
         })
     }
@@ -169,7 +181,7 @@ mod tests {
             "auto",
             "none",
             "deflate-iaa",
-            "deflate-iaa:fixed",
+            "deflate-iaa:dynamic",
             "deflate-iaa:canned",
         ] {
             let choice = Codec::parse(choice).unwrap();

@@ -15,6 +15,7 @@
 //! | [`secret`] | a key that no child has |
 //! | `inject` | failures on demand, in debug builds |
 //! | [`uffd`] | userfaultfd: messages, registration, the ioctls |
+//! | [`page_set`] | pages that are never forgotten |
 //! | [`moves`] | moving pages, and what a move really moved |
 //! | [`procfs`] | statm, maps, present pages |
 //! | [`limits`] | what the program may still have: descriptors, memory, system calls |
@@ -37,6 +38,7 @@ pub mod inject;
 pub mod limits;
 pub mod lock;
 pub mod moves;
+pub mod page_set;
 pub mod process;
 pub mod procfs;
 pub mod region;

@@ -15,6 +15,8 @@ macro_rules! counters {
             pub(crate) order_zswpout: [AtomicU64; ORDERS],
             pub(crate) order_zswpin: [AtomicU64; ORDERS],
             pub(crate) order_swpout_fallback: [AtomicU64; ORDERS],
+            pub(crate) order_split: [AtomicU64; ORDERS],
+            pub(crate) order_split_failed: [AtomicU64; ORDERS],
         }
 
         /// The counters at one moment. Each is right; taken while stores and
@@ -31,6 +33,11 @@ macro_rules! counters {
             /// Folios of order 1 and above that could not be stored, so that
             /// the caller has to split them, by order.
             pub order_swpout_fallback: [u64; ORDERS],
+            /// Of these, that were split and of which pages went in then, by order (the
+            /// caller says which: [`Zswap::count_split`](crate::Zswap::count_split)).
+            pub order_split: [u64; ORDERS],
+            /// Of these, no page of which could be stored either, by order.
+            pub order_split_failed: [u64; ORDERS],
         }
 
         impl Stats {
@@ -40,6 +47,8 @@ macro_rules! counters {
                     order_zswpout: [const { AtomicU64::new(0) }; ORDERS],
                     order_zswpin: [const { AtomicU64::new(0) }; ORDERS],
                     order_swpout_fallback: [const { AtomicU64::new(0) }; ORDERS],
+                    order_split: [const { AtomicU64::new(0) }; ORDERS],
+                    order_split_failed: [const { AtomicU64::new(0) }; ORDERS],
                 }
             }
 
@@ -51,6 +60,8 @@ macro_rules! counters {
                     order_zswpout: read(&self.order_zswpout),
                     order_zswpin: read(&self.order_zswpin),
                     order_swpout_fallback: read(&self.order_swpout_fallback),
+                    order_split: read(&self.order_split),
+                    order_split_failed: read(&self.order_split_failed),
                 }
             }
         }
@@ -79,16 +90,16 @@ counters! {
     swpin_zero,
     /// Zero pages stored.
     swpout_zero,
-    /// Folios refused because the pool was at its maximum.
+    /// Attempts to store refused because the pool was at its maximum.
     pool_limit_hit,
     /// Times that the pool was to be shrunk and could not be: nothing in it may
     /// be written back, or the backing would not have it.
     reject_reclaim_fail,
-    /// Folios refused for want of frames, entries or handles.
+    /// Attempts to store refused for want of frames, entries or handles.
     reject_alloc_fail,
-    /// Folios refused because the codec failed.
+    /// Attempts to store refused because the codec failed.
     reject_compress_fail,
-    /// Folios refused because a page did not compress.
+    /// Attempts to store refused because a page did not compress.
     reject_compress_poor,
     /// Pages that failed a check or to decompress when loaded.
     decompress_fail,
@@ -101,6 +112,8 @@ counters! {
     /// Pages that could not be read from the backing, or were not what was
     /// written.
     backing_read_fail,
+    /// Pages stored as they are, those that have gone since included.
+    huge_pages_since,
     /// Objects moved by zspage compaction.
     objs_moved,
     /// Pages freed by it.
@@ -185,6 +198,7 @@ impl Stats {
             &self.backing_write_fail,
             &self.backing_full,
             &self.backing_read_fail,
+            &self.huge_pages_since,
             &self.objs_moved,
             &self.pages_compacted,
             &self.recompressed_pages,
@@ -204,6 +218,8 @@ impl Stats {
             &self.order_zswpout,
             &self.order_zswpin,
             &self.order_swpout_fallback,
+            &self.order_split,
+            &self.order_split_failed,
         ];
         for counter in events.into_iter().chain(orders.into_iter().flatten()) {
             counter.store(0, Relaxed);

@@ -115,6 +115,19 @@ fn what_does_not_compress_is_kept_or_refused() {
         store(&zswap, &folio).unwrap();
         let now = zswap.stats().snapshot();
         assert_eq!((now.stored_pages, now.stored_incompressible_pages), (3, 1));
+        let again = store(&zswap, &folio).unwrap();
+        zswap.invalidate(&again);
+        let now = zswap.stats().snapshot();
+        assert_eq!(
+            (now.stored_incompressible_pages, now.huge_pages_since),
+            (1, 2)
+        );
+        zswap.stats().restart();
+        let now = zswap.stats().snapshot();
+        assert_eq!(
+            (now.stored_incompressible_pages, now.huge_pages_since),
+            (1, 0)
+        );
 
         let refuse = Limits {
             reject_poor: true,
@@ -431,9 +444,14 @@ fn counters_by_order() {
     store(&zswap, &records(16)).unwrap();
     store(&zswap, &[Content::Zero; 16]).unwrap();
     zswap.count_load(Order::K64);
+    zswap.count_split(Order::K64, true);
+    zswap.count_split(Order::K64, false);
+    zswap.count_split(Order::HUGE, false);
     let now = zswap.stats().snapshot();
     // A folio of zeros never reaches the pool.
     assert_eq!((now.order_zswpout[4], now.order_zswpin[4]), (1, 1));
+    assert_eq!((now.order_split[4], now.order_split_failed[4]), (1, 1));
+    assert_eq!((now.order_split[9], now.order_split_failed[9]), (0, 1));
     assert_eq!((now.zswpout, now.swpout_zero), (16, 16));
     assert_eq!(now.pool_total_size(), zswap.pool_pages() as u64 * 4096);
     let named: Vec<_> = now.named().collect();

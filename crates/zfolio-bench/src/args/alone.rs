@@ -43,7 +43,7 @@ pub struct BenchCompaction {
 pub struct BenchCompressors {
     /// Codecs, as `run --compressor` names them, separated by commas
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = Compressor::parse,
-          default_value = "lz4,zstd,deflate-iaa,deflate-iaa:canned")]
+          default_value = "lz4,zstd,deflate-iaa,deflate-iaa:dynamic,deflate-iaa:canned")]
     pub compressors: Vec<Compressor>,
     /// Unit sizes, powers of two from 4K to 2M, separated by commas
     #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = size::parse_folio,

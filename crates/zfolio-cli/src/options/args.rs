@@ -1,6 +1,7 @@
 //! The command line.
 
 use crate::options::backing_options::Behind;
+use crate::options::engines::{self, Engines};
 use crate::options::groups::Group;
 use crate::own;
 use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
@@ -72,8 +73,8 @@ pub(crate) struct Run {
     #[arg(long)]
     pub(crate) per_process: bool,
     /// How pages are compressed: auto (lz4, and zstd when the pool has taken
-    /// much of the memory), lz4, zstd, zstd:LEVEL (-7 to 19), deflate-iaa (with
-    /// :fixed or :canned: deflate as an accelerator reads it) or none
+    /// much of the memory), lz4, zstd, zstd:LEVEL (-7 to 19), deflate-iaa (fixed
+    /// tables; with :dynamic or :canned others: deflate as an accelerator reads it) or none
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = Compressor::parse)]
     pub(crate) compressor: Compressor,
     /// How much is moved out at once where the program has no huge pages: a
@@ -86,10 +87,9 @@ pub(crate) struct Run {
     /// The backing and `max`.
     #[command(flatten)]
     pub(crate) behind: Behind,
-    /// Threads of each process that help to compress what is moved out, 0 to 16
-    #[arg(long, value_name = "N", default_value_t = 0,
-          value_parser = value_parser!(u32).range(0..=zfolio_runtime::options::MOST_ENGINES as i64))]
-    pub(crate) engines: u32,
+    #[arg(long, value_name = "N[,ATTRIBUTE=VALUE...]", default_value = "0",
+          help = engines::help(), value_parser = Engines::parse)]
+    pub(crate) engines: Engines,
     /// No folio compaction: what `bench arena` compares with
     #[arg(long, hide = true)]
     pub(crate) no_folio_compaction: bool,

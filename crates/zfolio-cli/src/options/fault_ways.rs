@@ -151,7 +151,7 @@ impl Taken {
 /// The first option of a command line that only messages have.
 fn needs_messages(args: &Run) -> Option<&'static str> {
     let asked = [
-        ("--engines", args.engines > 0),
+        ("--engines", args.engines.count > 0),
         ("--tier auto", args.tier == Tier::Auto),
         ("--folio", args.folio.is_some()),
         ("--backing", args.behind.backing.is_some()),

@@ -3,6 +3,7 @@
 //! | module | concept |
 //! |---|---|
 //! | `backing_options` | the backing and `max` |
+//! | `engines` | threads that help to compress, and their attributes |
 //! | `groups` | named parts of a run |
 //! | `args` | the command line |
 //! | `fault_ways` | who is told of faults, and which options go with that |
@@ -10,6 +11,7 @@
 
 pub(crate) mod args;
 pub(crate) mod backing_options;
+pub(crate) mod engines;
 pub(crate) mod fault_ways;
 pub(crate) mod groups;
 pub(crate) mod settings;

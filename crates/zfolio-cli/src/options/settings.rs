@@ -2,6 +2,7 @@
 
 use crate::options::args::Tier;
 use crate::options::backing_options::Checked;
+use crate::options::engines::Engines;
 use crate::options::fault_ways::Taken;
 use zfolio_host::compressor::Compressor;
 use zfolio_mm::Order;
@@ -24,7 +25,7 @@ pub(crate) struct Settings {
     /// Folio moved out at once.
     pub(crate) folio: Order,
     /// Threads that compress for reclaim.
-    pub(crate) engines: u32,
+    pub(crate) engines: Engines,
     /// Folio compaction runs.
     pub(crate) folio_compaction: bool,
     /// Whether there is a second tier.
@@ -50,7 +51,7 @@ impl Settings {
             .faults
             .store(self.faults.for_processes().number(), Relaxed);
         config.folio_order.store(self.folio.get().into(), Relaxed);
-        config.engines.store(self.engines, Relaxed);
+        self.engines.store(config);
         let off = !self.folio_compaction;
         config.no_folio_compaction.store(off.into(), Relaxed);
         config.tier.store((self.tier == Tier::Auto).into(), Relaxed);

@@ -36,7 +36,8 @@ impl Finished {
             "compressor": self.settings.compressor.name(),
             "folio_bytes": self.settings.folio.bytes(),
             "folio_order": self.settings.folio.get(),
-            "engines": self.settings.engines,
+            "engines": self.settings.engines.count,
+            "engine_attributes": self.settings.engines.json(),
             "folio_compaction": self.settings.folio_compaction,
             "tier": self.settings.tier.name(),
         });

@@ -2,6 +2,7 @@ use super::finished::{Finished, Usage};
 use super::summary::duration;
 use crate::options::args::Tier;
 use crate::options::backing_options::Checked;
+use crate::options::engines::Engines;
 use crate::options::fault_ways::Taken;
 use crate::options::settings::Settings;
 use crate::supervise::Outcome;
@@ -23,7 +24,7 @@ fn finished(tree: Tree) -> Finished {
             faults: Taken::by_messages(),
             compressor: Compressor(Codec::LZ4),
             folio: Order::K64,
-            engines: 0,
+            engines: Engines::default(),
             folio_compaction: true,
             tier: Tier::Off,
             quiet: false,

@@ -162,6 +162,7 @@ fn settings(args: &Run, faults: Taken, chosen: Chosen) -> Result<Settings, Failu
         );
         return Err(Failure::new(Status::Usage, "--high", why, "give it more"));
     }
+    args.engines.check(high)?;
     Ok(Settings {
         high,
         limit,

@@ -4,6 +4,7 @@
 
 use super::queue::MAX_DESCRIPTORS;
 use crate::MAX_UNIT;
+use core::array::from_fn;
 use core::fmt;
 use core::str::FromStr;
 
@@ -11,6 +12,11 @@ use core::str::FromStr;
 pub const MAX_ENGINES: usize = 16;
 /// Most queues of one engine.
 pub const MAX_QUEUES: usize = 8;
+/// Most units of one submission.
+pub const MAX_SUBMITTED: usize = 64;
+/// Units that whoever stores submits for one round of its engines: descriptors are shared out
+/// for so many.
+const ROUND_UNITS: usize = 32;
 
 /// How a submitter waits (`sync_mode`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,6 +67,9 @@ pub struct Attributes {
     pub share: bool,
     /// How a submitter waits (`sync_mode`).
     pub sync_mode: SyncMode,
+    /// Most units submitted before the first is waited for, 1 to [`MAX_SUBMITTED`]
+    /// (`batch_size`).
+    pub batch: usize,
     /// Each result of compressing is decompressed and compared
     /// (`verify_compress`).
     pub verify: bool,
@@ -86,6 +95,7 @@ impl Default for Attributes {
             distribute_decompress: false,
             share: true,
             sync_mode: SyncMode::Assist,
+            batch: MAX_SUBMITTED,
             verify: false,
             descriptors: 16,
             retries: 1,
@@ -96,20 +106,94 @@ impl Default for Attributes {
 }
 
 impl Attributes {
-    /// The names that [`Self::set`] takes.
-    pub const NAMES: [&'static str; 11] = [
+    /// The names that [`Self::set`] takes, and [`Self::numbers`] gives, in this order.
+    pub const NAMES: [&'static str; 12] = [
         "wqs_per_iaa",
         "g_comp_wqs_per_iaa",
         "distribute_comps",
         "distribute_decomps",
         "share",
         "sync_mode",
+        "batch_size",
         "verify_compress",
         "descriptors",
         "retries",
         "timeout_ns",
         "unit_size",
     ];
+
+    /// What `engines` engines have unless something else is asked for: descriptors for one
+    /// round of whoever stores.
+    #[must_use]
+    pub fn for_engines(engines: usize) -> Self {
+        Self {
+            descriptors: (ROUND_UNITS / engines.max(1)).clamp(8, MAX_DESCRIPTORS),
+            ..Self::default()
+        }
+    }
+
+    /// Bytes of the buffers of all descriptors of `engines` engines, about.
+    #[must_use]
+    pub const fn buffer_bytes(&self, engines: usize) -> usize {
+        // In and out, of a unit and what it becomes at worst.
+        engines * self.queues_per_engine * self.descriptors * 2 * (self.unit + self.unit / 64)
+    }
+
+    /// All as numbers, in the order of [`Self::NAMES`]; `sync_mode` as its place in
+    /// [`SyncMode::NAMES`].
+    #[must_use]
+    pub fn numbers(&self) -> [u64; Self::NAMES.len()] {
+        let mut modes = SyncMode::NAMES.iter();
+        let mode = modes.position(|(_, mode)| *mode == self.sync_mode);
+        [
+            self.queues_per_engine as u64,
+            self.compress_queues as u64,
+            self.distribute_compress.into(),
+            self.distribute_decompress.into(),
+            self.share.into(),
+            mode.unwrap_or(0) as u64,
+            self.batch as u64,
+            self.verify.into(),
+            self.descriptors as u64,
+            self.retries.into(),
+            self.timeout_ns,
+            self.unit as u64,
+        ]
+    }
+
+    /// The opposite.
+    ///
+    /// # Errors
+    /// The first that is none.
+    pub fn from_numbers(numbers: &[u64; Self::NAMES.len()]) -> Result<Self, AttributeError> {
+        let wrong = |at: usize| AttributeError::Value {
+            name: Self::NAMES[at],
+            expected: "what numbers() gives",
+        };
+        let sizes: [usize; Self::NAMES.len()] =
+            from_fn(|at| usize::try_from(numbers[at]).unwrap_or(usize::MAX));
+        let switch = |at: usize| match numbers[at] {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(wrong(at)),
+        };
+        let all = Self {
+            queues_per_engine: sizes[0],
+            compress_queues: sizes[1],
+            distribute_compress: switch(2)?,
+            distribute_decompress: switch(3)?,
+            share: switch(4)?,
+            sync_mode: SyncMode::NAMES.get(sizes[5]).ok_or(wrong(5))?.1,
+            batch: sizes[6],
+            verify: switch(7)?,
+            descriptors: sizes[8],
+            retries: u32::try_from(numbers[9]).map_err(|_| wrong(9))?,
+            timeout_ns: numbers[10],
+            unit: sizes[11],
+        };
+        all.check()?;
+        Ok(all)
+    }
 
     /// Sets one by name.
     ///
@@ -136,6 +220,7 @@ impl Attributes {
                 })?;
                 changed.sync_mode = *mode;
             }
+            "batch_size" => changed.batch = number(name, value)?,
             "verify_compress" => changed.verify = switch(name, value)?,
             "descriptors" => changed.descriptors = number(name, value)?,
             "retries" => changed.retries = number(name, value)?,
@@ -171,6 +256,7 @@ impl Attributes {
             self.compress_queues,
             "0 to 8",
         )?;
+        within("batch_size", 1..=MAX_SUBMITTED, self.batch, "1 to 64")?;
         within(
             "descriptors",
             1..=MAX_DESCRIPTORS,
@@ -251,6 +337,7 @@ mod tests {
             ("distribute_decomps", "1"),
             ("share", "0"),
             ("sync_mode", "async_irq"),
+            ("batch_size", "32"),
             ("verify_compress", "on"),
             ("descriptors", "64"),
             ("retries", "7"),
@@ -266,6 +353,7 @@ mod tests {
             distribute_decompress: true,
             share: false,
             sync_mode: SyncMode::AsyncIrq,
+            batch: 32,
             verify: true,
             descriptors: 64,
             retries: 7,
@@ -274,6 +362,40 @@ mod tests {
         };
         assert_eq!(all, expected);
         assert_eq!(all.sync_mode.name(), "async_irq");
+        // As numbers and back; a number out of range is told by its name.
+        let numbers = all.numbers();
+        assert_eq!(numbers, [4, 3, 0, 1, 0, 2, 32, 1, 64, 7, 5, 65_536]);
+        assert_eq!(Attributes::from_numbers(&numbers), Ok(all));
+        for (at, wrong) in [
+            (0, 9),
+            (1, 9),
+            (2, 2),
+            (3, 2),
+            (4, 2),
+            (5, 4),
+            (6, 0),
+            (7, 2),
+        ]
+        .into_iter()
+        .chain([(8, 0), (9, u64::MAX), (10, 0), (11, 1 << 40)])
+        {
+            let mut changed = numbers;
+            changed[at] = wrong;
+            let told = Attributes::from_numbers(&changed).unwrap_err().to_string();
+            assert!(told.starts_with(Attributes::NAMES[at]), "{told}");
+        }
+    }
+
+    #[test]
+    fn descriptors_are_for_one_round_of_all_engines() {
+        let of = |engines| Attributes::for_engines(engines).descriptors;
+        assert_eq!([0, 1, 2, 3, 16].map(of), [32, 32, 16, 10, 8]);
+        assert_eq!(Attributes::for_engines(2).check(), Ok(()));
+        // 2 engines of 16 descriptors, a page in and a page and 64 bytes out, each.
+        assert_eq!(
+            Attributes::for_engines(2).buffer_bytes(2),
+            2 * 16 * 2 * 4160
+        );
     }
 
     #[test]
@@ -283,6 +405,7 @@ mod tests {
             ("wqs", "1", "there is no such attribute"),
             ("wqs_per_iaa", "9", "wqs_per_iaa: expected 1 to 8"),
             ("descriptors", "0", "descriptors: expected 1 to 64"),
+            ("batch_size", "65", "batch_size: expected 1 to 64"),
             ("retries", "-1", "retries: expected a number"),
             ("distribute_comps", "2", "distribute_comps: expected 0 or 1"),
             (

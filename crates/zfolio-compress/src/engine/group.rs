@@ -241,11 +241,14 @@ impl Group {
             Opcode::Decompress => self.attributes.distribute_decompress,
             Opcode::Compress | Opcode::Noop => self.attributes.distribute_compress,
         };
-        let nth = if distribute {
-            self.round.fetch_add(1, Relaxed) % count
+        let (nth, turn) = if distribute {
+            // Over the engines, and each time round by one queue further: were the queue told
+            // by the submitter's turn, the two would go in step and miss queues.
+            let round = self.round.fetch_add(1, Relaxed);
+            (round % count, round / count)
         } else {
             // Neighbouring cores share an engine.
-            core % self.cores * count / self.cores
+            (core % self.cores * count / self.cores, turn)
         };
         let engine = nth_set(online, nth)?;
         // The queues of the kind take turns.
@@ -303,6 +306,7 @@ impl Group {
             }
         }
         self.totals.inline.store(0, Relaxed);
+        self.totals.rebalanced.store(0, Relaxed);
         for waiter in &self.waiters {
             waiter.reset_in_fork_child();
         }
@@ -514,5 +518,17 @@ mod tests {
             .filter_map(|turn| group.choose(Opcode::Decompress, 1, turn))
             .collect();
         assert_eq!(chosen, [(1, 0), (1, 1), (1, 0), (1, 1)]);
+        // As many queues as engines: each gets its part.
+        let attributes = Attributes {
+            queues_per_engine: 2,
+            ..Attributes::default()
+        };
+        let group = self::group(attributes, 2, 2);
+        group.rebalance(0, true);
+        group.rebalance(1, true);
+        let chosen: Vec<_> = (0..4)
+            .filter_map(|turn| group.choose(Opcode::Compress, 0, turn))
+            .collect();
+        assert_eq!(chosen, [(0, 0), (1, 0), (0, 1), (1, 1)]);
     }
 }

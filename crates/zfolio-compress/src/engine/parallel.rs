@@ -1,6 +1,6 @@
 //! A compressor whose batches go to the engines.
 
-use super::attributes::SyncMode;
+use super::attributes::{MAX_SUBMITTED, SyncMode};
 use super::descriptor::{CompletionRecord, Descriptor, FLAG_INTERRUPT, Opcode};
 use super::descriptor::{FLAG_RECORD_REQUEST, FLAG_RECORD_VALID};
 use super::group::{Group, Job, result_of};
@@ -12,8 +12,8 @@ use alloc::sync::Arc;
 use core::sync::atomic::Ordering::Relaxed;
 use zfolio_sys::thread::{Clock, now_ns, processor, yield_now};
 
-/// Units submitted before the first is waited for.
-const ROUND: usize = 64;
+/// Most units submitted before the first is waited for.
+const ROUND: usize = MAX_SUBMITTED;
 /// Looks at the count of units under way before the processor is let go.
 const SPINS: u32 = 256;
 
@@ -22,6 +22,7 @@ const SPINS: u32 = 256;
 pub struct Parallel {
     group: Arc<Group>,
     inner: Arc<dyn Compressor>,
+    verified: Arc<VerifyStats>,
 }
 
 impl Parallel {
@@ -30,12 +31,23 @@ impl Parallel {
     /// done; see [`Self::engine_context`].
     #[must_use]
     pub fn new(group: Arc<Group>, inner: Box<dyn Compressor>) -> Self {
+        let verified = Arc::new(VerifyStats::default());
         let inner: Arc<dyn Compressor> = if group.attributes().verify {
-            Arc::new(Verified::new(inner, Arc::new(VerifyStats::default())))
+            Arc::new(Verified::new(inner, verified.clone()))
         } else {
             Arc::from(inner)
         };
-        Self { group, inner }
+        Self {
+            group,
+            inner,
+            verified,
+        }
+    }
+
+    /// What verifying found, by engines and inline; all 0 without `verify_compress`.
+    #[must_use]
+    pub fn verified(&self) -> &VerifyStats {
+        &self.verified
     }
 
     /// What a thread gives to [`Group::serve`].
@@ -61,7 +73,7 @@ impl Compressor for Parallel {
     fn batch_size(&self) -> usize {
         let attributes = self.group.attributes();
         let queues = self.group.engines() * attributes.queues_per_engine;
-        (queues * attributes.descriptors).clamp(1, ROUND)
+        (queues * attributes.descriptors).clamp(1, attributes.batch.min(ROUND))
     }
 
     fn unit_size(&self) -> usize {
@@ -192,7 +204,7 @@ impl ParallelContext {
         } else {
             let round = match self.group.attributes().sync_mode {
                 SyncMode::Sync => 1,
-                _ => ROUND,
+                _ => self.group.attributes().batch.min(ROUND),
             };
             for units in units.chunks_mut(round) {
                 self.round(units);

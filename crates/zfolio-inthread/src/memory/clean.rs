@@ -36,7 +36,9 @@ const FEWEST: usize = 128;
 const MOST: usize = 1 << 16;
 /// A page comes back soon if fewer have left clean since than this part of those that may be
 /// resident.
-const SOON: usize = 8;
+const SOON: usize = 2;
+/// Most pages that are noted as having left: 8 bytes each, twice.
+const MOST_NOTED: usize = 1 << 18;
 
 /// Those that are clean, and those that left so lately.
 #[derive(Default)]
@@ -55,7 +57,7 @@ impl CleanPages {
     /// For a process that may have `high` pages: nothing is allocated later.
     pub(crate) fn of(high: usize) -> Self {
         let most = (high / PART).clamp(FEWEST, MOST);
-        let soon = (high / SOON).clamp(FEWEST, MOST);
+        let soon = (high / SOON).clamp(FEWEST, MOST_NOTED);
         Self {
             queue: VecDeque::with_capacity(most + STAGE),
             most,
@@ -224,7 +226,7 @@ mod tests {
 
     #[test]
     fn what_left_lately_comes_soon_once() {
-        let mut clean = CleanPages::of(8000);
+        let mut clean = CleanPages::of(2000);
         assert_eq!((clean.most, clean.soon), (128, 1000));
         for page in 0..1500 {
             clean.note_left(page * 7);

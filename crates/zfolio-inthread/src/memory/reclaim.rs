@@ -35,11 +35,7 @@ impl Core {
         let goal = self.limit().saturating_sub(pages + SLACK);
         self.figures.waits += 1;
         state.batches.begin(&state.threads, &mut self.seen);
-        // (Every fourth time the hand goes alone: what nobody touches would never leave while
-        // others come and go clean.)
-        if !self.figures.waits.is_multiple_of(4) {
-            self.drop_clean(state, goal);
-        }
+        self.drop_clean(state, goal);
         let most = 3 * self.ranges.managed_pages() + LEAF;
         let mut looked = 0;
         let (closed, pool) = (state.words.closed(), self.pool_pages());

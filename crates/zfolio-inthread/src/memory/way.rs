@@ -25,8 +25,6 @@ use zfolio_sys::uffd::{FEATURE_MOVE, FEATURE_SIGBUS, FEATURE_WP_ASYNC, Progress,
 
 /// Most descriptors of ours.
 pub(crate) const OURS: usize = 4;
-/// Whether pages come back clean. Not yet: they go first, and what nobody touches stays too long.
-const CLEAN_PAGES: bool = false;
 /// Most pages closed or filled at a time.
 pub(crate) const STAGE: usize = 64;
 
@@ -134,7 +132,7 @@ impl Way {
             Kind::InThread => {
                 let features = FEATURE_SIGBUS | FEATURE_MOVE;
                 let tracking = Uffd::open_for_user_faults(features | FEATURE_WP_ASYNC);
-                self.tells_written = CLEAN_PAGES && tracking.is_ok();
+                self.tells_written = tracking.is_ok();
                 let uffd = tracking
                     .or_else(|_| Uffd::open_for_user_faults(features))
                     .map_err(|errno| ("userfaultfd for user faults", errno))?;

@@ -3,6 +3,7 @@
 use crate::control::Manager;
 use crate::fork_handshake::{ForkWords, request};
 use crate::options::STACK;
+use crate::swapout::Swap;
 use core::sync::atomic::Ordering;
 use zfolio_sys::lock::futex_wait;
 use zfolio_sys::syscall::Errno;
@@ -54,6 +55,12 @@ impl Manager {
         while self.child_ready.load(Ordering::Acquire) == 0 {
             futex_wait(&self.child_ready, 0, None);
         }
+    }
+
+    /// What the face says to be left alone before this call does not leave after it, and can be
+    /// brought back.
+    pub fn wait_for_leaving(&self) {
+        Swap::wait_for_leaving(self);
     }
 
     /// Whether this process is the one the manager's threads run in (a raw

@@ -90,7 +90,7 @@ pub(crate) fn assemble(parts: Parts) -> Result<&'static Manager, Unstarted> {
     let engines = match options.engines {
         0 => None,
         count => {
-            let made = EngineThreads::new(codec(), count, processors());
+            let made = EngineThreads::new(codec(), count, options.engine_attributes, processors());
             Some(made.map_err(|_| Unstarted::Failed {
                 what: "making the engines' queues",
                 errno: Errno::NOMEM,

@@ -2,6 +2,7 @@
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use zfolio_compress::engine::Attributes;
 use zfolio_sys::syscall::Errno;
 
 /// Codec choices of [`Config::codec`].
@@ -50,6 +51,8 @@ pub struct Config {
     pub quiet: AtomicU32,
     /// Threads that compress for reclaim; 0: none.
     pub engines: AtomicU32,
+    /// Their attributes: [`zfolio_compress::engine::Attributes::numbers`].
+    pub engine_attributes: [AtomicU64; ENGINE_ATTRIBUTES],
     /// 1: no folio compaction. For experiments.
     pub no_folio_compaction: AtomicU32,
     /// 1: what stays in the pool is compressed again, denser.
@@ -75,6 +78,9 @@ pub struct Config {
     /// eight bytes a word.
     pub backing_dir: [AtomicU64; PATH / 8],
 }
+
+/// Attributes of engines.
+pub const ENGINE_ATTRIBUTES: usize = Attributes::NAMES.len();
 
 /// Bytes kept of a path, NUL included.
 pub const PATH: usize = 512;

@@ -42,6 +42,8 @@ counters! {
     StoredPages = "stored_pages",
     /// Pages stored raw now, because they did not compress.
     StoredIncompressible = "stored_incompressible_pages",
+    /// Pages of one repeated word stored now.
+    SameFilled = "same_filled_pages",
     /// Compressed bytes of all objects now.
     CompressedBytes = "compressed_bytes",
     /// Pages moved out and not compressed yet.
@@ -150,6 +152,8 @@ counters! {
     BackingReadFail = "backing_read_fail",
     /// Errno with which the backing could not be opened; 0: it could.
     BackingRefused = "backing_refused",
+    /// Pages stored raw, those that have gone since included.
+    HugePagesSince = "huge_pages_since",
     /// Objects moved by zspage compaction.
     ObjsMoved = "objs_moved",
     /// Pages freed by it.
@@ -205,6 +209,18 @@ counters! {
     PgmigrateSuccess = "pgmigrate_success",
     /// Pages that were to be moved and were not.
     PgmigrateFail = "pgmigrate_fail",
+    /// Folios of several pages moved.
+    ThpMigrationSuccess = "thp_migration_success",
+    /// Folios of several pages that were to be moved and were not.
+    ThpMigrationFail = "thp_migration_fail",
+    /// Folios of several pages cut into single ones to be moved.
+    ThpMigrationSplit = "thp_migration_split",
+    /// Slots of the arena looked at by the migrate scanner.
+    CompactMigrateScanned = "compact_migrate_scanned",
+    /// Slots looked at by the free scanner.
+    CompactFreeScanned = "compact_free_scanned",
+    /// Pages isolated: of folios to be moved, and free ones to take them.
+    CompactIsolated = "compact_isolated",
     /// Free blocks of 2 MiB in the arena now.
     FreeHugeBlocks = "free_huge_blocks",
     /// Of the arena, mapped by huge pages (the kernel's AnonHugePages); looked at
@@ -246,6 +262,12 @@ counters! {
     EngineInput = "engine_input_bytes",
     /// What they became. Bytes.
     EngineOutput = "engine_output_bytes",
+    /// Times that an engine came or went.
+    EngineRebalanced = "engine_rebalanced",
+    /// Units that came back when they were verified.
+    EngineVerified = "engine_verified",
+    /// Units that did not.
+    EngineMismatched = "engine_mismatched",
 }
 
 macro_rules! faults {

@@ -22,7 +22,7 @@ mod slots;
 mod stamp;
 mod threads;
 
-pub use config::{Config, PATH, codec, faults, on_max};
+pub use config::{Config, ENGINE_ATTRIBUTES, PATH, codec, faults, on_max};
 pub use counter::{Counter, FaultKind};
 pub use describe::describe;
 pub use layout::{
@@ -30,7 +30,9 @@ pub use layout::{
     VERSION,
 };
 pub use owner::{Owned, Owner, Who};
-pub use process_slot::{BUCKETS, Histogram, MESSAGE, ProcessSlot, state};
+pub use process_slot::{
+    BUCKETS, ENGINE_QUEUES, Histogram, MESSAGE, ProcessSlot, engine_queue, state,
+};
 pub use slots::Used;
 pub use stamp::Stamp;
 pub use threads::THREADS;

@@ -10,6 +10,50 @@ pub const BUCKETS: usize = 128;
 /// Bytes kept of a message or a name.
 pub const MESSAGE: usize = 248;
 
+/// Queues of engines that a slot lists; the counters of all are added up besides.
+pub const ENGINE_QUEUES: usize = 16;
+
+/// The words of a queue of an engine in a [`ProcessSlot`], in this order; units are pages.
+pub mod engine_queue {
+    /// Of each queue.
+    pub const WORDS: usize = 1 + COUNTS.len();
+    /// What is counted, after the word that says which queue it is.
+    pub const COUNTS: [&str; 9] = [
+        "submitted",
+        "completed",
+        "taken_back",
+        "timeouts",
+        "late",
+        "busy",
+        "broken",
+        "input_bytes",
+        "output_bytes",
+    ];
+    /// It compresses and decompresses.
+    pub const GENERIC: u8 = 0;
+    /// It only compresses.
+    pub const COMPRESS: u8 = 1;
+    /// It only decompresses.
+    pub const DECOMPRESS: u8 = 2;
+    /// Names of the kinds, by number.
+    pub const KINDS: [&str; 3] = ["generic", "compress", "decompress"];
+
+    /// The word that says which queue it is; never 0, which is a row of none.
+    #[must_use]
+    pub const fn identity(engine: usize, queue: usize, kind: u8) -> u64 {
+        1 << 24 | (kind as u64) << 16 | (engine as u64 & 0xFF) << 8 | queue as u64 & 0xFF
+    }
+
+    /// The opposite: engine, queue and the kind's name. `None` for a row of none.
+    #[must_use]
+    pub fn identified(word: u64) -> Option<(u8, u8, &'static str)> {
+        let [queue, engine, kind, 1, 0, 0, 0, 0] = word.to_le_bytes() else {
+            return None;
+        };
+        Some((engine, queue, *KINDS.get(usize::from(kind))?))
+    }
+}
+
 /// State of a [`ProcessSlot`].
 pub mod state {
     /// Nobody's.
@@ -93,6 +137,12 @@ pub struct ProcessSlot {
     pub zswpin_order: [AtomicU64; 10],
     /// Folios whose store failed, by order.
     pub fallback_order: [AtomicU64; 10],
+    /// Of these, split and stored in parts, by order.
+    pub split_order: [AtomicU64; 10],
+    /// Of these, split for nothing, by order.
+    pub split_failed_order: [AtomicU64; 10],
+    /// Queues of its engines, by [`engine_queue`].
+    pub engine_queues: [[AtomicU64; engine_queue::WORDS]; ENGINE_QUEUES],
     /// Service time by [`FaultKind`], from the message read to the page in place.
     pub faults: [Histogram; FaultKind::COUNT],
     /// 1: the process said the message itself, on standard error.
@@ -164,10 +214,15 @@ impl ProcessSlot {
             &self.zswpout_order,
             &self.zswpin_order,
             &self.fallback_order,
+            &self.split_order,
+            &self.split_failed_order,
             &self.message,
         ];
         let faults = self.faults.iter().flat_map(|of| [&of.max, &of.sum]);
-        let lists = lists.into_iter().flatten();
+        let lists = lists
+            .into_iter()
+            .chain(self.engine_queues.iter().map(|row| &row[..]));
+        let lists = lists.flatten();
         single.into_iter().chain(lists).chain(faults)
     }
 
@@ -212,6 +267,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_queue_is_known_by_its_word() {
+        let word = engine_queue::identity(15, 7, engine_queue::DECOMPRESS);
+        assert_eq!(engine_queue::identified(word), Some((15, 7, "decompress")));
+        for wrong in [0, 7, 3 << 16 | 1 << 24, 1 << 24 | 1 << 40, u64::MAX] {
+            assert_eq!(engine_queue::identified(wrong), None);
+        }
+    }
+
+    #[test]
     fn all_words_of_a_slot_are_known_to_clear() {
         let slot = ProcessSlot {
             pid: AtomicU32::new(1),
@@ -227,6 +291,10 @@ mod tests {
             zswpout_order: [const { AtomicU64::new(1) }; 10],
             zswpin_order: [const { AtomicU64::new(1) }; 10],
             fallback_order: [const { AtomicU64::new(1) }; 10],
+            split_order: [const { AtomicU64::new(1) }; 10],
+            split_failed_order: [const { AtomicU64::new(1) }; 10],
+            engine_queues: [const { [const { AtomicU64::new(1) }; engine_queue::WORDS] };
+                ENGINE_QUEUES],
             faults: [const {
                 Histogram {
                     buckets: [const { AtomicU32::new(1) }; BUCKETS],

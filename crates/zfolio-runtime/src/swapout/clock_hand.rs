@@ -14,10 +14,13 @@ use crate::transfer::move_out::{EvictMode, MoveOut};
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 use zfolio_mm::{Order, PAGE_SIZE};
+use zfolio_sys::lock::pause;
 use zfolio_sys::syscall::Errno;
 
 /// Rounds a group is left alone after it refused to move.
 const LEFT_ALONE: u8 = 60;
+/// How often is looked whether pages have left, ns.
+const LEAVING_NS: u64 = 20_000;
 
 /// How what the hand gathers goes.
 const GATHERED: EvictMode = EvictMode {
@@ -184,8 +187,14 @@ impl Swap {
         let mut pieces = CandidateRuns::default();
         for mut run in runs {
             if how.huge && run.len() == EXTENT_PAGES {
-                pieces.add(run);
-                self.move_candidates(&mut pieces, how, moved)?;
+                if self.must_stay(&addresses_of(&run)) {
+                    // Its other pages go as small ones do.
+                    let how = EvictMode { huge: false, ..how };
+                    self.move_runs(core::iter::once(run), how, moved)?;
+                } else {
+                    pieces.add(run);
+                    self.move_candidates(&mut pieces, how, moved)?;
+                }
                 continue;
             }
             while !run.is_empty() {
@@ -281,7 +290,9 @@ impl Swap {
         let Some(mut leaving) = self.begin_move_out(first, pieces.pages(), how) else {
             return Err(Stop::NoRoom);
         };
+        self.leaving.fetch_add(1, Ordering::SeqCst);
         let stop = self.fill_move_out(core, &mut leaving, pieces, how, own);
+        self.leaving.fetch_add(1, Ordering::SeqCst);
         *moved += self.finish_move_out(core, &leaving);
         stop.map(|()| true)
     }
@@ -301,10 +312,7 @@ impl Swap {
         {
             // (Not registered: unmapped since; the list of mappings is old.)
             let addresses = addresses_of(piece);
-            if !core.pages.registered.contains(&addresses)
-                || core.pages.pins.overlaps(&addresses)
-                || self.must_stay(&addresses)
-            {
+            if !core.pages.registered.contains(&addresses) || core.pages.pins.overlaps(&addresses) {
                 piece.start = piece.end;
                 continue;
             }
@@ -313,6 +321,12 @@ impl Swap {
                 continue;
             }
             let next = piece.start;
+            let whole = how.huge && len == EXTENT_PAGES;
+            let len = self.may_leave(next, len, whole);
+            if len == 0 {
+                piece.start = if whole { piece.end } else { next + 1 };
+                continue;
+            }
             // (What moves is of one mapping.)
             match self.holds(core, address_of(next)) {
                 Ok(true) => {}
@@ -347,6 +361,28 @@ impl Swap {
             }
         }
         Ok(())
+    }
+
+    /// How many of `len` pages from `next` on the face lets go; all or none of a huge page.
+    fn may_leave(&self, next: Vpn, len: usize, whole: bool) -> usize {
+        if !self.must_stay(&addresses_of(&(next..next + len))) {
+            return len;
+        }
+        if whole {
+            return 0;
+        }
+        let goes = |page: &Vpn| !self.must_stay(&addresses_of(&(*page..page + 1)));
+        (next..next + len).take_while(goes).count()
+    }
+
+    /// Returns once no page is on its way out that the face was asked about before this call.
+    /// Takes no lock: for threads of the program, in signal handlers too. Waits for single
+    /// calls of the kernel, and for nothing while a fork freezes the manager.
+    pub(crate) fn wait_for_leaving(&self) {
+        let found = self.leaving.load(Ordering::SeqCst);
+        while found % 2 == 1 && self.leaving.load(Ordering::SeqCst) == found {
+            pause(LEAVING_NS);
+        }
     }
 
     /// Locked, pinned, shared with a child of a fork: not ours to move.

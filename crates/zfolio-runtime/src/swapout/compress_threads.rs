@@ -11,14 +11,14 @@
 //! empty; the child takes them over as they are, with fresh contexts and threads
 //! of its own. Without threads everything is done inline.
 
-use crate::segment::{Counter, ProcessSlot};
-use crate::transfer::worker::BATCH_PAGES;
+use crate::segment::{Counter, ProcessSlot, engine_queue};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 use zfolio_compress::dictionary::Dictionaries;
-use zfolio_compress::engine::{Attributes, Engines, Group, Parallel, SyncMode};
+use zfolio_compress::engine::device::QueueKind;
+use zfolio_compress::engine::{Attributes, Engines, Group, Parallel, QueueTotals};
 use zfolio_compress::{
     BatchOutcome, CodecError, CompressUnit, Compressor, Context, DecompressUnit,
 };
@@ -41,7 +41,7 @@ struct Engine {
 }
 
 impl EngineThreads {
-    /// Queues for `count` engines that run `codec`; the threads come later.
+    /// Queues with `attributes` for `count` engines that run `codec`; the threads come later.
     /// `processors`: over how many submitters are spread.
     ///
     /// # Errors
@@ -49,15 +49,11 @@ impl EngineThreads {
     pub(crate) fn new(
         codec: Box<dyn Compressor>,
         count: usize,
+        attributes: Attributes,
         processors: usize,
     ) -> Result<Self, CodecError> {
         let setup = Engines::default();
-        let attributes = Attributes {
-            sync_mode: SyncMode::Assist,
-            descriptors: (BATCH_PAGES / count.max(1)).clamp(8, 64),
-            ..Attributes::default()
-        };
-        // Within their ranges, and nothing is enabled yet.
+        // Checked when they were read, and nothing is enabled yet.
         let _ = setup.replace(attributes);
         let group = setup
             .enable(count, processors, &*codec)
@@ -95,6 +91,7 @@ impl EngineThreads {
     /// Copies what the queues counted.
     pub(crate) fn publish(&self, stats: &ProcessSlot) {
         let (queues, all) = self.group().totals();
+        let verified = self.parallel.verified();
         for (counter, value) in [
             (Counter::EngineSubmitted, queues.submitted),
             (Counter::EngineCompleted, queues.completed),
@@ -105,14 +102,39 @@ impl EngineThreads {
             (Counter::EngineInline, all.inline.load(Ordering::Relaxed)),
             (Counter::EngineInput, queues.input_bytes),
             (Counter::EngineOutput, queues.output_bytes),
+            (
+                Counter::EngineRebalanced,
+                all.rebalanced.load(Ordering::Relaxed),
+            ),
+            (
+                Counter::EngineVerified,
+                verified.verified.load(Ordering::Relaxed),
+            ),
+            (
+                Counter::EngineMismatched,
+                verified.mismatched.load(Ordering::Relaxed),
+            ),
         ] {
             stats.set(counter, value);
+        }
+        let each = self.group().attributes().queues_per_engine;
+        for (at, row) in stats.engine_queues.iter().enumerate() {
+            let (engine, queue) = (at / each, at % each);
+            let Some(totals) = self.group().queue_totals(engine, queue) else {
+                break;
+            };
+            let kind = self.group().kind(queue);
+            let words = queue_words(engine, queue, kind, &totals);
+            for (word, value) in row.iter().zip(words) {
+                word.store(value, Ordering::Relaxed);
+            }
         }
     }
 
     /// In the child of a fork, before its threads are started.
     pub(crate) fn reset_in_fork_child(&self) {
         self.group().reset_in_fork_child();
+        self.parallel.verified().restart();
         for engine in &self.engines {
             reset_in_fork_child(&engine.context);
             // An engine may have been at work for nobody when the image was
@@ -139,6 +161,32 @@ impl EngineThreads {
             self.group().serve(index, &mut timed);
         }
     }
+}
+
+/// A queue as a slot has it, by [`engine_queue`].
+fn queue_words(
+    engine: usize,
+    queue: usize,
+    kind: Option<QueueKind>,
+    totals: &QueueTotals,
+) -> [u64; engine_queue::WORDS] {
+    let kind = match kind {
+        Some(QueueKind::Compress) => engine_queue::COMPRESS,
+        Some(QueueKind::Decompress) => engine_queue::DECOMPRESS,
+        Some(QueueKind::Generic) | None => engine_queue::GENERIC,
+    };
+    [
+        engine_queue::identity(engine, queue, kind),
+        totals.submitted,
+        totals.completed,
+        totals.taken_back,
+        totals.timeouts,
+        totals.late,
+        totals.busy,
+        totals.broken,
+        totals.input_bytes,
+        totals.output_bytes,
+    ]
 }
 
 /// Decompresses inline, compresses on the engines.
@@ -228,13 +276,14 @@ impl Context for Timed<'_> {
 mod tests {
     extern crate std;
     use super::*;
+    use crate::transfer::worker::BATCH_PAGES;
     use std::vec;
     use zfolio_compress::{Codec, sample};
 
     #[test]
     fn what_engines_compress_is_read_without_them_also_after_a_fork() {
         let codec = || Codec::ZSTD.compressor();
-        let threads = EngineThreads::new(codec(), 2, 2).unwrap();
+        let threads = EngineThreads::new(codec(), 2, Attributes::for_engines(2), 2).unwrap();
         let submitting = Submitting {
             engines: threads.compressor(),
             inline: codec(),
@@ -260,6 +309,8 @@ mod tests {
                 assert!(plain == *page);
             }
         };
+        // Descriptors for all that is claimed together.
+        assert_eq!(threads.group().attributes().descriptors * 2, BATCH_PAGES);
         // No thread yet, a thread, and none again as in a child.
         check(&mut *context);
         std::thread::scope(|scope| {

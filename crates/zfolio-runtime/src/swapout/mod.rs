@@ -26,7 +26,7 @@ use crate::swapout::compress_threads::EngineThreads;
 use crate::swapout::hand::ClockHand;
 use crate::transfer::Transfer;
 use core::ops::Deref;
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicU32, AtomicUsize};
 use zfolio_sys::lock::{Mutex, reset_in_fork_child};
 use zfolio_sys::thread::processors;
 
@@ -39,6 +39,9 @@ pub struct Swap {
     pub(crate) hand: Mutex<ClockHand>,
     /// Ranges left behind that were moved out since the hand last moved.
     pub(crate) passed_steps: AtomicU32,
+    /// Odd while pages are being judged and moved out, another number each time. Written under
+    /// the core lock.
+    leaving: AtomicUsize,
     /// Processors that its threads may run on.
     pub(crate) processors: usize,
 }
@@ -58,6 +61,7 @@ impl Swap {
             engines,
             hand: Mutex::new(ClockHand::new(vmas)),
             passed_steps: AtomicU32::new(0),
+            leaving: AtomicUsize::new(0),
             processors: processors(),
         }
     }

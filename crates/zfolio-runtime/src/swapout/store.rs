@@ -68,23 +68,14 @@ impl Swap {
                 self.zswap.invalidate(&worker.slots);
                 Stored::Pages(worker.slots.len())
             }
-            Err(error) => {
-                for folio in &worker.folios {
-                    self.put_back(*folio);
-                }
-                match error {
-                    // Not before others give something back: as if there were nothing.
-                    StoreError::GroupFull | StoreError::SwapFull => Stored::Nothing,
-                    _ => Stored::Later,
-                }
-            }
+            Err(error) => self.store_apart(worker, error),
         };
         self.end();
         self.wakeups.frames_freed();
         stored
     }
 
-    /// Puts what was claimed into the pool, all of it or nothing.
+    /// Puts what was claimed into the pool, all of it or nothing of it.
     fn store_claimed(&self, worker: &mut Worker) -> Result<(), StoreError> {
         let (context, frames) = (&mut worker.context, &worker.frames);
         if let [folio] = worker.folios[..] {
@@ -96,18 +87,74 @@ impl Swap {
         }
         let result = self.zswap.store_pages(context, frames, &mut worker.slots);
         let mut slots = &worker.slots[..];
-        for folio in &worker.folios {
+        // (Where they could not be stored together, each is tried alone, and counted then.)
+        for folio in worker.folios.iter().filter(|_| result.is_ok()) {
             let (own, rest) = slots.split_at(folio.pages);
             slots = rest;
-            let order = Order::holding_at_most(folio.pages);
-            let held = own.iter().any(|slot| *slot != Slot::ZERO);
-            match result {
-                Ok(_) if held => self.zswap.count_store(order, true),
-                Ok(_) => {}
-                Err(_) => self.zswap.count_store(order, false),
+            if own.iter().any(|slot| *slot != Slot::ZERO) {
+                let order = Order::holding_at_most(folio.pages);
+                self.zswap.count_store(order, true);
             }
         }
         result.map(drop)
+    }
+
+    /// What could not be stored together, for `error`: folio by folio, and a folio that does
+    /// not go whole is split and goes page by page. Each part is published at once, so that
+    /// its frames are there for the next. Where a page finds no room the rest is put back.
+    fn store_apart(&self, worker: &mut Worker, error: StoreError) -> Stored {
+        let (mut failed, mut stored, mut first) = (error, 0, 0);
+        let mut room = true;
+        let together = worker.folios.len() > 1;
+        for index in 0..worker.folios.len() {
+            let folio = worker.folios[index];
+            let (begin, mut done) = (first, 0);
+            first += folio.pages;
+            if room && together {
+                match self.store_part(worker, begin, folio) {
+                    Ok(()) => done = folio.pages,
+                    Err(error) => failed = error,
+                }
+            }
+            if room && done == 0 && folio.pages > 1 {
+                let mut rest = folio;
+                while rest.pages > 0 {
+                    let page = Run { pages: 1, ..rest };
+                    if let Err(error) = self.store_part(worker, begin + done, page) {
+                        failed = error;
+                        break;
+                    }
+                    done += 1;
+                    rest.split_front(1);
+                }
+                let order = Order::holding_at_most(folio.pages);
+                self.zswap.count_split(order, done > 0);
+            }
+            let mut rest = folio;
+            rest.split_front(done);
+            if rest.pages > 0 {
+                room = false;
+                self.put_back(rest);
+            }
+            stored += done;
+        }
+        match failed {
+            _ if stored > 0 => Stored::Pages(stored),
+            // Not before others give something back: as if there were nothing.
+            StoreError::GroupFull | StoreError::SwapFull => Stored::Nothing,
+            _ => Stored::Later,
+        }
+    }
+
+    /// Stores and publishes `part`, whose pages are those from `first` on of what was claimed.
+    fn store_part(&self, worker: &mut Worker, first: usize, part: Run) -> Result<(), StoreError> {
+        let these = first..first + part.pages;
+        let (context, order) = (&mut worker.context, Order::holding_at_most(part.pages));
+        let (frames, slots) = (&worker.frames[these.clone()], &mut worker.slots[these]);
+        self.during_io(|| self.zswap.store_folio(context, order, frames, slots))?;
+        self.publish_stored(&[part], slots);
+        self.zswap.invalidate(slots);
+        Ok(())
     }
 
     /// Writes the slots into the words and frees the frames. A page that was

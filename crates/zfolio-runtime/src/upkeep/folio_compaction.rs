@@ -375,6 +375,15 @@ fn publish(space: &Space, compactor: &Compactor<Evacuate>) {
         (Counter::CompactDaemonWake, counted.compact_daemon_wake),
         (Counter::PgmigrateSuccess, counted.pgmigrate_success),
         (Counter::PgmigrateFail, counted.pgmigrate_fail),
+        (Counter::ThpMigrationSuccess, counted.thp_migration_success),
+        (Counter::ThpMigrationFail, counted.thp_migration_fail),
+        (Counter::ThpMigrationSplit, counted.thp_migration_split),
+        (
+            Counter::CompactMigrateScanned,
+            counted.compact_migrate_scanned,
+        ),
+        (Counter::CompactFreeScanned, counted.compact_free_scanned),
+        (Counter::CompactIsolated, counted.compact_isolated),
     ] {
         space.stats().set(counter, value);
     }

@@ -136,6 +136,8 @@ pub fn publish_pool(stats: &ProcessSlot, pool: &Snapshot) {
             Counter::StoredIncompressible,
             pool.stored_incompressible_pages,
         ),
+        (Counter::SameFilled, pool.same_filled_pages),
+        (Counter::HugePagesSince, pool.huge_pages_since),
         (Counter::CompressedBytes, pool.compressed_bytes),
         (Counter::Zswpout, pool.zswpout),
         (Counter::Zswpin, pool.zswpin),
@@ -183,6 +185,8 @@ pub fn publish_pool(stats: &ProcessSlot, pool: &Snapshot) {
     copy(&stats.zswpout_order, &pool.order_zswpout);
     copy(&stats.zswpin_order, &pool.order_zswpin);
     copy(&stats.fallback_order, &pool.order_swpout_fallback);
+    copy(&stats.split_order, &pool.order_split);
+    copy(&stats.split_failed_order, &pool.order_split_failed);
 }
 
 fn copy(into: &[AtomicU64], from: &[u64]) {

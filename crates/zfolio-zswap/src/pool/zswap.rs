@@ -192,6 +192,16 @@ impl<A: Arena> Zswap<A> {
         }
     }
 
+    /// Says that a folio that could not be stored was split: whether a page of it is stored
+    /// now.
+    pub fn count_split(&self, order: Order, stored: bool) {
+        let counters = match stored {
+            true => &self.stats.order_split,
+            false => &self.stats.order_split_failed,
+        };
+        add_order(counters, order);
+    }
+
     /// For the child of a fork, whose image was taken while no store and no
     /// invalidation was under way: forgets a lock, a compaction, and pins of
     /// loads (a page may be read during a fork) of threads that do not exist

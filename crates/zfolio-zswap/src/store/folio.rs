@@ -282,6 +282,7 @@ impl<A: Arena> Zswap<A> {
                 add(&self.stats.stored_pages, 1);
                 add(&self.stats.compressed_bytes, len);
                 add(&self.stats.stored_incompressible_pages, u64::from(raw));
+                add(&self.stats.huge_pages_since, u64::from(raw));
                 pool.charge.charge_entry(len, raw, page);
             }
         }

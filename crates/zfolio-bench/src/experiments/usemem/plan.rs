@@ -17,6 +17,8 @@ use zfolio_mm::Order;
 
 /// Codecs of ours that a row is made for, if this build has them.
 pub(super) const CODECS: [&str; 3] = ["lz4", "zstd", "deflate-iaa"];
+/// Other forms of these, run only where they are asked for.
+const FORMS: [&str; 2] = ["deflate-iaa:dynamic", "deflate-iaa:canned"];
 
 /// A folio size: its order, how `--folio` spells it, how the kernel's files do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -93,7 +95,9 @@ pub(super) fn columns(rig: &Rig, only: &[String], quick: bool) -> Result<Vec<Col
     let sides = rig.sides.iter();
     for side in sides.filter(|side| side.is_kernel() || **side == Side::Run) {
         let codecs: Vec<Option<&'static str>> = if *side == Side::Run {
-            let known = CODECS.iter().filter(|name| Codec::parse(name).is_ok());
+            let forms = FORMS.iter().filter(|_| !only.is_empty());
+            let known = CODECS.iter().chain(forms);
+            let known = known.filter(|name| Codec::parse(name).is_ok());
             known.copied().map(Some).collect()
         } else {
             vec![None]
@@ -326,5 +330,17 @@ impl Measured {
             .map(|ran| row.of(ran, &self.column.side, folio.kernel));
         let figures: Option<Vec<f64>> = figures.collect();
         Summary::of(&figures?).map(|summary| summary.median)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_have_the_names_of_their_codecs() {
+        for name in CODECS.iter().chain(&FORMS) {
+            assert_eq!(Codec::parse(name).expect(name).to_string(), *name);
+        }
     }
 }

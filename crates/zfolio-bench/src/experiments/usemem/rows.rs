@@ -61,7 +61,7 @@ pub(super) const ROWS: [Row; 19] = [
     counter("thp_swpout_fallback", Some("thp_swpout_fallback")),
     Row {
         label: "<size>-swpout_fallback",
-        figure: Figure::BySize("swpout_fallback", Some("zswpout_fallback")),
+        figure: Figure::BySize("swpout_fallback", Some("swpout_fallback")),
     },
     counter("pgmajfault", Some("pgmajfault")),
     counter("swap_ra", Some("swap_ra")),
@@ -132,7 +132,7 @@ mod tests {
             kernel: BTreeMap::from([("zswpout".to_owned(), 7), ("64kB-zswpout".to_owned(), 3)]),
             stats: json!({ "total": {
                 "counters": { "zswpout": 100 },
-                "folios": { "hugepages-64kB": { "zswpout": 5, "zswpout_fallback": 1 } },
+                "folios": { "hugepages-64kB": { "zswpout": 5, "swpout_fallback": 1 } },
             } }),
             ..Ran::default()
         };
