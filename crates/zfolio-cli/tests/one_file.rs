@@ -1,16 +1,28 @@
 //! The command with its preload library inside: one file, copied to where there is no library.
 //!
-//! The gate builds it so (`ZFOLIO_EMBED`); elsewhere these say that they did not run.
+//! That command is the one cargo makes for these tests. The gate has it made with the library inside
+//! (`ZFOLIO_EMBED`); elsewhere these say that they did not run.
 
+#[path = "support/nobody.rs"]
 mod nobody;
 mod support;
 
 use nobody::Nobody;
 use std::fs;
-use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::LazyLock;
+
+/// The command's file. (Read before `support` builds zfolio as other tests have it, in the same place
+/// where these are built as a release.)
+static COMMAND: LazyLock<Vec<u8>> =
+    LazyLock::new(|| fs::read(env!("CARGO_BIN_EXE_zfolio")).unwrap());
+
+fn put(exe: &Path) {
+    fs::write(exe, &*COMMAND).unwrap();
+    fs::set_permissions(exe, fs::Permissions::from_mode(0o755)).unwrap();
+}
 
 /// The command alone in a directory, for a user who has another one as home.
 struct Alone {
@@ -21,16 +33,16 @@ struct Alone {
 
 impl Alone {
     fn new() -> Option<Self> {
-        let version = support::zfolio().command(["--version"]).output().unwrap();
+        let dir = support::tempdir();
+        let exe = dir.path().join("zfolio");
+        put(&exe);
+        let version = Command::new(&exe).arg("--version").output().unwrap();
         if !String::from_utf8_lossy(&version.stdout).contains("preload library: inside") {
             assert!(
                 std::env::var_os("ZFOLIO_EMBED").is_none_or(|value| value == "none"),
                 "{version:?}"
             );
-            let _ = writeln!(
-                std::io::stderr(),
-                "SKIPPED: no library inside (ZFOLIO_EMBED)"
-            );
+            support::skip("no library inside (ZFOLIO_EMBED)");
             return None;
         }
         support::managed()?;
@@ -41,7 +53,7 @@ impl Alone {
         let bin = user.path("bin");
         fs::create_dir(&bin).unwrap();
         let exe = bin.join("zfolio");
-        fs::rename(user.exe(), &exe).unwrap();
+        put(&exe);
         // (The directory that both are in is root's, others cannot write to it.)
         fs::set_permissions(user.path("writable"), fs::Permissions::from_mode(0o1777)).unwrap();
         Some(Self { user, exe, home })
@@ -128,7 +140,9 @@ fn an_installed_library_of_the_same_build_is_used_first_and_another_is_not() {
     let lib = alone.user.path("lib/zfolio");
     fs::create_dir_all(&lib).unwrap();
     let installed = lib.join("libzfolio_preload.so");
-    fs::copy(alone.user.path("libzfolio_preload.so"), &installed).unwrap();
+    alone.runs_managed();
+    fs::copy(alone.written(), &installed).unwrap();
+    fs::remove_dir_all(alone.home.join(".cache")).unwrap();
     alone.runs_managed();
     assert!(
         alone.doctor().contains("installed with zfolio"),

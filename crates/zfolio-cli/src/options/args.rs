@@ -4,7 +4,7 @@ use crate::options::backing_options::Behind;
 use crate::options::engines::{self, Engines};
 use crate::options::groups::Group;
 use crate::own;
-use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -2,11 +2,16 @@
 //!
 //! | module | concept |
 //! |---|---|
+//! | `names` | what the library is called, and which paths `LD_PRELOAD` can have |
 //! | `unpack` | writing out the one inside the command to where programs can load it |
 
+mod names;
 mod unpack;
 
+pub(crate) use names::ENV_PRELOAD;
+
 use crate::own;
+use names::{LIBRARY, can_be_listed};
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -15,13 +20,10 @@ use std::path::{Path, PathBuf};
 use zfolio_host::elf::Elf;
 use zfolio_host::exit::{Failure, Status};
 
-/// Environment variable: where the library is, instead of searching.
-pub(crate) const ENV_PRELOAD: &str = "ZFOLIO_PRELOAD";
 /// The loader's variable.
 pub(crate) const ENV_LD_PRELOAD: &str = "LD_PRELOAD";
 /// Options of the address sanitizer's runtime.
 pub(crate) const ENV_ASAN: &str = "ASAN_OPTIONS";
-const LIBRARY: &str = "libzfolio_preload.so";
 
 /// The library that a run uses.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -134,15 +136,6 @@ fn places() -> Vec<PathBuf> {
     }
     places.push(Path::new("/usr/lib/zfolio").join(LIBRARY));
     places
-}
-
-/// Whether `LD_PRELOAD`, a list, can have this path in it.
-fn can_be_listed(path: &Path) -> bool {
-    !path
-        .as_os_str()
-        .as_bytes()
-        .iter()
-        .any(|byte| b" :\t\n".contains(byte))
 }
 
 fn check(path: &Path) -> Result<(), Failure> {

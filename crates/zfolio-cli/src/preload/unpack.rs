@@ -9,7 +9,7 @@
 //! under its name complete. The directory is named by the content, so commands of several
 //! builds do not meet.
 
-use super::{ENV_PRELOAD, LIBRARY, can_be_listed};
+use super::names::{ENV_PRELOAD, LIBRARY, can_be_listed};
 use crate::own::Inside;
 use rustix::fs::{CWD, Mode, OFlags, RawMode, StatVfsMountFlags};
 use std::collections::hash_map::RandomState;
