@@ -5,13 +5,14 @@
 //!
 //! | module | concept |
 //! |---|---|
+//! | `own` | which build this is, and the preload library inside it |
 //! | `options` | the command line, and what it asks of a run |
 //! | `preload` | where the preload library is, and how a program gets it |
 //! | `fitting` | `high` that keeps under the memory limit the run is in |
 //! | `tree` | the processes of a run while it lasts |
 //! | `supervise` | starting, signalling, waiting |
 //! | `report` | what is told afterwards |
-//! | `run`, `stat`, `doctor`, `demo` | the commands; `bench` and `usemem` are those of `zfolio-bench` |
+//! | `run`, `stat`, `doctor`, `demo`, `manual` | the commands; `bench` and `usemem` are those of `zfolio-bench` |
 //!
 //! What both this crate and `zfolio-bench` need of the machine is in `zfolio-host`.
 #![forbid(unsafe_code)]
@@ -22,7 +23,9 @@ mod doctor;
 #[path = "../../zfolio-host/src/example.rs"]
 mod example;
 mod fitting;
+mod manual;
 mod options;
+mod own;
 mod preload;
 mod report;
 mod run;
@@ -52,6 +55,8 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Stat(args) => stat::stat(args.which.as_deref()),
         Command::Demo(args) => demo::demo(&args),
         Command::Bench(args) => zfolio_bench::bench(&args),
+        Command::Man(args) => manual::man(&args),
+        Command::Completions(args) => manual::completions(&args),
         Command::DemoWork(args) => Ok(demo::work(&args)),
         Command::Usemem(args) => zfolio_bench::usemem(&args),
         Command::BenchKeeper => Ok(zfolio_bench::serve_as_keeper()),

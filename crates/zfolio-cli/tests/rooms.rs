@@ -44,12 +44,13 @@ const CRATES: [Order; 3] = [
     Order {
         name: "zfolio-cli",
         rooms: &[
+            &["own"],
             &["options"],
             &["preload", "fitting"],
             &["tree"],
             &["supervise"],
             &["report"],
-            &["run", "stat", "doctor", "demo"],
+            &["run", "stat", "doctor", "demo", "manual"],
             &["main"],
         ],
     },

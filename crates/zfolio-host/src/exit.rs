@@ -29,7 +29,7 @@ statuses! {
     /// No way of telling faults works here, or not the one asked for.
     Machine = 71, "programs cannot be managed here, or not by the way asked for (zfolio doctor says why)";
     /// No usable preload library.
-    Preload = 72, "libzfolio_preload.so was not found or is not usable";
+    Preload = 72, "libzfolio_preload.so was not found, is not usable or of another version";
     /// A file that was asked for, or the control segment, cannot be created.
     CannotCreate = 73, "a file of ours cannot be created (--stats, --json, --plot, control segment)";
     /// The statistics could not be written after the program had succeeded.

@@ -25,12 +25,17 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use zfolio_runtime::Manager;
 use zfolio_runtime::process::{Host, Never, never_managed, watch};
-use zfolio_runtime::segment::{ENV_CONTROL, ENV_GROUP, MAGIC, Segment, VERSION, faults};
+use zfolio_runtime::segment::{ENV_CONTROL, ENV_GROUP, MAGIC, Segment, Stamp, VERSION, faults};
 use zfolio_sys::arena::unmap;
 use zfolio_sys::heap::Heap;
 use zfolio_sys::lock::{futex_wait, futex_wake, pause};
 use zfolio_sys::syscall::Errno;
 use zfolio_sys::thread::{has_ended, id, spawn_with};
+
+/// Which build this is: `zfolio run` reads it in the file. (Exported, so that no linker leaves
+/// it out.)
+#[unsafe(no_mangle)]
+pub static ZFOLIO_PRELOAD_STAMP: Stamp = Stamp::THIS;
 
 #[global_allocator]
 static HEAP: Heap = Heap::new();

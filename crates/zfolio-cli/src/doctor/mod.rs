@@ -57,7 +57,13 @@ fn examine(regions: &Regions) -> Vec<Check> {
 
 fn library() -> Check {
     match preload::find() {
-        Ok(path) => Check::new("preload library", Level::Ok, path.display().to_string(), ""),
+        Ok(library) => {
+            let mut found = format!("{} ({})", library.path.display(), library.from.words());
+            for other in &library.passed_over {
+                found.push_str(&format!("; {} is of another build", other.display()));
+            }
+            Check::new("preload library", Level::Ok, found, "")
+        }
         Err(failure) => {
             let mend = format!("install it beside zfolio, or set {}", preload::ENV_PRELOAD);
             Check::new("preload library", Level::Fail, failure.to_string(), mend)

@@ -3,7 +3,9 @@
 use crate::options::backing_options::Behind;
 use crate::options::engines::{self, Engines};
 use crate::options::groups::Group;
+use crate::own;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use zfolio_bench::args::{Bench, BenchChild, BenchWork, Usemem};
@@ -15,7 +17,7 @@ use zfolio_runtime::segment::faults;
 
 /// Compressed memory for any program, from user space.
 #[derive(Parser, Debug)]
-#[command(name = "zfolio", version, after_help = exit::help(), subcommand_required = true)]
+#[command(name = "zfolio", version = own::version(), long_version = own::long_version(), after_help = exit::help(), subcommand_required = true)]
 pub(crate) struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -36,6 +38,12 @@ pub(crate) enum Command {
     Demo(Demo),
     /// Run an experiment on the parts zfolio is made of
     Bench(Bench),
+    /// Write the manual pages into a directory
+    #[command(hide = true)]
+    Man(Man),
+    /// Print what a shell completes
+    #[command(hide = true)]
+    Completions(Completions),
     /// The workload of `demo`: fill, read, verify; prints JSON lines
     #[command(hide = true)]
     DemoWork(DemoWork),
@@ -197,6 +205,22 @@ pub(crate) struct Demo {
     /// How much it is given
     #[arg(long, value_name = "SIZE", default_value = "200M", value_parser = Size::parse)]
     pub(crate) high: Size,
+}
+
+/// `zfolio man`.
+#[derive(Args, Debug)]
+pub(crate) struct Man {
+    /// The directory
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+}
+
+/// `zfolio completions`.
+#[derive(Args, Debug)]
+pub(crate) struct Completions {
+    /// The shell
+    #[arg(value_name = "SHELL")]
+    pub(crate) shell: Shell,
 }
 
 /// `zfolio demo-work`.

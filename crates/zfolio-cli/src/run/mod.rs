@@ -50,7 +50,7 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
     let mut fitting = Fitting::find(given, Instant::now());
     let settings = settings(&args, faults, fitting.chosen())?;
     let stats = args.stats.as_deref().map(open_stats).transpose()?;
-    let library = preload::find()?;
+    let library = preload::find()?.path;
 
     let supervisor = Supervisor::install().map_err(|error| internal("signal handlers", error))?;
     let mut stored = true;

@@ -176,6 +176,8 @@ fn build() -> Zfolio {
         ])
         .arg(target)
         .current_dir(root)
+        // As any build in the checkout: the library beside the command.
+        .env_remove("ZFOLIO_EMBED")
         .status()
         .expect("cargo runs");
     assert!(

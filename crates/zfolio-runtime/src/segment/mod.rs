@@ -19,6 +19,7 @@ mod owner;
 mod process_slot;
 pub mod run_group;
 mod slots;
+mod stamp;
 mod threads;
 
 pub use config::{Config, ENGINE_ATTRIBUTES, PATH, codec, faults, on_max};
@@ -33,6 +34,7 @@ pub use process_slot::{
     BUCKETS, ENGINE_QUEUES, Histogram, MESSAGE, ProcessSlot, engine_queue, state,
 };
 pub use slots::Used;
+pub use stamp::Stamp;
 pub use threads::THREADS;
 pub(crate) use threads::{MAX_FAULT_THREADS, MIN_FAULT_THREADS};
 
