@@ -11,6 +11,7 @@
 use crate::life::masks::Sent;
 use crate::pins::Pinned;
 use crate::raw::{self, PAGE};
+use crate::seen::cancel::Cancellation;
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use zfolio_sys::arena::reserve_private;
@@ -59,6 +60,7 @@ pub(crate) struct Record {
     /// Address of a `Mutex<Signals>`: what the child of posix_spawn that lives on this record
     /// does with signals; 0: there is none.
     pub(crate) spawned: AtomicUsize,
+    pub(crate) cancellation: Cancellation,
     /// Head of the list of robust locks.
     pub(crate) robust: AtomicUsize,
     /// Where a row of faults would go on, and how long its last window was. Pages.
@@ -160,6 +162,7 @@ impl Record {
         self.pinned.clear();
         self.sent.clear();
         self.masked.store(0, Ordering::Relaxed);
+        self.cancellation.reset();
         self.robust.store(0, Ordering::Relaxed);
         self.spawned.store(0, Ordering::Relaxed);
         for word in self

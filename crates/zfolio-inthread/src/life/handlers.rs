@@ -12,6 +12,7 @@ use crate::memory::core::Core;
 use crate::memory::way::Kind;
 use crate::raw::{self, OURS, SHIFT, nr};
 use crate::seen::arm;
+use crate::seen::cancel;
 use crate::seen::entry::entry_address;
 use crate::seen::rewrite;
 use crate::state::{self, State};
@@ -167,6 +168,10 @@ unsafe extern "C" {
     fn zfolio_entered_restorer();
 }
 
+pub(super) fn entry() -> u64 {
+    zfolio_signal_entry as *const () as u64
+}
+
 pub(crate) fn restorer() -> u64 {
     zfolio_restorer as *const () as u64
 }
@@ -176,7 +181,7 @@ pub(crate) fn install() {
     // All are blocked while one of ours runs: a fault of our own ends the process, and what
     // is sent waits.
     let action = Action {
-        handler: zfolio_signal_entry as *const () as u64,
+        handler: entry(),
         flags: SIGINFO | RESTORER | signals::ONSTACK,
         restorer: restorer(),
         mask: !0,
@@ -262,6 +267,16 @@ unsafe extern "C" fn signal(signal: i32, info: *const [i32; 32], context: *mut C
         redirect(state, &mut frame);
         return 0;
     }
+    if signal == cancel::SIGNAL {
+        if frame.code() == signals::SI_TKILL
+            && let Some(record) = record
+            && let Some((pc, result)) = record.cancellation.interrupted(frame.register(at::RIP))
+        {
+            frame.context[at::RIP] = pc as u64;
+            frame.context[at::RAX] = result;
+        }
+        return pass_on(state, record, signal, &mut frame);
+    }
     if signal != SIGSYS && frame.code() > 0 && serve(state, record, signal, &mut frame) {
         return 0;
     }
@@ -279,6 +294,7 @@ fn redirect(state: &State, frame: &mut Frame<'_>) {
         return;
     }
     let number = frame.register(at::RAX);
+    frame.context[at::RAX] = cancel::marked(back, number) as u64;
     frame.context[at::R11] = rewrite::consider(state, back, number) as u64;
     frame.context[at::RCX] = back as u64;
     frame.context[at::RIP] = entry_address() as u64;

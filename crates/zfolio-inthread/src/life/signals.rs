@@ -4,6 +4,7 @@
 //! and followed when a fault is none of ours. What the program blocks of them is `masks`'s.
 
 use crate::raw::{self, Blocked, OURS, Plain, err, nr};
+use crate::seen::cancel;
 use crate::state::State;
 use crate::threads::{self, Record};
 use core::sync::atomic::Ordering;
@@ -114,12 +115,18 @@ pub(crate) fn ignore_in_kernel(state: &State) -> [bool; 3] {
 }
 
 /// What the kernel is told for an action of the program's.
-fn for_kernel(state: &State, action: &Action) -> Action {
+fn for_kernel(state: &State, signal: usize, action: &Action) -> Action {
     let mut told = *action;
     told.mask &= !OURS;
     if action.handler != DEFAULT && action.handler != IGNORE {
         told.flags |= RESTORER;
         told.restorer = super::handlers::restorer();
+        if signal == cancel::SIGNAL {
+            // (Then all are blocked, and the program's handler is entered from ours.)
+            told.handler = super::handlers::entry();
+            told.flags |= SIGINFO;
+            told.mask = !0;
+        }
         if state.moving_stacks.load(Ordering::Relaxed) {
             told.flags |= ONSTACK;
         }
@@ -140,7 +147,7 @@ pub(crate) fn handle_elsewhere(state: &State) {
     }
     for (signal, action) in signals.actions.iter().enumerate().skip(1) {
         if !is_ours(signal) && action.handler != DEFAULT && action.handler != IGNORE {
-            install(signal, &for_kernel(state, action));
+            install(signal, &for_kernel(state, signal, action));
         }
     }
 }
@@ -175,7 +182,7 @@ pub(crate) fn action(state: &State, args: [usize; 6]) -> isize {
         before = signals.actions[signal];
         if let Some(action) = wanted {
             if !is_ours(signal) {
-                let result = install(signal, &for_kernel(state, &action));
+                let result = install(signal, &for_kernel(state, signal, &action));
                 if result != 0 {
                     return result;
                 }

@@ -2,12 +2,13 @@
 
 use super::entry::Frame;
 use super::pinning::Keeper;
-use super::{advise, stack, table};
+use super::{advise, cancel, stack, table};
 use crate::life::{descriptors, leave, masks, process, signals};
 use crate::memory::space;
 use crate::raw::{self, OURS, err, is_error, nr};
 use crate::state::{self, State};
 use crate::threads;
+use core::sync::atomic::Ordering;
 
 /// Most bytes that one call moves at a time: what is moved is kept.
 const PIECE: usize = 256 << 10;
@@ -29,7 +30,9 @@ const ARCH_SET_FS: usize = 0x1002;
 /// Makes the call of `frame`; returns its result.
 pub(crate) fn dispatch(frame: &mut Frame) -> isize {
     let state = state::get();
-    let (number, args) = (frame.rax & 0xffff_ffff, frame.args());
+    let (number, cancellable) = cancel::unmarked(frame.rax);
+    frame.rax = number;
+    let (number, args) = (number & 0xffff_ffff, frame.args());
     let Some(record) = threads::current() else {
         return raw::for_program(number, args);
     };
@@ -44,7 +47,10 @@ pub(crate) fn dispatch(frame: &mut Frame) -> isize {
         in_handler,
     };
     stack::keep(&keeper);
+    // (What a signal's handler interrupts is what it was when it returns.)
+    let before = record.cancellation.set_within(cancellable);
     let result = route(&keeper, frame, number, args);
+    record.cancellation.set_within(before);
     record.pinned.cut(depth);
     result
 }
@@ -98,9 +104,7 @@ fn route(keeper: &Keeper<'_>, frame: &mut Frame, number: usize, args: [usize; 6]
         nr::EXIT_GROUP => process::exit(state, args),
         nr::READ | nr::WRITE | nr::PREAD64 | nr::PWRITE64 => transfer(keeper, number, args),
         nr::SET_ROBUST_LIST => {
-            record
-                .robust
-                .store(args[0], core::sync::atomic::Ordering::Relaxed);
+            record.robust.store(args[0], Ordering::Relaxed);
             leave_to_kernel(state, args[0], args[1]);
             raw::for_program(number, args)
         }
@@ -177,7 +181,7 @@ fn by_table(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isize {
             None => keeper.keep_guesses(&args),
         },
     }
-    let result = raw::for_program(number, args);
+    let result = keeper.record.cancellation.call(number, args);
     if matches!(number, nr::OPEN | 257 | 437) && !is_error(result) {
         descriptors::opened(keeper.state, number, args, result);
     }
@@ -198,7 +202,7 @@ fn transfer(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isize {
     let is_refused = buffer.checked_add(len).is_none_or(|end| end > END);
     if len <= PIECE || is_refused {
         keeper.keep(buffer, len.min(PIECE));
-        return raw::for_program(number, args);
+        return keeper.record.cancellation.call(number, args);
     }
     let len = len.min(MOST);
     // A read of anything but a file or a device may end at any length; a write goes on as long
@@ -220,7 +224,7 @@ fn transfer(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isize {
         let piece = (len - done).min(largest);
         keeper.keep(buffer + done, piece);
         let part = [fd, buffer + done, piece, offset.wrapping_add(done), 0, 0];
-        let result = raw::for_program(number, part);
+        let result = keeper.record.cancellation.call(number, part);
         keeper.record.pinned.cut(depth);
         if is_error(result) {
             return if done > 0 { done.cast_signed() } else { result };
@@ -277,7 +281,7 @@ fn take_signal(keeper: &Keeper<'_>, args: [usize; 6]) -> isize {
     if let Some(pointers) = table::pointers(nr::RT_SIGTIMEDWAIT) {
         keeper.keep_all(pointers, &args);
     }
-    let call = || raw::for_program(nr::RT_SIGTIMEDWAIT, args);
+    let call = || keeper.record.cancellation.call(nr::RT_SIGTIMEDWAIT, args);
     match raw::read::<u64>(args[0]) {
         Some(set) if args[3] == 8 => masks::taking(keeper.state, keeper.record, set, call),
         _ => call(),
@@ -306,7 +310,7 @@ fn with_mask(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isize {
     if at == 5 && mask_at != 0 {
         // A structure: the mask's address, and its size.
         let Some(words) = raw::read::<[u64; 2]>(mask_at) else {
-            return raw::for_program(number, args);
+            return keeper.record.cancellation.call(number, args);
         };
         nested = words;
         mask_at = usize::try_from(words[0]).unwrap_or(0);
@@ -314,7 +318,7 @@ fn with_mask(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isize {
     }
     if mask_at != 0 {
         let Some(wanted) = raw::read::<u64>(mask_at) else {
-            return raw::for_program(number, args);
+            return keeper.record.cancellation.call(number, args);
         };
         mask = wanted & !OURS;
         given = Some(wanted);
@@ -325,7 +329,7 @@ fn with_mask(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isize {
             args[at] = (&raw const mask) as usize;
         }
     }
-    let call = || raw::for_program(number, args);
+    let call = || keeper.record.cancellation.call(number, args);
     let (state, record) = (keeper.state, keeper.record);
     match (number, given) {
         (nr::SIGNALFD | nr::SIGNALFD4, _) | (_, None) => call(),

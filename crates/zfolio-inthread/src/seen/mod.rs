@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`entry`] | where calls arrive: registers saved, dispatched, restored |
 //! | [`arm`] | dispatch by the kernel, for this thread |
+//! | [`cancel`] | calls at which a thread may be cancelled |
 //! | [`rewrite`] | sites that become jumps: which, and when |
 //! | [`forms`] | what the bytes around a site say |
 //! | [`stubs`] | the code that sites jump to |
@@ -20,6 +21,7 @@
 
 pub(crate) mod advise;
 pub(crate) mod arm;
+pub(crate) mod cancel;
 pub(crate) mod dispatch;
 pub(crate) mod entry;
 pub(crate) mod forms;

@@ -1,0 +1,153 @@
+//! Calls at which a thread may be cancelled, of a libc that judges that by the program counter.
+//!
+//! glibc 2.41 and later makes such calls from one place. The handler of the signal that
+//! pthread_cancel sends ends the thread if the program counter is in that place: then the call
+//! has not been made, or is to be made again. Here the counter is in our text, so the handler
+//! does nothing. What libc does with a call that the signal interrupts is the same, though: it
+//! ends the thread if the call returns EINTR. So from the moment the signal has come such calls
+//! return EINTR, unless they have been made already.
+//!
+//! (The place's `syscall` is followed by a return and is never rewritten, so each of these calls
+//! comes by dispatch's signal, which marks its number.)
+
+use crate::raw;
+use core::arch::global_asm;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+/// The signal that pthread_cancel sends.
+pub(crate) const SIGNAL: usize = 32;
+/// What surrounds the place's `syscall`: a mov of r11 to the stack, which no compiler puts
+/// there, and a return.
+const BEFORE: [u8; 5] = [0x4c, 0x89, 0x5c, 0x24, 0x08];
+const PLACE: usize = BEFORE.len() + 3;
+/// Marks a number: not one that the kernel or the entry knows as a call.
+const MARK: usize = 0x5a66_6f6c_8000_0000;
+const NUMBER: usize = 0x7fff_ffff;
+const EINTR: i32 = 4;
+
+/// What is known of a thread.
+#[derive(Default)]
+pub(crate) struct Cancellation {
+    /// 1: the call being made is of that place.
+    within: AtomicU32,
+    /// 1: the signal has come.
+    came: AtomicU32,
+}
+
+global_asm!(
+    ".hidden zfolio_cancellable_call",
+    ".globl zfolio_cancellable_call",
+    ".hidden zfolio_cancellable_done",
+    ".globl zfolio_cancellable_done",
+    ".hidden zfolio_cancellable_test",
+    ".globl zfolio_cancellable_test",
+    ".type zfolio_cancellable_call, @function",
+    ".p2align 4",
+    // rdi: the number, rsi: six arguments, rdx: not zero once the signal has come.
+    "zfolio_cancellable_call:",
+    ".cfi_startproc",
+    "mov rax, rdi",
+    "mov rcx, rdx",
+    "mov rdi, [rsi]",
+    "mov rdx, [rsi + 16]",
+    "mov r10, [rsi + 24]",
+    "mov r8, [rsi + 32]",
+    "mov r9, [rsi + 40]",
+    "mov rsi, [rsi + 8]",
+    "zfolio_cancellable_test:",
+    "cmp dword ptr [rcx], 0",
+    "jne 2f",
+    "syscall",
+    "zfolio_cancellable_done:",
+    "ret",
+    "2:",
+    "mov rax, {interrupted}",
+    "ret",
+    ".cfi_endproc",
+    interrupted = const -EINTR,
+);
+
+unsafe extern "C" {
+    fn zfolio_cancellable_call(
+        number: usize,
+        args: *const [usize; 6],
+        came: *const AtomicU32,
+    ) -> isize;
+    static zfolio_cancellable_test: u8;
+    static zfolio_cancellable_done: u8;
+}
+
+/// Marks the number of a call that was made before `back`, if it is made at that place.
+pub(crate) fn marked(back: usize, number: usize) -> usize {
+    let mut place = [0; PLACE];
+    let is_there = raw::read_bytes(back - (PLACE - 1), &mut place)
+        && place[..BEFORE.len()] == BEFORE
+        && place[BEFORE.len()..] == [0x0f, 0x05, 0xc3];
+    if is_there && number & !NUMBER == 0 {
+        number | MARK
+    } else {
+        number
+    }
+}
+
+/// A number without its mark, and whether it had one.
+pub(crate) fn unmarked(number: usize) -> (usize, bool) {
+    if number & !NUMBER == MARK {
+        (number & NUMBER, true)
+    } else {
+        (number, false)
+    }
+}
+
+impl Cancellation {
+    /// A thread begins.
+    pub(crate) fn reset(&self) {
+        self.within.store(0, Ordering::Relaxed);
+        self.came.store(0, Ordering::Relaxed);
+    }
+
+    /// Says whether the call that is about to be made is of that place; returns what was said
+    /// before.
+    pub(crate) fn set_within(&self, within: bool) -> bool {
+        let before = self.within.load(Ordering::Relaxed) != 0;
+        self.within.store(u32::from(within), Ordering::Relaxed);
+        before
+    }
+
+    /// The signal has come while the program counter was `pc`. Where to go on, with EINTR as
+    /// the result, if that is a call that has not been made, or is to be made again.
+    pub(crate) fn interrupted(&self, pc: usize) -> Option<(usize, u64)> {
+        self.came.store(1, Ordering::Relaxed);
+        let done = &raw const zfolio_cancellable_done as usize;
+        let range = &raw const zfolio_cancellable_test as usize..done;
+        range
+            .contains(&pc)
+            .then_some((done, i64::from(-EINTR).cast_unsigned()))
+    }
+
+    /// Makes a call on behalf of the program, of that place if [`Self::set_within`] said so.
+    pub(crate) fn call(&self, number: usize, args: [usize; 6]) -> isize {
+        if self.within.load(Ordering::Relaxed) == 0 {
+            return raw::for_program(number, args);
+        }
+        // SAFETY: the program made this call; what it does is what it would have done.
+        unsafe { zfolio_cancellable_call(number, &raw const args, &raw const self.came) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_calls_of_the_place_are_marked() {
+        let place = [0x90_u8, 0x4c, 0x89, 0x5c, 0x24, 0x08, 0x0f, 0x05, 0xc3];
+        let back = place.as_ptr() as usize + 8;
+        assert_eq!(unmarked(marked(back, 202)), (202, true));
+        assert_eq!(marked(back - 1, 202), 202);
+        assert_eq!(unmarked(202), (202, false));
+        // A number that the kernel refuses stays one.
+        assert_eq!(unmarked(marked(back, 0x8000_0000)), (0x8000_0000, false));
+        assert_eq!(unmarked(0x8000_0000), (0x8000_0000, false));
+    }
+}
