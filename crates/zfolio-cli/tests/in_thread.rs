@@ -20,6 +20,11 @@ fn in_each_way(case: &str) {
         if let Some(output) = nobody.run(way, "32M", &[program, case]) {
             assert!(output.counter("pages_out") > 1000, "{}", output.stats);
             assert!(output.counter("pages_in") > 300, "{}", output.stats);
+            // What it cost is counted as well.
+            let faults = &output.stats["total"]["faults"]["all"];
+            assert!(faults["count"].as_u64() > Some(0), "{}", output.stats);
+            assert!(faults["p50_ns"].as_u64() > Some(0), "{}", output.stats);
+            assert!(output.counter("high_stall_ns") > 0, "{}", output.stats);
         }
     }
 }

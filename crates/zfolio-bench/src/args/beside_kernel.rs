@@ -61,6 +61,10 @@ pub struct BenchPeers {
     /// file ...
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub only: Vec<String>,
+    /// How the row `run` serves faults, as of `zfolio run`
+    #[arg(long, value_name = "WAY", default_value = "auto",
+        value_parser = ["auto", "in-thread", "guard", "protect", "message"])]
+    pub faults: String,
     /// Small and once: whether it works, not how fast
     #[arg(long)]
     pub quick: bool,

@@ -20,6 +20,14 @@ pub(super) const WORDS: usize = 120;
 /// Smallest `--size`, bytes.
 pub(super) const LEAST: u64 = 32 << 20;
 
+/// What `--faults` is for our side's `zfolio run`; with `auto` nothing.
+const FAULTS: [[&str; 2]; 4] = [
+    ["--faults", "in-thread"],
+    ["--faults", "guard"],
+    ["--faults", "protect"],
+    ["--faults", "message"],
+];
+
 /// What to do.
 pub(super) struct Plan {
     pub(super) size: u64,
@@ -32,6 +40,8 @@ pub(super) struct Plan {
     pub(super) own: Vec<OsString>,
     /// Empty: all there are.
     pub(super) only: Vec<String>,
+    /// `--faults` of our side.
+    pub(super) faults: String,
     pub(super) quick: bool,
 }
 
@@ -107,6 +117,7 @@ impl Plan {
             workloads,
             own: args.command.clone(),
             only: args.only.clone(),
+            faults: args.faults.clone(),
             quick: args.quick,
         })
     }
@@ -155,7 +166,10 @@ impl Plan {
             command,
             limit,
             swap: 2 * need + (64 << 20),
-            options: &[],
+            options: FAULTS
+                .iter()
+                .find(|option| option[1] == self.faults)
+                .map_or(&[], |option| &option[..]),
             settings: &[],
             timeout: self.timeout,
             watched: false,

@@ -55,6 +55,7 @@ impl Report<'_> {
             "size": self.plan.own.is_empty().then_some(self.plan.size),
             "runs": self.plan.runs,
             "seed": self.plan.seed,
+            "faults": self.plan.faults,
             "left_out": self.left_out,
             "workloads": self.all.iter().map(Compared::json).collect::<Vec<_>>(),
         }))
@@ -288,6 +289,7 @@ mod tests {
             workloads: Vec::new(),
             own: Vec::new(),
             only: Vec::new(),
+            faults: "auto".to_owned(),
             quick: false,
         };
         let named = |name: &str| WORKLOADS.iter().find(|of| of.name == name);
