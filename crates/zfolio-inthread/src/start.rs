@@ -94,6 +94,8 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
     record.begin();
     handlers::install();
     record.set_blocked(raw::unblock_ours());
+    // (A call made by the kernel's shared object, in a handler of ours, would end the process.)
+    zfolio_sys::thread::read_clocks_by_calls();
     match arm::arm(state) {
         0 => {
             segment.processes.fetch_add(1, Ordering::Relaxed);

@@ -9,6 +9,7 @@
 //! thread's beginning. All signals are blocked there, so that only one of them is on it.
 
 use crate::life::masks::Sent;
+use crate::memory::core::TIMED;
 use crate::pins::Pinned;
 use crate::raw::{self, PAGE};
 use crate::seen::cancel::Cancellation;
@@ -65,6 +66,8 @@ pub(crate) struct Record {
     pub(crate) robust: AtomicUsize,
     /// Where a row of faults would go on, and how long its last window was. Pages.
     pub(crate) row: [AtomicUsize; 2],
+    /// Faults so far.
+    faults: AtomicU32,
     /// The last fault that was none of ours to serve, and how often it came.
     pub(crate) last_fault: [AtomicUsize; 2],
 }
@@ -174,6 +177,13 @@ impl Record {
         {
             word.store(0, Ordering::Relaxed);
         }
+    }
+
+    /// Counts a fault of this thread; whether it is one to be timed.
+    pub(crate) fn counts_another_fault(&self) -> bool {
+        let before = self.faults.load(Ordering::Relaxed);
+        self.faults.store(before.wrapping_add(1), Ordering::Relaxed);
+        before.is_multiple_of(TIMED)
     }
 
     /// Gives it back: the thread ends.

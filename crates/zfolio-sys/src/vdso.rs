@@ -26,7 +26,7 @@ const NAME: &[u8] = b"__vdso_clock_gettime\0";
 
 type ClockGettime = unsafe extern "C" fn(i32, *mut [u64; 2]) -> i32;
 
-/// Address of the function; 0: not looked for yet; 1: there is none.
+/// Address of the function; 0: not looked for yet; 1: there is none, or it is left alone.
 static FOUND: AtomicUsize = AtomicUsize::new(0);
 const NONE: usize = 1;
 
@@ -47,6 +47,13 @@ pub(crate) fn clock_gettime(clock: usize) -> Option<[u64; 2]> {
     // timespec.
     let result = unsafe { core::mem::transmute::<usize, ClockGettime>(at)(clock, &raw mut spec) };
     (result == 0).then_some(spec)
+}
+
+/// Has the system asked from here on, in this process and its children: where a system call
+/// that the object makes would end the process. (It makes one where the kernel's clock source
+/// cannot be read by programs, which may become so at any time.)
+pub(crate) fn leave_alone() {
+    FOUND.store(NONE, Ordering::Relaxed);
 }
 
 fn find() -> Option<usize> {

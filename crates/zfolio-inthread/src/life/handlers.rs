@@ -210,6 +210,11 @@ impl Frame<'_> {
         self.info[2]
     }
 
+    /// Of a signal that was sent: the process that did.
+    fn sender(&self) -> isize {
+        self.info[4] as isize
+    }
+
     /// Of a call that dispatch stopped: by which gate it came.
     fn gate(&self) -> u32 {
         self.info[7].cast_unsigned()
@@ -268,7 +273,9 @@ unsafe extern "C" fn signal(signal: i32, info: *const [i32; 32], context: *mut C
         return 0;
     }
     if signal == cancel::SIGNAL {
+        // (As libc's handler has it: from elsewhere it cancels nobody.)
         if frame.code() == signals::SI_TKILL
+            && frame.sender() == raw::own(nr::GETPID, [0; 3])
             && let Some(record) = record
             && let Some((pc, result)) = record.cancellation.interrupted(frame.register(at::RIP))
         {
@@ -308,7 +315,8 @@ fn serve(
 ) -> bool {
     let address = frame.address();
     if !state.has_left() {
-        let came = now_ns(Clock::Monotonic);
+        let is_timed = record.is_some_and(Record::counts_another_fault);
+        let came = is_timed.then(|| now_ns(Clock::Monotonic));
         let (brought, pages) = {
             let mut core = state.core.lock();
             let brought = if is_protection(state, &core, signal, address) {
@@ -316,7 +324,7 @@ fn serve(
             } else {
                 bring(state, &mut core, record, address, frame.access())
             };
-            if let Brought::Open(kind) = brought {
+            if let (Brought::Open(kind), Some(came)) = (brought, came) {
                 core.note_served(kind, came);
             }
             (brought, core.ranges.at(frame.register(at::RSP)).is_some())

@@ -24,6 +24,8 @@ use zfolio_zswap::{Limits, WorkContext, Zswap};
 
 /// Least that a process may have, pages.
 const LEAST: usize = 2048;
+/// Of so many faults of a thread one is timed: asking for the time is a system call.
+pub(crate) const TIMED: u32 = 8;
 /// Batches between two looks at what the process has resident and may have.
 const LOOKS: u32 = 16;
 
@@ -224,11 +226,12 @@ impl Core {
         Ok(())
     }
 
-    /// Counts a fault that came at `came` (CLOCK_MONOTONIC, ns) and is served.
+    /// Counts a fault that came at `came` (CLOCK_MONOTONIC, ns) and is served, for the
+    /// [`TIMED`] of which it was timed.
     pub(crate) fn note_served(&self, kind: FaultKind, came: u64) {
         if let Some(pool) = &self.pool {
             let took = now_ns(Clock::Monotonic).saturating_sub(came);
-            pool.stats.faults[kind as usize].record(took);
+            pool.stats.faults[kind as usize].record_for(took, TIMED);
         }
     }
 

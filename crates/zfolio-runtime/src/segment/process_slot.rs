@@ -102,8 +102,13 @@ impl Histogram {
 
     /// Counts one value.
     pub fn record(&self, ns: u64) {
-        self.buckets[Self::bucket(ns)].fetch_add(1, Ordering::Relaxed);
-        self.sum.fetch_add(ns, Ordering::Relaxed);
+        self.record_for(ns, 1);
+    }
+
+    /// Counts one value for `times`, of which it alone was measured.
+    pub fn record_for(&self, ns: u64, times: u32) {
+        self.buckets[Self::bucket(ns)].fetch_add(times, Ordering::Relaxed);
+        self.sum.fetch_add(ns * u64::from(times), Ordering::Relaxed);
         self.max.fetch_max(ns, Ordering::Relaxed);
     }
 }
