@@ -1,6 +1,6 @@
 //! What the runtime was asked for.
 
-use crate::segment::{Config, codec, on_max};
+use crate::segment::{Config, backing, codec, on_max};
 use core::array::from_fn;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
@@ -56,13 +56,17 @@ pub enum OnMax {
     Allow,
 }
 
-/// The file behind the pool; its directory is in the control segment.
+/// The file or the store behind the pool; where it is stands in the control segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BackingOptions {
     /// Most bytes of it.
     pub size: u64,
     /// The pool's maximum, percent of `high`.
     pub pool_percent: u32,
+    /// It is no file but a store behind a pager.
+    pub is_store: bool,
+    /// Of a store: how long a read may take, ns; `None`: for ever.
+    pub deadline_ns: Option<u64>,
 }
 
 impl Options {
@@ -122,6 +126,11 @@ impl Options {
             backing: (size > 0).then(|| BackingOptions {
                 size,
                 pool_percent: config.pool_percent.load(Ordering::Relaxed),
+                is_store: config.backing_kind.load(Ordering::Relaxed) == backing::STORE,
+                deadline_ns: match config.backing_deadline_ns.load(Ordering::Relaxed) {
+                    0 => None,
+                    deadline => Some(deadline),
+                },
             }),
             engines: engines.min(MOST_ENGINES),
             engine_attributes,

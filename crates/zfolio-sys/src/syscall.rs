@@ -39,6 +39,8 @@ impl Errno {
     pub const NOTTY: Self = Self(25);
     /// No space is left.
     pub const NOSPC: Self = Self(28);
+    /// Nobody at the other end.
+    pub const PIPE: Self = Self(32);
     /// Not supported.
     pub const OPNOTSUPP: Self = Self(95);
     /// Timed out.

@@ -73,7 +73,7 @@ mod store;
 mod writeback;
 
 pub use arena::{Arena, PlainArena};
-pub use backing::{Backing, FileBacking, MemoryBacking, NullBacking};
+pub use backing::{Backing, FileBacking, MemoryBacking, NetworkBacking, NullBacking};
 pub use limits::Limits;
 pub use load::error::{LoadError, LoadFault};
 pub use pool::charge::{Charged, GroupLimits};

@@ -74,9 +74,21 @@ pub struct Config {
     /// Most bytes of the backings: of all together, or of each process's; 0: no
     /// backing.
     pub backing_size: AtomicU64,
-    /// The directory it lies in: a path of less than [`PATH`] bytes, NUL-padded,
+    /// The directory it lies in, or what [`backing`] says: a path of less than [`PATH`] bytes, NUL-padded,
     /// eight bytes a word.
     pub backing_dir: [AtomicU64; PATH / 8],
+    /// One of [`backing`].
+    pub backing_kind: AtomicU32,
+    /// Of a store: how long a read may take, ns; 0: for ever.
+    pub backing_deadline_ns: AtomicU64,
+}
+
+/// What a backing is: choices of [`Config::backing_kind`].
+pub mod backing {
+    /// A file in the directory [`super::Config::backing_dir`].
+    pub const FILE: u32 = 0;
+    /// A store, through the pager of the exchange whose path is there.
+    pub const STORE: u32 = 1;
 }
 
 /// Attributes of engines.

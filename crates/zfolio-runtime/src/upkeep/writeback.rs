@@ -12,10 +12,12 @@ use crate::transfer::worker::Worker;
 use crate::upkeep::Upkeep;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
+use zfolio_sys::exchange::Exchange;
+use zfolio_sys::identity;
 use zfolio_sys::secret::KeyPage;
 use zfolio_sys::syscall::Errno;
 use zfolio_sys::thread::{Clock, now_ns};
-use zfolio_zswap::{FileBacking, Limits, Shrunk};
+use zfolio_zswap::{Backing, FileBacking, Limits, NetworkBacking, Shrunk};
 
 /// Between two tries of a backing that refused, ns.
 const RETRY_NS: u64 = 1_000_000_000;
@@ -23,20 +25,26 @@ const RETRY_NS: u64 = 1_000_000_000;
 const TURN: usize = 256;
 
 impl Upkeep {
-    /// Opens this process's own file behind the pool, if one is asked for;
-    /// without it the process is managed all the same, and it is counted.
+    /// Opens this process's own file behind the pool, or takes its ring of the exchange with
+    /// the pager, if that is asked for; without it the process is managed all the same, and it is counted.
     pub(crate) fn open_backing(&self) {
         let Some(backing) = &self.options.backing else {
             return;
         };
-        let opened = self.segment().config().with_backing_dir(|dir| {
-            let file = FileBacking::create(dir, backing.size)?;
-            Ok::<_, Errno>((file, KeyPage::random()?))
+        let opened = self.segment().config().with_backing_dir(|path| {
+            let opened: Arc<dyn Backing> = if backing.is_store {
+                let exchange = Exchange::join(path, identity::of_process())?;
+                let (size, deadline) = (backing.size, backing.deadline_ns);
+                Arc::new(NetworkBacking::new(exchange, size, deadline))
+            } else {
+                Arc::new(FileBacking::create(path, backing.size)?)
+            };
+            Ok::<_, Errno>((opened, KeyPage::random()?))
         });
         match opened {
-            Ok((file, key)) => {
+            Ok((opened, key)) => {
                 self.hand.lock().vmas.keep_private(key.range());
-                self.zswap.attach(Arc::new(file), key);
+                self.zswap.attach(opened, key);
                 self.zswap.set_limits(self.pool_limits(&self.options));
             }
             Err(errno) => {
