@@ -36,7 +36,7 @@ mod tree;
 use options::args::{self, Cli, Command};
 use std::io::Write;
 use std::process::ExitCode;
-use zfolio_host::exit::Failure;
+use zfolio_host::exit::{Failure, Status};
 
 fn main() -> ExitCode {
     args::parse(std::env::args_os())
@@ -51,7 +51,7 @@ fn main() -> ExitCode {
 fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
     match cli.command {
         Command::Run(args) => run::run(args),
-        Command::Doctor(args) => Ok(doctor::doctor(args.json)),
+        Command::Doctor(args) => Ok(doctor::doctor(args.json, args.backing.as_ref())),
         Command::Stat(args) => stat::stat(args.which.as_deref()),
         Command::Demo(args) => demo::demo(&args),
         Command::Bench(args) => zfolio_bench::bench(&args),
@@ -59,8 +59,17 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Completions(args) => manual::completions(&args),
         Command::DemoWork(args) => Ok(demo::work(&args)),
         Command::Usemem(args) => zfolio_bench::usemem(&args),
+        Command::Pager => pager(),
         Command::BenchKeeper => Ok(zfolio_bench::serve_as_keeper()),
         Command::BenchChild(args) => zfolio_bench::become_child(&args),
         Command::BenchWork(args) => zfolio_bench::work(&args),
     }
+}
+
+fn pager() -> Result<ExitCode, Failure> {
+    let served = zfolio_pager::serve::serve(std::io::BufReader::new(std::io::stdin()));
+    let mend = "look at the lines above, and at zfolio doctor --backing";
+    served
+        .map(|()| ExitCode::SUCCESS)
+        .map_err(|why| Failure::new(Status::Internal, "the pager", why, mend))
 }

@@ -1,6 +1,6 @@
 //! The command line.
 
-use crate::options::backing_options::Behind;
+use crate::options::backing_options::{Backing, Behind, ENV_BACKING};
 use crate::options::engines::{self, Engines};
 use crate::options::groups::Group;
 use crate::own;
@@ -49,6 +49,9 @@ pub(crate) enum Command {
     DemoWork(DemoWork),
     /// Use memory: the workload of the kernel's swap series
     Usemem(Usemem),
+    /// Keeps what is behind the pool in a store, as standard input says
+    #[command(hide = true)]
+    Pager,
     /// Sets up what an experiment needs of the kernel, and undoes it
     #[command(hide = true)]
     BenchKeeper,
@@ -185,6 +188,11 @@ pub(crate) struct Doctor {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+    /// Look at a store as well, as `zfolio run --backing` takes it: how fast it is, and
+    /// what would be lost when
+    #[arg(long, value_name = "redis://HOST", env = ENV_BACKING, hide_env = true,
+          value_parser = Backing::parse)]
+    pub(crate) backing: Option<Backing>,
 }
 
 /// `zfolio stat`.

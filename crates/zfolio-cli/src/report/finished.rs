@@ -6,6 +6,7 @@ use crate::tree::unreached::Stranger;
 use std::ffi::OsString;
 use std::time::Duration;
 use zfolio_host::statistics::Tree;
+use zfolio_pager::keeper::Totals;
 
 /// What the program cost, from rusage of everything waited for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -37,4 +38,6 @@ pub(crate) struct Finished {
     pub(crate) usage: Usage,
     /// How it ended.
     pub(crate) outcome: Outcome,
+    /// What went to a store and came from it.
+    pub(crate) store: Option<Totals>,
 }

@@ -65,6 +65,20 @@ impl Finished {
                 "max_rss_bytes": self.usage.max_rss,
             }),
         );
+        let store = self.store.as_ref().map(|totals| {
+            json!({
+                "sent_bytes": totals.sent,
+                "received_bytes": totals.received,
+                "retries": totals.retries,
+                "lost_copies": totals.lost_copies,
+                "other_copy": totals.other_copy,
+                "pagers": totals.pagers,
+                "reads_us": totals.waits,
+                "read_p50_us": totals.quantile(50),
+                "read_p99_us": totals.quantile(99),
+            })
+        });
+        map.insert("store".into(), store.into());
         map.insert("unreached".into(), unreached::json(&self.unreached));
         map.extend(self.tree.json());
         Value::Object(map)

@@ -39,6 +39,7 @@ fn finished(tree: Tree) -> Finished {
             ..Usage::default()
         },
         outcome: Outcome::Exited(3),
+        store: None,
     }
 }
 

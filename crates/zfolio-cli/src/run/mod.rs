@@ -2,10 +2,13 @@
 //!
 //! Everything that can be known to fail is checked before the program starts;
 //! from then on the program's own end is what counts. Its environment is the
-//! only thing changed: three variables, for it and its children alone.
+//! only thing changed: three variables (and one that may hold a password taken out), for it and its children alone.
+
+mod store;
 
 use crate::fitting::{Chosen, Fitting};
 use crate::options::args::Run;
+use crate::options::backing_options::ENV_BACKING;
 use crate::options::fault_ways::{Taken, check_within};
 use crate::options::settings::Settings;
 use crate::preload::{self, ENV_ASAN, ENV_LD_PRELOAD};
@@ -48,7 +51,8 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
     let faults = Taken::of(&args)?;
     let given = args.high.map(|size| size.bytes(machine::mem_total()));
     let mut fitting = Fitting::find(given, Instant::now());
-    let settings = settings(&args, faults, fitting.chosen())?;
+    let mut settings = settings(&args, faults, fitting.chosen())?;
+    let exchange = store::exchange(&mut settings)?;
     let stats = args.stats.as_deref().map(open_stats).transpose()?;
     let library = preload::find()?.path;
 
@@ -60,6 +64,8 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
         return Err(Failure::new(Status::CannotCreate, "--backing", why, mend));
     }
     args.group.define(&segment, None)?;
+    let keeper = exchange.map(|exchange| store::start(exchange, &settings));
+    let keeper = keeper.transpose()?;
     let mut command = Command::new(&path);
     command
         .arg0(&name)
@@ -70,6 +76,7 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
         )
         .env(ENV_CONTROL, segment.path())
         .env_remove(ENV_GROUP)
+        .env_remove(ENV_BACKING)
         .envs(args.group.env())
         .env(
             ENV_ASAN,
@@ -111,6 +118,7 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
     let mut tree = Tree::read(&segment);
     peaks.apply(&mut tree, &segment);
     drop(segment);
+    let store = keeper.map(zfolio_pager::keeper::Keeper::finish);
     let finished = Finished {
         command: args.command,
         pid,
@@ -119,6 +127,7 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
         unreached: unreached.finish(),
         usage: usage(wall),
         outcome,
+        store,
     };
     tell(&finished);
     let written = stats.map_or(Ok(()), |(path, file)| {
