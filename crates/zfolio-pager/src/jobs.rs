@@ -30,6 +30,8 @@ pub(crate) enum What {
         data: Vec<u8>,
         /// Acknowledged: salt and shard.
         kept: Vec<(u8, String)>,
+        /// What may be there as well, and is none of the copies.
+        strays: Vec<u8>,
     },
     Get {
         name: Name,
@@ -116,7 +118,14 @@ pub(crate) fn round(links: &mut Links<'_>, jobs: &mut [Job]) -> Vec<Option<Done>
             (What::Put { kept, .. }, Ok(_)) if short_of.is_none() => {
                 kept.push((of.salt, node.clone()));
             }
-            (What::Put { .. }, Ok(_)) => fails[of.job] = short_of,
+            (What::Put { strays, .. }, Ok(_)) => {
+                strays.push(of.salt);
+                fails[of.job] = short_of;
+            }
+            (What::Put { strays, .. }, Err(fail @ Fail::Slow(_))) => {
+                strays.push(of.salt);
+                fails[of.job] = Some(fail);
+            }
             (
                 What::Get {
                     len,
@@ -183,10 +192,14 @@ fn ask(links: &Links<'_>, map: &Map, job: &Job) -> Vec<(String, u8, Cmd)> {
     let store = links.store;
     let node_of = |key: &str| map.shard(key).map(|shard| map.shards[shard].clone());
     match &job.what {
-        What::Put { name, data, kept } => {
+        What::Put {
+            name, data, kept, ..
+        } => {
             let mut used: Vec<String> = kept.iter().map(|(_, node)| node.clone()).collect();
             let mut list = Vec::new();
-            for salt in 0..=u8::MAX {
+            // (Another place each time.)
+            for step in 0..=u8::MAX {
+                let salt = step.wrapping_add(u8::try_from(job.tries % 251).unwrap_or(0));
                 if used.len() >= store.spec.copies {
                     break;
                 }

@@ -31,6 +31,15 @@ impl Records {
         self.of(member, |values| values.remove(&id));
     }
 
+    /// Forgets a value if these are its copies.
+    pub(crate) fn forget_these(&self, member: usize, id: u64, salts: Salts) {
+        self.of(member, |values| {
+            if values.get(&id) == Some(&salts) {
+                values.remove(&id);
+            }
+        });
+    }
+
     /// Adds a copy that was found in the store.
     pub(crate) fn found(&self, member: usize, id: u64, salt: u8) {
         self.of(member, |values| {

@@ -9,7 +9,7 @@ use crate::jobs::{self, Done, Job, What};
 use crate::key::{Name, Salts, read};
 use crate::links::{Fail, Links, Store};
 use crate::records::Records;
-use crate::spec::Spec;
+use crate::spec::{MOST_COPIES, Spec};
 use redis::Value;
 use std::ffi::CString;
 use std::io::{BufRead, Write};
@@ -193,6 +193,7 @@ impl Pager {
                 name,
                 data: copied(),
                 kept: Vec::new(),
+                strays: Vec::new(),
             }),
             op::GET if within => {
                 let salts: Vec<u8> = Salts(cell.salts.load(Relaxed)).each().collect();
@@ -257,12 +258,13 @@ impl Pager {
             });
             let goes_on = waits && !self.ended[member].load(Ordering::SeqCst);
             if !goes_on {
-                if let What::Put { name, kept, .. } = &job.what
-                    && !kept.is_empty()
+                if let What::Put {
+                    name, kept, strays, ..
+                } = &job.what
                 {
-                    let salts = jobs::salts_of(kept);
-                    self.records.put(member, name.id, salts);
-                    self.delete_later(member, job.owner, name.id, salts);
+                    let kept = kept.iter().map(|(salt, _)| *salt);
+                    let all: Vec<u8> = kept.chain(strays.iter().copied()).collect();
+                    self.delete_strays(member, job.owner, name.id, &all);
                 }
                 self.answer(job.from, Err(Errno::TIMEDOUT));
                 self.has_gone(member);
@@ -313,16 +315,21 @@ impl Pager {
         let (member, cell) = job.from;
         let lives = !self.ended[member].load(Ordering::SeqCst);
         match (job.what, done) {
-            (What::Put { name, .. }, Done::Kept(salts)) => {
+            (What::Put { name, strays, .. }, Done::Kept(salts)) => {
+                let strays: Vec<u8> = strays
+                    .into_iter()
+                    .filter(|salt| !salts.each().any(|kept| kept == *salt))
+                    .collect();
+                self.delete_strays(member, job.owner, name.id, &strays);
                 self.records.put(member, name.id, salts);
                 if !self.answer(job.from, Ok(salts)) {
                     self.delete_later(member, job.owner, name.id, salts);
                 }
             }
-            (What::Put { name, .. }, Done::Failed(fail, salts)) => {
+            (What::Put { name, strays, .. }, Done::Failed(fail, salts)) => {
                 self.say_once(&fail);
+                self.delete_strays(member, job.owner, name.id, &strays);
                 if salts != Salts::default() {
-                    self.records.put(member, name.id, salts);
                     self.delete_later(member, job.owner, name.id, salts);
                 }
                 let errno = match fail {
@@ -349,8 +356,8 @@ impl Pager {
                 self.answer(job.from, Ok(Salts::default()));
             }
             (What::Delete { values, .. }, _) => {
-                for (id, _) in values {
-                    self.records.forget(member, id);
+                for (id, salts) in values {
+                    self.records.forget_these(member, id, salts);
                 }
                 if let Some(index) = cell {
                     let state = &self.hall.ring(member).cells[index].state;
@@ -369,7 +376,14 @@ impl Pager {
         self.has_gone(member);
     }
 
-    /// Has a value deleted that no member knows of.
+    /// Has copies deleted that a put may have left where it was not acknowledged.
+    fn delete_strays(&self, member: usize, owner: u64, id: u64, strays: &[u8]) {
+        for some in strays.chunks(MOST_COPIES) {
+            self.delete_later(member, owner, id, Salts::of(some));
+        }
+    }
+
+    /// Has copies deleted that no member knows of.
     fn delete_later(&self, member: usize, owner: u64, id: u64, salts: Salts) {
         self.under_way[member].fetch_add(1, Ordering::SeqCst);
         let now = Instant::now();
