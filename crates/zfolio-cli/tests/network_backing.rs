@@ -79,7 +79,7 @@ impl Session {
         let z = support::real()?;
         let path = compiled(program[0])?;
         let stats = support::tempdir();
-        let mut command = z.command(["run", "--high", "16M", "--max-pool", "20", "--stats"]);
+        let mut command = z.command(["run", "--high", "8M", "--max-pool", "20", "--stats"]);
         command.arg(stats.path().join("stats.json"));
         command.args(["--backing", backing]).args(options).arg("--");
         command.arg(path).args(&program[1..]);
@@ -183,7 +183,7 @@ fn what_is_sent_comes_back_and_nothing_is_left() {
         return;
     };
     let url = format!("redis://:se%3ac,r%40et@127.0.0.1:{}", server.port);
-    let Some(mut session) = Session::begin(&url, "96") else {
+    let Some(mut session) = Session::begin(&url, "48") else {
         return;
     };
     session.step("fill 1");
@@ -200,13 +200,13 @@ fn what_is_sent_comes_back_and_nothing_is_left() {
             assert!(!told, "the password is in {file} of {pid}: {shown}");
         }
     }
-    assert!(server.keys() > 50, "{} values", server.keys());
+    assert!(server.keys() > 25, "{} values", server.keys());
     let fds = fs::read_dir(format!("/proc/{}/fd", session.pager())).expect("it lives");
     let mut links = fds.flatten().filter_map(|fd| fs::read_link(fd.path()).ok());
     let exchange = links.find(|link| link.to_string_lossy().ends_with(".exchange"));
     let exchange = exchange.expect("the exchange is open");
     session.step("fill 2");
-    session.step("random 20000");
+    session.step("random 8000");
     session.step("check");
     let ended = session.ends();
     ended.succeeded();
@@ -232,13 +232,13 @@ fn forks_and_random_operations() {
     let runs: [(&str, &[&str]); 3] = [
         ("forks", &["libc"]),
         ("forks", &["raw"]),
-        ("stress", &["4", "11", "4"]),
+        ("stress", &["3", "11", "2"]),
     ];
     for (program, args) in runs {
         let Some(path) = compiled(program) else {
             return;
         };
-        let options = ["--high", "24M", "--backing", &url, "--max-pool", "20"];
+        let options = ["--high", "16M", "--backing", &url, "--max-pool", "20"];
         let mut command = vec![path.to_str().expect("a path")];
         command.extend(args);
         let output = z.run_with(&options, &command, "");
@@ -257,7 +257,7 @@ fn nothing_can_be_read_in_the_store_or_its_files() {
     let url = format!("redis://127.0.0.1:{}", server.port);
     // Not compressed: without encryption the text would be there as it is.
     let options = ["--compressor", "none"];
-    let Some(session) = Session::begin_as(&url, &["secret", "64"], &options, |_| {}) else {
+    let Some(session) = Session::begin_as(&url, &["secret", "48"], &options, |_| {}) else {
         return;
     };
     assert!(session.done(STEP), "it is not ready");
@@ -266,7 +266,7 @@ fn nothing_can_be_read_in_the_store_or_its_files() {
     for file in server.files() {
         bytes.extend(fs::read(file).expect("it can be read"));
     }
-    assert!(bytes.len() > 32 << 20, "values are in its files");
+    assert!(bytes.len() > 16 << 20, "values are in its files");
     assert!(find(&bytes, b"zf:"), "and keys");
     for piece in [&b"treasure"[..], b"buried", b"the oak"] {
         assert!(!find(&bytes, piece), "{}", String::from_utf8_lossy(piece));
@@ -301,7 +301,7 @@ fn a_value_that_was_changed_or_has_gone_ends_the_program() {
             "the backing does not have it any more",
         ),
     ] {
-        let Some(mut session) = Session::begin(&url, "80") else {
+        let Some(mut session) = Session::begin(&url, "40") else {
             return;
         };
         session.step("fill 1");
@@ -315,12 +315,12 @@ fn a_value_that_was_changed_or_has_gone_ends_the_program() {
 
 #[test]
 fn a_full_store_leaves_pages_where_they_are() {
-    let limits = ["--maxmemory", "6mb", "--maxmemory-policy", "noeviction"];
+    let limits = ["--maxmemory", "4mb", "--maxmemory-policy", "noeviction"];
     let Some(server) = Server::start(&limits) else {
         return;
     };
     let url = format!("redis://127.0.0.1:{},size=1G", server.port);
-    let Some(mut session) = Session::begin(&url, "96") else {
+    let Some(mut session) = Session::begin(&url, "48") else {
         return;
     };
     session.step("fill 1");
@@ -370,7 +370,7 @@ fn a_server_that_stands_still_is_waited_for_as_promised() {
         (",deadline=2", 6000, false),
         (",deadline=1,on-lost=wait", 3000, true),
     ] {
-        let Some(mut session) = Session::begin(&format!("{at}{choices}"), "80") else {
+        let Some(mut session) = Session::begin(&format!("{at}{choices}"), "40") else {
             return;
         };
         session.step("fill 1");
@@ -400,11 +400,11 @@ fn a_pager_that_is_killed_has_a_successor() {
         return;
     };
     let url = format!("redis://127.0.0.1:{}", server.port);
-    let Some(mut session) = Session::begin(&url, "80") else {
+    let Some(mut session) = Session::begin(&url, "40") else {
         return;
     };
     session.step("fill 1");
-    for turn in 0..3 {
+    for turn in 0..2 {
         session.ask(&format!("fill {turn}"));
         std::thread::sleep(Duration::from_millis(150));
         support::kill(session.pager(), Signal::KILL);
@@ -413,7 +413,7 @@ fn a_pager_that_is_killed_has_a_successor() {
     }
     let ended = session.ends();
     ended.succeeded();
-    assert!(ended.store("pagers") >= 4, "{}", ended.stats);
+    assert!(ended.store("pagers") >= 3, "{}", ended.stats);
     assert_eq!(ended.counter("backing_read_fail"), 0);
     assert_eq!(server.keys(), 0, "it knows its predecessors' values");
 }
@@ -427,7 +427,7 @@ fn a_server_that_is_killed_is_done_without() {
         .map(|server| format!("127.0.0.1:{}", server.port))
         .collect();
     let url = format!("redis://{},copies=2", hosts.join(","));
-    let Some(mut session) = Session::begin(&url, "80") else {
+    let Some(mut session) = Session::begin(&url, "40") else {
         return;
     };
     session.step("fill 1");
@@ -455,7 +455,7 @@ fn a_cluster_loses_a_primary() {
     let Some(mut nodes) = cluster() else { return };
     for choices in [",wait=1", ",copies=2"] {
         let url = format!("redis://127.0.0.1:{}{choices}", nodes[0].port);
-        let Some(mut session) = Session::begin(&url, "80") else {
+        let Some(mut session) = Session::begin(&url, "40") else {
             return;
         };
         session.step("fill 1");

@@ -17,6 +17,8 @@ pub(crate) const PUT: Duration = Duration::from_secs(2);
 /// Time for an answer: where there is another copy to ask for, and where there is not.
 const SHORT: Duration = Duration::from_millis(300);
 const LONG: Duration = Duration::from_millis(1000);
+/// Time for replicas to acknowledge, ms: less than for an answer.
+const REPLICATED_MS: u64 = 500;
 /// Between two tries.
 const AGAIN: Duration = Duration::from_millis(20);
 /// Tries of a deletion.
@@ -284,7 +286,7 @@ fn waits(
     }
     for (node, _) in &nodes {
         let mut command = redis::cmd("WAIT");
-        command.arg(replicas).arg(LONG.as_millis() as u64 / 2);
+        command.arg(replicas).arg(REPLICATED_MS);
         commands.push((node.clone(), command));
     }
     nodes

@@ -194,7 +194,9 @@ fn measure(links: &mut Links<'_>, map: &Arc<Map>) -> Result<Speed, Fail> {
     let keys: Vec<_> = (0..MOVED as u64)
         .filter_map(|id| place(links.store, map, id))
         .collect();
-    let value: Vec<u8> = (0..VALUE).map(|at| (at * 7919 % 251) as u8).collect();
+    let value: Vec<u8> = (0..VALUE)
+        .map(|at| u8::try_from(at * 7919 % 251).unwrap_or(0))
+        .collect();
     let set = |bytes: &[u8], key: &str| {
         let mut command = one("SET", key);
         command.arg(bytes).arg("EX").arg(60);
@@ -202,8 +204,9 @@ fn measure(links: &mut Links<'_>, map: &Arc<Map>) -> Result<Speed, Fail> {
     };
     let all = |of: Vec<Result<Value, Fail>>| of.into_iter().collect::<Result<Vec<_>, _>>();
     let rate = |since: Instant| {
-        let bytes = (keys.len() * VALUE) as f64;
-        (bytes / since.elapsed().as_secs_f64().max(1e-9)) as u64
+        let us = since.elapsed().as_micros().max(1);
+        let rate = (keys.len() * VALUE) as u128 * 1_000_000 / us;
+        u64::try_from(rate).unwrap_or(u64::MAX)
     };
     let sets: Vec<_> = keys
         .iter()

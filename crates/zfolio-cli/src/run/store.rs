@@ -2,6 +2,7 @@
 
 use crate::options::settings::Settings;
 use std::fs;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -17,8 +18,8 @@ pub(super) fn exchange(settings: &mut Settings) -> Result<Option<Exchange>, Fail
     let Some(spec) = settings.behind.store_asked_for() else {
         return Ok(None);
     };
-    if let Some(password) = &spec.password {
-        hide(password.as_bytes());
+    if spec.password.is_some() {
+        hide_logins();
     }
     let made = Exchange::create().map_err(|error| {
         let mend = "make /dev/shm or $TMPDIR writable";
@@ -49,8 +50,8 @@ pub(super) fn start(exchange: Exchange, settings: &Settings) -> Result<Keeper, F
     })
 }
 
-/// Overwrites `secret` in what `ps` shows of this process.
-fn hide(secret: &[u8]) {
+/// Overwrites the users and passwords of stores in what `ps` shows of this process.
+fn hide_logins() {
     let Ok(shown) = fs::read("/proc/self/cmdline") else {
         return;
     };
@@ -63,9 +64,41 @@ fn hide(secret: &[u8]) {
         return;
     };
     let begin: u64 = begin;
-    for at in 0..shown.len().saturating_sub(secret.len() - 1) {
-        if shown[at..].starts_with(secret) {
-            let _ = memory.write_all_at(&vec![b'*'; secret.len()], begin + at as u64);
+    for login in logins(&shown) {
+        let _ = memory.write_all_at(&vec![b'*'; login.len()], begin + login.start as u64);
+    }
+}
+
+/// Where in arguments, each ended by a zero, a store's user and password are.
+fn logins(shown: &[u8]) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    let mut start = 0;
+    for word in shown.split(|byte| *byte == 0) {
+        let text = word.windows(3).position(|of| of == b"://");
+        let (from, to) = (
+            text.map(|at| at + 3),
+            word.iter().rposition(|of| *of == b'@'),
+        );
+        if let (Some(from), Some(to)) = (from, to)
+            && from < to
+            && word[..from].windows(5).any(|of| of == b"redis")
+        {
+            found.push(start + from..start + to);
         }
+        start += word.len() + 1;
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logins_are_found_and_nothing_else() {
+        let shown =
+            b"zfolio\0--backing=redis://u:p@q@h\0redis://h\0http://u:p@h\0rediss://:x@h,a=b\0";
+        let found: Vec<&[u8]> = logins(shown).into_iter().map(|of| &shown[of]).collect();
+        assert_eq!(found, [&b"u:p@q"[..], b":x"]);
     }
 }

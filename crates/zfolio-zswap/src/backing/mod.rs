@@ -19,4 +19,4 @@ pub(crate) mod network;
 pub(crate) mod writeback_order;
 
 pub use kinds::{Backing, CLUSTER, Call, FileBacking, MemoryBacking, NullBacking};
-pub use network::NetworkBacking;
+pub use network::{NetworkBacking, store_is_waited_for};

@@ -19,7 +19,7 @@ use crate::backing::kinds::{Backing, CLUSTER};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::fmt;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use zfolio_sys::exchange::{BUCKETS, CELLS, Exchange, VALUE, op, put_bytes, state, take_bytes};
 use zfolio_sys::lock::{Mutex, futex_wait, pause};
 use zfolio_sys::syscall::Errno;
@@ -32,6 +32,47 @@ const LOOK_NS: u64 = 100_000_000;
 /// Values that are dropped together, at most and usually.
 const DROPPED: usize = VALUE / 16;
 const DROPPED_USUALLY: usize = 32;
+
+/// A read that takes longer than this is one that the watchdog is to know of, ns.
+const LONG_NS: u64 = 500_000_000;
+
+/// Reads of this process that have taken longer than that and go on.
+static LONG_READS: AtomicU32 = AtomicU32::new(0);
+
+/// Whether a store is being waited for at length, which is no hang: a read has a deadline of
+/// its own, or none because that was asked for.
+#[must_use]
+pub fn store_is_waited_for() -> bool {
+    LONG_READS.load(Ordering::Relaxed) > 0
+}
+
+/// In the child of a fork, where nobody reads yet.
+pub(crate) fn forget_reads() {
+    LONG_READS.store(0, Ordering::Relaxed);
+}
+
+/// Counted in [`LONG_READS`] from the moment it has taken long.
+struct Waiting {
+    since: u64,
+    is_long: bool,
+}
+
+impl Waiting {
+    fn look(&mut self) {
+        if !self.is_long && now_ns(Clock::Monotonic).saturating_sub(self.since) > LONG_NS {
+            self.is_long = true;
+            LONG_READS.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if self.is_long {
+            LONG_READS.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
 
 /// A value: where in its cluster it begins, and what it is called.
 #[derive(Clone, Copy, Debug)]
@@ -88,7 +129,7 @@ impl NetworkBacking {
     }
 
     /// A free cell, waited for until `until`.
-    fn claim(&self, until: Option<u64>) -> Option<usize> {
+    fn claim(&self, until: Option<u64>, mut wait: impl FnMut()) -> Option<usize> {
         let cells = &self.exchange.ring().cells;
         loop {
             let claimed = cells.iter().position(|cell| {
@@ -102,6 +143,7 @@ impl NetworkBacking {
             if claimed.is_some() || until.is_some_and(|until| now_ns(Clock::Monotonic) >= until) {
                 return claimed;
             }
+            wait();
             pause(100_000);
         }
     }
@@ -125,9 +167,14 @@ impl NetworkBacking {
         Asked { cell }
     }
 
-    /// Waits for the answer: the salts. The cell is still ours then, but for errors that are
-    /// our own: `TIMEDOUT`, and for who does not wait for a pager, `PIPE`.
-    fn answer(&self, asked: &Asked, until: Option<u64>, needs_pager: bool) -> Result<u32, Errno> {
+    /// Waits for the answer: the salts. Given up at `until` with `TIMEDOUT`, and by a write with
+    /// `PIPE` where there is no pager; a read waits for the next one.
+    fn answer(
+        &self,
+        asked: &Asked,
+        until: Option<u64>,
+        mut read: Option<&mut Waiting>,
+    ) -> Result<u32, Errno> {
         let of = &self.exchange.ring().cells[asked.cell];
         loop {
             let now = of.state.load(Ordering::Acquire);
@@ -138,10 +185,13 @@ impl NetworkBacking {
             if of.state.load(Ordering::Acquire) == state::DONE {
                 break;
             }
+            if let Some(read) = &mut read {
+                read.look();
+            }
             let late = until.is_some_and(|until| now_ns(Clock::Monotonic) >= until);
             let errno = match late {
                 true => Errno::TIMEDOUT,
-                false if needs_pager && !self.exchange.has_pager() => Errno::PIPE,
+                false if read.is_none() && !self.exchange.has_pager() => Errno::PIPE,
                 false => continue,
             };
             if self.abandon(asked) {
@@ -184,7 +234,7 @@ impl NetworkBacking {
         if dropped.is_empty() || !all && dropped.len() < DROPPED_USUALLY {
             return;
         }
-        let Some(cell) = self.claim(Some(0)) else {
+        let Some(cell) = self.claim(Some(0), || {}) else {
             return;
         };
         let count = dropped.len().min(DROPPED);
@@ -274,7 +324,7 @@ impl Backing for NetworkBacking {
                 salts: 0,
                 id: self.next.fetch_add(1, Ordering::Relaxed),
             };
-            let (Some(slot), Some(cell)) = (asked.get_mut(index), self.claim(until)) else {
+            let (Some(slot), Some(cell)) = (asked.get_mut(index), self.claim(until, || {})) else {
                 result = Err(Errno::BUSY);
                 break;
             };
@@ -283,7 +333,7 @@ impl Backing for NetworkBacking {
         }
         let mut kept = Vec::new();
         for (asked, value) in asked.iter().flatten() {
-            match self.answer(asked, until, true) {
+            match self.answer(asked, until, None) {
                 Ok(salts) => kept.push(Value { salts, ..*value }),
                 Err(errno) => result = result.and(Err(errno)),
             }
@@ -304,13 +354,17 @@ impl Backing for NetworkBacking {
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Errno> {
         let since = now_ns(Clock::Monotonic);
         let until = self.deadline_ns.map(|ns| since.saturating_add(ns));
+        let mut waiting = Waiting {
+            since,
+            is_long: false,
+        };
         let (cluster, inside) = place(offset);
         let mut parts = [None; 2 + CLUSTER / (8 << 10)];
         let count = self.parts(cluster, inside..inside + into.len(), &mut parts)?;
         let mut result = Ok(());
         let mut rest = &parts[..count];
         while let Some(Some((first, from, len, _))) = rest.first() {
-            let Some(cell) = self.claim(until) else {
+            let Some(cell) = self.claim(until, || waiting.look()) else {
                 result = Err(Errno::TIMEDOUT);
                 break;
             };
@@ -319,7 +373,7 @@ impl Backing for NetworkBacking {
             // As many more as there are cells for now: who waits for a cell holds none.
             for (part, asked) in rest.iter().flatten().zip(&mut asked).skip(1) {
                 let (value, from, len, _) = part;
-                let Some(cell) = self.claim(Some(0)) else {
+                let Some(cell) = self.claim(Some(0), || {}) else {
                     break;
                 };
                 *asked = Some(self.ask(cell, op::GET, value, *from, *len));
@@ -328,7 +382,7 @@ impl Backing for NetworkBacking {
             let (these, others) = rest.split_at(posted);
             rest = others;
             for ((_, _, len, to), asked) in these.iter().flatten().zip(asked.iter().flatten()) {
-                match self.answer(asked, until, false) {
+                match self.answer(asked, until, Some(&mut waiting)) {
                     Ok(_) => {
                         let data = &self.exchange.ring().data[asked.cell];
                         take_bytes(data, &mut into[*to..to + len]);
