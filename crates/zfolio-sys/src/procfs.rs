@@ -1,7 +1,8 @@
 //! What /proc tells about this process: sizes, mappings, present pages.
 
-use crate::syscall::{Errno, nr, syscall};
+use crate::syscall::{Errno, Kernel, Linux, nr};
 use core::fmt::Write;
+use core::marker::PhantomData;
 
 const O_RDONLY_CLOEXEC: usize = 0o2_000_000;
 const O_WRONLY_CLOEXEC: usize = 0o2_000_001;
@@ -14,9 +15,12 @@ const PAGE_IS_HUGE: u64 = 1 << 6;
 
 /// A file of /proc, open in the manager's own table.
 #[derive(Clone, Copy, Debug)]
-pub struct File(usize);
+pub struct FileOf<K>(usize, PhantomData<K>);
 
-impl File {
+/// One of the kernel that this process runs on.
+pub type File = FileOf<Linux>;
+
+impl<K: Kernel> FileOf<K> {
     /// Opens `path` for reading.
     ///
     /// # Errors
@@ -24,12 +28,12 @@ impl File {
     pub fn open(path: &core::ffi::CStr) -> Result<Self, Errno> {
         // SAFETY: a NUL-terminated path.
         unsafe {
-            syscall(
+            K::call(
                 nr::OPEN,
                 [path.as_ptr() as usize, O_RDONLY_CLOEXEC, 0, 0, 0, 0],
             )
         }
-        .map(Self)
+        .map(Self::from_fd)
     }
 
     /// Opens `path` for writing.
@@ -39,18 +43,18 @@ impl File {
     pub fn open_for_writing(path: &core::ffi::CStr) -> Result<Self, Errno> {
         // SAFETY: a NUL-terminated path.
         unsafe {
-            syscall(
+            K::call(
                 nr::OPEN,
                 [path.as_ptr() as usize, O_WRONLY_CLOEXEC, 0, 0, 0, 0],
             )
         }
-        .map(Self)
+        .map(Self::from_fd)
     }
 
     /// Wraps a descriptor of the manager's own table.
     #[must_use]
     pub const fn from_fd(fd: usize) -> Self {
-        Self(fd)
+        Self(fd, PhantomData)
     }
 
     /// The descriptor number.
@@ -66,7 +70,7 @@ impl File {
     pub fn read_at(self, into: &mut [u8], offset: usize) -> Result<usize, Errno> {
         let (at, len) = (into.as_mut_ptr() as usize, into.len());
         // SAFETY: the kernel writes at most the slice.
-        twice(|| unsafe { syscall(nr::PREAD64, [self.0, at, len, offset, 0, 0]) })
+        twice(|| unsafe { K::call(nr::PREAD64, [self.0, at, len, offset, 0, 0]) })
     }
 
     /// Writes, as much as fits.
@@ -76,7 +80,7 @@ impl File {
     pub fn write(self, bytes: &[u8]) -> Result<usize, Errno> {
         // SAFETY: the kernel reads the slice.
         unsafe {
-            syscall(
+            K::call(
                 nr::WRITE,
                 [self.0, bytes.as_ptr() as usize, bytes.len(), 0, 0, 0],
             )
@@ -86,7 +90,7 @@ impl File {
     /// Closes it.
     pub fn close(self) {
         // SAFETY: the caller gives the descriptor up.
-        let _ = unsafe { syscall(nr::CLOSE, [self.0, 0, 0, 0, 0, 0]) };
+        let _ = unsafe { K::call(nr::CLOSE, [self.0, 0, 0, 0, 0, 0]) };
     }
 }
 
@@ -116,7 +120,7 @@ impl Statm {
     ///
     /// # Errors
     /// As the kernel says; `INVAL` for a line that is no statm.
-    pub fn read(file: File) -> Result<Self, Errno> {
+    pub fn read<K: Kernel>(file: FileOf<K>) -> Result<Self, Errno> {
         let mut line = [0; 128];
         let len = file.read_at(&mut line, 0)?;
         Self::parse(&line[..len]).ok_or(Errno::INVAL)
@@ -255,8 +259,8 @@ impl<'a> Mapping<'a> {
 ///
 /// # Errors
 /// As the kernel says.
-pub fn for_each_mapping(
-    file: File,
+pub fn for_each_mapping<K: Kernel>(
+    file: FileOf<K>,
     buffer: &mut [u8],
     mut each: impl FnMut(&Mapping<'_>),
 ) -> Result<(), Errno> {
@@ -289,7 +293,10 @@ pub fn for_each_mapping(
 /// # Errors
 /// `NOENT` when nothing is mapped there; `NOTTY` on older kernels; `INVAL`
 /// for a mapping of another kind.
-pub fn private_mapping_at(maps: File, address: usize) -> Result<core::ops::Range<usize>, Errno> {
+pub fn private_mapping_at<K: Kernel>(
+    maps: FileOf<K>,
+    address: usize,
+) -> Result<core::ops::Range<usize>, Errno> {
     const IOC_PROCMAP_QUERY: usize = 0xc068_6611;
     const READABLE: u64 = 1;
     const WRITABLE: u64 = 2;
@@ -300,7 +307,7 @@ pub fn private_mapping_at(maps: File, address: usize) -> Result<core::ops::Range
     arg[2] = address as u64;
     let at = arg.as_mut_ptr() as usize;
     // SAFETY: the argument has the kernel's layout and asks for no strings.
-    twice(|| unsafe { syscall(nr::IOCTL, [maps.0, IOC_PROCMAP_QUERY, at, 0, 0, 0]) })?;
+    twice(|| unsafe { K::call(nr::IOCTL, [maps.0, IOC_PROCMAP_QUERY, at, 0, 0, 0]) })?;
     let kind = arg[5] & (READABLE | WRITABLE | EXECUTABLE | SHARED);
     if kind != READABLE | WRITABLE || arg[8] != 0 {
         return Err(Errno::INVAL);
@@ -342,26 +349,29 @@ impl PresentRun {
 
 /// A pagemap.
 #[derive(Clone, Copy, Debug)]
-pub struct Pagemap(File);
+pub struct PagemapOf<K>(FileOf<K>);
 
-impl Pagemap {
+/// The one of the kernel that this process runs on.
+pub type Pagemap = PagemapOf<Linux>;
+
+impl<K: Kernel> PagemapOf<K> {
     /// Opens this process's page map.
     ///
     /// # Errors
     /// As the kernel says.
     pub fn open() -> Result<Self, Errno> {
-        File::open(c"/proc/thread-self/pagemap").map(Self)
+        FileOf::open(c"/proc/thread-self/pagemap").map(Self)
     }
 
     /// The file behind it.
     #[must_use]
-    pub const fn file(self) -> File {
+    pub const fn file(self) -> FileOf<K> {
         self.0
     }
 
     /// Wraps an open page map.
     #[must_use]
-    pub const fn from_file(file: File) -> Self {
+    pub const fn from_file(file: FileOf<K>) -> Self {
         Self(file)
     }
 
@@ -473,7 +483,7 @@ impl Pagemap {
         // `runs.len()` results.
         let mut scan = || unsafe {
             let arg = arg.as_mut_ptr() as usize;
-            syscall(nr::IOCTL, [self.0.0, IOC_PAGEMAP_SCAN, arg, 0, 0, 0])
+            K::call(nr::IOCTL, [self.0.0, IOC_PAGEMAP_SCAN, arg, 0, 0, 0])
         };
         let count = match scan() {
             Err(Errno::INTR | Errno::AGAIN) => scan()?,

@@ -45,6 +45,31 @@ impl Errno {
     pub const TIMEDOUT: Self = Self(110);
 }
 
+/// Who answers the calls by which pages are moved and looked at: [`Linux`], or in a test what
+/// stands in for it. What makes such calls is generic over this, so it costs nothing.
+pub trait Kernel: Copy + Eq + core::fmt::Debug + 'static {
+    /// Makes system call `number` with `args`.
+    ///
+    /// # Errors
+    /// What the kernel returned, when it was an error number.
+    ///
+    /// # Safety
+    /// Whatever the call itself demands of its arguments.
+    unsafe fn call(number: usize, args: [usize; 6]) -> Result<usize, Errno>;
+}
+
+/// The kernel that this process runs on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Linux;
+
+impl Kernel for Linux {
+    #[inline]
+    unsafe fn call(number: usize, args: [usize; 6]) -> Result<usize, Errno> {
+        // SAFETY: by contract.
+        unsafe { syscall(number, args) }
+    }
+}
+
 /// The numbers of the calls used, x86-64.
 #[allow(missing_docs)]
 pub mod nr {

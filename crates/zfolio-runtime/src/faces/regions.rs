@@ -14,6 +14,7 @@ use crate::descriptors::SOURCE_FEATURES;
 use crate::error::{PinError, Unavailable, step};
 use crate::faces::assemble::{Parts, assemble};
 use crate::frames::reserve_arena;
+use crate::kernel::{File, Pagemap, Uffd};
 use crate::options::{IN_THREAD, Options, STACK};
 use crate::page::{EXTENT_PAGES, Vpn, addresses_of, pages_within};
 use crate::pager::{Access, RegionEngine};
@@ -29,13 +30,10 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use zfolio_mm::{Order, PAGE_SIZE};
 use zfolio_sys::arena::{ArenaMap, SharedWords, prefer_huge_pages};
 use zfolio_sys::lock::Mutex;
-use zfolio_sys::procfs::{File, Pagemap};
 use zfolio_sys::region::{keep_from_children, lift_descriptor};
 use zfolio_sys::syscall::Errno;
 use zfolio_sys::thread::{CallStack, pid, processors};
-use zfolio_sys::uffd::{
-    FEATURE_MOVE, FEATURE_SIGBUS, FEATURE_THREAD_ID, FEATURE_WRITE_PROTECT, Uffd,
-};
+use zfolio_sys::uffd::{FEATURE_MOVE, FEATURE_SIGBUS, FEATURE_THREAD_ID, FEATURE_WRITE_PROTECT};
 
 /// Makes the engine that `serving` names; where userfaultfd is refused,
 /// [`Serving::InThread`] is had without it.
@@ -284,7 +282,7 @@ impl RegionEngine for Manager {
         self.each_present(&inner, |run| {
             present += (run.end() - run.start()) / PAGE_SIZE
         });
-        if zfolio_sys::arena::discard(inner.start, inner.len()).is_ok()
+        if crate::kernel::discard(inner.start, inner.len()).is_ok()
             && let Some(regions) = self.regions()
         {
             regions.charged.fetch_sub(present, Ordering::Relaxed);

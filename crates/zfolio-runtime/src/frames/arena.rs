@@ -15,15 +15,13 @@
 //! not: so a contiguous run of backed slots is always to be had as long as
 //! single frames are, by *gathering* them into a run of holes, a MOVE each.
 
+use crate::kernel::{File, Moves, Pagemap, Uffd, discard, discard_all};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use zfolio_mm::frames::{Frames, Kind};
 use zfolio_mm::{Memory, Order, PAGE_SIZE, Pfn};
-use zfolio_sys::arena::{ArenaMap, Discarded, discard, discard_all};
+use zfolio_sys::arena::{ArenaMap, Discarded};
 use zfolio_sys::lock::{Mutex, MutexGuard};
-use zfolio_sys::moves::Moves;
-use zfolio_sys::procfs::{File, Pagemap};
-use zfolio_sys::uffd::Uffd;
 
 /// What new frames are copied from.
 static ZEROS: [u8; 16 * PAGE_SIZE] = [0; 16 * PAGE_SIZE];

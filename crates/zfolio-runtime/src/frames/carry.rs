@@ -1,8 +1,8 @@
 //! Pages of the arena from slots to slots: folio compaction, and blocks given whole.
 
 use super::arena::FrameArena;
+use crate::kernel::discard;
 use zfolio_mm::{Memory, PAGE_SIZE, Pfn};
-use zfolio_sys::arena::discard;
 
 /// Tries to bring a page back to where it came from.
 const UNDO_TRIES: u32 = 10_000;

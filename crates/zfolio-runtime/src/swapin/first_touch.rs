@@ -116,7 +116,7 @@ impl Transfer {
             return false;
         };
         let (from, bytes) = (*nursery, Order::HUGE.bytes());
-        zfolio_sys::arena::make_own(from, bytes);
+        crate::kernel::make_own(from, bytes);
         let mut moved = 0;
         if self.is_huge(from) {
             let progress = self.fds.moves().out_of_held(address_of(vpn), from, bytes);
@@ -126,7 +126,7 @@ impl Transfer {
         if moved < EXTENT_PAGES {
             // The kernel has none now: not asked again for a while.
             regions.no_huge.store(NO_HUGE_TURNS, Ordering::Relaxed);
-            let _ = zfolio_sys::arena::discard(from, bytes);
+            let _ = crate::kernel::discard(from, bytes);
         }
         moved > 0
     }

@@ -6,12 +6,13 @@
 
 use crate::address_space::mappings::Vmas;
 use crate::address_space::unmanaged::Why;
+use crate::kernel::Pagemap;
 use crate::swapout::hand::ClockHand;
 use crate::upkeep::Upkeep;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 use zfolio_mm::PAGE_SIZE;
-use zfolio_sys::procfs::{Pagemap, PresentRun};
+use zfolio_sys::procfs::PresentRun;
 use zfolio_sys::syscall::Errno;
 use zfolio_sys::thread::{Clock, now_ns};
 
