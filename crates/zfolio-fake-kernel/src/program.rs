@@ -126,6 +126,14 @@ pub fn share(address: usize) {
     });
 }
 
+/// The page at `address` is gone, and nobody is told.
+pub fn lose(address: usize) {
+    with(|world| {
+        // SAFETY: of `map`, or of an arena, where nobody has a reference to it.
+        unsafe { world.pages.go(address >> PAGE_SHIFT) };
+    });
+}
+
 /// Whether the page at `address` is present.
 #[must_use]
 pub fn is_present(address: usize) -> bool {

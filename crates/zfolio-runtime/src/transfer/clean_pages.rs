@@ -226,3 +226,6 @@ fn clean_slot((vpn, place): (Vpn, Place)) -> Option<(Vpn, Slot)> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests;
