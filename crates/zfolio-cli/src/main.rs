@@ -10,6 +10,7 @@
 //! | `preload` | where the preload library is, and how a program gets it |
 //! | `fitting` | `high` that keeps under the memory limit the run is in |
 //! | `tree` | the processes of a run while it lasts |
+//! | `slowdown` | `high` that follows what the program loses |
 //! | `supervise` | starting, signalling, waiting |
 //! | `report` | what is told afterwards |
 //! | `run`, `stat`, `doctor`, `demo`, `manual` | the commands; `bench` and `usemem` are those of `zfolio-bench` |
@@ -29,6 +30,7 @@ mod own;
 mod preload;
 mod report;
 mod run;
+mod slowdown;
 mod stat;
 mod supervise;
 mod tree;

@@ -3,6 +3,7 @@
 use crate::options::backing_options::Behind;
 use crate::options::engines::{self, Engines};
 use crate::options::groups::Group;
+use crate::options::slowdown::Slowdown;
 use crate::own;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
@@ -69,6 +70,9 @@ pub(crate) struct Run {
     /// keeps the job under it; else half of this machine's memory
     #[arg(long, value_name = "SIZE", value_parser = Size::parse)]
     pub(crate) high: Option<Size>,
+    /// What may be paid for memory.
+    #[command(flatten)]
+    pub(crate) paid: Slowdown,
     /// --high, --max and size= are for each process on its own, not shared
     #[arg(long)]
     pub(crate) per_process: bool,
@@ -103,7 +107,7 @@ pub(crate) struct Run {
     /// needs no privilege: in-thread (by userfaultfd, Linux 6.8), guard (guard markers,
     /// Linux 6.13) or protect (page protection, Linux 5.11). auto: message where it is
     /// permitted, else the first of the others that works here. --engines, --tier,
-    /// --folio, --backing, --max, --swap-max and --zswap-max need message
+    /// --folio, --backing, --max, --swap-max, --zswap-max and --slowdown need message
     #[arg(long, value_name = "WAY", value_enum, default_value_t = Faults::Auto)]
     pub(crate) faults: Faults,
     /// Write statistics to FILE as JSON when the program has ended

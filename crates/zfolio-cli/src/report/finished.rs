@@ -5,6 +5,7 @@ use crate::supervise::Outcome;
 use crate::tree::unreached::Stranger;
 use std::ffi::OsString;
 use std::time::Duration;
+use zfolio_host::controller::Bought;
 use zfolio_host::statistics::Tree;
 
 /// What the program cost, from rusage of everything waited for.
@@ -31,6 +32,8 @@ pub(crate) struct Finished {
     pub(crate) settings: Settings,
     /// What the segment said.
     pub(crate) tree: Tree,
+    /// What `--slowdown` came to.
+    pub(crate) bought: Option<Bought>,
     /// Whom it never reached.
     pub(crate) unreached: Vec<Stranger>,
     /// What it cost.

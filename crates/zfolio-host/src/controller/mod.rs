@@ -56,8 +56,10 @@ const ROOM: f64 = 0.75;
 const COOLING: u32 = 3;
 /// What comes back for one byte of memory saved: what is out, over what it frees.
 const OUT_PER_FREED: f64 = 1.5;
-/// A saving below this part does not pay.
+/// A saving below this part of what is needed does not pay, nor one below so many times the part
+/// of the time that is lost for it.
 const PAYS: f64 = 0.03;
+const PAYS_TIMES: f64 = 2.0;
 /// Windows before that is judged.
 const TRIAL: u32 = 25;
 /// How long nothing is taken then, at first and at most, seconds.
@@ -141,11 +143,13 @@ pub struct Bought {
     pub slowdown: f64,
     /// Time run, seconds.
     pub run: f64,
-    /// Means over time since the run began, bytes: what the program needed and had.
+    /// What the program needed, the mean over the time since the run began, bytes.
     pub needed: u64,
+    /// What it had, likewise.
     pub resident: u64,
-    /// The same from when memory was first taken; 0: none was.
+    /// What it needed since memory was first taken; 0: none was.
     pub needed_since: u64,
+    /// What it had since then.
     pub resident_since: u64,
     /// The least `high` was, bytes.
     pub least_high: u64,
@@ -395,7 +399,11 @@ impl Controller {
     fn set(&mut self, high: f64, down: bool) {
         let low = self.asked.low.min(self.asked.high);
         let high = (whole(high) / GRAIN * GRAIN).clamp(low, self.asked.high);
-        self.high = if down { high.min(self.high) } else { high.max(self.high) };
+        self.high = if down {
+            high.min(self.high)
+        } else {
+            high.max(self.high)
+        };
     }
 
     /// Next to nothing is saved, and that was not for nothing: all is given back for a while.
@@ -404,7 +412,8 @@ impl Controller {
         let ran = seconds(sample.run) - seconds(began.run);
         let lost = seconds(sample.stall) - seconds(began.stall);
         let saved = bytes(sample.needed) - bytes(sample.resident.min(self.high));
-        let useless = saved < bytes(sample.needed) * PAYS && lost > self.aim() * ran / 4.0;
+        let least = PAYS.max(PAYS_TIMES * lost / ran.max(1e-3));
+        let useless = saved < bytes(sample.needed) * least && lost > self.aim() * ran / 4.0;
         if self.windows < TRIAL || !useless {
             return;
         }
@@ -421,7 +430,10 @@ fn seconds(of: Duration) -> f64 {
     of.as_secs_f64()
 }
 
-#[allow(clippy::cast_precision_loss, reason = "bytes of memory: 2^53 of them are enough")]
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "bytes of memory: 2^53 of them are enough"
+)]
 fn bytes(of: u64) -> f64 {
     of as f64
 }

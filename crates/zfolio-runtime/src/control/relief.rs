@@ -221,7 +221,8 @@ impl Manager {
     fn choose_density(&self, memory: &mut Remembered) {
         let pool = self.zswap.pool_pages();
         let turnover = &mut memory.turnover;
-        turnover.choose_density(self.stats(), &self.watermarks(), pool, &self.density);
+        let dense = self.options.follows;
+        turnover.choose_density(self.stats(), dense, &self.watermarks(), pool, &self.density);
     }
 
     /// Reads the mappings if they changed or the list is old, and registers

@@ -41,10 +41,12 @@ impl Turnover {
 
     /// Room or time: decided by how much of `high` a pool of `pool` pages has taken.
     /// Where much of it comes back, room has to be scarcer before it is bought with
-    /// time.
+    /// time. `dense`: little comes back, whoever sets `high` sees to that, so room is worth more
+    /// from the start.
     pub(crate) fn choose_density(
         &mut self,
         stats: &ProcessSlot,
+        dense: bool,
         watermarks: &Watermarks,
         pool: usize,
         density: &Density,
@@ -57,7 +59,11 @@ impl Turnover {
             watermarks.dense(self.judge(came, went)),
             watermarks.densest(),
         ];
-        density.set(form(density.get(), pool, limits));
+        density.set(if dense {
+            Form::Densest
+        } else {
+            form(density.get(), pool, limits)
+        });
     }
 }
 

@@ -243,7 +243,7 @@ impl Protected {
         self.store_until(worker, |core| {
             let watermarks = self.watermarks();
             let pool = self.zswap.pool_pages();
-            turnover.choose_density(self.stats, &watermarks, pool, &self.density);
+            turnover.choose_density(self.stats, false, &watermarks, pool, &self.density);
             self.usage(core) <= watermarks.stop + self.overdraft()
                 && core.table.standby_pages() <= self.standby_target(core)
         })
