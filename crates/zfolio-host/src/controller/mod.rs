@@ -15,7 +15,7 @@
 //! | the program is young, or grows | nothing is taken; what was taken stays out, `high` grows with the program |
 //! | the rate is well below what is allowed | `high` goes down by a small step, as far as the balance carries it |
 //! | the rate is about what is allowed | nothing |
-//! | the rate is above it | `high` goes up by the square of the error |
+//! | the rate is above it | `high` goes up by the square of the error, as far as the program has a use for it |
 //! | time was lost and next to nothing is saved | `high` goes up to where it began, and nothing is taken for a while, then for twice as long |
 //!
 //! # Invariants
@@ -43,11 +43,19 @@ const GROWTH: f64 = 0.1;
 const SETTLED: f64 = 0.3;
 /// The balance, in seconds of the time run, that moves what is allowed by all of it.
 const HORIZON: f64 = 2.0;
-/// Most that is allowed in a window, times what is aimed at.
+/// Least and most that is allowed in a window, times what is aimed at.
+const LEAST_ALLOWED: f64 = 0.25;
 const MOST_ALLOWED: f64 = 1.5;
-/// The largest step down and up, parts of what the program needs.
+/// The first step down, the largest, and the largest up: parts of what the program needs. Each
+/// step down that costs little is followed by one half as large again.
+const FIRST_DOWN: f64 = 0.01;
 const STEP_DOWN: f64 = 0.04;
+const FASTER: f64 = 1.5;
 const STEP_UP: f64 = 0.125;
+/// What `high` may be above what the program needs, a part of that, and bytes: more is of no
+/// use to it.
+const ABOVE: f64 = 0.125;
+const ABOVE_BYTES: f64 = 16.0 * 1024.0 * 1024.0;
 /// A step up of this part for each unit of the error's square.
 const UP_GAIN: f64 = 1.0 / 24.0;
 /// Below this part of what is allowed there is room for a step down.
@@ -174,6 +182,8 @@ pub struct Controller {
     /// When the program last grew, seconds.
     grew: f64,
     cooling: u32,
+    /// The next step down, a part of what the program needs.
+    step_down: f64,
     /// Since something is taken: windows, and where that began.
     windows: u32,
     began: Option<Sample>,
@@ -219,6 +229,7 @@ impl Controller {
             phase: Phase::Young,
             grew: 0.0,
             cooling: 0,
+            step_down: FIRST_DOWN,
             windows: 0,
             began: None,
             rests_until: 0.0,
@@ -342,7 +353,7 @@ impl Controller {
         let (wall, run, stall) = (of(|s| s.at), of(|s| s.run), of(|s| s.stall));
         let balance = self.balance(sample);
         let part = 1.0 + balance / (self.aim() * HORIZON);
-        let allowed = self.aim() * part.clamp(0.02, MOST_ALLOWED);
+        let allowed = self.aim() * part.clamp(LEAST_ALLOWED, MOST_ALLOWED);
         // More than a whole window may lose, twice: no need to wait for its end.
         let alarmed = stall > 2.0 * allowed * WINDOW_RUN.max(run);
         if !alarmed && run < WINDOW_RUN && wall < WINDOW_WALL {
@@ -366,20 +377,23 @@ impl Controller {
 
     fn go_up(&mut self, sample: &Sample, error: f64) {
         self.cooling = COOLING;
-        self.phase = Phase::BackingOff;
-        if !self.took_something() {
+        self.step_down = FIRST_DOWN;
+        let most = bytes(sample.needed) * (1.0 + ABOVE) + ABOVE_BYTES;
+        if !self.took_something() || bytes(self.high) >= most {
+            self.phase = Phase::Holding;
             return;
         }
+        self.phase = Phase::BackingOff;
         let part = ((error * error - 1.0) * UP_GAIN).min(STEP_UP);
         let step = (bytes(sample.needed) * part).max(bytes(GRAIN));
         let from = self.high.max(sample.resident.min(self.asked.high));
-        self.set(bytes(from) + step, false);
+        self.set((bytes(from) + step).min(most), false);
         self.counts.steps[1] += 1;
     }
 
     fn go_down(&mut self, sample: &Sample, error: f64, balance: f64) {
         let from = self.high.min(sample.resident);
-        let wanted = bytes(sample.needed) * STEP_DOWN * (1.0 - error / ROOM);
+        let wanted = bytes(sample.needed) * self.step_down * (1.0 - error / ROOM);
         // What the balance carries: the cost of what a step moves out is taken from it.
         let each = self.cost_back(1 << 20) / bytes(1 << 20) * OUT_PER_FREED;
         let carried = balance.max(0.0) / each;
@@ -392,6 +406,7 @@ impl Controller {
         self.began.get_or_insert(*sample);
         self.phase = Phase::Probing;
         self.set(next, true);
+        self.step_down = (self.step_down * FASTER).min(STEP_DOWN);
         self.counts.steps[0] += 1;
     }
 
