@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use zfolio_bench::args::{Bench, BenchChild, BenchWork, Usemem};
+use zfolio_bench::args::{Advise, Bench, BenchChild, BenchWork, Usemem};
 use zfolio_host::compressor::Compressor;
 use zfolio_host::exit::{self, Failure, Status, one_line};
 use zfolio_host::size::{self, Size};
@@ -35,6 +35,8 @@ pub(crate) enum Command {
     Doctor(Doctor),
     /// Show the statistics of a running tree
     Stat(Stat),
+    /// Run a program some times with less and less memory, and say how little is enough
+    Advise(Advise),
     /// Run a built-in workload bare and then with its memory limited, and compare
     Demo(Demo),
     /// Run an experiment on the parts zfolio is made of

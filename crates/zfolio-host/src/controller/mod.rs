@@ -36,7 +36,7 @@ const WINDOW_WALL: f64 = 1.0;
 /// Time run that a window counts for at least, seconds: of an idle program little can be said.
 const LEAST_RUN: f64 = 0.02;
 /// Time that a program runs before anything is taken, seconds.
-const YOUNG_RUN: f64 = 0.3;
+const YOUNG_RUN: f64 = 0.8;
 /// A program that grows by more than this part within a second grows.
 const GROWTH: f64 = 0.1;
 /// How long it must not have grown, seconds.
@@ -73,6 +73,9 @@ const TRIAL: u32 = 25;
 /// How long nothing is taken then, at first and at most, seconds.
 const REST: f64 = 20.0;
 const LONGEST_REST: f64 = 1280.0;
+/// What `high` is above what is had where reclaim begins, a part of it (`policy/watermarks.rs` of
+/// the runtime).
+const GAP: f64 = 1.0 / 64.0;
 /// Bytes that `high` is above or below what it was before it counts as moved.
 const GRAIN: u64 = 1 << 20;
 /// What a page costs that comes back, before enough have: seconds.
@@ -392,13 +395,14 @@ impl Controller {
     }
 
     fn go_down(&mut self, sample: &Sample, error: f64, balance: f64) {
-        let from = self.high.min(sample.resident);
+        // (Where reclaim would just not begin.)
+        let from = bytes(self.high).min(bytes(sample.resident) * (1.0 + GAP));
         let wanted = bytes(sample.needed) * self.step_down * (1.0 - error / ROOM);
         // What the balance carries: the cost of what a step moves out is taken from it.
         let each = self.cost_back(1 << 20) / bytes(1 << 20) * OUT_PER_FREED;
         let carried = balance.max(0.0) / each;
         let step = wanted.min(carried);
-        let next = bytes(from) - step;
+        let next = from - step;
         if step < bytes(GRAIN) || next < bytes(self.asked.low) {
             self.phase = Phase::Holding;
             return;

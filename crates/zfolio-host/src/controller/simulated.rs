@@ -260,7 +260,7 @@ fn one_that_ends_at_once_is_left_alone() {
     let mut program = Program::new(&[(200.0, 1.0)]);
     run(&mut controller, &mut program, 0.4, |_, _| {});
     assert_eq!(controller.bought().steps, [0, 0]);
-    assert_eq!(controller.bought().phase, Phase::Growing);
+    assert_eq!(controller.bought().phase, Phase::Young);
 }
 
 #[test]
