@@ -6,8 +6,9 @@
 //!
 //! Two figures decide. The *rate* is the time that the program's threads stood still in the last
 //! window, over the time that they ran in it. The *balance* is what may still be lost over the
-//! whole run: the part asked for of the time run so far, less what was lost, less what it would
-//! cost if all that is out came back at once. So what was promised holds at the end as well,
+//! whole run: the part asked for of the time run so far, less what was lost. What is allowed in a
+//! window follows the balance; and a step down is taken only if the balance would also pay for
+//! all that is out, should it come back at once. So what was promised holds at the end as well,
 //! even if the program then reads all of its memory.
 //!
 //! | seen | done |
@@ -20,7 +21,7 @@
 //!
 //! # Invariants
 //! - `high` is never above `Asked::high`, nor below `Asked::low` (unless `high` is less).
-//! - `high` goes down only while the balance is above 0.
+//! - `high` goes down only while the balance pays for all that is out.
 
 #[cfg(test)]
 mod simulated;
@@ -78,7 +79,7 @@ const LONGEST_REST: f64 = 1280.0;
 const GAP: f64 = 1.0 / 64.0;
 /// Bytes that `high` is above or below what it was before it counts as moved.
 const GRAIN: u64 = 1 << 20;
-/// What a page costs that comes back, before enough have: seconds.
+/// What a page costs that comes back among many, at most, and before enough have: seconds.
 const PAGE_BACK: f64 = 8e-6;
 /// Pages that are enough.
 const PAGES_KNOWN: u64 = 4096;
@@ -328,9 +329,9 @@ impl Controller {
         self.become_idle(Phase::Growing, sample);
     }
 
-    /// What may still be lost, seconds; see the module.
+    /// What was allowed so far and is not lost yet, seconds.
     fn balance(&self, sample: &Sample) -> f64 {
-        self.aim() * seconds(sample.run) - seconds(sample.stall) - self.cost_back(sample.out)
+        self.aim() * seconds(sample.run) - seconds(sample.stall)
     }
 
     fn aim(&self) -> f64 {
@@ -342,9 +343,9 @@ impl Controller {
         let each = if self.last.pages_in < PAGES_KNOWN {
             PAGE_BACK
         } else {
-            // (All that was lost, whatever for: rather too much.)
+            // (All that was lost, whatever for.)
             let each = seconds(self.last.stall) / count(self.last.pages_in);
-            each.clamp(PAGE_BACK / 4.0, PAGE_BACK * 4.0)
+            each.clamp(PAGE_BACK / 4.0, PAGE_BACK)
         };
         bytes(out) / PAGE * each
     }
@@ -371,7 +372,7 @@ impl Controller {
             self.cooling -= 1;
             self.phase = Phase::Holding;
         } else if error < ROOM {
-            self.go_down(sample, error, balance);
+            self.go_down(sample, error, balance - self.cost_back(sample.out));
         } else {
             self.phase = Phase::Holding;
         }
@@ -394,13 +395,14 @@ impl Controller {
         self.counts.steps[1] += 1;
     }
 
-    fn go_down(&mut self, sample: &Sample, error: f64, balance: f64) {
+    /// `left`: what may still be lost if all that is out comes back, seconds.
+    fn go_down(&mut self, sample: &Sample, error: f64, left: f64) {
         // (Where reclaim would just not begin.)
         let from = bytes(self.high).min(bytes(sample.resident) * (1.0 + GAP));
         let wanted = bytes(sample.needed) * self.step_down * (1.0 - error / ROOM);
-        // What the balance carries: the cost of what a step moves out is taken from it.
+        // What is left pays for what a step moves out, should it come back too.
         let each = self.cost_back(1 << 20) / bytes(1 << 20) * OUT_PER_FREED;
-        let carried = balance.max(0.0) / each;
+        let carried = left.max(0.0) / each;
         let step = wanted.min(carried);
         let next = from - step;
         if step < bytes(GRAIN) || next < bytes(self.asked.low) {

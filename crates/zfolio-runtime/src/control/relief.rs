@@ -118,6 +118,10 @@ impl Manager {
             if over == 0 && surplus > 0 {
                 return Relief::Enough;
             }
+            // (`high` has risen meanwhile, to above what the program needs.)
+            if self.has_room_for_frames(usage) {
+                return Relief::Enough;
+            }
             if self.should_yield() {
                 return Relief::Later;
             }
