@@ -305,9 +305,11 @@ mod tests {
     #[test]
     fn what_was_idle_is_not_taken() {
         let mut signal = Signal::default();
-        let mut now = Now::default();
-        now.idle = 100;
-        now.ours = 60;
+        let mut now = Now {
+            idle: 100,
+            ours: 60,
+            ..Now::default()
+        };
         signal.add(now);
         assert_eq!(signal.taken, 0);
         now.ours = 160;
