@@ -1,7 +1,7 @@
 /*
  * What `zfolio run --slowdown` is tried on: slowdown KIND MIB AMOUNT [seconds]
  *
- *   cold     reads at random in a tenth of its memory, of 50,000 reads one anywhere
+ *   cold     reads at random in a tenth of its memory, of 1,000,000 reads one anywhere
  *   scan     reads all of its memory in order, again and again
  *   grow     takes memory page by page, evenly, until it has all
  *   phases   as cold, with another tenth every eighth of the amount
@@ -108,7 +108,7 @@ int main(int argc, char **argv)
             for (int i = 0; i < 50000; i++) {
                 if (scan)
                     at = (at + 64) % count;
-                else if (i == 0)
+                else if (i == 0 && done % 1000000 == 0)
                     at = next() % count;
                 else
                     at = from + next() % hot;
