@@ -44,7 +44,7 @@ fn told(output: &Output) -> String {
 fn what_is_cold_is_taken() {
     let options = ["--slowdown", "30%"];
     let seen = support::until(
-        || run(&options, &["cold", "200", "6", "seconds"]),
+        || run(&options, &["cold", "200", "5", "seconds"]),
         |output| {
             let (needed, had) = (
                 figure(output, "needed_since_bytes"),
@@ -66,7 +66,7 @@ fn what_is_cold_is_taken() {
 #[test]
 fn a_floor_is_kept() {
     let options = ["--slowdown", "50%", "--low", "190M", "--high", "1G"];
-    let Some(output) = run(&options, &["cold", "200", "4", "seconds"]) else {
+    let Some(output) = run(&options, &["cold", "200", "3", "seconds"]) else {
         return;
     };
     assert!(
@@ -97,7 +97,7 @@ fn nothing_is_taken_of_one_that_grows() {
 #[test]
 fn little_is_taken_of_one_that_reads_all() {
     let seen = support::until(
-        || run(&["--slowdown", "5%"], &["scan", "200", "5", "seconds"]),
+        || run(&["--slowdown", "5%"], &["scan", "200", "4", "seconds"]),
         |output| {
             let (needed, had) = (
                 figure(output, "needed_mean_bytes"),
@@ -174,7 +174,7 @@ fn advise_draws_a_curve() {
     let (json, plot) = (dir.path().join("curve.json"), dir.path().join("curve.svg"));
     let mut command = z.command(["advise", "--slowdown", "100%", "--json"]);
     command.arg(&json).arg("--plot").arg(&plot).arg("--");
-    command.arg(program).args(["cold", "48", "30000000"]);
+    command.arg(program).args(["cold", "48", "15000000"]);
     let ran = support::finish(&mut command, "");
     ran.succeeded();
     assert!(ran.stdout.contains("slowdown, %"), "{}", ran.stdout);
