@@ -89,6 +89,8 @@ impl Chosen {
 pub(crate) struct Fitting {
     limits: Limits,
     chosen: Chosen,
+    /// What [`Fitting::most`] said last, bytes.
+    most: u64,
     next: Instant,
 }
 
@@ -105,6 +107,7 @@ impl Fitting {
         Self {
             limits,
             chosen,
+            most: chosen.high,
             next: now,
         }
     }
@@ -121,19 +124,31 @@ impl Fitting {
 
     /// Looks again, if it is time, and says it anew.
     pub(crate) fn look(&mut self, segment: &Segment, now: Instant) {
-        if !self.is_followed(segment) || now < self.next {
-            return;
-        }
-        let uses = self.limits.read();
-        let ours = anonymous(segment);
         let last = high_now(segment);
-        let each = uses.iter().map(|of| again(*of, ours, last));
-        let most = segment.config().high.load(Relaxed);
-        let high = each.min().unwrap_or(most).min(most);
+        let high = self.again(segment, last, now);
         if high != last {
             segment.groups[0].high.store(high, Relaxed);
         }
+    }
+
+    /// The same where somebody else says what `high` is: what that may be at most now, bytes.
+    pub(crate) fn most(&mut self, segment: &Segment, now: Instant) -> u64 {
+        self.most = self.again(segment, self.most, now);
+        self.most.min(segment.config().high.load(Relaxed))
+    }
+
+    /// What `high` is to be that was `last`, bytes; `last` if it is not time yet.
+    fn again(&mut self, segment: &Segment, last: u64, now: Instant) -> u64 {
+        if !self.is_followed(segment) || now < self.next {
+            return last;
+        }
+        let uses = self.limits.read();
+        let ours = anonymous(segment);
+        let each = uses.iter().map(|of| again(*of, ours, last));
+        let most = segment.config().high.load(Relaxed);
+        let high = each.min().unwrap_or(most).min(most);
         self.next = now + EVERY.max(now.elapsed() * SHARE);
+        high
     }
 }
 
@@ -286,6 +301,7 @@ mod tests {
         let mut fitting = Fitting {
             chosen: Chosen::of(&limits.read(), 1 << 40),
             limits,
+            most: 0,
             next: now,
         };
         assert_eq!(fitting.chosen().high, 270 * MIB);

@@ -10,9 +10,10 @@
 //! | `preload` | where the preload library is, and how a program gets it |
 //! | `fitting` | `high` that keeps under the memory limit the run is in |
 //! | `tree` | the processes of a run while it lasts |
+//! | `slowdown` | `high` that follows what the program loses |
 //! | `supervise` | starting, signalling, waiting |
 //! | `report` | what is told afterwards |
-//! | `run`, `stat`, `doctor`, `demo`, `manual` | the commands; `bench` and `usemem` are those of `zfolio-bench` |
+//! | `run`, `stat`, `doctor`, `demo`, `manual` | the commands; `advise`, `bench` and `usemem` are those of `zfolio-bench` |
 //!
 //! What both this crate and `zfolio-bench` need of the machine is in `zfolio-host`.
 #![forbid(unsafe_code)]
@@ -29,6 +30,7 @@ mod own;
 mod preload;
 mod report;
 mod run;
+mod slowdown;
 mod stat;
 mod supervise;
 mod tree;
@@ -53,6 +55,7 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Run(args) => run::run(args),
         Command::Doctor(args) => Ok(doctor::doctor(args.json, args.backing.as_ref())),
         Command::Stat(args) => stat::stat(args.which.as_deref()),
+        Command::Advise(args) => zfolio_bench::advise(&args),
         Command::Demo(args) => demo::demo(&args),
         Command::Bench(args) => zfolio_bench::bench(&args),
         Command::Man(args) => manual::man(&args),

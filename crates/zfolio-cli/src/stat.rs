@@ -1,6 +1,7 @@
 //! `zfolio stat`: the figures of a tree that is running, as a table.
 
 use crate::fitting::high_now;
+use crate::options::slowdown::percent;
 use crate::tree::staying;
 use std::path::Path;
 use std::process::ExitCode;
@@ -34,6 +35,9 @@ pub(crate) fn stat(which: Option<&Path>) -> Result<ExitCode, Failure> {
         human(high_now(&segment)),
         shared(&segment),
     );
+    if let Some(line) = slowdown(&segment) {
+        println!("{line}");
+    }
     for group in &tree.groups {
         println!("{}", one_line(&group.line()));
     }
@@ -49,6 +53,24 @@ fn shared(segment: &Segment) -> String {
     let now = human(segment.groups[0].resident_bytes.load(Relaxed));
     let peak = human(segment.groups[0].resident_peak.load(Relaxed));
     format!(", shared: {now} resident, {peak} at most")
+}
+
+/// What `--slowdown` has come to, where it was asked for.
+fn slowdown(segment: &Segment) -> Option<String> {
+    let asked = segment.config().slowdown.load(Relaxed);
+    let part = |millionths: f64| percent(millionths / 1e6);
+    let of = &segment.slowdown;
+    #[allow(clippy::cast_precision_loss, reason = "shown with two figures")]
+    let lost = part(of.estimated.load(Relaxed) as f64);
+    let had = match of.needed_bytes.load(Relaxed) {
+        0 => "nothing taken yet".to_owned(),
+        needed => format!(
+            "lives in {} instead of {}",
+            human(of.resident_bytes.load(Relaxed)),
+            human(needed)
+        ),
+    };
+    (asked != 0).then(|| format!("slowdown: {had}, at {lost} (asked {})", part(asked.into())))
 }
 
 fn table(tree: &Tree) -> String {

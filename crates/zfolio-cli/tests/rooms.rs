@@ -19,7 +19,14 @@ const CRATES: [Order; 3] = [
     Order {
         name: "zfolio-host",
         rooms: &[
-            &["size", "compressor", "exit", "outfile", "histogram"],
+            &[
+                "size",
+                "compressor",
+                "exit",
+                "outfile",
+                "histogram",
+                "controller",
+            ],
             &["cgroup_limits", "uffd_probe", "process_tree", "elf"],
             &["machine"],
             &["target"],
@@ -48,6 +55,7 @@ const CRATES: [Order; 3] = [
             &["options"],
             &["preload", "fitting"],
             &["tree"],
+            &["slowdown"],
             &["supervise"],
             &["report"],
             &["run", "stat", "doctor", "demo", "manual"],

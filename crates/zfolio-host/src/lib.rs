@@ -6,6 +6,7 @@
 //! | module | concept |
 //! |---|---|
 //! | `size`, `compressor` | sizes and codecs as people write them |
+//! | `controller` | the least memory at which a program loses no more time than asked for |
 //! | `exit` | exit statuses, and failures told in one line |
 //! | `outfile`, `histogram` | files for results; service times |
 //! | `cgroup_limits`, `machine` | memory, its limits, processors, the kernel |
@@ -21,6 +22,7 @@ extern crate self as zfolio_host;
 
 pub mod cgroup_limits;
 pub mod compressor;
+pub mod controller;
 pub mod elf;
 mod engine_queues;
 #[cfg(test)]

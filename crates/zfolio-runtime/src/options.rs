@@ -35,6 +35,8 @@ pub struct Options {
     pub engine_attributes: Attributes,
     /// What stays in the pool is compressed again, denser.
     pub tier: bool,
+    /// `high` of the run follows the program, far below what it began with.
+    pub follows: bool,
     /// Most memory of the process, pages; `None`: whatever it takes.
     pub max: Option<usize>,
     /// What happens there.
@@ -80,6 +82,7 @@ impl Options {
             engines: 0,
             engine_attributes: Attributes::for_engines(0),
             tier: false,
+            follows: false,
             max: None,
             on_max: OnMax::Kill,
             folio_compaction: true,
@@ -135,6 +138,7 @@ impl Options {
             engines: engines.min(MOST_ENGINES),
             engine_attributes,
             tier: config.tier.load(Ordering::Relaxed) != 0,
+            follows: config.slowdown.load(Ordering::Relaxed) != 0,
         })
     }
 }

@@ -3,12 +3,13 @@
 use crate::options::backing_options::{Backing, Behind, ENV_BACKING};
 use crate::options::engines::{self, Engines};
 use crate::options::groups::Group;
+use crate::options::slowdown::Slowdown;
 use crate::own;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use zfolio_bench::args::{Bench, BenchChild, BenchWork, Usemem};
+use zfolio_bench::args::{Advise, Bench, BenchChild, BenchWork, Usemem};
 use zfolio_host::compressor::Compressor;
 use zfolio_host::exit::{self, Failure, Status, one_line};
 use zfolio_host::size::{self, Size};
@@ -34,6 +35,8 @@ pub(crate) enum Command {
     Doctor(Doctor),
     /// Show the statistics of a running tree
     Stat(Stat),
+    /// Run a program some times with less and less memory, and say how little is enough
+    Advise(Advise),
     /// Run a built-in workload bare and then with its memory limited, and compare
     Demo(Demo),
     /// Run an experiment on the parts zfolio is made of
@@ -72,6 +75,9 @@ pub(crate) struct Run {
     /// keeps the job under it; else half of this machine's memory
     #[arg(long, value_name = "SIZE", value_parser = Size::parse)]
     pub(crate) high: Option<Size>,
+    /// What may be paid for memory.
+    #[command(flatten)]
+    pub(crate) paid: Slowdown,
     /// --high, --max and size= are for each process on its own, not shared
     #[arg(long)]
     pub(crate) per_process: bool,
@@ -106,7 +112,7 @@ pub(crate) struct Run {
     /// needs no privilege: in-thread (by userfaultfd, Linux 6.8), guard (guard markers,
     /// Linux 6.13) or protect (page protection, Linux 5.11). auto: message where it is
     /// permitted, else the first of the others that works here. --engines, --tier,
-    /// --folio, --backing, --max, --swap-max and --zswap-max need message
+    /// --folio, --backing, --max, --swap-max, --zswap-max and --slowdown need message
     #[arg(long, value_name = "WAY", value_enum, default_value_t = Faults::Auto)]
     pub(crate) faults: Faults,
     /// Write statistics to FILE as JSON when the program has ended

@@ -151,6 +151,7 @@ impl Taken {
 /// The first option of a command line that only messages have.
 fn needs_messages(args: &Run) -> Option<&'static str> {
     let asked = [
+        ("--slowdown", args.paid.slowdown.is_some()),
         ("--engines", args.engines.count > 0),
         ("--tier auto", args.tier == Tier::Auto),
         ("--folio", args.folio.is_some()),
@@ -173,6 +174,15 @@ fn limits_of_pool(group: &Group) -> Option<&'static str> {
 /// # Errors
 /// It lacks what is asked for, or is not the one asked for.
 pub(crate) fn check_within(args: &Run, around: &Segment) -> Result<(), Failure> {
+    if args.paid.slowdown.is_some() {
+        let why = "is the run's, not a group's within it";
+        return Err(Failure::new(
+            Status::Usage,
+            "--slowdown",
+            why,
+            "leave it out",
+        ));
+    }
     let number = around.config().faults.load(Relaxed);
     let Some(way) = Faults::from_number(number) else {
         return Ok(());

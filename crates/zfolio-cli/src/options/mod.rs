@@ -5,6 +5,7 @@
 //! | `backing_options` | the backing and `max` |
 //! | `engines` | threads that help to compress, and their attributes |
 //! | `groups` | named parts of a run |
+//! | `slowdown` | what may be paid for memory |
 //! | `args` | the command line |
 //! | `fault_ways` | who is told of faults, and which options go with that |
 //! | `settings` | all of it as the processes of a run read it |
@@ -15,3 +16,4 @@ pub(crate) mod engines;
 pub(crate) mod fault_ways;
 pub(crate) mod groups;
 pub(crate) mod settings;
+pub(crate) mod slowdown;

@@ -5,6 +5,7 @@ use crate::supervise::Outcome;
 use crate::tree::unreached::Stranger;
 use std::ffi::OsString;
 use std::time::Duration;
+use zfolio_host::controller::Bought;
 use zfolio_host::statistics::Tree;
 use zfolio_pager::keeper::Totals;
 
@@ -32,6 +33,8 @@ pub(crate) struct Finished {
     pub(crate) settings: Settings,
     /// What the segment said.
     pub(crate) tree: Tree,
+    /// What `--slowdown` came to.
+    pub(crate) bought: Option<Bought>,
     /// Whom it never reached.
     pub(crate) unreached: Vec<Stranger>,
     /// What it cost.

@@ -33,6 +33,8 @@ impl Finished {
             "high_bytes": self.settings.high,
             "high_is_shared": self.settings.shared,
             "limit_bytes": self.settings.limit,
+            "slowdown_percent": self.settings.slowdown.map(|of| f64::from(of.slowdown) / 1e4),
+            "low_bytes": self.settings.slowdown.map(|of| of.low),
             "compressor": self.settings.compressor.name(),
             "folio_bytes": self.settings.folio.bytes(),
             "folio_order": self.settings.folio.get(),
@@ -79,6 +81,7 @@ impl Finished {
             })
         });
         map.insert("store".into(), store.into());
+        map.insert("slowdown".into(), self.bought_json());
         map.insert("unreached".into(), unreached::json(&self.unreached));
         map.extend(self.tree.json());
         Value::Object(map)

@@ -93,12 +93,14 @@ impl Finished {
             ),
         };
         let processes = counted(self.tree.loaded, "process", "processes");
+        let bought = self.about_slowdown();
         let Some(largest) = self
             .tree
             .managed()
             .max_by_key(|process| process.figures.get(Counter::ProgramPeak))
         else {
-            return vec![self.nothing_managed(&high, &processes)];
+            let line = self.nothing_managed(&high, &processes);
+            return [line].into_iter().chain(bought).collect();
         };
         let managed = self.tree.managed_count();
         let figures = &largest.figures;
@@ -136,6 +138,7 @@ impl Finished {
         lines.extend(self.about_high(largest));
         lines.extend(self.about_backing());
         lines.extend(self.about_store());
+        lines.extend(bought);
         lines.iter().map(|line| one_line(line)).collect()
     }
 

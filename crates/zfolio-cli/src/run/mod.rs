@@ -13,6 +13,7 @@ use crate::options::fault_ways::{Taken, check_within};
 use crate::options::settings::Settings;
 use crate::preload::{self, ENV_ASAN, ENV_LD_PRELOAD};
 use crate::report::{Finished, Usage};
+use crate::slowdown::Following;
 use crate::supervise::{Outcome, Supervisor};
 use crate::tree::compressed_peak::Peaks;
 use crate::tree::orphaned::Orphaned;
@@ -94,10 +95,15 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
     let pid = running.pid();
     let mut too_little = TooLittleMemory::new(started, settings.limit);
     let mut orphaned = Orphaned::new(&segment, started);
+    let following = settings.slowdown;
+    let mut following = following.map(|asked| Following::new(asked, settings.high, started));
     let mut unreached = Unreached::new(segment.path(), &library, settings.high, started);
     let looked = || {
         let now = Instant::now();
-        fitting.look(&segment, now);
+        match &mut following {
+            None => fitting.look(&segment, now),
+            Some(following) => following.look(&segment, fitting.most(&segment, now), now),
+        }
         for line in too_little.look(&segment, now) {
             if !settings.quiet {
                 say(&line);
@@ -124,6 +130,7 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
         pid,
         settings,
         tree,
+        bought: following.map(|following| following.finish()),
         unreached: unreached.finish(),
         usage: usage(wall),
         outcome,
@@ -175,6 +182,7 @@ fn settings(args: &Run, faults: Taken, chosen: Chosen) -> Result<Settings, Failu
     Ok(Settings {
         high,
         limit,
+        slowdown: args.paid.check(high)?,
         faults,
         compressor: args.compressor,
         folio: args.folio.unwrap_or(Order::K64),

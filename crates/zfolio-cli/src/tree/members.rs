@@ -113,6 +113,21 @@ mod tests {
     }
 
     #[test]
+    fn who_is_small_beside_high_as_it_is_now_is_no_member() {
+        let (segment, now) = (segment(), HIGH / 2);
+        segment.groups[0].high.store((now * 4096) as u64, Relaxed);
+        let me = Membership::of(RUN);
+        let has = |resident: usize| Having {
+            resident,
+            ..having(1)
+        };
+        assert_eq!(me.update(&segment, has(now / 64 - 1), HIGH).high, now);
+        assert!(segment.members[0].owner.is_free());
+        assert_eq!(me.update(&segment, has(now / 64 + 1), HIGH).high, now);
+        assert_eq!(segment.members[0].owner.word.load(Relaxed), 1);
+    }
+
+    #[test]
     fn a_member_of_another_namespace_counts_until_it_is_freed() {
         let (segment, here) = (segment(), zfolio_sys::process::pid_namespace());
         let (gone, child) = children();

@@ -150,6 +150,11 @@ impl Membership {
         if segment.config().shared.load(Ordering::Relaxed) == 0 {
             return all;
         }
+        // (What the run has now: a process that is small beside that is no member yet.)
+        let run = match segment.groups[RUN as usize].high.load(Ordering::Relaxed) {
+            0 => high,
+            bytes => pages(bytes).min(high),
+        };
         let now = now_ns(Clock::Realtime);
         let at = self.place.load(Ordering::Relaxed) as usize;
         let mine = segment.members.get(at);
@@ -157,7 +162,7 @@ impl Membership {
         let mine = mine.filter(|member| member.owner.word.load(Ordering::Relaxed) == of.owner);
         let mine = match mine {
             Some(mine) => mine,
-            None if of.resident < high / SMALL => return all,
+            None if of.resident < run / SMALL => return Allowed { high: run, ..all },
             None => match self.join(segment, of.owner, now) {
                 Some(at) => {
                     self.place

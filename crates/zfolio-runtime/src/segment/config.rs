@@ -63,6 +63,8 @@ pub struct Config {
     pub standard_error: [AtomicU64; 2],
     /// 1: `high` is the whole tree's.
     pub shared: AtomicU32,
+    /// Slowdown asked for, millionths: `zfolio run` sets `high` of the run as it goes; 0: none.
+    pub slowdown: AtomicU32,
     /// One of [`faults`].
     pub faults: AtomicU32,
     /// `max` in bytes, of the tree or of each process as `high` is; 0: none.

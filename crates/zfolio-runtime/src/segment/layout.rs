@@ -67,6 +67,17 @@ pub struct RunGroup {
     pub resident_peak: AtomicU64,
 }
 
+/// What `zfolio run --slowdown` says while it goes, for who looks from outside.
+#[repr(C)]
+pub struct Slowdown {
+    /// Time lost, as estimated: millionths of the time run.
+    pub estimated: AtomicU64,
+    /// What the run needed since memory was first taken, the mean over time; bytes. 0: none was.
+    pub needed_bytes: AtomicU64,
+    /// What it had, likewise.
+    pub resident_bytes: AtomicU64,
+}
+
 /// Most members at a time.
 pub const MEMBERS: usize = 1024;
 
@@ -103,6 +114,8 @@ pub struct Segment {
     pub backing_peak: AtomicU64,
     /// When a process was last ended because of what all have together, ns.
     pub max_ended_ns: AtomicU64,
+    /// What `--slowdown` has come to.
+    pub slowdown: Slowdown,
     /// Members after which all are free.
     pub members_used: AtomicU32,
     /// Who shares `high`.

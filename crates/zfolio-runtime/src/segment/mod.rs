@@ -27,7 +27,7 @@ pub use counter::{Counter, FaultKind};
 pub use describe::describe;
 pub use layout::{
     GROUP_NAME, GROUPS, Head, LIVES, MAGIC, MEMBERS, Member, RunGroup, SHARED, SLOTS, Segment,
-    VERSION,
+    Slowdown, VERSION,
 };
 pub use owner::{Owned, Owner, Who};
 pub use process_slot::{
