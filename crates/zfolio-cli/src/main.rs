@@ -12,9 +12,9 @@
 //! | `tree` | the processes of a run while it lasts |
 //! | `supervise` | starting, signalling, waiting |
 //! | `report` | what is told afterwards |
-//! | `run`, `stat`, `doctor`, `demo`, `manual` | the commands; `bench` and `usemem` are those of `zfolio-bench` |
+//! | `run`, `doctor`, `demo`, `manual` | the commands; `bench` and `usemem` are those of `zfolio-bench`, `stat` of `zfolio-views` |
 //!
-//! What both this crate and `zfolio-bench` need of the machine is in `zfolio-host`.
+//! What this crate, `zfolio-bench` and `zfolio-views` need of the machine is in `zfolio-host`.
 #![forbid(unsafe_code)]
 
 mod demo;
@@ -29,7 +29,6 @@ mod own;
 mod preload;
 mod report;
 mod run;
-mod stat;
 mod supervise;
 mod tree;
 
@@ -52,7 +51,7 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
     match cli.command {
         Command::Run(args) => run::run(args),
         Command::Doctor(args) => Ok(doctor::doctor(args.json)),
-        Command::Stat(args) => stat::stat(args.which.as_deref()),
+        Command::Stat(args) => zfolio_views::stat(&args),
         Command::Demo(args) => demo::demo(&args),
         Command::Bench(args) => zfolio_bench::bench(&args),
         Command::Man(args) => manual::man(&args),

@@ -14,6 +14,7 @@ use zfolio_host::exit::{self, Failure, Status, one_line};
 use zfolio_host::size::{self, Size};
 use zfolio_mm::Order;
 use zfolio_runtime::segment::faults;
+use zfolio_views::args::Stat;
 
 /// Compressed memory for any program, from user space.
 #[derive(Parser, Debug)]
@@ -32,7 +33,7 @@ pub(crate) enum Command {
     Run(Run),
     /// Say whether this machine can run managed programs, and what would mend it
     Doctor(Doctor),
-    /// Show the statistics of a running tree
+    /// Show the statistics of a run while it lasts, as a table or as JSON
     Stat(Stat),
     /// Run a built-in workload bare and then with its memory limited, and compare
     Demo(Demo),
@@ -185,15 +186,6 @@ pub(crate) struct Doctor {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-/// `zfolio stat`.
-#[derive(Args, Debug)]
-pub(crate) struct Stat {
-    /// Process id of a `zfolio run` or of a program under it, or the path of
-    /// a control segment; default: the newest
-    #[arg(value_name = "PID|FILE")]
-    pub(crate) which: Option<PathBuf>,
 }
 
 /// `zfolio demo`.

@@ -13,10 +13,10 @@
 //! - The total only grows.
 
 use crate::tree::members::Members;
-use crate::tree::owners::{Owners, Sight};
 use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
 use zfolio_host::held::Held;
+use zfolio_host::owners::{Owners, Sight};
 use zfolio_host::slots::{ByTurn, used};
 use zfolio_host::statistics::{Figures, Process, Tree};
 use zfolio_runtime::segment::{Counter, Owned, Segment, Used, state};
