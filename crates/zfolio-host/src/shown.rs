@@ -28,6 +28,11 @@ impl Program {
         version: env!("CARGO_PKG_VERSION"),
         schema: SCHEMA,
     };
+
+    /// Its version.
+    pub const fn version(self) -> &'static str {
+        self.version
+    }
 }
 
 /// The pool in the columns of zram's `mm_stat`, in their order, and `objs_moved` as the zspage

@@ -105,6 +105,21 @@ impl Figures {
         }
     }
 
+    /// What is left without these, which are among it. Gauges and peaks are not told apart.
+    #[must_use]
+    pub fn less<'a>(&self, some: impl Iterator<Item = &'a Self>) -> Self {
+        let mut left = self.clone();
+        for one in some {
+            for (left, less) in left.counters.iter_mut().zip(&one.counters) {
+                *left = left.saturating_sub(*less);
+            }
+            for (left, less) in left.faults.iter_mut().zip(&one.faults) {
+                *left = left.since(less);
+            }
+        }
+        left
+    }
+
     /// A counter.
     pub fn get(&self, which: Counter) -> u64 {
         self.counters[which as usize]

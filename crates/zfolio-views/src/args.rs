@@ -1,5 +1,6 @@
 //! The command lines of what shows a run.
 
+use crate::address::Address;
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -27,6 +28,46 @@ pub struct Stat {
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1",
           value_parser = seconds)]
     pub watch: Option<Duration>,
+}
+
+/// Options of `zfolio run` about what is shown while it lasts.
+#[derive(Args, Debug, Default)]
+pub struct WhileRunning {
+    /// Serve the figures as OpenMetrics text over HTTP while the program runs: at an address
+    /// (127.0.0.1:9464), at a port of this machine alone (9464; 0: any), or at a socket
+    /// that you alone may use (unix:PATH)
+    #[arg(long, value_name = "ADDR|unix:PATH", value_parser = Address::parse)]
+    pub metrics: Option<Address>,
+    /// Write a line of figures a second to FILE (zfolio plot draws it); what grows too
+    /// long is thinned
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+}
+
+/// `zfolio plot`.
+#[derive(Args, Debug)]
+pub struct Plot {
+    /// What `zfolio run --record` wrote
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// The picture, SVG
+    #[arg(short, long, value_name = "OUT.svg")]
+    pub output: PathBuf,
+}
+
+/// `zfolio top`.
+#[derive(Args, Debug)]
+pub struct Top {
+    /// Process id of a `zfolio run` or of a program under it, or the path of
+    /// a control segment; default: all runs of yours
+    #[arg(value_name = "PID|FILE")]
+    pub which: Option<PathBuf>,
+    /// Print the table once as plain text (as where standard output is no terminal)
+    #[arg(long)]
+    pub once: bool,
+    /// Between two looks
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    pub every: Duration,
 }
 
 /// A span as people write it: seconds, a tenth at least and a day at most.

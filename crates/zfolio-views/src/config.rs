@@ -15,8 +15,8 @@ pub struct Config {
     pub high_bytes: u64,
     /// It is the whole tree's.
     pub high_is_shared: bool,
-    /// How faults were to be told: `auto` or a way.
-    pub faults_asked: &'static str,
+    /// How faults are told; `None` where no way works.
+    pub faults: Option<&'static str>,
     /// The codec as the command line takes it.
     pub compressor: String,
     folio_bytes: u64,
@@ -50,7 +50,7 @@ impl Config {
         Self {
             high_bytes: high_now(segment),
             high_is_shared: config.shared.load(Relaxed) != 0,
-            faults_asked: way.copied().unwrap_or("unknown"),
+            faults: way.copied().filter(|way| *way != "auto"),
             compressor: codec.map_or("unknown".into(), |codec| Compressor(codec).name()),
             folio_bytes: (PAGE_SIZE as u64) << order,
             folio_order: order,
@@ -83,10 +83,9 @@ mod tests {
         config.shared.store(1, Relaxed);
         let seen = Config::read(&segment);
         assert_eq!((seen.high_bytes, seen.folio_bytes), (64 << 20, 64 << 10));
-        assert_eq!(
-            (seen.compressor.as_str(), seen.faults_asked),
-            ("zstd:-3", "auto")
-        );
+        assert_eq!((seen.compressor.as_str(), seen.faults), ("zstd:-3", None));
+        config.faults.store(faults::GUARD, Relaxed);
+        assert_eq!(Config::read(&segment).faults, Some("guard"));
         assert!(seen.high_is_shared && seen.folio_compaction);
         assert_eq!((seen.max_bytes, seen.on_max), (None, None));
         config.max.store(1 << 30, Relaxed);
@@ -94,9 +93,6 @@ mod tests {
         config.faults.store(99, Relaxed);
         let seen = Config::read(&segment);
         assert_eq!(seen.on_max, Some("kill"));
-        assert_eq!(
-            (seen.compressor.as_str(), seen.faults_asked),
-            ("unknown", "unknown")
-        );
+        assert_eq!((seen.compressor.as_str(), seen.faults), ("unknown", None));
     }
 }

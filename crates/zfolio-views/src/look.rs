@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use zfolio_host::exit::{Failure, Status};
 use zfolio_host::find_run::locate;
@@ -28,7 +29,12 @@ pub struct Look {
     segment: SharedSegment,
     owners: Owners,
     sight: Sight,
+    ended: Option<EndedTotal>,
 }
+
+/// What those counted whose slots are others' by now; `zfolio run` alone has it. Whoever moves
+/// figures from a slot to it holds the lock all the while, so that who holds it sees them once.
+pub type EndedTotal = Arc<Mutex<Figures>>;
 
 /// What is known of a process besides its figures.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -91,7 +97,15 @@ impl Look {
             segment: SharedSegment::open(path)?,
             owners: Owners::default(),
             sight: Sight::is_ours(),
+            ended: None,
         })
+    }
+
+    /// The same, with those in the totals whose slots are others' by now.
+    #[must_use]
+    pub fn with(mut self, ended: EndedTotal) -> Self {
+        self.ended = Some(ended);
+        self
     }
 
     /// Every run of this user that is there, oldest first. (Files that are none are left out.)
@@ -143,8 +157,13 @@ impl Look {
     pub fn look(&mut self) -> Seen {
         let segment: &Segment = &self.segment;
         let at = Instant::now();
+        let ended = self.ended.as_ref().map(|ended| ended.lock());
         let all = used(segment);
-        let tree = Tree::of(segment, &all);
+        let mut tree = Tree::of(segment, &all);
+        if let Some(ended) = ended {
+            tree.total
+                .add(&ended.unwrap_or_else(PoisonError::into_inner));
+        }
         let owned: Vec<_> = all
             .iter()
             .map(|used| segment.owners[used.index].owned())
