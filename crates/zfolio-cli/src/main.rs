@@ -12,7 +12,7 @@
 //! | `tree` | the processes of a run while it lasts |
 //! | `supervise` | starting, signalling, waiting |
 //! | `report` | what is told afterwards |
-//! | `run`, `doctor`, `demo`, `manual` | the commands; `bench` and `usemem` are those of `zfolio-bench`, `stat` of `zfolio-views` |
+//! | `run`, `doctor`, `demo`, `manual` | the commands; `bench` and `usemem` are those of `zfolio-bench`, `stat`, `top`, `metrics` and `plot` of `zfolio-views` |
 //!
 //! What this crate, `zfolio-bench` and `zfolio-views` need of the machine is in `zfolio-host`.
 #![forbid(unsafe_code)]
@@ -52,6 +52,9 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Run(args) => run::run(args),
         Command::Doctor(args) => Ok(doctor::doctor(args.json)),
         Command::Stat(args) => zfolio_views::stat(&args),
+        Command::Top(args) => zfolio_views::top(&args),
+        Command::Metrics(args) => zfolio_views::metrics(&args),
+        Command::Plot(args) => zfolio_views::plot(&args),
         Command::Demo(args) => demo::demo(&args),
         Command::Bench(args) => zfolio_bench::bench(&args),
         Command::Man(args) => manual::man(&args),

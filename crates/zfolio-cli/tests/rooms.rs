@@ -33,10 +33,12 @@ const CRATES: [Order; 4] = [
     Order {
         name: "zfolio-views",
         rooms: &[
-            &["args", "config"],
+            &["address", "config", "help"],
+            &["args"],
             &["look"],
-            &["document"],
-            &["stat"],
+            &["document", "sample"],
+            &["metrics", "record", "stat", "top"],
+            &["plot"],
             &["lib"],
         ],
     },

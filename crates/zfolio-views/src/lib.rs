@@ -27,7 +27,9 @@ mod plot;
 pub mod record;
 pub mod sample;
 mod stat;
+mod top;
 
 pub use metrics::metrics;
 pub use plot::plot;
 pub use stat::stat;
+pub use top::top;

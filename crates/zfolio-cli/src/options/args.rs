@@ -14,7 +14,7 @@ use zfolio_host::exit::{self, Failure, Status, one_line};
 use zfolio_host::size::{self, Size};
 use zfolio_mm::Order;
 use zfolio_runtime::segment::faults;
-use zfolio_views::args::Stat;
+use zfolio_views::args::{Plot, Stat, Top, Which, WhileRunning};
 
 /// Compressed memory for any program, from user space.
 #[derive(Parser, Debug)]
@@ -35,6 +35,12 @@ pub(crate) enum Command {
     Doctor(Doctor),
     /// Show the statistics of a run while it lasts, as a table or as JSON
     Stat(Stat),
+    /// Watch all running trees: memory by kind, faults, what moves, over time
+    Top(Top),
+    /// Print the figures of a running tree as OpenMetrics text (run --metrics serves them)
+    Metrics(Which),
+    /// Draw what run --record wrote
+    Plot(Plot),
     /// Run a built-in workload bare and then with its memory limited, and compare
     Demo(Demo),
     /// Run an experiment on the parts zfolio is made of
@@ -110,6 +116,9 @@ pub(crate) struct Run {
     /// Write statistics to FILE as JSON when the program has ended
     #[arg(long, value_name = "FILE")]
     pub(crate) stats: Option<PathBuf>,
+    /// What is shown while it runs.
+    #[command(flatten)]
+    pub(crate) shown: WhileRunning,
     /// Print nothing of our own unless something fails
     #[arg(long)]
     pub(crate) quiet: bool,

@@ -16,7 +16,7 @@ use zfolio_host::exit::one_line;
 use zfolio_host::histogram::Latency;
 use zfolio_host::shown::{FoliosOfSize, Program};
 use zfolio_host::statistics::{Figures, Process};
-use zfolio_runtime::segment::{Counter, FaultKind};
+use zfolio_runtime::segment::FaultKind;
 
 /// Most processes with series of their own.
 const ROWS: usize = 256;
@@ -293,7 +293,7 @@ fn buckets(times: &Latency) -> Vec<(f64, u64)> {
 mod tests {
     use super::*;
     use crate::look::Look;
-    use zfolio_runtime::segment::Who;
+    use zfolio_runtime::segment::{Counter, Who};
 
     fn example() -> (zfolio_host::segment_file::OwnSegment, Look) {
         let own = crate::example::example();
