@@ -139,7 +139,7 @@ fn watching_goes_on_until_the_run_ends() {
     }
     assert!(faults(&later) > faults(&first), "{later}");
     assert!(later["time_s"].as_f64() > first["time_s"].as_f64());
-    let (_, table) = (live.reads(), zfolio(&["stat", "--watch", "0", &live.pid()]));
+    let (_, table) = (live.reads(), zfolio(&["stat", "--watch=0", &live.pid()]));
     assert_eq!(table.status.code(), Some(2), "{}", table.stderr);
     live.end();
     while next().is_some() {}

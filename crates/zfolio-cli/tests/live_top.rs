@@ -172,7 +172,7 @@ fn a_signal_ends_it_and_restores_the_terminal() {
     let dir = support::tempdir();
     let exe = support::zfolio().exe().display();
     let script = format!(
-        "{exe} top {} & top=$!; echo $top > {}/pid; wait $top; echo ended=$?; stty -a; cat",
+        "{exe} top {} < /dev/tty & top=$!; echo $top > {}/pid; wait $top; echo ended=$?; stty -a; cat",
         live.pid(),
         dir.path().display()
     );

@@ -25,7 +25,7 @@ pub struct Stat {
     pub json: bool,
     /// Again and again, every SECONDS (1 by default), until the run ends; with --json an
     /// object a line
-    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1",
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "1",
           value_parser = seconds)]
     pub watch: Option<Duration>,
 }

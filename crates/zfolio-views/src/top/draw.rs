@@ -88,7 +88,7 @@ fn draw_kinds(frame: &mut Frame<'_>, area: Rect, state: &State) {
         Line::from(vec![
             Span::styled(format!("{} {}", row.pid, row.name), bold()),
             Span::raw(format!(
-                ": {} resident{high}, {} saved; faults by {}, codec {}",
+                ": {} resident{high}, {} saved; by {}, codec {}",
                 human(row.memory.resident_bytes),
                 human(row.memory.saved()),
                 row.faults_told_by,
