@@ -58,22 +58,22 @@ pub(crate) const COLUMNS: [Column; 17] = [
     },
     Column {
         left: true,
-        ..column("FAULTS BY", 9, 120, |row| row.faults_told_by.to_owned())
+        ..column("FAULTS BY", 9, 132, |row| row.faults_told_by.to_owned())
     },
     Column {
         left: true,
-        ..column("CODEC", 8, 130, |row| row.codec.clone())
+        ..column("CODEC", 8, 141, |row| row.codec.clone())
     },
     column("PROGRAM", 7, 0, |row| bytes(row.memory.program_bytes)),
     column("RESIDENT", 8, 0, |row| bytes(row.memory.resident_bytes)),
-    column("STANDBY", 7, 110, |row| bytes(row.memory.standby_bytes)),
+    column("STANDBY", 7, 116, |row| bytes(row.memory.standby_bytes)),
     column("POOL", 6, 0, |row| bytes(row.memory.pool_bytes)),
-    column("TABLES", 6, 110, |row| bytes(row.memory.tables_bytes)),
+    column("TABLES", 6, 116, |row| bytes(row.memory.tables_bytes)),
     column("SAVED", 6, 0, |row| bytes(row.memory.saved())),
     column("OUT/s", 6, 90, |row| rate(row.moved_out)),
     column("IN/s", 6, 90, |row| rate(row.moved_in)),
     column("FAULT/s", 7, 0, |row| format!("{:.0}", row.faults)),
-    column("P50", 5, 120, |row| short(row.p50_ns)),
+    column("P50", 5, 132, |row| short(row.p50_ns)),
     column("P99", 5, 0, |row| short(row.p99_ns)),
     column("STALL", 5, 90, |row| format!("{:.0}%", row.stall * 100.0)),
 ];
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn columns_fit_where_they_are_shown() {
-        for width in [80_u16, 90, 100, 110, 120, 130, 160] {
+        for width in [80_u16, 90, 100, 116, 132, 141, 160] {
             let line = line(width, |column| column.title.to_owned());
             assert!(
                 line.chars().count() <= usize::from(width),
