@@ -22,6 +22,7 @@ use std::fs;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 use zfolio_host::cgroup_limits::{Limits, Use};
+use zfolio_host::group_state::high_now;
 use zfolio_host::machine::mem_total;
 use zfolio_host::size::MIN_HIGH;
 use zfolio_host::slots::used;
@@ -165,14 +166,6 @@ fn again(of: Use, ours: u64, last: u64) -> u64 {
         high.max(last)
     } else {
         high
-    }
-}
-
-/// What a run's processes share now, bytes.
-pub(crate) fn high_now(segment: &Segment) -> u64 {
-    match segment.groups[0].high.load(Relaxed) {
-        0 => segment.config().high.load(Relaxed),
-        high => high,
     }
 }
 

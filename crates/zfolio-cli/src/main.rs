@@ -13,9 +13,9 @@
 //! | `slowdown` | `high` that follows what the program loses |
 //! | `supervise` | starting, signalling, waiting |
 //! | `report` | what is told afterwards |
-//! | `run`, `stat`, `doctor`, `demo`, `manual` | the commands; `advise`, `bench` and `usemem` are those of `zfolio-bench` |
+//! | `run`, `doctor`, `demo`, `manual` | the commands; `advise`, `bench` and `usemem` are those of `zfolio-bench`, `stat`, `top`, `metrics` and `plot` of `zfolio-views` |
 //!
-//! What both this crate and `zfolio-bench` need of the machine is in `zfolio-host`.
+//! What this crate, `zfolio-bench` and `zfolio-views` need of the machine is in `zfolio-host`.
 #![forbid(unsafe_code)]
 
 mod demo;
@@ -31,7 +31,6 @@ mod preload;
 mod report;
 mod run;
 mod slowdown;
-mod stat;
 mod supervise;
 mod tree;
 
@@ -54,7 +53,10 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
     match cli.command {
         Command::Run(args) => run::run(args),
         Command::Doctor(args) => Ok(doctor::doctor(args.json, args.backing.as_ref())),
-        Command::Stat(args) => stat::stat(args.which.as_deref()),
+        Command::Stat(args) => zfolio_views::stat(&args),
+        Command::Top(args) => zfolio_views::top(&args),
+        Command::Metrics(args) => zfolio_views::metrics(&args),
+        Command::Plot(args) => zfolio_views::plot(&args),
         Command::Advise(args) => zfolio_bench::advise(&args),
         Command::Demo(args) => demo::demo(&args),
         Command::Bench(args) => zfolio_bench::bench(&args),

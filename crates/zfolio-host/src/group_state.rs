@@ -1,10 +1,18 @@
 //! A named group of a run as its control segment shows it now.
 
 use crate::size::human;
-use serde_json::{Value, json};
+use serde::{Serialize, Serializer};
 use std::sync::atomic::Ordering::Relaxed;
 use zfolio_runtime::segment::run_group::all;
 use zfolio_runtime::segment::{RunGroup, Segment};
+
+/// What a run's processes share now, bytes.
+pub fn high_now(segment: &Segment) -> u64 {
+    match segment.groups[0].high.load(Relaxed) {
+        0 => segment.config().high.load(Relaxed),
+        high => high,
+    }
+}
 
 /// A group as it is now.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -13,12 +21,15 @@ pub struct GroupState {
     pub name: String,
     /// Bytes; 0 without a `high` of its own.
     pub high: u64,
-    resident: u64,
-    peak: u64,
+    /// Resident now, as last added up. Bytes.
+    pub resident: u64,
+    /// The highest of those. Bytes.
+    pub peak: u64,
 }
 
 impl GroupState {
-    fn read(group: &RunGroup) -> Self {
+    /// Copies a group that may be changing meanwhile.
+    pub fn read(group: &RunGroup) -> Self {
         let name: Vec<u8> = group
             .name
             .iter()
@@ -38,16 +49,6 @@ impl GroupState {
         all(segment).map(|(_, group)| Self::read(group)).collect()
     }
 
-    /// For `--stats`.
-    pub fn json(&self) -> Value {
-        json!({
-            "name": self.name,
-            "high_bytes": (self.high > 0).then_some(self.high),
-            "resident_bytes": self.resident,
-            "resident_peak_bytes": self.peak,
-        })
-    }
-
     /// For `zfolio stat`.
     pub fn line(&self) -> String {
         let high = match self.high {
@@ -59,5 +60,25 @@ impl GroupState {
             "group {}: {high}, {now} resident, {peak} at most",
             self.name
         )
+    }
+}
+
+#[derive(Serialize)]
+struct GroupShown<'a> {
+    name: &'a str,
+    high_bytes: Option<u64>,
+    resident_bytes: u64,
+    resident_peak_bytes: u64,
+}
+
+impl Serialize for GroupState {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let shown = GroupShown {
+            name: &self.name,
+            high_bytes: (self.high > 0).then_some(self.high),
+            resident_bytes: self.resident,
+            resident_peak_bytes: self.peak,
+        };
+        shown.serialize(serializer)
     }
 }

@@ -15,6 +15,8 @@
 //! | `elf`, `target` | what kind of file a program is, and whether it can be managed |
 //! | `segment_file`, `find_run` | the control segment of a run as a file (the only unsafe here) |
 //! | `slots`, `held`, `group_state`, `engine_queues`, `statistics` | what a control segment says |
+//! | `owners` | whether who a slot is of is still alive |
+//! | `shown`, `staying` | figures as JSON; memory that cannot leave, and why |
 #![deny(unsafe_code)]
 
 #[cfg(test)]
@@ -34,11 +36,14 @@ pub mod held;
 pub mod histogram;
 pub mod machine;
 pub mod outfile;
+pub mod owners;
 pub mod process_tree;
 #[allow(unsafe_code, reason = "maps the control segment")]
 pub mod segment_file;
+pub mod shown;
 pub mod size;
 pub mod slots;
 pub mod statistics;
+pub mod staying;
 pub mod target;
 pub mod uffd_probe;

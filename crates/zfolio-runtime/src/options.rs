@@ -143,7 +143,11 @@ impl Options {
     }
 }
 
-fn codec_of(name: u32, number: i32) -> Result<Codec, &'static str> {
+/// The codec that [`Config`] holds as these words.
+///
+/// # Errors
+/// When they are those of none.
+pub fn codec_of(name: u32, number: i32) -> Result<Codec, &'static str> {
     Ok(match name {
         codec::LZ4 => Codec::Lz4 {
             acceleration: number,

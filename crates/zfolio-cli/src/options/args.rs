@@ -15,6 +15,7 @@ use zfolio_host::exit::{self, Failure, Status, one_line};
 use zfolio_host::size::{self, Size};
 use zfolio_mm::Order;
 use zfolio_runtime::segment::faults;
+use zfolio_views::args::{Plot, Stat, Top, Which, WhileRunning};
 
 /// Compressed memory for any program, from user space.
 #[derive(Parser, Debug)]
@@ -33,8 +34,14 @@ pub(crate) enum Command {
     Run(Run),
     /// Say whether this machine can run managed programs, and what would mend it
     Doctor(Doctor),
-    /// Show the statistics of a running tree
+    /// Show the statistics of a run while it lasts, as a table or as JSON
     Stat(Stat),
+    /// Watch all running trees: memory by kind, faults, what moves, over time
+    Top(Top),
+    /// Print the figures of a running tree as OpenMetrics text (run --metrics serves them)
+    Metrics(Which),
+    /// Draw what run --record wrote
+    Plot(Plot),
     /// Run a program some times with less and less memory, and say how little is enough
     Advise(Advise),
     /// Run a built-in workload bare and then with its memory limited, and compare
@@ -118,6 +125,9 @@ pub(crate) struct Run {
     /// Write statistics to FILE as JSON when the program has ended
     #[arg(long, value_name = "FILE")]
     pub(crate) stats: Option<PathBuf>,
+    /// What is shown while it runs.
+    #[command(flatten)]
+    pub(crate) shown: WhileRunning,
     /// Print nothing of our own unless something fails
     #[arg(long)]
     pub(crate) quiet: bool,
@@ -199,15 +209,6 @@ pub(crate) struct Doctor {
     #[arg(long, value_name = "redis://HOST", env = ENV_BACKING, hide_env = true,
           value_parser = Backing::parse)]
     pub(crate) backing: Option<Backing>,
-}
-
-/// `zfolio stat`.
-#[derive(Args, Debug)]
-pub(crate) struct Stat {
-    /// Process id of a `zfolio run` or of a program under it, or the path of
-    /// a control segment; default: the newest
-    #[arg(value_name = "PID|FILE")]
-    pub(crate) which: Option<PathBuf>,
 }
 
 /// `zfolio demo`.

@@ -59,12 +59,6 @@ impl Asked {
     }
 }
 
-/// A part as percent: `5 %`, `2.5 %`.
-pub(crate) fn percent(part: f64) -> String {
-    let tenths = (part * 1000.0).round() / 10.0;
-    format!("{tenths} %")
-}
-
 /// `5%`, `5` or `2.5%`, as millionths.
 fn parse(text: &str) -> Result<u32, String> {
     let number = text.strip_suffix('%').unwrap_or(text).trim_end();

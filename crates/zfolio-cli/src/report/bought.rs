@@ -1,10 +1,9 @@
 //! What `--slowdown` bought.
 
 use super::finished::Finished;
-use crate::options::slowdown::percent;
 use serde_json::{Value, json};
 use zfolio_host::controller::{Bought, Phase};
-use zfolio_host::size::human;
+use zfolio_host::size::{human, percent};
 
 /// A program that ran for less, seconds, was too short for more than a beginning.
 const SHORT: f64 = 3.0;

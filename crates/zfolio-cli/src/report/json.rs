@@ -5,10 +5,8 @@ use crate::supervise::Outcome;
 use crate::tree::unreached;
 use serde_json::{Map, Value, json};
 use zfolio_host::machine;
+use zfolio_host::shown::Program;
 use zfolio_mm::PAGE_SIZE;
-
-/// Version of the JSON's shape; raised when a key changes its meaning.
-const SCHEMA: u32 = 1;
 
 impl Finished {
     /// The object `--stats` writes.
@@ -23,10 +21,7 @@ impl Finished {
             Outcome::Killed(signal) => (None, Some(signal)),
         };
         let mut map = Map::new();
-        map.insert(
-            "zfolio".into(),
-            json!({ "version": env!("CARGO_PKG_VERSION"), "schema": SCHEMA }),
-        );
+        map.insert("zfolio".into(), json!(Program::THIS));
         map.insert("command".into(), json!(command));
         map.insert("pid".into(), self.pid.into());
         let mut config = json!({
@@ -83,7 +78,10 @@ impl Finished {
         map.insert("store".into(), store.into());
         map.insert("slowdown".into(), self.bought_json());
         map.insert("unreached".into(), unreached::json(&self.unreached));
-        map.extend(self.tree.json());
+        let Ok(Value::Object(figures)) = serde_json::to_value(&self.tree) else {
+            unreachable!("a tree is an object, and all its keys are text")
+        };
+        map.extend(figures);
         Value::Object(map)
     }
 }

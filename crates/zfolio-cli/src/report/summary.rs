@@ -1,11 +1,11 @@
 //! Lines for people.
 
 use super::finished::Finished;
-use crate::tree::staying;
 use std::path::Path;
 use zfolio_host::exit::one_line;
 use zfolio_host::size::{grouped, human, short};
 use zfolio_host::statistics::Process;
+use zfolio_host::staying;
 use zfolio_mm::PAGE_SIZE;
 use zfolio_runtime::segment::{Counter, state};
 

@@ -6,6 +6,8 @@
 
 mod store;
 
+mod beside;
+
 use crate::fitting::{Chosen, Fitting};
 use crate::options::args::Run;
 use crate::options::backing_options::ENV_BACKING;
@@ -19,6 +21,7 @@ use crate::tree::compressed_peak::Peaks;
 use crate::tree::orphaned::Orphaned;
 use crate::tree::too_little_memory::TooLittleMemory;
 use crate::tree::unreached::{self, Unreached};
+use beside::Beside;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use std::io::Write;
@@ -46,6 +49,7 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
     check_target(&path, &args)?;
     if let Some(segment) = args.group.run_around() {
         check_within(&args, &segment)?;
+        beside::check_within(&args.shown)?;
         args.group.define(&segment, args.high)?;
         return Err(args.group.become_program(&path, &args.command));
     }
@@ -56,6 +60,7 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
     let exchange = store::exchange(&mut settings)?;
     let stats = args.stats.as_deref().map(open_stats).transpose()?;
     let library = preload::find()?.path;
+    let beside = Beside::open(&args.shown, &args.command)?;
 
     let supervisor = Supervisor::install().map_err(|error| internal("signal handlers", error))?;
     let mut stored = true;
@@ -114,8 +119,16 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
         }
         unreached.look(now);
     };
-    let (peaks, outcome) = Peaks::during(&segment, looked, || running.wait());
+    let peaks = Peaks::default();
+    let beside = beside.start(segment.path(), &peaks.ended(), started);
+    for line in beside.told(settings.quiet) {
+        say(&line);
+    }
+    let (peaks, outcome) = peaks.during(&segment, looked, || running.wait());
     let wall = started.elapsed();
+    for line in beside.finish() {
+        say(&line);
+    }
     let mut outcome = outcome.map_err(|error| internal("waiting for the program", error))?;
     if orphaned.has_ended(pid) {
         outcome = Outcome::Exited(Status::Internal.code());

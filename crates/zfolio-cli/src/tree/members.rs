@@ -6,8 +6,8 @@
 //! the others'. Should it be wrong, or be misled, the process takes a place again when it
 //! says next what it has.
 
-use crate::tree::owners::{Owners, Sight};
 use std::sync::atomic::Ordering::Acquire;
+use zfolio_host::owners::{Owners, Sight};
 use zfolio_runtime::segment::{MEMBERS, Owned, Segment};
 
 /// Sees which members are over.
