@@ -1,6 +1,7 @@
 //! Which pages are present, where, and for whom.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
 use zfolio_mm::{PAGE_SHIFT, PAGE_SIZE};
 
@@ -31,10 +32,33 @@ pub(crate) struct Registered {
     pub(crate) protects: bool,
 }
 
+/// Spreads page numbers, which nobody chooses to do harm.
+#[derive(Default)]
+struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes
+            .iter()
+            .for_each(|byte| self.write_usize((*byte).into()));
+    }
+
+    fn write_usize(&mut self, page: usize) {
+        self.0 = (self.0 ^ page as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 ^= self.0 >> 32;
+    }
+}
+
 /// The page table and the registrations.
 #[derive(Default)]
 pub(crate) struct Pages {
-    states: HashMap<Page, State>,
+    states: HashMap<Page, State, BuildHasherDefault<Spread>>,
+    /// Pages that are present.
+    pub(crate) all: usize,
     pub(crate) registered: Vec<Registered>,
 }
 
@@ -110,6 +134,7 @@ impl Pages {
         let bytes = unsafe { std::slice::from_raw_parts_mut(at, PAGE_SIZE) };
         let absent = if was.is_some() { ABSENT } else { 0 };
         assert!(was.is_none_or(|was| !was.present), "a page that is there");
+        self.all += 1;
         assert!(
             bytes.iter().all(|byte| *byte == absent),
             "somebody wrote to page {page:#x}, which was absent"
@@ -129,6 +154,7 @@ impl Pages {
         let state = self.states.get_mut(&page).filter(|state| state.present);
         let Some(state) = state else { return };
         *state = State::default();
+        self.all -= 1;
         // SAFETY: by contract.
         unsafe { ((page << PAGE_SHIFT) as *mut u8).write_bytes(ABSENT, PAGE_SIZE) };
     }

@@ -24,12 +24,16 @@ use crate::segment::Segment;
 use crate::segment::run_group::RUN;
 use crate::transfer::move_out::EvictMode;
 use alloc::vec::Vec;
+use core::cell::RefCell;
 use core::ops::Range;
 use zfolio_fake_kernel::program::{self, Stopped};
 use zfolio_mm::frames::Kind;
 use zfolio_mm::{Memory, PAGE_SIZE};
 use zfolio_sys::arena::SharedWords;
 use zfolio_sys::syscall::Errno;
+
+/// Waits for which one try counts: few are enough for memory beyond `high`.
+const IMPATIENCE: usize = 30;
 
 /// Tries of one fault after which it is not going to be served.
 const TRIES: usize = 1000;
@@ -47,7 +51,7 @@ pub(crate) struct Rig {
     pub(crate) memory: Range<usize>,
     /// What each page holds: see [`content`]; 0: zeros.
     pub(crate) model: Vec<u32>,
-    remembered: Remembered,
+    remembered: RefCell<Remembered>,
 }
 
 /// Kinds of page that are made once.
@@ -141,7 +145,7 @@ impl Rig {
             manager,
             memory: program::map(pages),
             model: alloc::vec![0; pages],
-            remembered: Remembered::default(),
+            remembered: RefCell::default(),
         }
     }
 
@@ -197,7 +201,7 @@ impl Rig {
         for waits in 0..TRIES {
             match touch() {
                 Ok(done) => return done,
-                Err(_) => self.fault(page, access, waits),
+                Err(_) => self.fault(page, access, waits * IMPATIENCE),
             };
         }
         panic!("the fault of page {page} was never served");
@@ -209,9 +213,12 @@ impl Rig {
         match outcome {
             Outcome::Served(_) => {}
             Outcome::Defer => self.settle(),
-            Outcome::NeedFrames => self
-                .manager
-                .make_frames(&mut self.manager.workers[1].lock()),
+            // The thread rings for the control thread, and stores for itself.
+            Outcome::NeedFrames => {
+                self.relieve();
+                self.manager
+                    .make_frames(&mut self.manager.workers[1].lock());
+            }
         }
         outcome
     }
@@ -274,11 +281,15 @@ impl Rig {
     }
 
     /// Reclaims until usage is where it should be, as the control thread does.
-    pub(crate) fn relieve(&mut self) {
+    pub(crate) fn relieve(&self) {
         let manager = self.manager;
         let mut worker = manager.workers[0].lock();
         let mut compacting = manager.compacting.lock();
-        let relief = manager.relieve(&mut worker, &mut self.remembered, &mut compacting);
+        let relief = manager.relieve(
+            &mut worker,
+            &mut self.remembered.borrow_mut(),
+            &mut compacting,
+        );
         manager.adjust_overdraft(relief);
     }
 
