@@ -105,6 +105,16 @@ impl Pages {
         self.registered = parts.filter(|one| !one.pages.is_empty()).collect();
     }
 
+    /// Gives the memory of all pages back to the system, where they read as zeros.
+    pub(crate) fn give_back(&mut self) {
+        let mut pages: Vec<Page> = self.states.drain().map(|(page, _)| page).collect();
+        pages.sort_unstable();
+        for run in pages.chunk_by(|one, other| one + 1 == *other) {
+            let (start, len) = (run[0] << PAGE_SHIFT, run.len() * PAGE_SIZE);
+            zfolio_sys::arena::discard(start, len).expect("memory of this process");
+        }
+    }
+
     /// How many pages of a range are present.
     pub(crate) fn count(&self, pages: Range<Page>) -> usize {
         if pages.len() < self.states.len() {

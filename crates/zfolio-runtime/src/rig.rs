@@ -97,6 +97,7 @@ fn segment() -> &'static Segment {
 impl Rig {
     /// A program with a region of `pages` pages, which may use `high`.
     pub(crate) fn of_regions(high: usize, pages: usize) -> Self {
+        zfolio_fake_kernel::restart();
         let options = Options::for_regions(high * PAGE_SIZE, Codec::Lz4 { acceleration: 1 });
         let made = Manager::for_regions(segment(), options, Serving::InThread, || {});
         let rig = Self::new(made.expect("a manager"), pages);
@@ -106,6 +107,7 @@ impl Rig {
 
     /// A process with `pages` pages, all registered, which may use `high`.
     pub(crate) fn of_process(high: usize, pages: usize) -> Self {
+        zfolio_fake_kernel::restart();
         let options = Options::for_regions(high * PAGE_SIZE, Codec::Lz4 { acceleration: 1 });
         let open = |path| File::open(path).expect("a file");
         let segment = segment();
@@ -138,6 +140,12 @@ impl Rig {
         let registered = manager.core.lock().pages.registered.contains(&rig.memory);
         assert!(registered, "the program's memory is registered");
         rig
+    }
+
+    /// One of each scope, one after the other: the kernel begins anew for each.
+    pub(crate) fn both(high: usize, pages: usize) -> impl Iterator<Item = Self> {
+        let makers: [fn(usize, usize) -> Self; 2] = [Self::of_regions, Self::of_process];
+        makers.into_iter().map(move |make| make(high, pages))
     }
 
     fn new(manager: &'static Manager, pages: usize) -> Self {
