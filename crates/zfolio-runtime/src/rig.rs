@@ -55,12 +55,12 @@ pub(crate) struct Rig {
 }
 
 /// Kinds of page that are made once.
-const KINDS: usize = 64;
+const KINDS: u32 = 64;
 
 /// Whether a page is of a kind.
 fn is_of(bytes: &[u8], kind: u32) -> bool {
     static MADE: std::sync::OnceLock<Vec<Vec<u8>>> = std::sync::OnceLock::new();
-    let made = MADE.get_or_init(|| (0..KINDS).map(|kind| content(kind as u32)).collect());
+    let made = MADE.get_or_init(|| (0..KINDS).map(content).collect());
     match made.get(kind as usize) {
         Some(page) => bytes == page,
         None => bytes == content(kind),
