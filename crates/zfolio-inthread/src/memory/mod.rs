@@ -1,5 +1,5 @@
 //! The program's memory: which of it is managed, where each page is, and how pages come and
-//! go. All of it under one lock, [`Core`]'s; `words` may be read without.
+//! go. All of it under one lock, [`Core`](core::Core)'s; `words` may be read without.
 //!
 //! | file | concept |
 //! |---|---|
