@@ -226,7 +226,7 @@ fn keep(
                 input = None;
                 until = Some(Instant::now() + DELETED);
             }
-            None if ended && (begun.elapsed() > SHORT || input.is_some()) => {
+            None if ended => {
                 let soon = begun.elapsed() < SHORT;
                 if soon {
                     std::thread::sleep(SHORT);
