@@ -223,10 +223,10 @@ fn keep(
             Some(until) if ended || Instant::now() >= until => return,
             Some(_) => std::thread::sleep(AGAIN / 5),
             None if closed() => {
-                input = None;
+                drop(input.take());
                 until = Some(Instant::now() + DELETED);
             }
-            None if ended && (begun.elapsed() > SHORT || input.is_some()) => {
+            None if ended => {
                 let soon = begun.elapsed() < SHORT;
                 if soon {
                     std::thread::sleep(SHORT);
@@ -235,7 +235,7 @@ fn keep(
                 match start() {
                     Ok((next, pipe)) => {
                         child = next;
-                        input = Some(pipe);
+                        drop(input.replace(pipe));
                     }
                     // (No memory or no process for it now.)
                     Err(_) => std::thread::sleep(SHORT),

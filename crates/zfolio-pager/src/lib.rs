@@ -11,7 +11,7 @@
 //! | `links` | connections, which node has which slot, who answers and who does not |
 //! | `records` | which values there are, so that they can be kept from expiring and deleted |
 //! | `jobs` | requests as they go: copies, tries, answers |
-//! | [`serve`] | the process: threads that serve, and what it does once in a while |
+//! | [`serve`], `upkeep` | the process: threads that serve; what it does once in a while |
 //! | [`keeper`] | the other end: who starts it, starts it again, and lets it end |
 //! | [`probe`] | what a store is like, and what would be lost when |
 #![forbid(unsafe_code)]
@@ -24,3 +24,4 @@ pub mod probe;
 mod records;
 pub mod serve;
 pub mod spec;
+mod upkeep;

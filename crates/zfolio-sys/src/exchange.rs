@@ -18,7 +18,7 @@
 //! # Who is alive
 //! A member holds a lock on the byte of the file that has its number, the pager on byte
 //! [`MEMBERS`]: the kernel drops such a lock when the process ends or calls exec, in whatever
-//! pid namespace. A ring belongs to who holds its lock *and* is named as its owner; when the
+//! pid namespace. (With the last of the descriptor and the mappings made by it.) A ring belongs to who holds its lock *and* is named as its owner; when the
 //! lock is gone the pager takes it, cleans up, names nobody and lets it go.
 
 use crate::arena::unmap;
@@ -434,7 +434,15 @@ mod tests {
         assert!(!Hall::open(&path).unwrap().become_pager(), "there is one");
         assert!(members[0].has_pager());
         assert!(!hall.take_ring(1), "its owner lives");
+        // As when its process ends: its mappings go as well, which keep the file open.
         members[1].file.close();
+        let (head, ring) = (members[1].head, members[1].ring);
+        for (at, len) in [
+            ((&raw const *head) as usize, size_of::<Head>()),
+            ((&raw const *ring) as usize, size_of::<Ring>()),
+        ] {
+            unmap(at..at + len);
+        }
         // Not before the pager has cleaned up.
         assert_eq!(Exchange::join(&path, 5).unwrap().index, 3);
         assert!(hall.take_ring(1));

@@ -2,7 +2,8 @@
 //!
 //! Everything that can be known to fail is checked before the program starts;
 //! from then on the program's own end is what counts. Its environment is the
-//! only thing changed: three variables (and one that may hold a password taken out), for it and its children alone.
+//! only thing changed: three variables, and one that may hold a password taken out, for it and
+//! its children alone.
 
 mod store;
 

@@ -76,8 +76,8 @@ pub struct Config {
     /// Most bytes of the backings: of all together, or of each process's; 0: no
     /// backing.
     pub backing_size: AtomicU64,
-    /// The directory it lies in, or what [`backing`] says: a path of less than [`PATH`] bytes, NUL-padded,
-    /// eight bytes a word.
+    /// The directory it lies in, or what [`backing`] says: a path of less than [`PATH`] bytes,
+    /// NUL-padded, eight bytes a word.
     pub backing_dir: [AtomicU64; PATH / 8],
     /// One of [`backing`].
     pub backing_kind: AtomicU32,

@@ -26,7 +26,8 @@ const TURN: usize = 256;
 
 impl Upkeep {
     /// Opens this process's own file behind the pool, or takes its ring of the exchange with
-    /// the pager, if that is asked for; without it the process is managed all the same, and it is counted.
+    /// the pager, if that is asked for; without it the process is managed all the same, and it
+    /// is counted.
     pub(crate) fn open_backing(&self) {
         let Some(backing) = &self.options.backing else {
             return;
