@@ -53,17 +53,13 @@ pub(crate) struct Remembered {
     pub(crate) turnover: Turnover,
 }
 
-/// The form that is stored in at least: where much of what is stored comes back, and where
-/// little does. Whoever follows the program with `high` sees to it that little comes back, so
-/// room is worth more than time from the start; and a second tier that began with the fast form
-/// would have as much to do again as the pool is small.
-const fn least_forms(options: &Options) -> [Form; 2] {
+/// The form that is stored in at least. Whoever follows the program with `high` sees to it that
+/// little comes back, so room is worth more than time from the start.
+const fn least_form(options: &Options) -> Form {
     if options.follows {
-        [Form::Densest, Form::Densest]
-    } else if options.tier {
-        [Form::Fast, Form::Dense]
+        Form::Densest
     } else {
-        [Form::Fast, Form::Fast]
+        Form::Fast
     }
 }
 
@@ -241,7 +237,7 @@ impl Manager {
     fn choose_density(&self, memory: &mut Remembered) {
         let pool = self.zswap.pool_pages();
         let turnover = &mut memory.turnover;
-        let least = least_forms(&self.options);
+        let least = least_form(&self.options);
         let marks = self.watermarks();
         turnover.choose_density(self.stats(), least, &marks, pool, &self.density);
     }

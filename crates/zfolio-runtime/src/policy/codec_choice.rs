@@ -41,12 +41,11 @@ impl Turnover {
 
     /// Room or time: decided by how much of `high` a pool of `pool` pages has taken.
     /// Where much of it comes back, room has to be scarcer before it is bought with
-    /// time. `least`: the form that new units have at least, before the pool is large: where much
-    /// comes back, and where little does.
+    /// time. `least`: the form that new units have at least, before the pool is large.
     pub(crate) fn choose_density(
         &mut self,
         stats: &ProcessSlot,
-        least: [Form; 2],
+        least: Form,
         watermarks: &Watermarks,
         pool: usize,
         density: &Density,
@@ -55,10 +54,12 @@ impl Turnover {
         let stood_by = count(Counter::StandbyRefault);
         let came = count(Counter::PagesIn).saturating_sub(stood_by);
         let went = count(Counter::PagesOut).saturating_sub(stood_by);
-        let returns = self.judge(came, went);
-        let limits = [watermarks.dense(returns), watermarks.densest()];
+        let limits = [
+            watermarks.dense(self.judge(came, went)),
+            watermarks.densest(),
+        ];
         let by_size = form(density.get(), pool, limits);
-        density.set(denser(by_size, least[usize::from(!returns)]));
+        density.set(denser(by_size, least));
     }
 }
 

@@ -244,13 +244,7 @@ impl Protected {
         self.store_until(worker, |core| {
             let watermarks = self.watermarks();
             let pool = self.zswap.pool_pages();
-            turnover.choose_density(
-                self.stats,
-                [Form::Fast; 2],
-                &watermarks,
-                pool,
-                &self.density,
-            );
+            turnover.choose_density(self.stats, Form::Fast, &watermarks, pool, &self.density);
             self.usage(core) <= watermarks.stop + self.overdraft()
                 && core.table.standby_pages() <= self.standby_target(core)
         })
