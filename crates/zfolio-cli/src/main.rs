@@ -11,12 +11,14 @@
 //! | `fitting` | `high` that keeps under the memory limit the run is in |
 //! | `tree` | the processes of a run while it lasts |
 //! | `supervise` | starting, signalling, waiting |
+//! | `requests` | what can be asked of a run while it lasts |
 //! | `report` | what is told afterwards |
-//! | `run`, `stat`, `doctor`, `demo`, `manual` | the commands; `bench` and `usemem` are those of `zfolio-bench` |
+//! | `run`, `stat`, `set`, `compact`, `doctor`, `demo`, `manual` | the commands; `bench` and `usemem` are those of `zfolio-bench` |
 //!
 //! What both this crate and `zfolio-bench` need of the machine is in `zfolio-host`.
 #![forbid(unsafe_code)]
 
+mod compact;
 mod demo;
 mod doctor;
 #[cfg(test)]
@@ -28,7 +30,9 @@ mod options;
 mod own;
 mod preload;
 mod report;
+mod requests;
 mod run;
+mod set;
 mod stat;
 mod supervise;
 mod tree;
@@ -53,6 +57,8 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Run(args) => run::run(args),
         Command::Doctor(args) => Ok(doctor::doctor(args.json)),
         Command::Stat(args) => stat::stat(args.which.as_deref()),
+        Command::Set(args) => set::set(&args),
+        Command::Compact(args) => compact::compact(&args),
         Command::Demo(args) => demo::demo(&args),
         Command::Bench(args) => zfolio_bench::bench(&args),
         Command::Man(args) => manual::man(&args),

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering::Relaxed;
 use zfolio_host::exit::{Failure, Status, one_line};
 use zfolio_host::find_run::locate;
+use zfolio_host::group_state::GroupState;
 use zfolio_host::segment_file::SharedSegment;
 use zfolio_host::size::human;
 use zfolio_host::statistics::{Process, Tree};
@@ -29,9 +30,10 @@ pub(crate) fn stat(which: Option<&Path>) -> Result<ExitCode, Failure> {
     })?;
     let tree = Tree::read(&segment);
     println!(
-        "{} (high {}{})",
+        "{} (high {}{}{})",
         path.display(),
         human(high_now(&segment)),
+        limits(&segment),
         shared(&segment),
     );
     for group in &tree.groups {
@@ -39,6 +41,16 @@ pub(crate) fn stat(which: Option<&Path>) -> Result<ExitCode, Failure> {
     }
     print!("{}", table(&tree));
     Ok(ExitCode::SUCCESS)
+}
+
+/// What limits the run besides `high`.
+fn limits(segment: &Segment) -> String {
+    let config = segment.config();
+    let max = match config.max.load(Relaxed) {
+        0 => String::new(),
+        max => format!(", max {}", human(max)),
+    };
+    max + &GroupState::limits(&segment.groups[0])
 }
 
 /// What those that share `high` have, if they do.

@@ -13,7 +13,7 @@ pub fn locate(which: Option<&Path>) -> Result<PathBuf, Failure> {
     let none = |what: String| {
         Failure::new(
             Status::NotFound,
-            "zfolio stat",
+            "no such run",
             what,
             "start one with zfolio run",
         )

@@ -35,10 +35,6 @@ pub struct Options {
     pub engine_attributes: Attributes,
     /// What stays in the pool is compressed again, denser.
     pub tier: bool,
-    /// Most memory of the process, pages; `None`: whatever it takes.
-    pub max: Option<usize>,
-    /// What happens there.
-    pub on_max: OnMax,
     /// Folio compaction runs; off for experiments alone.
     pub folio_compaction: bool,
     /// A file behind the pool.
@@ -56,13 +52,24 @@ pub enum OnMax {
     Allow,
 }
 
-/// The file behind the pool; its directory is in the control segment.
+impl OnMax {
+    /// What a configuration says now.
+    #[must_use]
+    pub fn of(config: &Config) -> Self {
+        match config.on_max.load(Ordering::Relaxed) {
+            on_max::WAIT => Self::Wait,
+            on_max::ALLOW => Self::Allow,
+            _ => Self::Kill,
+        }
+    }
+}
+
+/// The file behind the pool; its directory is in the control segment, and so is what part of
+/// `high` the pool may take, which can change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BackingOptions {
     /// Most bytes of it.
     pub size: u64,
-    /// The pool's maximum, percent of `high`.
-    pub pool_percent: u32,
 }
 
 impl Options {
@@ -76,8 +83,6 @@ impl Options {
             engines: 0,
             engine_attributes: Attributes::for_engines(0),
             tier: false,
-            max: None,
-            on_max: OnMax::Kill,
             folio_compaction: true,
             backing: None,
         }
@@ -99,7 +104,6 @@ impl Options {
         if high < 1024 {
             return Err("`high` is below 4 MiB");
         }
-        let max = usize::try_from(config.max.load(Ordering::Relaxed) >> PAGE_SHIFT);
         let size = config.backing_size.load(Ordering::Relaxed);
         let engines = config.engines.load(Ordering::Relaxed) as usize;
         let numbers = from_fn(|at| config.engine_attributes[at].load(Ordering::Relaxed));
@@ -112,17 +116,8 @@ impl Options {
             high,
             codec,
             folio,
-            max: max.ok().filter(|max| *max > 0),
-            on_max: match config.on_max.load(Ordering::Relaxed) {
-                on_max::WAIT => OnMax::Wait,
-                on_max::ALLOW => OnMax::Allow,
-                _ => OnMax::Kill,
-            },
             folio_compaction: config.no_folio_compaction.load(Ordering::Relaxed) == 0,
-            backing: (size > 0).then(|| BackingOptions {
-                size,
-                pool_percent: config.pool_percent.load(Ordering::Relaxed),
-            }),
+            backing: (size > 0).then_some(BackingOptions { size }),
             engines: engines.min(MOST_ENGINES),
             engine_attributes,
             tier: config.tier.load(Ordering::Relaxed) != 0,

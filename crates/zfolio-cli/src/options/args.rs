@@ -1,9 +1,10 @@
 //! The command line.
 
-use crate::options::backing_options::Behind;
+use crate::options::backing_options::{Behind, OnMax};
 use crate::options::engines::{self, Engines};
 use crate::options::groups::Group;
 use crate::own;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use std::ffi::OsString;
@@ -34,6 +35,10 @@ pub(crate) enum Command {
     Doctor(Doctor),
     /// Show the statistics of a running tree
     Stat(Stat),
+    /// Change limits of a running tree
+    Set(Set),
+    /// Have every process of a running tree compact its pool and its arena now
+    Compact(Compact),
     /// Run a built-in workload bare and then with its memory limited, and compare
     Demo(Demo),
     /// Run an experiment on the parts zfolio is made of
@@ -196,6 +201,95 @@ pub(crate) struct Stat {
     pub(crate) which: Option<PathBuf>,
 }
 
+/// `zfolio set`.
+#[derive(Args, Debug)]
+pub(crate) struct Set {
+    /// Process id of a `zfolio run` or of a program under it, or the path of
+    /// a control segment
+    #[arg(value_name = "PID|FILE")]
+    pub(crate) which: PathBuf,
+    /// Of this named group of the run, not of the run
+    #[arg(long, value_name = "NAME")]
+    pub(crate) group: Option<String>,
+    /// What may be resident together (--per-process: of each): 8M at least, four
+    /// times what the run began with at most; of a group whatever it is to be, or none
+    #[arg(long, value_name = "SIZE|none", value_parser = MaySize::parse)]
+    pub(crate) high: Option<MaySize>,
+    /// Most that may be out, uncompressed size
+    #[arg(long, value_name = "SIZE|none", value_parser = MaySize::parse)]
+    pub(crate) swap_max: Option<MaySize>,
+    /// Most compressed bytes in the pool
+    #[arg(long, value_name = "SIZE|none", value_parser = MaySize::parse)]
+    pub(crate) zswap_max: Option<MaySize>,
+    /// Whether anything is written to the backing
+    #[arg(long, value_name = "WHETHER", value_enum)]
+    pub(crate) writeback: Option<YesNo>,
+    /// Memory that must not be exceeded for long; --high at least
+    #[arg(long, value_name = "SIZE|none", value_parser = MaySize::parse)]
+    pub(crate) max: Option<MaySize>,
+    /// What happens at --max
+    #[arg(long, value_name = "WHAT", value_enum)]
+    pub(crate) on_max: Option<OnMax>,
+    /// With a backing: most that the pool may take of --high before it is
+    /// written back, percent
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=90))]
+    pub(crate) max_pool: Option<u32>,
+}
+
+/// A limit, or that there is none.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct MaySize(pub(crate) Option<Size>);
+
+impl MaySize {
+    fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "none" => Ok(Self(None)),
+            size => Size::parse(size)
+                .map(|size| Self(Some(size)))
+                .map_err(|error| format!("{error}; or none")),
+        }
+    }
+}
+
+/// Yes or no.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum YesNo {
+    /// It is
+    Yes,
+    /// It is not
+    No,
+}
+
+impl YesNo {
+    /// Whether it is yes.
+    pub(crate) fn is_yes(self) -> bool {
+        self == Self::Yes
+    }
+}
+
+/// Why an option of `run` is not one of `set`.
+fn fixed(option: &str) -> &'static str {
+    match option {
+        "compressor" | "folio" | "engines" | "tier" => {
+            "pools are made with it when a process begins to be managed"
+        }
+        "faults" => "a process keeps to the way in which it began",
+        "per-process" => "members count as they began",
+        "backing" => "each process has opened its file",
+        "no-writeback" => "it is --writeback no here",
+        _ => "it is read at the start only",
+    }
+}
+
+/// `zfolio compact`.
+#[derive(Args, Debug)]
+pub(crate) struct Compact {
+    /// Process id of a `zfolio run` or of a program under it, or the path of
+    /// a control segment
+    #[arg(value_name = "PID|FILE")]
+    pub(crate) which: PathBuf,
+}
+
 /// `zfolio demo`.
 #[derive(Args, Debug)]
 pub(crate) struct Demo {
@@ -240,6 +334,11 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, Fai
         if !error.use_stderr() {
             error.exit();
         }
+        if let Some(option) = fixed_option(&error) {
+            let why = format!("cannot change while a run lasts: {}", fixed(&option));
+            let mend = "start the run anew with it";
+            return Failure::new(Status::Usage, format!("--{option}"), why, mend);
+        }
         let rendered = error.render().to_string();
         // clap's first paragraph is the error, the rest is usage; a missing
         // subcommand is told by its help alone.
@@ -252,6 +351,19 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, Fai
         };
         Failure::new(Status::Usage, "command line", told, "see zfolio --help")
     })
+}
+
+/// The option that `set` was given and only `run` has.
+fn fixed_option(error: &clap::Error) -> Option<String> {
+    // (`zfolio set` is what the usage of the error is about.)
+    let of_set = error.render().to_string().contains("Usage: zfolio set ");
+    let ContextValue::String(word) = error.get(ContextKind::InvalidArg)? else {
+        return None;
+    };
+    let name = word.strip_prefix("--")?.split('=').next()?;
+    let run = Run::augment_args(clap::Command::new("run"));
+    let known = run.get_arguments().any(|arg| arg.get_long() == Some(name));
+    (of_set && known && error.kind() == ErrorKind::UnknownArgument).then(|| name.to_owned())
 }
 
 #[cfg(test)]
@@ -334,6 +446,37 @@ mod tests {
                 "{told}"
             );
         }
+    }
+
+    #[test]
+    fn what_cannot_change_is_refused_with_a_reason() {
+        let set = |words: &[&str]| {
+            let all = ["zfolio", "set", "1"].iter().chain(words);
+            parse(all.map(OsString::from)).map_err(|failure| failure.to_string())
+        };
+        let own = Set::augment_args(clap::Command::new("set"));
+        let own: Vec<&str> = own
+            .get_arguments()
+            .filter_map(|arg| arg.get_long())
+            .collect();
+        let run = Run::augment_args(clap::Command::new("run"));
+        let mut refused = 0;
+        for name in run.get_arguments().filter_map(|arg| arg.get_long()) {
+            if !own.contains(&name) {
+                let told = set(&[&format!("--{name}=1")]).expect_err(name);
+                let begin = format!("zfolio: --{name}: cannot change while a run lasts: ");
+                assert!(told.starts_with(&begin), "{told}");
+                refused += 1;
+            }
+        }
+        assert!(refused > 8 && own.len() > 7, "{refused}");
+        let unknown = set(&["--hihg", "1G"]).expect_err("no such option");
+        assert!(
+            unknown.contains("command line: unexpected argument '--hihg'"),
+            "{unknown}"
+        );
+        assert!(set(&["--max", "none", "--writeback", "no", "--high", "40%"]).is_ok());
+        assert!(set(&["--max", "nothing"]).is_err());
     }
 
     #[test]

@@ -50,6 +50,26 @@ pub(crate) enum OnMax {
     Allow,
 }
 
+impl OnMax {
+    /// As the control segment has it.
+    pub(crate) const fn number(self) -> u32 {
+        match self {
+            Self::Kill => on_max::KILL,
+            Self::Wait => on_max::WAIT,
+            Self::Allow => on_max::ALLOW,
+        }
+    }
+
+    /// The opposite.
+    const fn from_number(number: u32) -> Self {
+        match number {
+            on_max::WAIT => Self::Wait,
+            on_max::ALLOW => Self::Allow,
+            _ => Self::Kill,
+        }
+    }
+}
+
 /// A backing on the command line.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Backing {
@@ -135,18 +155,22 @@ impl Checked {
     /// long for that.
     pub(crate) fn store(&self, config: &Config) -> bool {
         config.max.store(self.max.unwrap_or(0), Relaxed);
-        let on_max = match self.on_max {
-            OnMax::Kill => on_max::KILL,
-            OnMax::Wait => on_max::WAIT,
-            OnMax::Allow => on_max::ALLOW,
-        };
-        config.on_max.store(on_max, Relaxed);
+        config.on_max.store(self.on_max.number(), Relaxed);
         let Some((dir, size)) = &self.backing else {
             return true;
         };
         config.pool_percent.store(self.max_pool, Relaxed);
         config.backing_size.store(*size, Relaxed);
         config.set_backing_dir(dir.as_os_str().as_bytes())
+    }
+
+    /// Takes over what was changed while the run lasted.
+    pub(crate) fn reread(&mut self, config: &Config) {
+        self.max = Some(config.max.load(Relaxed)).filter(|max| *max > 0);
+        self.on_max = OnMax::from_number(config.on_max.load(Relaxed));
+        if self.backing.is_some() {
+            self.max_pool = config.pool_percent.load(Relaxed);
+        }
     }
 
     /// Whether there is a backing.
@@ -222,6 +246,13 @@ mod tests {
         assert_eq!(config.backing_size.load(Relaxed), 64 << 20);
         assert_eq!(config.max.load(Relaxed), 1 << 30);
         assert_eq!(config.on_max.load(Relaxed), on_max::WAIT);
+        let mut again = checked.clone();
+        again.reread(config);
+        assert_eq!(again, checked);
+        config.max.store(0, Relaxed);
+        config.pool_percent.store(50, Relaxed);
+        again.reread(config);
+        assert_eq!((again.max, again.max_pool), (None, 50));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 

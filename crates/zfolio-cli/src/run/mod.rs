@@ -10,6 +10,7 @@ use crate::options::fault_ways::{Taken, check_within};
 use crate::options::settings::Settings;
 use crate::preload::{self, ENV_ASAN, ENV_LD_PRELOAD};
 use crate::report::{Finished, Usage};
+use crate::requests::server::Server;
 use crate::supervise::{Outcome, Supervisor};
 use crate::tree::compressed_peak::Peaks;
 use crate::tree::orphaned::Orphaned;
@@ -48,7 +49,7 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
     let faults = Taken::of(&args)?;
     let given = args.high.map(|size| size.bytes(machine::mem_total()));
     let mut fitting = Fitting::find(given, Instant::now());
-    let settings = settings(&args, faults, fitting.chosen())?;
+    let mut settings = settings(&args, faults, fitting.chosen())?;
     let stats = args.stats.as_deref().map(open_stats).transpose()?;
     let library = preload::find()?.path;
 
@@ -60,6 +61,8 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
         return Err(Failure::new(Status::CannotCreate, "--backing", why, mend));
     }
     args.group.define(&segment, None)?;
+    // (Without one, where its path would be too long say, nothing can be asked of the run.)
+    let mut server = Server::beside(segment.path()).ok();
     let mut command = Command::new(&path);
     command
         .arg0(&name)
@@ -90,6 +93,9 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
     let mut unreached = Unreached::new(segment.path(), &library, settings.high, started);
     let looked = || {
         let now = Instant::now();
+        if let Some(server) = &mut server {
+            server.look(&segment, &mut fitting, now);
+        }
         fitting.look(&segment, now);
         for line in too_little.look(&segment, now) {
             if !settings.quiet {
@@ -110,7 +116,8 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
 
     let mut tree = Tree::read(&segment);
     peaks.apply(&mut tree, &segment);
-    drop(segment);
+    settings.reread(segment.config(), server.as_ref().and_then(Server::high));
+    drop((server, segment));
     let finished = Finished {
         command: args.command,
         pid,

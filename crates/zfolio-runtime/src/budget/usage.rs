@@ -1,7 +1,7 @@
 //! What is resident, and by which marks it is judged.
 
 use crate::budget::Memory;
-use crate::budget::fair_share::{Having, grown};
+use crate::budget::fair_share::{Having, grown, high_now};
 use crate::policy::watermarks::Watermarks;
 use crate::scope::{Regions, Scope};
 use core::sync::atomic::Ordering;
@@ -19,7 +19,7 @@ impl Memory {
             return self.resident.load(Ordering::Relaxed);
         };
         let private = statm.resident.saturating_sub(statm.shared);
-        let usage = private + statm.shared.min(self.options.high / 8);
+        let usage = private + statm.shared.min(self.high() / 8);
         self.resident.store(usage, Ordering::Relaxed);
         usage
     }
@@ -44,11 +44,12 @@ impl Memory {
         Statm::read(self.fds.statm()).map_or(0, |statm| statm.size)
     }
 
-    /// The target, pages: what was asked for, or what regions have since.
+    /// The target, pages: what the run has now, or what regions have.
     pub(crate) fn high(&self) -> usize {
-        self.regions().map_or(self.options.high, |regions| {
-            regions.high.load(Ordering::Relaxed)
-        })
+        match self.regions() {
+            Some(regions) => regions.high.load(Ordering::Relaxed),
+            None => high_now(self.segment(), self.options.high),
+        }
     }
 
     /// Pages that regions and the arena have together.
@@ -131,7 +132,11 @@ impl Memory {
             swap_bytes: figures.swap,
             backing_bytes: self.zswap.stats().snapshot().backing_bytes,
         };
-        let allowed = self.membership.update(self.segment(), of, self.high());
+        let begun = match self.regions() {
+            Some(_) => self.high(),
+            None => self.options.high,
+        };
+        let allowed = self.membership.update(self.segment(), of, begun);
         self.allowance.store(allowed.high, Ordering::Relaxed);
         if self.zswap.group_limits() != allowed.limits {
             self.zswap.set_group_limits(allowed.limits);

@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// First word of a segment: "zfolio01".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"zfolio01");
 /// Layout version: both sides must agree.
-pub const VERSION: u32 = 15;
+pub const VERSION: u32 = 16;
 /// Process slots in a segment.
 pub const SLOTS: usize = 1024;
 /// The slot of those who find none that is free: the last, nobody's own.
@@ -53,7 +53,8 @@ pub struct RunGroup {
     pub parent: AtomicU32,
     /// UTF-8, NUL-padded, eight bytes a word.
     pub name: [AtomicU64; GROUP_NAME / 8],
-    /// What its processes share; of the run: see [`Config::high`].
+    /// What its processes share. Of the run: what holds now, of the tree or of each process;
+    /// 0: what it began with ([`Config::high`]).
     pub high: AtomicU64,
     /// `zswap.max` plus one, so that 0 can be said.
     pub zswap_max: AtomicU64,
