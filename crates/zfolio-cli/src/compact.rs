@@ -89,7 +89,7 @@ fn name(slot: &ProcessSlot) -> String {
 
 fn compacting(segment: &Segment) -> Vec<Process> {
     let slots = used(segment).into_iter();
-    let slots = slots.filter(|used| compacts(used.slot));
+    let slots = slots.filter(|used| compacts(used.slot) && is_there(used.slot));
     slots
         .map(|Used { index, turn, slot }| Process {
             index,
@@ -109,7 +109,9 @@ fn counts(slot: &ProcessSlot) -> [u64; COUNTS.len()] {
 fn slot_of<'a>(segment: &'a Segment, process: &Process) -> Option<&'a ProcessSlot> {
     let mut slots = used(segment).into_iter();
     let found = slots.find(|used| (used.index, used.turn) == (process.index, process.turn));
-    found.map(|used| used.slot).filter(|slot| compacts(slot))
+    found
+        .map(|used| used.slot)
+        .filter(|slot| compacts(slot) && is_there(slot))
 }
 
 /// Waits until all have done request `number`; those that have not in time, by slot.
@@ -121,7 +123,7 @@ fn wait(segment: &Segment, processes: &[Process], number: u32) -> Vec<usize> {
             .filter(|process| {
                 slot_of(segment, process).is_some_and(|slot| {
                     let done = slot.compacted.load(Acquire);
-                    number.wrapping_sub(done).cast_signed() > 0 && is_there(slot)
+                    number.wrapping_sub(done).cast_signed() > 0
                 })
             })
             .map(|process| process.index)
@@ -161,7 +163,9 @@ impl Process {
 /// A line for each process in which nothing compacts.
 fn cannot(segment: &Segment) -> Vec<String> {
     let slots = used(segment).into_iter().map(|used| used.slot);
-    let slots = slots.filter(|slot| slot.state.load(Relaxed) == state::MANAGING && !compacts(slot));
+    let slots = slots.filter(|slot| {
+        slot.state.load(Relaxed) == state::MANAGING && !compacts(slot) && is_there(slot)
+    });
     slots
         .map(|slot| {
             let way = statistics::Process::read(slot).told_by;

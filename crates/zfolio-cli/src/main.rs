@@ -37,23 +37,34 @@ mod stat;
 mod supervise;
 mod tree;
 
-use options::args::{self, Cli, Command};
+use options::args::{self, Command};
+use options::layers::{self, Around};
 use std::io::Write;
 use std::process::ExitCode;
-use zfolio_host::exit::Failure;
+use zfolio_host::exit::{Failure, one_line};
 
 fn main() -> ExitCode {
-    args::parse(std::env::args_os())
-        .and_then(dispatch)
-        .unwrap_or_else(|failure| {
-            // Nobody may be reading any more.
-            let _ = writeln!(std::io::stderr(), "{failure}");
-            ExitCode::from(failure.status.code())
-        })
+    configured().unwrap_or_else(|failure| {
+        // Nobody may be reading any more.
+        let _ = writeln!(std::io::stderr(), "{failure}");
+        ExitCode::from(failure.status.code())
+    })
 }
 
-fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
-    match cli.command {
+/// The command line with what variables and files say besides, carried out.
+fn configured() -> Result<ExitCode, Failure> {
+    let layers = layers::layered(std::env::args_os().collect(), &Around::here())?;
+    for line in &layers.told {
+        let _ = writeln!(std::io::stderr(), "{}", one_line(line));
+    }
+    match args::parse(layers.words)?.command {
+        Command::Run(args) if args.print_config => Ok(run::print_config(&args, &layers.given)),
+        command => dispatch(command),
+    }
+}
+
+fn dispatch(command: Command) -> Result<ExitCode, Failure> {
+    match command {
         Command::Run(args) => run::run(args),
         Command::Doctor(args) => Ok(doctor::doctor(args.json)),
         Command::Stat(args) => stat::stat(args.which.as_deref()),

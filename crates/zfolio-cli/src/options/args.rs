@@ -29,7 +29,7 @@ pub(crate) struct Cli {
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
     /// Run a program with its cold memory kept compressed
-    #[command(after_help = exit::help())]
+    #[command(after_help = run_help())]
     Run(Run),
     /// Say whether this machine can run managed programs, and what would mend it
     Doctor(Doctor),
@@ -63,6 +63,19 @@ pub(crate) enum Command {
     /// The workloads of `bench peers`, `bench arena` and `bench tier`; prints JSON lines
     #[command(hide = true)]
     BenchWork(BenchWork),
+}
+
+/// What `--help` of `run` ends with.
+fn run_help() -> String {
+    format!(
+        "Options elsewhere:\n  Each option may also be given as a variable (ZFOLIO_HIGH for \
+         --high, ZFOLIO_SWAP_MAX for\n  --swap-max; 1 and 0 for one that takes nothing) and in \
+         a file zfolio.toml (high = \"2G\")\n  in this directory or in \
+         $XDG_CONFIG_HOME/zfolio; ZFOLIO_CONFIG names another file, or is none.\n  The command \
+         line counts first, then variables, this directory, the user's file.\n  Within another \
+         run only the command line does.\n\n{}",
+        exit::help()
+    )
 }
 
 /// `zfolio run`.
@@ -121,8 +134,15 @@ pub(crate) struct Run {
     /// programs it starts are still managed where possible
     #[arg(long)]
     pub(crate) allow_unmanaged: bool,
+    /// Print what holds for each option, and from where, instead of running anything
+    #[arg(long)]
+    pub(crate) print_config: bool,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    #[arg(
+        required_unless_present = "print_config",
+        trailing_var_arg = true,
+        value_name = "CMD"
+    )]
     pub(crate) command: Vec<OsString>,
 }
 

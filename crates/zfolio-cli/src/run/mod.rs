@@ -7,6 +7,7 @@
 use crate::fitting::{Chosen, Fitting};
 use crate::options::args::Run;
 use crate::options::fault_ways::{Taken, check_within};
+use crate::options::layers::{default_of, options};
 use crate::options::settings::Settings;
 use crate::preload::{self, ENV_ASAN, ENV_LD_PRELOAD};
 use crate::report::{Finished, Usage};
@@ -18,12 +19,13 @@ use crate::tree::too_little_memory::TooLittleMemory;
 use crate::tree::unreached::{self, Unreached};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
-use zfolio_host::exit::{Failure, Status};
+use zfolio_host::exit::{Failure, Status, one_line};
 use zfolio_host::machine;
 use zfolio_host::outfile::OutFile;
 use zfolio_host::segment_file::OwnSegment;
@@ -32,6 +34,26 @@ use zfolio_host::statistics::Tree;
 use zfolio_host::target;
 use zfolio_mm::Order;
 use zfolio_runtime::segment::{ENV_CONTROL, ENV_GROUP};
+
+/// Prints what holds for each option, and from where.
+pub(crate) fn print_config(args: &Run, given: &BTreeMap<String, (String, String)>) -> ExitCode {
+    let chosen = Fitting::find(None, Instant::now()).chosen();
+    for (option, _) in options() {
+        let (value, from) = match given.get(&option) {
+            Some((value, from)) => (value.clone(), from.clone()),
+            None if option == "high" && args.high.is_none() => {
+                let why = match chosen.limit {
+                    Some(limit) => format!("within a limit of {}", human(limit)),
+                    None => "half of this machine's memory".into(),
+                };
+                (size::short(chosen.high), format!("default: {why}"))
+            }
+            None => (default_of(&option), "default".into()),
+        };
+        println!("{}", one_line(&format!("{option:<16} {value:<16} {from}")));
+    }
+    ExitCode::SUCCESS
+}
 
 /// Runs the program and ends as it does.
 ///
