@@ -1,6 +1,6 @@
 //! `zfolio compact`: every process of a run compacts its pool and its arena now, once.
 
-use crate::options::args::Compact;
+use crate::options::asking::Compact;
 use crate::requests::client::ask;
 use crate::requests::message::{Answer, Request};
 use std::process::ExitCode;

@@ -1,6 +1,6 @@
 //! `zfolio set`: limits of a run, changed while it lasts.
 
-use crate::options::args::Set;
+use crate::options::asking::Set;
 use crate::requests::client::ask;
 use crate::requests::message::{Answer, Changes, Limit, Request};
 use std::process::ExitCode;
