@@ -15,7 +15,8 @@
 //! # Invariants
 //! - `high` is never below half of what the others leave, nor below [`MIN_HIGH`]: a reserve
 //!   that was chosen too large costs time, and a job without memory does not get on.
-//! - It never rises above what the run began with: processes size their tables by that.
+//! - It never rises above what the run began with, unless somebody asks for that
+//!   (`requests`); then it is what was asked for.
 
 use std::collections::HashMap;
 use std::fs;
@@ -116,6 +117,11 @@ impl Fitting {
     /// What it is to begin with.
     pub(crate) const fn chosen(&self) -> Chosen {
         self.chosen
+    }
+
+    /// From now on it is this, bytes, which somebody asked for.
+    pub(crate) const fn give(&mut self, high: u64) {
+        self.chosen = Chosen { high, limit: None };
     }
 
     /// Whether there is a limit, and a `high` that processes share.

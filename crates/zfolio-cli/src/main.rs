@@ -12,12 +12,14 @@
 //! | `tree` | the processes of a run while it lasts |
 //! | `slowdown` | `high` that follows what the program loses |
 //! | `supervise` | starting, signalling, waiting |
+//! | `requests` | what can be asked of a run while it lasts |
 //! | `report` | what is told afterwards |
-//! | `run`, `doctor`, `demo`, `manual` | the commands; `advise`, `bench` and `usemem` are those of `zfolio-bench`, `stat`, `top`, `metrics` and `plot` of `zfolio-views` |
+//! | `run`, `set`, `compact`, `doctor`, `demo`, `manual` | the commands; `advise`, `bench` and `usemem` are those of `zfolio-bench`, `stat`, `top`, `metrics` and `plot` of `zfolio-views` |
 //!
 //! What this crate, `zfolio-bench` and `zfolio-views` need of the machine is in `zfolio-host`.
 #![forbid(unsafe_code)]
 
+mod compact;
 mod demo;
 mod doctor;
 #[cfg(test)]
@@ -29,28 +31,41 @@ mod options;
 mod own;
 mod preload;
 mod report;
+mod requests;
 mod run;
+mod set;
 mod slowdown;
 mod supervise;
 mod tree;
 
-use options::args::{self, Cli, Command};
+use options::args::{self, Command};
+use options::layers::{self, Around};
 use std::io::Write;
 use std::process::ExitCode;
-use zfolio_host::exit::{Failure, Status};
+use zfolio_host::exit::{Failure, one_line};
 
 fn main() -> ExitCode {
-    args::parse(std::env::args_os())
-        .and_then(dispatch)
-        .unwrap_or_else(|failure| {
-            // Nobody may be reading any more.
-            let _ = writeln!(std::io::stderr(), "{failure}");
-            ExitCode::from(failure.status.code())
-        })
+    configured().unwrap_or_else(|failure| {
+        // Nobody may be reading any more.
+        let _ = writeln!(std::io::stderr(), "{failure}");
+        ExitCode::from(failure.status.code())
+    })
 }
 
-fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
-    match cli.command {
+/// The command line with what variables and files say besides, carried out.
+fn configured() -> Result<ExitCode, Failure> {
+    let layers = layers::layered(std::env::args_os().collect(), &Around::here())?;
+    for line in &layers.told {
+        let _ = writeln!(std::io::stderr(), "{}", one_line(line));
+    }
+    match args::parse(layers.words)?.command {
+        Command::Run(args) if args.print_config => Ok(run::print_config(&args, &layers.given)),
+        command => dispatch(command),
+    }
+}
+
+fn dispatch(command: Command) -> Result<ExitCode, Failure> {
+    match command {
         Command::Run(args) => run::run(args),
         Command::Doctor(args) => Ok(doctor::doctor(args.json, args.backing.as_ref())),
         Command::Stat(args) => zfolio_views::stat(&args),
@@ -58,6 +73,8 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Metrics(args) => zfolio_views::metrics(&args),
         Command::Plot(args) => zfolio_views::plot(&args),
         Command::Advise(args) => zfolio_bench::advise(&args),
+        Command::Set(args) => set::set(&args),
+        Command::Compact(args) => compact::compact(&args),
         Command::Demo(args) => demo::demo(&args),
         Command::Bench(args) => zfolio_bench::bench(&args),
         Command::Man(args) => manual::man(&args),

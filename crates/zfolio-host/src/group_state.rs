@@ -25,6 +25,8 @@ pub struct GroupState {
     pub resident: u64,
     /// The highest of those. Bytes.
     pub peak: u64,
+    /// As [`Self::limits`].
+    limits: String,
 }
 
 impl GroupState {
@@ -41,7 +43,25 @@ impl GroupState {
             high: group.high.load(Relaxed),
             resident: group.resident_bytes.load(Relaxed),
             peak: group.resident_peak.load(Relaxed),
+            limits: Self::limits(group),
         }
+    }
+
+    /// What limits a group, or the run, besides `high`; empty if nothing does.
+    pub fn limits(group: &RunGroup) -> String {
+        let mut text = String::new();
+        for (name, word) in [
+            ("swap.max", &group.swap_max),
+            ("zswap.max", &group.zswap_max),
+        ] {
+            if let Some(bytes) = word.load(Relaxed).checked_sub(1) {
+                text.push_str(&format!(", {name} {}", human(bytes)));
+            }
+        }
+        if group.no_writeback.load(Relaxed) != 0 {
+            text.push_str(", no writeback");
+        }
+        text
     }
 
     /// The named groups of a run.
@@ -57,8 +77,8 @@ impl GroupState {
         };
         let (now, peak) = (human(self.resident), human(self.peak));
         format!(
-            "group {}: {high}, {now} resident, {peak} at most",
-            self.name
+            "group {}: {high}{}, {now} resident, {peak} at most",
+            self.name, self.limits
         )
     }
 }

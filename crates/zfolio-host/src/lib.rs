@@ -22,6 +22,10 @@
 #[cfg(test)]
 extern crate self as zfolio_host;
 
+/// The variable that names the configuration, and the value with which `zfolio run` takes options
+/// of its command line alone: for those who start it to measure.
+pub const PLAIN: (&str, &str) = ("ZFOLIO_CONFIG", "none");
+
 pub mod cgroup_limits;
 pub mod compressor;
 pub mod controller;

@@ -37,10 +37,6 @@ pub struct Options {
     pub tier: bool,
     /// `high` of the run follows the program, far below what it began with.
     pub follows: bool,
-    /// Most memory of the process, pages; `None`: whatever it takes.
-    pub max: Option<usize>,
-    /// What happens there.
-    pub on_max: OnMax,
     /// Folio compaction runs; off for experiments alone.
     pub folio_compaction: bool,
     /// A file behind the pool.
@@ -58,13 +54,24 @@ pub enum OnMax {
     Allow,
 }
 
-/// The file or the store behind the pool; where it is stands in the control segment.
+impl OnMax {
+    /// What a configuration says now.
+    #[must_use]
+    pub fn of(config: &Config) -> Self {
+        match config.on_max.load(Ordering::Relaxed) {
+            on_max::WAIT => Self::Wait,
+            on_max::ALLOW => Self::Allow,
+            _ => Self::Kill,
+        }
+    }
+}
+
+/// The file or the store behind the pool; where it is stands in the control segment, and so does
+/// what part of `high` the pool may take, which can change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BackingOptions {
     /// Most bytes of it.
     pub size: u64,
-    /// The pool's maximum, percent of `high`.
-    pub pool_percent: u32,
     /// It is no file but a store behind a pager.
     pub is_store: bool,
     /// Of a store: how long a read may take, ns; `None`: for ever.
@@ -83,8 +90,6 @@ impl Options {
             engine_attributes: Attributes::for_engines(0),
             tier: false,
             follows: false,
-            max: None,
-            on_max: OnMax::Kill,
             folio_compaction: true,
             backing: None,
         }
@@ -106,7 +111,6 @@ impl Options {
         if high < 1024 {
             return Err("`high` is below 4 MiB");
         }
-        let max = usize::try_from(config.max.load(Ordering::Relaxed) >> PAGE_SHIFT);
         let size = config.backing_size.load(Ordering::Relaxed);
         let engines = config.engines.load(Ordering::Relaxed) as usize;
         let numbers = from_fn(|at| config.engine_attributes[at].load(Ordering::Relaxed));
@@ -119,16 +123,9 @@ impl Options {
             high,
             codec,
             folio,
-            max: max.ok().filter(|max| *max > 0),
-            on_max: match config.on_max.load(Ordering::Relaxed) {
-                on_max::WAIT => OnMax::Wait,
-                on_max::ALLOW => OnMax::Allow,
-                _ => OnMax::Kill,
-            },
             folio_compaction: config.no_folio_compaction.load(Ordering::Relaxed) == 0,
             backing: (size > 0).then(|| BackingOptions {
                 size,
-                pool_percent: config.pool_percent.load(Ordering::Relaxed),
                 is_store: config.backing_kind.load(Ordering::Relaxed) == backing::STORE,
                 deadline_ns: match config.backing_deadline_ns.load(Ordering::Relaxed) {
                     0 => None,

@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
 use zfolio_host::exit::{Failure, Status, one_line};
+use zfolio_host::group_state::GroupState;
 use zfolio_host::shown::MmStat;
 use zfolio_host::size::human;
 use zfolio_host::statistics::{Process, Tree};
@@ -86,9 +87,10 @@ fn json(look: &Look, seen: &Seen, one_line: bool) -> Result<String, Failure> {
 
 fn text(look: &Look, seen: &Seen) -> String {
     let mut text = format!(
-        "{} (high {}{})\n",
+        "{} (high {}{}{})\n",
         look.path().display(),
         human(seen.config.high_bytes),
+        limits(look.segment()),
         shared(look.segment()),
     );
     if let Some(slowdown) = Slowdown::read(look.segment()) {
@@ -100,6 +102,16 @@ fn text(look: &Look, seen: &Seen) -> String {
         text.push('\n');
     }
     text + &table(&seen.tree)
+}
+
+/// What limits the run besides `high`.
+fn limits(segment: &Segment) -> String {
+    let config = segment.config();
+    let max = match config.max.load(Relaxed) {
+        0 => String::new(),
+        max => format!(", max {}", human(max)),
+    };
+    max + &GroupState::limits(&segment.groups[0])
 }
 
 /// What those that share `high` have, if they do.

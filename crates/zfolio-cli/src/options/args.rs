@@ -1,10 +1,12 @@
 //! The command line.
 
+use crate::options::asking::{Compact, Set, fixed};
 use crate::options::backing_options::{Backing, Behind, ENV_BACKING};
 use crate::options::engines::{self, Engines};
 use crate::options::groups::Group;
 use crate::options::slowdown::Slowdown;
 use crate::own;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use std::ffi::OsString;
@@ -30,7 +32,7 @@ pub(crate) struct Cli {
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
     /// Run a program with its cold memory kept compressed
-    #[command(after_help = exit::help())]
+    #[command(after_help = run_help())]
     Run(Run),
     /// Say whether this machine can run managed programs, and what would mend it
     Doctor(Doctor),
@@ -44,6 +46,10 @@ pub(crate) enum Command {
     Plot(Plot),
     /// Run a program some times with less and less memory, and say how little is enough
     Advise(Advise),
+    /// Change limits of a running tree
+    Set(Set),
+    /// Have every process of a running tree compact its pool and its arena now
+    Compact(Compact),
     /// Run a built-in workload bare and then with its memory limited, and compare
     Demo(Demo),
     /// Run an experiment on the parts zfolio is made of
@@ -71,6 +77,19 @@ pub(crate) enum Command {
     /// The workloads of `bench peers`, `bench arena` and `bench tier`; prints JSON lines
     #[command(hide = true)]
     BenchWork(BenchWork),
+}
+
+/// What `--help` of `run` ends with.
+fn run_help() -> String {
+    format!(
+        "Options elsewhere:\n  Each option may also be given as a variable (ZFOLIO_HIGH for \
+         --high, ZFOLIO_SWAP_MAX for\n  --swap-max; 1 and 0 for one that takes nothing) and in \
+         a file zfolio.toml (high = \"2G\")\n  in this directory or in \
+         $XDG_CONFIG_HOME/zfolio; ZFOLIO_CONFIG names another file, or is none.\n  The command \
+         line counts first, then variables, this directory, the user's file.\n  Within another \
+         run only the command line does.\n\n{}",
+        exit::help()
+    )
 }
 
 /// `zfolio run`.
@@ -135,8 +154,15 @@ pub(crate) struct Run {
     /// programs it starts are still managed where possible
     #[arg(long)]
     pub(crate) allow_unmanaged: bool,
+    /// Print what holds for each option, and from where, instead of running anything
+    #[arg(long)]
+    pub(crate) print_config: bool,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    #[arg(
+        required_unless_present = "print_config",
+        trailing_var_arg = true,
+        value_name = "CMD"
+    )]
     pub(crate) command: Vec<OsString>,
 }
 
@@ -255,6 +281,11 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, Fai
         if !error.use_stderr() {
             error.exit();
         }
+        if let Some(option) = fixed_option(&error) {
+            let why = format!("cannot change while a run lasts: {}", fixed(&option));
+            let mend = "start the run anew with it";
+            return Failure::new(Status::Usage, format!("--{option}"), why, mend);
+        }
         let rendered = error.render().to_string();
         // clap's first paragraph is the error, the rest is usage; a missing
         // subcommand is told by its help alone.
@@ -267,6 +298,19 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, Fai
         };
         Failure::new(Status::Usage, "command line", told, "see zfolio --help")
     })
+}
+
+/// The option that `set` was given and only `run` has.
+fn fixed_option(error: &clap::Error) -> Option<String> {
+    // (`zfolio set` is what the usage of the error is about.)
+    let of_set = error.render().to_string().contains("Usage: zfolio set ");
+    let ContextValue::String(word) = error.get(ContextKind::InvalidArg)? else {
+        return None;
+    };
+    let name = word.strip_prefix("--")?.split('=').next()?;
+    let run = Run::augment_args(clap::Command::new("run"));
+    let known = run.get_arguments().any(|arg| arg.get_long() == Some(name));
+    (of_set && known && error.kind() == ErrorKind::UnknownArgument).then(|| name.to_owned())
 }
 
 #[cfg(test)]
@@ -349,6 +393,37 @@ mod tests {
                 "{told}"
             );
         }
+    }
+
+    #[test]
+    fn what_cannot_change_is_refused_with_a_reason() {
+        let set = |words: &[&str]| {
+            let all = ["zfolio", "set", "1"].iter().chain(words);
+            parse(all.map(OsString::from)).map_err(|failure| failure.to_string())
+        };
+        let own = Set::augment_args(clap::Command::new("set"));
+        let own: Vec<&str> = own
+            .get_arguments()
+            .filter_map(|arg| arg.get_long())
+            .collect();
+        let run = Run::augment_args(clap::Command::new("run"));
+        let mut refused = 0;
+        for name in run.get_arguments().filter_map(|arg| arg.get_long()) {
+            if !own.contains(&name) {
+                let told = set(&[&format!("--{name}=1")]).expect_err(name);
+                let begin = format!("zfolio: --{name}: cannot change while a run lasts: ");
+                assert!(told.starts_with(&begin), "{told}");
+                refused += 1;
+            }
+        }
+        assert!(refused > 8 && own.len() > 7, "{refused}");
+        let unknown = set(&["--hihg", "1G"]).expect_err("no such option");
+        assert!(
+            unknown.contains("command line: unexpected argument '--hihg'"),
+            "{unknown}"
+        );
+        assert!(set(&["--max", "none", "--writeback", "no", "--high", "40%"]).is_ok());
+        assert!(set(&["--max", "nothing"]).is_err());
     }
 
     #[test]

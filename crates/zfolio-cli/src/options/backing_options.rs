@@ -32,7 +32,7 @@ pub(crate) struct Behind {
     /// compressed, encrypted with a key that only the process has, and gone with it.
     /// DIR is where; every managed process has a file of its own there, all
     /// together of at most SIZE (default: half of what is free; --per-process: each)
-    #[arg(long, value_name = "file:DIR|redis://HOST", env = ENV_BACKING, hide_env = true,
+    #[arg(long, value_name = "file:DIR|redis://HOST",
           value_parser = Backing::parse)]
     pub(crate) backing: Option<Backing>,
     /// With --backing: most that the pool may take of --high before it is
@@ -59,6 +59,26 @@ pub(crate) enum OnMax {
     Wait,
     /// It is counted, and goes on
     Allow,
+}
+
+impl OnMax {
+    /// As the control segment has it.
+    pub(crate) const fn number(self) -> u32 {
+        match self {
+            Self::Kill => on_max::KILL,
+            Self::Wait => on_max::WAIT,
+            Self::Allow => on_max::ALLOW,
+        }
+    }
+
+    /// The opposite.
+    const fn from_number(number: u32) -> Self {
+        match number {
+            on_max::WAIT => Self::Wait,
+            on_max::ALLOW => Self::Allow,
+            _ => Self::Kill,
+        }
+    }
 }
 
 /// A backing on the command line.
@@ -206,12 +226,7 @@ impl Checked {
     /// long for that.
     pub(crate) fn store(&self, config: &Config) -> bool {
         config.max.store(self.max.unwrap_or(0), Relaxed);
-        let on_max = match self.on_max {
-            OnMax::Kill => on_max::KILL,
-            OnMax::Wait => on_max::WAIT,
-            OnMax::Allow => on_max::ALLOW,
-        };
-        config.on_max.store(on_max, Relaxed);
+        config.on_max.store(self.on_max.number(), Relaxed);
         let (path, size, kind, deadline) = match &self.backing {
             None => return true,
             Some(Place::File(dir, size)) => (dir, size, backing::FILE, Duration::ZERO),
@@ -241,6 +256,15 @@ impl Checked {
     pub(crate) fn meet_at(&mut self, exchange: &Path) {
         if let Some(Place::Store(_, _, path)) = &mut self.backing {
             exchange.clone_into(path);
+        }
+    }
+
+    /// Takes over what was changed while the run lasted.
+    pub(crate) fn reread(&mut self, config: &Config) {
+        self.max = Some(config.max.load(Relaxed)).filter(|max| *max > 0);
+        self.on_max = OnMax::from_number(config.on_max.load(Relaxed));
+        if self.backing.is_some() {
+            self.max_pool = config.pool_percent.load(Relaxed);
         }
     }
 
@@ -336,6 +360,13 @@ mod tests {
         assert_eq!(config.backing_size.load(Relaxed), 64 << 20);
         assert_eq!(config.max.load(Relaxed), 1 << 30);
         assert_eq!(config.on_max.load(Relaxed), on_max::WAIT);
+        let mut again = checked.clone();
+        again.reread(config);
+        assert_eq!(again, checked);
+        config.max.store(0, Relaxed);
+        config.pool_percent.store(50, Relaxed);
+        again.reread(config);
+        assert_eq!((again.max, again.max_pool), (None, 50));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 

@@ -42,6 +42,14 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
+    /// Takes over what was changed while the run lasted; `high`: what was asked for then.
+    pub(crate) fn reread(&mut self, config: &Config, high: Option<u64>) {
+        if let Some(high) = high {
+            (self.high, self.limit) = (high, None);
+        }
+        self.behind.reread(config);
+    }
+
     /// Writes them where the preload library reads them; false if a path does
     /// not fit there.
     pub(crate) fn store(&self, config: &Config) -> bool {

@@ -13,9 +13,11 @@ use crate::fitting::{Chosen, Fitting};
 use crate::options::args::Run;
 use crate::options::backing_options::ENV_BACKING;
 use crate::options::fault_ways::{Taken, check_within};
+use crate::options::layers::{default_of, options};
 use crate::options::settings::Settings;
 use crate::preload::{self, ENV_ASAN, ENV_LD_PRELOAD};
 use crate::report::{Finished, Usage};
+use crate::requests::server::Server;
 use crate::slowdown::Following;
 use crate::supervise::{Outcome, Supervisor};
 use crate::tree::compressed_peak::Peaks;
@@ -25,12 +27,13 @@ use crate::tree::unreached::{self, Unreached};
 use beside::Beside;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
-use zfolio_host::exit::{Failure, Status};
+use zfolio_host::exit::{Failure, Status, one_line};
 use zfolio_host::machine;
 use zfolio_host::outfile::OutFile;
 use zfolio_host::segment_file::OwnSegment;
@@ -39,6 +42,26 @@ use zfolio_host::statistics::Tree;
 use zfolio_host::target;
 use zfolio_mm::Order;
 use zfolio_runtime::segment::{ENV_CONTROL, ENV_GROUP};
+
+/// Prints what holds for each option, and from where.
+pub(crate) fn print_config(args: &Run, given: &BTreeMap<String, (String, String)>) -> ExitCode {
+    let chosen = Fitting::find(None, Instant::now()).chosen();
+    for (option, _) in options() {
+        let (value, from) = match given.get(&option) {
+            Some((value, from)) => (value.clone(), from.clone()),
+            None if option == "high" && args.high.is_none() => {
+                let why = match chosen.limit {
+                    Some(limit) => format!("within a limit of {}", human(limit)),
+                    None => "half of this machine's memory".into(),
+                };
+                (size::short(chosen.high), format!("default: {why}"))
+            }
+            None => (default_of(&option), "default".into()),
+        };
+        println!("{}", one_line(&format!("{option:<16} {value:<16} {from}")));
+    }
+    ExitCode::SUCCESS
+}
 
 /// Runs the program and ends as it does.
 ///
@@ -73,6 +96,8 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
     args.group.define(&segment, None)?;
     let keeper = exchange.map(|exchange| store::start(exchange, &settings));
     let keeper = keeper.transpose()?;
+    // (Without one, where its path would be too long say, nothing can be asked of the run.)
+    let mut server = Server::beside(segment.path()).ok();
     let mut command = Command::new(&path);
     command
         .arg0(&name)
@@ -106,6 +131,9 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
     let mut unreached = Unreached::new(segment.path(), &library, settings.high, started);
     let looked = || {
         let now = Instant::now();
+        if let Some(server) = &mut server {
+            server.look(&segment, &mut fitting, now);
+        }
         match &mut following {
             None => fitting.look(&segment, now),
             Some(following) => following.look(&segment, fitting.most(&segment, now), now),
@@ -137,7 +165,8 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
 
     let mut tree = Tree::read(&segment);
     peaks.apply(&mut tree, &segment);
-    drop(segment);
+    settings.reread(segment.config(), server.as_ref().and_then(Server::high));
+    drop((server, segment));
     let store = keeper.map(zfolio_pager::keeper::Keeper::finish);
     let finished = Finished {
         command: args.command,

@@ -254,6 +254,8 @@ impl Zfolio {
         command
             .args(args)
             .env("ZFOLIO_PRELOAD", &self.library)
+            // Whatever the user has configured.
+            .env("ZFOLIO_CONFIG", "none")
             .stdin(Stdio::null())
             .process_group(0);
         command

@@ -12,7 +12,7 @@ use core::ops::Range;
 use core::sync::atomic::Ordering;
 use zfolio_compress::adaptive::{Adaptive, Density, Form};
 use zfolio_compress::{Codec, Compressor};
-use zfolio_runtime::fair_share::{Having, Membership, grown};
+use zfolio_runtime::fair_share::{Having, Membership, grown, high_now};
 use zfolio_runtime::fatal;
 use zfolio_runtime::protect::pool_arena::PoolArena;
 use zfolio_runtime::reserve_arena;
@@ -167,7 +167,8 @@ impl Core {
         } else {
             0
         };
-        let left = state.options.high.saturating_sub(taken).max(LEAST);
+        let high = high_now(state.segment, state.options.high);
+        let left = high.saturating_sub(taken).max(LEAST);
         self.high = allowed.high.min(left.max(allowed.high / 4));
         if let Some(pool) = &self.pool {
             let taken = pool.zswap.pool_pages();

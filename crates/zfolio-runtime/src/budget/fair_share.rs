@@ -15,7 +15,7 @@
 //! needs, and what is left is shared equally among the others.
 
 use crate::segment::run_group::{RUN, is_below, path};
-use crate::segment::{LIVES, Member, RunGroup, Segment, Who};
+use crate::segment::{LIVES, MOST_TIMES, Member, RunGroup, Segment, Who};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use zfolio_mm::PAGE_SIZE;
 use zfolio_sys::process::is_there;
@@ -30,6 +30,18 @@ const LEAST: usize = 2048;
 const ROUNDS: usize = 64;
 /// A process below this part of `high` is no member yet.
 const SMALL: usize = 64;
+
+/// What the run may have now, or each of its processes, pages, where it began with `begun`:
+/// `zfolio set` and a limit of memory change it. Everybody can write there, so a process holds
+/// it to what its tables are made for ([`MOST_TIMES`]).
+#[must_use]
+pub fn high_now(segment: &Segment, begun: usize) -> usize {
+    let most = begun.saturating_mul(usize::try_from(MOST_TIMES).unwrap_or(1));
+    match segment.groups[RUN as usize].high.load(Ordering::Relaxed) {
+        0 => begun,
+        bytes => pages(bytes).clamp(LEAST.min(begun), most),
+    }
+}
 
 /// A process's group, and its place among the members.
 #[derive(Debug)]
@@ -135,9 +147,10 @@ impl Membership {
         Some(size.saturating_sub(all.saturating_sub(out)))
     }
 
-    /// Writes what this process has and needs, and returns what it may have.
-    /// Where no place is free, it may have the least.
-    pub fn update(&self, segment: &Segment, of: Having, high: usize) -> Allowed {
+    /// Writes what this process has and needs, and returns what it may have, where the run
+    /// began with `begun` pages. Where no place is free, it may have the least.
+    pub fn update(&self, segment: &Segment, of: Having, begun: usize) -> Allowed {
+        let high = high_now(segment, begun);
         let all = Allowed {
             high,
             limits: GroupLimits::default(),
@@ -283,13 +296,13 @@ impl View<'_> {
 }
 
 impl Allowed {
-    /// Takes the limits of one group into account. `run`: the run's own `high`.
+    /// Takes the limits of one group into account. `run`: the run's `high`, as it is now.
     fn narrow(&mut self, view: &View<'_>, group: &RunGroup, of: Having, run: usize) {
         let total = view.sum(|member| &member.resident_bytes);
         group.resident_bytes.store(total, Ordering::Relaxed);
         group.resident_peak.fetch_max(total, Ordering::Relaxed);
         let high = match group.high.load(Ordering::Relaxed) {
-            0 if view.group == RUN => run,
+            _ if view.group == RUN => run,
             0 => usize::MAX,
             bytes => pages(bytes),
         };

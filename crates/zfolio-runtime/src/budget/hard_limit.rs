@@ -10,6 +10,8 @@
 //! and an equal part always (`fair_share.rs`). What another had that has ended counts for
 //! two seconds more, so nobody is ended for the others before it has lasted
 //! longer; and then only one at a time, since that may be enough.
+//!
+//! It is read anew each time: `zfolio set` changes it.
 
 use crate::budget::Memory;
 use crate::options::OnMax;
@@ -28,21 +30,32 @@ const EXCEEDED_NS: u64 = 3_000_000_000;
 const APART_NS: u64 = 1_000_000_000;
 
 impl Memory {
+    /// `max` itself, pages; `None`: whatever it takes.
+    fn whole_max(&self) -> Option<usize> {
+        let bytes = self.segment().config().max.load(Ordering::Relaxed);
+        (bytes > 0).then(|| usize::try_from(bytes >> PAGE_SHIFT).unwrap_or(usize::MAX))
+    }
+
+    /// What happens there.
+    fn on_max(&self) -> OnMax {
+        OnMax::of(self.segment().config())
+    }
+
     /// What this process may have, pages: all of `max` or its part.
     fn max(&self) -> Option<usize> {
         let part = self.max_part.load(Ordering::Relaxed);
-        self.options.max.map(|max| max.min(part))
+        self.whole_max().map(|max| max.min(part))
     }
 
     /// Whether `usage` pages are more than there may be.
     pub(crate) fn exceeds_max(&self, usage: usize) -> bool {
-        self.options.on_max != OnMax::Allow && self.max().is_some_and(|max| usage > max)
+        self.on_max() != OnMax::Allow && self.max().is_some_and(|max| usage > max)
     }
 
     /// Whether a process that would have `usage` pages is to be ended: at once
     /// where that is too much for it alone.
     fn is_to_end(&self, usage: usize) -> bool {
-        if self.options.max.is_some_and(|max| usage > max) {
+        if self.whole_max().is_some_and(|max| usage > max) {
             return true;
         }
         let now = now_ns(Clock::Monotonic);
@@ -70,7 +83,7 @@ impl Memory {
             return true;
         }
         self.count(Counter::MaxEvents, 1);
-        match self.options.on_max {
+        match self.on_max() {
             OnMax::Allow => true,
             OnMax::Kill if self.is_to_end(usage) => self.end_at_max(),
             OnMax::Wait | OnMax::Kill => false,
@@ -79,7 +92,7 @@ impl Memory {
 
     /// How far the watermarks may be raised.
     pub(crate) fn overdraft_within_max(&self, overdraft: usize) -> usize {
-        match (self.max(), self.options.on_max) {
+        match (self.max(), self.on_max()) {
             (Some(max), OnMax::Kill | OnMax::Wait) => {
                 overdraft.min(max.saturating_sub(self.watermarks().limit))
             }
@@ -102,7 +115,7 @@ impl Memory {
         if *over >= LOOKS {
             *over = 0;
             self.count(Counter::MaxEvents, 1);
-            if self.options.on_max == OnMax::Kill && self.is_to_end(usage) {
+            if self.on_max() == OnMax::Kill && self.is_to_end(usage) {
                 self.end_at_max();
             }
         }
@@ -110,7 +123,7 @@ impl Memory {
 
     /// Whether a fault may have to wait until the program frees something.
     pub(crate) fn may_wait_for_ever(&self) -> bool {
-        self.options.on_max == OnMax::Wait && self.options.max.is_some()
+        self.on_max() == OnMax::Wait && self.whole_max().is_some()
     }
 
     /// A fault begins, or ends, to wait at `max`.
@@ -126,7 +139,7 @@ impl Memory {
         self.fail(format_args!(
             "its memory reached --max ({} MiB, of which it may have {}) and no more of it can \
              be moved out",
-            mib(self.options.max.unwrap_or(0)),
+            mib(self.whole_max().unwrap_or(0)),
             mib(self.max().unwrap_or(0)),
         ))
     }

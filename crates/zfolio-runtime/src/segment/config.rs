@@ -37,9 +37,14 @@ pub mod faults {
 }
 
 /// What `zfolio run` was asked for.
+///
+/// Processes read most of it once, when they begin. `max`, `on_max`, `pool_percent` and
+/// `compactions` are read again and again: `zfolio run`, which alone can write here, changes
+/// them on request (`zfolio set`, `zfolio compact`).
 #[repr(C)]
 pub struct Config {
-    /// `high` in bytes: of the tree, or of each process.
+    /// `high` in bytes that the run began with: of the tree, or of each process. Tables are
+    /// sized by it. What holds now is that of [`super::RunGroup`] 0, if it is not 0.
     pub high: AtomicU64,
     /// One of [`codec`].
     pub codec: AtomicU32,
@@ -83,6 +88,9 @@ pub struct Config {
     pub backing_kind: AtomicU32,
     /// Of a store: how long a read may take, ns; 0: for ever.
     pub backing_deadline_ns: AtomicU64,
+    /// How often somebody has asked for compaction: a process that finds more than it has done
+    /// compacts once.
+    pub compactions: AtomicU32,
 }
 
 /// What a backing is: choices of [`Config::backing_kind`].
@@ -92,6 +100,10 @@ pub mod backing {
     /// A store, through the pager of the exchange whose path is there.
     pub const STORE: u32 = 1;
 }
+
+/// What is allowed while a run lasts: `high` up to so many times what it began with. The tables
+/// of a process and the addresses of its arena are made for that.
+pub const MOST_TIMES: u64 = 4;
 
 /// Attributes of engines.
 pub const ENGINE_ATTRIBUTES: usize = Attributes::NAMES.len();

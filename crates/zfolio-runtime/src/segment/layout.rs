@@ -53,7 +53,8 @@ pub struct RunGroup {
     pub parent: AtomicU32,
     /// UTF-8, NUL-padded, eight bytes a word.
     pub name: [AtomicU64; GROUP_NAME / 8],
-    /// What its processes share; of the run: see [`Config::high`].
+    /// What its processes share. Of the run: what holds now, of the tree or of each process;
+    /// 0: what it began with ([`Config::high`]).
     pub high: AtomicU64,
     /// `zswap.max` plus one, so that 0 can be said.
     pub zswap_max: AtomicU64,

@@ -57,7 +57,10 @@ impl Upkeep {
 
     fn pool_limits(&self, options: &Options) -> Limits {
         match &options.backing {
-            Some(backing) => Limits::of_percent(backing.pool_percent, self.watermarks().high),
+            Some(_) => {
+                let percent = &self.segment().config().pool_percent;
+                Limits::of_percent(percent.load(Ordering::Relaxed), self.watermarks().high)
+            }
             None => Limits::default(),
         }
     }
