@@ -68,7 +68,7 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
     let brk = raw::own(nr::BRK, [0; 3]).cast_unsigned();
     let state: &'static State = Box::leak(Box::new(State {
         words,
-        core: Mutex::new(Core::new(way, membership, options.high, brk)),
+        core: Mutex::new(Core::new(way, membership, &options, brk)),
         batches: Batches::new(),
         threads,
         texts: Mutex::new(texts),

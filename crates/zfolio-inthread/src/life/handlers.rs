@@ -9,6 +9,7 @@ use super::masks::{self, Context, SAVED, returning};
 use super::signals::{self, Action, DEFAULT, IGNORE, NODEFER, RESETHAND, RESTORER, SIGINFO};
 use crate::memory::bring::{Access, Brought, bring};
 use crate::memory::core::Core;
+use crate::memory::limits::nap_at_max;
 use crate::memory::way::Kind;
 use crate::raw::{self, OURS, SHIFT, nr};
 use crate::seen::arm;
@@ -319,6 +320,17 @@ fn serve(
         let came = is_timed.then(|| now_ns(Clock::Monotonic));
         let (brought, pages) = {
             let mut core = state.core.lock();
+            let is_managed = || {
+                core.ranges
+                    .at(address)
+                    .is_some_and(|(_, kind)| kind.managed)
+            };
+            if state.options.max.is_some() && is_managed() && core.waits_at_max(state) {
+                // The access is repeated, and faults again; between the two signals come.
+                drop(core);
+                nap_at_max();
+                return true;
+            }
             let brought = if is_protection(state, &core, signal, address) {
                 Brought::WasOpen
             } else {

@@ -1,8 +1,10 @@
 //! What the core lock guards, and the pool, which is made when memory first runs short.
 
 use super::clean::CleanPages;
+use super::limits::Bounds;
 use super::ranges::Ranges;
 use super::way::Way;
+use super::writeback::{note_refused, open_backing};
 use crate::life::signals::handle_elsewhere;
 use crate::pins::Seen;
 use crate::raw::PAGE;
@@ -14,6 +16,7 @@ use zfolio_compress::adaptive::{Adaptive, Density, Form};
 use zfolio_compress::{Codec, Compressor};
 use zfolio_runtime::fair_share::{Having, Membership, grown};
 use zfolio_runtime::fatal;
+use zfolio_runtime::options::Options;
 use zfolio_runtime::protect::pool_arena::PoolArena;
 use zfolio_runtime::reserve_arena;
 use zfolio_runtime::segment::{Counter, FaultKind, ProcessSlot, describe, state};
@@ -34,6 +37,7 @@ pub(crate) struct Core {
     pub(crate) way: Way,
     pub(crate) pool: Option<Pool>,
     pub(super) clean: CleanPages,
+    pub(super) bounds: Bounds,
     /// Not to be closed now: all of it is being brought.
     pub(crate) held: Range<usize>,
     /// Management ends: nothing is closed any more.
@@ -45,7 +49,7 @@ pub(crate) struct Core {
     pub(crate) seen: Box<Seen>,
     /// The end of the heap, as the program set it.
     pub(crate) brk: usize,
-    membership: Membership,
+    pub(super) membership: Membership,
     /// What this process may have, pages.
     pub(crate) high: usize,
     /// Resident pages that are neither managed nor the pool's, at least.
@@ -63,6 +67,8 @@ pub(crate) struct Pool {
     pub(crate) zswap: Zswap<PoolArena>,
     pub(crate) context: WorkContext,
     density: Density,
+    /// When the backing, which refused, is tried again (0: it did not), ns.
+    pub(super) retry_ns: u64,
     pub(crate) stats: &'static ProcessSlot,
 }
 
@@ -87,12 +93,13 @@ pub(crate) struct Figures {
 }
 
 impl Core {
-    pub(crate) fn new(way: Way, membership: Membership, high: usize, brk: usize) -> Self {
+    pub(crate) fn new(way: Way, membership: Membership, options: &Options, brk: usize) -> Self {
         Self {
             ranges: Ranges::default(),
             way,
             pool: None,
             clean: CleanPages::default(),
+            bounds: Bounds::new(options),
             held: 0..0,
             leaving: false,
             managed_stacks: false,
@@ -100,7 +107,7 @@ impl Core {
             seen: Box::new(Seen::new()),
             brk,
             membership,
-            high,
+            high: options.high,
             apart: 0,
             room: 0,
             batches: 0,
@@ -145,16 +152,15 @@ impl Core {
             self.apart = resident.saturating_sub(ours).max(self.apart / 2);
         }
         let usage = self.usage(state);
-        let pool = self.pool.as_ref().map(|pool| pool.zswap.snapshot());
+        let charged = self.pool.as_ref().map(|pool| pool.zswap.charged());
+        let charged = charged.unwrap_or_default();
         let has = Having {
             owner: identity::of_process(),
             resident: usage,
             needs: grown(usage + away(state)),
-            zswap_bytes: pool.as_ref().map_or(0, |pool| pool.compressed_bytes),
-            swap_bytes: pool
-                .as_ref()
-                .map_or(0, |pool| pool.stored_pages * PAGE as u64),
-            backing_bytes: 0,
+            zswap_bytes: charged.zswap,
+            swap_bytes: charged.swap,
+            backing_bytes: self.backing_bytes(),
         };
         let allowed = self
             .membership
@@ -169,6 +175,7 @@ impl Core {
         };
         let left = state.options.high.saturating_sub(taken).max(LEAST);
         self.high = allowed.high.min(left.max(allowed.high / 4));
+        self.take_allowed(state, &allowed);
         if let Some(pool) = &self.pool {
             let taken = pool.zswap.pool_pages();
             pool.density.set(if taken * 2 > self.high {
@@ -208,6 +215,8 @@ impl Core {
             fixed => fixed.compressor(),
         };
         let zswap = Zswap::with_compressor(PoolArena::new(map), compressor, Limits::default());
+        // (Before there is a context, which has room for it.)
+        let backed = open_backing(state, &mut self.way, &zswap);
         let context = zswap
             .context()
             .map_err(|_| "a compressor could not be made")?;
@@ -217,8 +226,12 @@ impl Core {
             zswap,
             context,
             density,
+            retry_ns: 0,
             stats,
         });
+        if let (Some(pool), Err(errno)) = (&self.pool, backed) {
+            note_refused(pool, errno);
+        }
         if self.managed_stacks {
             handle_elsewhere(state);
         }
@@ -295,6 +308,11 @@ impl Core {
     /// The process ends, or becomes another program.
     pub(crate) fn end(&mut self, state: &State) {
         self.publish(state);
+        self.leave_others(state);
+    }
+
+    /// Nothing of what this process has counts for the others any more.
+    pub(super) fn leave_others(&self, state: &State) {
         self.membership.leave(state.segment);
     }
 
@@ -308,6 +326,7 @@ impl Core {
             pool.zswap.stats().restart();
             pool.stats = claim(state, number);
         }
+        self.open_backing_in_child(state);
         state.segment.processes.fetch_add(1, Ordering::Relaxed);
     }
 
