@@ -61,6 +61,11 @@ impl Nobody {
         Some(self.user.run(&args))
     }
 
+    /// The command's executable, for that user.
+    pub fn exe(&self) -> PathBuf {
+        self.user.exe()
+    }
+
     /// A directory that the user can write in.
     pub fn directory(&self) -> PathBuf {
         let inside = self.user.writable("x");

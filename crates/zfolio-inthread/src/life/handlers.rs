@@ -9,7 +9,6 @@ use super::masks::{self, Context, SAVED, returning};
 use super::signals::{self, Action, DEFAULT, IGNORE, NODEFER, RESETHAND, RESTORER, SIGINFO};
 use crate::memory::bring::{Access, Brought, bring};
 use crate::memory::core::Core;
-use crate::memory::limits::nap_at_max;
 use crate::memory::way::Kind;
 use crate::raw::{self, OURS, SHIFT, nr};
 use crate::seen::arm;
@@ -328,7 +327,7 @@ fn serve(
             if state.options.max.is_some() && is_managed() && core.waits_at_max(state) {
                 // The access is repeated, and faults again; between the two signals come.
                 drop(core);
-                nap_at_max();
+                state.nap_at_max();
                 return true;
             }
             let brought = if is_protection(state, &core, signal, address) {

@@ -1,10 +1,9 @@
 //! What the core lock guards, and the pool, which is made when memory first runs short.
 
+use super::bounds::Bounds;
 use super::clean::CleanPages;
-use super::limits::Bounds;
 use super::ranges::Ranges;
 use super::way::Way;
-use super::writeback::{note_refused, open_backing};
 use crate::life::signals::handle_elsewhere;
 use crate::pins::Seen;
 use crate::raw::PAGE;
@@ -216,7 +215,7 @@ impl Core {
         };
         let zswap = Zswap::with_compressor(PoolArena::new(map), compressor, Limits::default());
         // (Before there is a context, which has room for it.)
-        let backed = open_backing(state, &mut self.way, &zswap);
+        let backed = self.open_backing(state, &zswap);
         let context = zswap
             .context()
             .map_err(|_| "a compressor could not be made")?;
@@ -229,8 +228,8 @@ impl Core {
             retry_ns: 0,
             stats,
         });
-        if let (Some(pool), Err(errno)) = (&self.pool, backed) {
-            note_refused(pool, errno);
+        if let Err(errno) = backed {
+            self.note_no_backing(errno);
         }
         if self.managed_stacks {
             handle_elsewhere(state);

@@ -22,12 +22,6 @@ pub const LARGEST_FOLIO: Order = match Order::new(6) {
 };
 const _: () = assert!(LARGEST_FOLIO.pages() == STAGE);
 
-/// Most pages of a run that is stored, beginning at `start`: it ends where a folio does.
-pub(super) fn most_stored(state: &State, start: Vpn) -> usize {
-    let most = state.options.folio.pages().clamp(OUT, STAGE);
-    most - start % most
-}
-
 /// The folio that begins at `run.start`.
 fn first_folio(run: &Range<Vpn>, most: Order) -> Range<Vpn> {
     let aligned = 1_usize << run.start.trailing_zeros().min(STAGE.trailing_zeros());
@@ -46,6 +40,14 @@ fn folios(run: &Range<Vpn>, most: Order) -> impl Iterator<Item = Range<Vpn>> {
         rest.start = folio.end;
         Some(folio)
     })
+}
+
+impl State {
+    /// Most pages of a run that is stored, beginning at `start`: it ends where a folio does.
+    pub(super) fn most_stored(&self, start: Vpn) -> usize {
+        let most = self.options.folio.pages().clamp(OUT, STAGE);
+        most - start % most
+    }
 }
 
 impl Core {

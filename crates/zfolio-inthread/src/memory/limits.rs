@@ -12,62 +12,12 @@ use super::core::Core;
 use super::reclaim::ROOM;
 use crate::state::State;
 use zfolio_runtime::fair_share::Allowed;
-use zfolio_runtime::hard_limit::{Beyond, HardLimit};
-use zfolio_runtime::options::Options;
+use zfolio_runtime::hard_limit::Beyond;
 use zfolio_runtime::segment::Counter;
 use zfolio_sys::lock::pause;
 
 /// Between two looks whether there is room below `max`, ns.
 const NAP_NS: u64 = 2_000_000;
-/// Windows that a batch looks at after the pool has refused pages: what holds nothing can be
-/// closed still.
-const WINDOWS: u32 = 64;
-
-/// Limits, and how the process stands to them.
-pub(super) struct Bounds {
-    max: HardLimit,
-    /// The pool has refused pages in this batch, or the one before where none is under way.
-    refused: bool,
-    /// Windows that are looked at after that.
-    windows: u32,
-    /// There is no room for whoever wants memory: it would be beyond `max`.
-    waits: bool,
-}
-
-impl Bounds {
-    pub(super) fn new(options: &Options) -> Self {
-        Self {
-            max: HardLimit::new(options),
-            refused: false,
-            windows: 0,
-            waits: false,
-        }
-    }
-
-    /// A batch begins; whether pages were refused in the one before.
-    pub(super) fn begin(&mut self) -> bool {
-        core::mem::take(&mut self.refused)
-    }
-
-    /// The pool has refused a page.
-    pub(super) fn note_refused(&mut self) {
-        self.refused = true;
-        self.windows = WINDOWS;
-    }
-
-    /// Whether nothing more is to be stored in this batch.
-    pub(super) fn is_refused(&self) -> bool {
-        self.refused
-    }
-
-    /// Whether a batch may look at another window.
-    pub(super) fn goes_on(&mut self) -> bool {
-        if self.refused {
-            self.windows = self.windows.saturating_sub(1);
-        }
-        !self.refused || self.windows > 0
-    }
-}
 
 impl Core {
     /// Takes what this process may have from here on.
@@ -135,17 +85,19 @@ impl Core {
     }
 }
 
-/// Waits a moment for room below `max`. No lock of ours is held.
-pub(crate) fn nap_at_max() {
-    pause(NAP_NS);
-}
-
-/// Waits until there is room below `max`, where there is one. No lock of ours is held.
-pub(crate) fn wait_at_max(state: &State) {
-    if state.options.max.is_none() {
-        return;
+impl State {
+    /// Waits a moment for room below `max`. No lock of ours is held.
+    pub(crate) fn nap_at_max(&self) {
+        pause(NAP_NS);
     }
-    while !state.has_left() && state.locked(|core| core.waits_at_max(state)) {
-        nap_at_max();
+
+    /// Waits until there is room below `max`, where there is one. No lock of ours is held.
+    pub(crate) fn wait_at_max(&self) {
+        if self.options.max.is_none() {
+            return;
+        }
+        while !self.has_left() && self.locked(|core| core.waits_at_max(self)) {
+            self.nap_at_max();
+        }
     }
 }

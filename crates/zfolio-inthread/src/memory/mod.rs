@@ -10,17 +10,19 @@
 //! | [`bring`] | swap-in, and room for it |
 //! | [`reclaim`] | swap-out |
 //! | [`folios`] | of swap-out, how runs are stored, counted and split |
-//! | [`limits`] | what may be out, in the pool, and resident at most |
-//! | [`writeback`] | what is behind the pool |
+//! | [`limits`], [`bounds`] | what may be out, in the pool, and resident at most |
+//! | [`writeback`], [`own_file`] | what is behind the pool |
 //! | [`clean`] | pages that leave as they came |
 //! | [`space`] | what system calls do to the address space |
 //! | [`remap`] | of them, mremap |
 
+mod bounds;
 pub(crate) mod bring;
 pub(crate) mod clean;
 pub(crate) mod core;
 pub(crate) mod folios;
-pub(crate) mod limits;
+mod limits;
+mod own_file;
 pub(crate) mod ranges;
 pub(crate) mod reclaim;
 mod remap;

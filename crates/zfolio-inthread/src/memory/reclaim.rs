@@ -7,7 +7,6 @@
 
 use super::bring::{fill_incoming, set};
 use super::core::Core;
-use super::folios::most_stored;
 use super::ranges::Kind;
 use super::way::{self, STAGE};
 use super::words::{LEAF, PAGES, Word};
@@ -108,7 +107,7 @@ impl Core {
             };
             let here = is_present(&unit);
             let most = if here {
-                most_stored(state, unit.start)
+                state.most_stored(unit.start)
             } else {
                 LEAF
             };

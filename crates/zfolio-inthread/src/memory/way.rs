@@ -13,7 +13,7 @@
 //! is opened. Closing has three steps, so that a failure in between leaves the page open and
 //! whole: [`Way::freeze`], then [`Way::commit`] or [`Way::undo`].
 
-use super::writeback::OwnFile;
+use super::own_file::OwnFile;
 use crate::raw::{self, PAGE, is_error, nr};
 use alloc::sync::Arc;
 use core::ops::Range;

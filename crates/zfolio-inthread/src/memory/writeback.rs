@@ -10,26 +10,21 @@
 use super::Vpn;
 use super::bring::set;
 use super::core::{Core, Pool};
-use super::way::{STAGE, Way};
+use super::own_file::OwnFile;
+use super::way::STAGE;
 use super::words::Word;
 use crate::raw::{PAGE, SHIFT};
 use crate::state::State;
 use alloc::sync::Arc;
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use zfolio_mm::{Memory, Pfn};
 use zfolio_runtime::fair_share::Membership;
 use zfolio_runtime::protect::pool_arena::PoolArena;
 use zfolio_runtime::segment::Counter;
-use zfolio_sys::disk::DiskFile;
-use zfolio_sys::limits::largest_file;
-use zfolio_sys::region::lift_descriptor;
 use zfolio_sys::secret::KeyPage;
 use zfolio_sys::syscall::Errno;
 use zfolio_sys::thread::{Clock, now_ns};
-use zfolio_zswap::{
-    Arena, Backing, GroupLimits, Limits, LoadError, Slot, StoreError, StoreReport, Zswap,
-};
+use zfolio_zswap::{Arena, GroupLimits, Limits, LoadError, Slot, StoreError, StoreReport, Zswap};
 
 /// Between two tries of a backing that refused, ns.
 const RETRY_NS: u64 = 1_000_000_000;
@@ -41,100 +36,6 @@ const MOST_AT_ONCE: usize = 1024;
 const ACCEPTS: u32 = 90;
 /// Pages of a group: what was stored together lies together in the backing.
 const GROUP: usize = 16;
-
-/// The file, whose number changes where the program wants it.
-pub(super) struct OwnFile {
-    fd: AtomicUsize,
-    capacity: u64,
-    /// Cleared when the file system cannot make holes.
-    punches: AtomicBool,
-}
-
-impl OwnFile {
-    fn create(state: &State, capacity: u64) -> Result<Self, Errno> {
-        let made = state
-            .segment
-            .config()
-            .with_backing_dir(DiskFile::anonymous)?;
-        Ok(Self {
-            fd: AtomicUsize::new(lift_descriptor(made.fd())),
-            capacity,
-            punches: AtomicBool::new(true),
-        })
-    }
-
-    fn file(&self) -> DiskFile {
-        DiskFile::from_fd(self.fd())
-    }
-
-    pub(super) fn fd(&self) -> usize {
-        self.fd.load(Ordering::Relaxed)
-    }
-
-    /// It is closed: nothing is read or written any more.
-    pub(super) fn forget(&self) {
-        self.fd.store(usize::MAX, Ordering::Relaxed);
-    }
-
-    /// Takes another number. Nobody reads or writes: the core lock is held.
-    pub(super) fn move_away(&self) {
-        let lifted = lift_descriptor(self.fd());
-        self.fd.store(lifted, Ordering::Relaxed);
-    }
-}
-
-impl Backing for OwnFile {
-    fn name(&self) -> &'static str {
-        "file"
-    }
-
-    fn capacity(&self) -> u64 {
-        self.capacity
-    }
-
-    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
-        // (A write beyond the program's limit would send it SIGXFSZ.)
-        if offset + bytes.len() as u64 > largest_file() {
-            return Err(Errno::FBIG);
-        }
-        self.file().write_at(bytes, offset)
-    }
-
-    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Errno> {
-        self.file().read_at(into, offset)
-    }
-
-    fn discard(&self, offset: u64, len: u64) {
-        let punches = self.punches.load(Ordering::Relaxed);
-        if punches && self.file().punch(offset, len) == Err(Errno::OPNOTSUPP) {
-            self.punches.store(false, Ordering::Relaxed);
-        }
-    }
-}
-
-/// Opens this process's own file, if one is asked for, and puts it behind the pool. Without it
-/// the process is managed all the same; the error is for the statistics.
-pub(super) fn open_backing(
-    state: &State,
-    way: &mut Way,
-    zswap: &Zswap<PoolArena>,
-) -> Result<(), Errno> {
-    let Some(backing) = &state.options.backing else {
-        return Ok(());
-    };
-    let file = Arc::new(OwnFile::create(state, backing.size)?);
-    let key = match KeyPage::random() {
-        Ok(key) => key,
-        Err(errno) => {
-            zfolio_sys::procfs::File::from_fd(file.fd()).close();
-            return Err(errno);
-        }
-    };
-    way.backing = Some(Arc::clone(&file));
-    zswap.attach(file, key);
-    state.note_descriptors(way);
-    Ok(())
-}
 
 /// The pool's part of `high`, pages, before it is written back.
 fn pool_limits(state: &State, high: usize) -> Limits {
@@ -211,6 +112,38 @@ fn share_backing(state: &State, membership: &Membership, zswap: &Zswap<PoolArena
 }
 
 impl Core {
+    /// Opens this process's own file, if one is asked for, and puts it behind the pool. Without
+    /// it the process is managed all the same; the error is for the statistics.
+    pub(super) fn open_backing(
+        &mut self,
+        state: &State,
+        zswap: &Zswap<PoolArena>,
+    ) -> Result<(), Errno> {
+        let Some(backing) = &state.options.backing else {
+            return Ok(());
+        };
+        let file = Arc::new(OwnFile::create(state.segment.config(), backing.size)?);
+        let key = match KeyPage::random() {
+            Ok(key) => key,
+            Err(errno) => {
+                file.close();
+                return Err(errno);
+            }
+        };
+        self.way.backing = Some(Arc::clone(&file));
+        zswap.attach(file, key);
+        state.note_descriptors(&self.way);
+        Ok(())
+    }
+
+    /// Counts that no file could be made.
+    pub(super) fn note_no_backing(&self, errno: Errno) {
+        if let Some(pool) = &self.pool {
+            let errno = u64::from(errno.0.unsigned_abs());
+            pool.stats.set(Counter::BackingRefused, errno);
+        }
+    }
+
     /// Bytes that the backing takes.
     pub(super) fn backing_bytes(&self) -> u64 {
         let pool = self.pool.as_ref().filter(|pool| pool.zswap.is_backed());
@@ -243,9 +176,11 @@ impl Core {
 
     /// In the child of a fork: a file of its own.
     pub(super) fn open_backing_in_child(&mut self, state: &State) {
-        let Some(pool) = &self.pool else { return };
-        if let Err(errno) = open_backing(state, &mut self.way, &pool.zswap) {
-            note_refused(pool, errno);
+        let Some(pool) = self.pool.take() else { return };
+        let opened = self.open_backing(state, &pool.zswap);
+        self.pool = Some(pool);
+        if let Err(errno) = opened {
+            self.note_no_backing(errno);
         }
     }
 
@@ -411,12 +346,6 @@ impl Core {
         }
         true
     }
-}
-
-/// No file could be made.
-pub(super) fn note_refused(pool: &Pool, errno: Errno) {
-    let errno = u64::from(errno.0.unsigned_abs());
-    pool.stats.set(Counter::BackingRefused, errno);
 }
 
 /// Frames of the pool's arena, for a moment.

@@ -3,7 +3,6 @@
 use super::table::Pointer;
 use crate::life::leave;
 use crate::memory::bring::{Access, bring};
-use crate::memory::limits::wait_at_max;
 use crate::raw::{self, PAGE, SHIFT};
 use crate::state::State;
 use crate::threads::Record;
@@ -69,7 +68,7 @@ impl Keeper<'_> {
             if self.state.has_left() {
                 return;
             }
-            wait_at_max(self.state);
+            self.state.wait_at_max();
             let address = closed << SHIFT;
             self.state
                 .locked(|core| bring(self.state, core, Some(self.record), address, Access::Write));
