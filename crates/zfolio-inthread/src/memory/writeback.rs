@@ -312,7 +312,11 @@ impl Core {
             return true;
         };
         let Some(frames) = Frames::of(&pool.zswap, batch.len()) else {
-            return false;
+            // (Not so many in a row.)
+            let (one, other) = batch.split_at(batch.len() / 2);
+            return !one.is_empty()
+                && self.recall_batch(state, one)
+                && self.recall_batch(state, other);
         };
         let mut olds = [Slot::ZERO; STAGE];
         for (old, (_, slot)) in olds.iter_mut().zip(batch) {
