@@ -13,7 +13,7 @@ use core::ops::Range;
 use core::sync::atomic::Ordering;
 use zfolio_compress::adaptive::{Adaptive, Density, Form};
 use zfolio_compress::{Codec, Compressor};
-use zfolio_runtime::fair_share::{Having, Membership, grown};
+use zfolio_runtime::fair_share::{Having, grown};
 use zfolio_runtime::fatal;
 use zfolio_runtime::options::Options;
 use zfolio_runtime::protect::pool_arena::PoolArena;
@@ -48,7 +48,6 @@ pub(crate) struct Core {
     pub(crate) seen: Box<Seen>,
     /// The end of the heap, as the program set it.
     pub(crate) brk: usize,
-    pub(super) membership: Membership,
     /// What this process may have, pages.
     pub(crate) high: usize,
     /// Resident pages that are neither managed nor the pool's, at least.
@@ -66,8 +65,6 @@ pub(crate) struct Pool {
     pub(crate) zswap: Zswap<PoolArena>,
     pub(crate) context: WorkContext,
     density: Density,
-    /// When the backing, which refused, is tried again (0: it did not), ns.
-    pub(super) retry_ns: u64,
     pub(crate) stats: &'static ProcessSlot,
 }
 
@@ -92,7 +89,7 @@ pub(crate) struct Figures {
 }
 
 impl Core {
-    pub(crate) fn new(way: Way, membership: Membership, options: &Options, brk: usize) -> Self {
+    pub(crate) fn new(way: Way, options: &Options, brk: usize) -> Self {
         Self {
             ranges: Ranges::default(),
             way,
@@ -105,7 +102,6 @@ impl Core {
             hand: 0,
             seen: Box::new(Seen::new()),
             brk,
-            membership,
             high: options.high,
             apart: 0,
             room: 0,
@@ -161,14 +157,14 @@ impl Core {
             swap_bytes: charged.swap,
             backing_bytes: self.backing_bytes(),
         };
-        let allowed = self
+        let allowed = state
             .membership
             .update(state.segment, has, state.options.high);
-        self.membership.stay(state.segment);
+        state.membership.stay(state.segment);
         // The others may sleep, and do not shrink while they do: what they have is taken.
         let shared = state.segment.config().shared.load(Ordering::Relaxed) != 0;
         let taken = if shared {
-            self.membership.resident_of_others(state.segment)
+            state.membership.resident_of_others(state.segment)
         } else {
             0
         };
@@ -225,7 +221,6 @@ impl Core {
             zswap,
             context,
             density,
-            retry_ns: 0,
             stats,
         });
         if let Err(errno) = backed {
@@ -307,17 +302,12 @@ impl Core {
     /// The process ends, or becomes another program.
     pub(crate) fn end(&mut self, state: &State) {
         self.publish(state);
-        self.leave_others(state);
-    }
-
-    /// Nothing of what this process has counts for the others any more.
-    pub(super) fn leave_others(&self, state: &State) {
-        self.membership.leave(state.segment);
+        state.membership.leave(state.segment);
     }
 
     /// In the child of a fork: the statistics are the parent's, and its place.
     pub(crate) fn renew_in_child(&mut self, state: &State) {
-        self.membership.forget();
+        state.membership.forget();
         self.figures = Figures::default();
         let number = self.way.kind.number();
         if let Some(pool) = &mut self.pool {

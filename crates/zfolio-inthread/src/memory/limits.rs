@@ -64,7 +64,7 @@ impl Core {
             Beyond::Within | Beyond::Allowed => {}
             Beyond::Waits => self.bounds.waits = true,
             Beyond::Ends => {
-                self.leave_others(state);
+                state.membership.leave(state.segment);
                 self.fail(format_args!("{}", self.bounds.max.reached()));
             }
         }

@@ -9,16 +9,16 @@
 
 use super::Vpn;
 use super::bring::set;
-use super::core::{Core, Pool};
+use super::core::Core;
 use super::own_file::OwnFile;
-use super::way::STAGE;
+use super::way::{STAGE, Way};
 use super::words::Word;
 use crate::raw::{PAGE, SHIFT};
 use crate::state::State;
 use alloc::sync::Arc;
 use core::ops::Range;
+use core::sync::atomic::Ordering;
 use zfolio_mm::{Memory, Pfn};
-use zfolio_runtime::fair_share::Membership;
 use zfolio_runtime::protect::pool_arena::PoolArena;
 use zfolio_runtime::segment::Counter;
 use zfolio_sys::secret::KeyPage;
@@ -55,60 +55,57 @@ fn accepts_at(most: usize) -> u32 {
     100 - part.min(100 - ACCEPTS)
 }
 
-impl Pool {
+impl State {
     /// Stores pages, all of them or none. A pool that is full is written back first.
     pub(super) fn store(
-        &mut self,
-        state: &State,
-        membership: &Membership,
+        &self,
+        zswap: &Zswap<PoolArena>,
+        context: &mut WorkContext,
         pages: &[&[u8]],
         slots: &mut [Slot],
     ) -> Result<StoreReport, StoreError> {
-        let stored = self.zswap.store_bytes(&mut self.context, pages, slots);
-        if stored != Err(StoreError::PoolFull) || !self.zswap.is_backed() {
+        let stored = zswap.store_bytes(context, pages, slots);
+        if stored != Err(StoreError::PoolFull) || !zswap.is_backed() {
             return stored;
         }
-        self.write_back(state, membership);
-        self.zswap.store_bytes(&mut self.context, pages, slots)
+        self.write_back(zswap, context);
+        zswap.store_bytes(context, pages, slots)
     }
 
     /// Writes back until the pool has come down to its threshold. A backing that refuses is
     /// left alone for a while, and the pool takes what comes.
-    fn write_back(&mut self, state: &State, membership: &Membership) {
-        let zswap = &self.zswap;
-        let shrunk = zswap.shrink(&mut self.context, || {
-            share_backing(state, membership, zswap);
+    fn write_back(&self, zswap: &Zswap<PoolArena>, context: &mut WorkContext) {
+        let shrunk = zswap.shrink(context, || {
+            self.share_backing(zswap);
             false
         });
         if shrunk.is_stuck() && zswap.wants_shrinking() {
-            self.retry_ns = now_ns(Clock::Monotonic) + RETRY_NS;
+            let until = now_ns(Clock::Monotonic) + RETRY_NS;
+            self.retry_ns.store(until, Ordering::Relaxed);
             zswap.set_limits(Limits::default());
         }
     }
 
     /// Memory is short and nothing more can be closed: a part of the pool goes. Whether any
     /// did.
-    fn shrink(&mut self, state: &State, membership: &Membership) -> bool {
-        if self.retry_ns != 0 || !self.zswap.is_backed() {
+    fn shrink(&self, zswap: &Zswap<PoolArena>, context: &mut WorkContext) -> bool {
+        if self.retry_ns.load(Ordering::Relaxed) != 0 || !zswap.is_backed() {
             return false;
         }
-        share_backing(state, membership, &self.zswap);
-        let count = self.zswap.shrinker_count().min(TURN);
+        self.share_backing(zswap);
+        let count = zswap.shrinker_count().min(TURN);
         // (The first look may only take second chances.)
-        (0..2).any(|_| {
-            let shrunk = self.zswap.shrinker_scan(&mut self.context, count);
-            shrunk.written > 0
-        })
+        (0..2).any(|_| zswap.shrinker_scan(context, count).written > 0)
     }
-}
 
-/// Takes this process's part of what backings may hold, as it is now.
-fn share_backing(state: &State, membership: &Membership, zswap: &Zswap<PoolArena>) {
-    let out = zswap.stats().snapshot().backing_bytes;
-    if let Some(part) = membership.backing(state.segment, out) {
-        zswap.limit_backing(part);
+    /// Takes this process's part of what backings may hold, as it is now.
+    fn share_backing(&self, zswap: &Zswap<PoolArena>) {
+        let out = zswap.stats().snapshot().backing_bytes;
+        if let Some(part) = self.membership.backing(self.segment, out) {
+            zswap.limit_backing(part);
+        }
+        self.membership.stay(self.segment);
     }
-    membership.stay(state.segment);
 }
 
 impl Core {
@@ -154,13 +151,14 @@ impl Core {
     /// this process may have, bytes.
     pub(super) fn tend_backing(&mut self, state: &State, part: u64) {
         let high = self.high;
-        let Some(pool) = self.pool.as_mut().filter(|pool| pool.zswap.is_backed()) else {
+        let Some(pool) = self.pool.as_ref().filter(|pool| pool.zswap.is_backed()) else {
             return;
         };
         pool.zswap.limit_backing(part);
         pool.zswap.tend_backing();
-        if pool.retry_ns == 0 || now_ns(Clock::Monotonic) >= pool.retry_ns {
-            pool.retry_ns = 0;
+        let retry = state.retry_ns.load(Ordering::Relaxed);
+        if retry == 0 || now_ns(Clock::Monotonic) >= retry {
+            state.retry_ns.store(0, Ordering::Relaxed);
             let limits = pool_limits(state, high);
             if pool.zswap.limits() != limits {
                 pool.zswap.set_limits(limits);
@@ -171,7 +169,7 @@ impl Core {
     /// Nothing more can be closed: a part of the pool is written back. Whether any was.
     pub(super) fn shrink_pool(&mut self, state: &State) -> bool {
         let pool = self.pool.as_mut();
-        pool.is_some_and(|pool| pool.shrink(state, &self.membership))
+        pool.is_some_and(|pool| state.shrink(&pool.zswap, &mut pool.context))
     }
 
     /// In the child of a fork: a file of its own.
@@ -212,36 +210,15 @@ impl Core {
         (page - before).min(run.start)..(page + after).max(run.end)
     }
 
-    /// Makes the bytes of closed pages whose slots are `slots` in the place that pages are
-    /// filled from, where any of them is behind the pool; whether one is.
+    /// Makes the bytes of closed pages in the place that pages are filled from, where any of
+    /// them is behind the pool; whether one is. `first`: the page of the first slot.
     pub(super) fn fill_from_behind(&mut self, first: Vpn, slots: &[Slot]) -> bool {
-        let is_any = slots.len() > 1
-            && slots
-                .iter()
-                .any(|slot| *slot != Slot::ZERO && self.is_behind(Word::Stored(*slot)));
-        if !is_any {
-            return false;
-        }
         let Self { pool, way, .. } = self;
         let Some(pool) = pool else { return false };
-        let Some(frames) = Frames::of(&pool.zswap, slots.len()) else {
-            return false;
-        };
-        let loaded = pool
-            .zswap
-            .load_batch(&mut pool.context, slots, frames.all());
-        if loaded.is_ok() {
-            for (index, frame) in frames.all().iter().enumerate() {
-                let into = way.incoming_page(index);
-                let copy = |page: &[u8]| into.copy_from_slice(page);
-                pool.zswap.arena().with(*frame, 0, PAGE, copy);
-            }
+        match fill_from_behind(&pool.zswap, &mut pool.context, way, slots) {
+            Ok(filled) => filled,
+            Err(error) => self.fail_to_load(first, error),
         }
-        frames.give_back(&pool.zswap);
-        if let Err(error) = loaded {
-            self.fail_to_load(first, error);
-        }
-        true
     }
 
     /// Ends the process: a page is not what was stored, or cannot be read.
@@ -350,6 +327,33 @@ impl Core {
         }
         true
     }
+}
+
+/// Makes the bytes of pages in the place that `way` fills pages from, where any of them is
+/// behind the pool, and there are several; whether it has. What lies together is read together.
+pub(super) fn fill_from_behind(
+    zswap: &Zswap<PoolArena>,
+    context: &mut WorkContext,
+    way: &mut Way,
+    slots: &[Slot],
+) -> Result<bool, LoadError> {
+    let is_behind = |slot: &Slot| *slot != Slot::ZERO && zswap.is_in_backing(*slot);
+    if !zswap.is_backed() || slots.len() < 2 || !slots.iter().any(is_behind) {
+        return Ok(false);
+    }
+    let Some(frames) = Frames::of(zswap, slots.len()) else {
+        return Ok(false);
+    };
+    let loaded = zswap.load_batch(context, slots, frames.all());
+    if loaded.is_ok() {
+        for (index, frame) in frames.all().iter().enumerate() {
+            let into = way.incoming_page(index);
+            let copy = |page: &[u8]| into.copy_from_slice(page);
+            zswap.arena().with(*frame, 0, PAGE, copy);
+        }
+    }
+    frames.give_back(zswap);
+    loaded.map(|()| true)
 }
 
 /// Frames of the pool's arena, for a moment.
