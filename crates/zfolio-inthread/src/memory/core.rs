@@ -309,6 +309,7 @@ impl Core {
     pub(crate) fn renew_in_child(&mut self, state: &State) {
         state.membership.forget();
         self.figures = Figures::default();
+        self.bounds = Bounds::new(&state.options);
         let number = self.way.kind.number();
         if let Some(pool) = &mut self.pool {
             pool.zswap.reset_in_fork_child();

@@ -24,7 +24,9 @@ use zfolio_runtime::segment::Counter;
 use zfolio_sys::secret::KeyPage;
 use zfolio_sys::syscall::Errno;
 use zfolio_sys::thread::{Clock, now_ns};
-use zfolio_zswap::{Arena, GroupLimits, Limits, LoadError, Slot, StoreError, StoreReport, Zswap};
+use zfolio_zswap::{
+    Arena, GroupLimits, Limits, LoadError, Slot, StoreError, StoreReport, WorkContext, Zswap,
+};
 
 /// Between two tries of a backing that refused, ns.
 const RETRY_NS: u64 = 1_000_000_000;
@@ -174,6 +176,7 @@ impl Core {
 
     /// In the child of a fork: a file of its own.
     pub(super) fn open_backing_in_child(&mut self, state: &State) {
+        state.retry_ns.store(0, Ordering::Relaxed);
         let Some(pool) = self.pool.take() else { return };
         let opened = self.open_backing(state, &pool.zswap);
         self.pool = Some(pool);
