@@ -16,7 +16,7 @@ use crate::state::{self, Descriptors, State};
 use crate::threads::Threads;
 use alloc::boxed::Box;
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use zfolio_runtime::fair_share::Membership;
 use zfolio_runtime::options::Options;
 use zfolio_runtime::segment::run_group;
@@ -68,7 +68,9 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
     let brk = raw::own(nr::BRK, [0; 3]).cast_unsigned();
     let state: &'static State = Box::leak(Box::new(State {
         words,
-        core: Mutex::new(Core::new(way, membership, options.high, brk)),
+        core: Mutex::new(Core::new(way, &options, brk)),
+        membership,
+        retry_ns: AtomicU64::new(0),
         batches: Batches::new(),
         threads,
         texts: Mutex::new(texts),

@@ -12,7 +12,8 @@ use crate::raw::Blocked;
 use crate::threads::{Threads, on_service_stack};
 use core::ops::Range;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use zfolio_runtime::fair_share::Membership;
 use zfolio_runtime::options::Options;
 use zfolio_runtime::segment::Segment;
 use zfolio_sys::lock::Mutex;
@@ -20,6 +21,10 @@ use zfolio_sys::lock::Mutex;
 pub(crate) struct State {
     pub(crate) words: Words,
     pub(crate) core: Mutex<Core>,
+    /// Its place among those that share the limits.
+    pub(crate) membership: Membership,
+    /// When the backing, which refused, is tried again (0: it did not), ns.
+    pub(crate) retry_ns: AtomicU64,
     pub(crate) batches: Batches,
     pub(crate) threads: Threads,
     /// Taken with all signals blocked.

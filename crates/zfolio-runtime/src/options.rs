@@ -55,10 +55,10 @@ pub enum OnMax {
 }
 
 impl OnMax {
-    /// What a configuration says now.
+    /// By its number in a control segment (`segment::on_max`).
     #[must_use]
-    pub fn of(config: &Config) -> Self {
-        match config.on_max.load(Ordering::Relaxed) {
+    pub const fn of_number(number: u32) -> Self {
+        match number {
             on_max::WAIT => Self::Wait,
             on_max::ALLOW => Self::Allow,
             _ => Self::Kill,

@@ -138,7 +138,7 @@ pub(crate) struct Run {
     /// needs no privilege: in-thread (by userfaultfd, Linux 6.8), guard (guard markers,
     /// Linux 6.13) or protect (page protection, Linux 5.11). auto: message where it is
     /// permitted, else the first of the others that works here. --engines, --tier,
-    /// --folio, --backing, --max, --swap-max, --zswap-max and --slowdown need message
+    /// --slowdown, a store as --backing and --folio above 256K need message
     #[arg(long, value_name = "WAY", value_enum, default_value_t = Faults::Auto)]
     pub(crate) faults: Faults,
     /// Write statistics to FILE as JSON when the program has ended

@@ -112,6 +112,10 @@ fn check_kind(changes: &Changes, segment: &Segment) -> Result<(), Refused> {
         let why = "the run is --per-process: nothing is shared that this could limit";
         return Err(Refused::new(name, why, "leave it out"));
     }
+    if changes.high.is_some() && changes.group.is_none() && config.slowdown.load(Relaxed) != 0 {
+        let why = "follows what the program loses: the run has --slowdown";
+        return Err(Refused::new("--high", why, "leave it out"));
+    }
     let by_messages = config.faults.load(Relaxed) == faults::MESSAGE;
     let of_messages = first(&[swap_max, zswap_max, max, on_max, max_pool]);
     if let Some(name) = of_messages.filter(|_| !by_messages) {

@@ -319,6 +319,17 @@ fn serve(
         let came = is_timed.then(|| now_ns(Clock::Monotonic));
         let (brought, pages) = {
             let mut core = state.core.lock();
+            let is_managed = || {
+                core.ranges
+                    .at(address)
+                    .is_some_and(|(_, kind)| kind.managed)
+            };
+            if state.has_max() && is_managed() && core.waits_at_max(state) {
+                // The access is repeated, and faults again; between the two signals come.
+                drop(core);
+                state.nap_at_max();
+                return true;
+            }
             let brought = if is_protection(state, &core, signal, address) {
                 Brought::WasOpen
             } else {

@@ -300,6 +300,9 @@ fn fork_locked(
     flags: usize,
 ) -> (isize, Option<&'static str>) {
     let mut core = state.core.lock();
+    if !state.has_left() && !core.recall(state) {
+        return (err::NOMEM, None);
+    }
     let _signals = state.signals.lock();
     let sent = state.sent.lock();
     let is_vfork = flags & CLONE_VM != 0 && !state.has_left();

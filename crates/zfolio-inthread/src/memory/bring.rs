@@ -89,6 +89,7 @@ pub(crate) fn bring(
                 let run = alike(state, core, page, ahead, is_one);
                 page..run.end
             };
+            let run = core.with_group(state, run, page);
             if let Some(record) = record {
                 record.row[0].store(run.end, Ordering::Relaxed);
             }
@@ -219,6 +220,7 @@ fn load(state: &State, core: &mut Core, run: &Range<Vpn>, wanted: Vpn, access: A
     if core.comes_clean(run, access) && core.way.fill_clean(&addresses).is_ok() {
         core.figures.pages_in += run.len() as u64;
         core.figures.ahead += run.len() as u64 - 1;
+        core.count_loaded(run.len());
         core.note_clean(state, run, &slots);
         return;
     }
@@ -231,6 +233,7 @@ fn load(state: &State, core: &mut Core, run: &Range<Vpn>, wanted: Vpn, access: A
             }
             core.figures.pages_in += run.len() as u64;
             core.figures.ahead += run.len() as u64 - 1;
+            core.count_loaded(run.len());
             drop_slots(core, &slots[..run.len()]);
         }
         Err(_) if core.way.kind == Kind::Protect => open_wide(state, core, wanted),
@@ -255,6 +258,11 @@ pub(crate) fn fill_incoming(state: &State, core: &mut Core, run: &Range<Vpn>) ->
         if let Word::Stored(slot) = state.words.get(page) {
             slots[index] = slot;
         }
+    }
+    if core.fill_from_behind(run.start, &slots[..run.len()]) {
+        return slots;
+    }
+    for (index, page) in run.clone().enumerate() {
         let into = core.way.incoming_page(index);
         if slots[index] == Slot::ZERO {
             into.fill(0);
@@ -264,11 +272,10 @@ pub(crate) fn fill_incoming(state: &State, core: &mut Core, run: &Range<Vpn>) ->
             .pool
             .as_mut()
             .map(|pool| pool.zswap.load_into(&mut pool.context, slots[index], into));
-        if !matches!(loaded, Some(Ok(()))) {
-            core.fail(format_args!(
-                "the page at {:#x} did not come back from the pool as it went",
-                page << SHIFT
-            ));
+        match loaded {
+            Some(Ok(())) => {}
+            Some(Err(error)) => core.fail_to_load(page, error),
+            None => core.fail(format_args!("there is no pool to bring a page back from")),
         }
     }
     slots

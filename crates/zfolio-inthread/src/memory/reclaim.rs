@@ -13,14 +13,14 @@ use crate::raw::{self, PAGE, SHIFT, nr};
 use crate::state::State;
 use core::ops::Range;
 use zfolio_sys::thread::{Clock, now_ns};
-use zfolio_zswap::Slot;
+use zfolio_zswap::{Slot, StoreError};
 
-/// Pages stored at a time.
-const OUT: usize = 16;
+/// Pages stored at a time, at least.
+pub(super) const OUT: usize = 16;
 /// Runs that hold nothing are closed from this length on, pages.
 const FEWEST_UNTOUCHED: usize = 16;
 /// Pages by which the limit is raised where reclaim gets nowhere.
-const ROOM: usize = 256;
+pub(super) const ROOM: usize = 256;
 /// Room made beyond what is asked for, pages: batches cost less than single pages.
 const SLACK: usize = 32;
 
@@ -32,7 +32,8 @@ impl Core {
             return;
         }
         let start = now_ns(Clock::Monotonic);
-        self.look(state, false);
+        let refused = self.bounds.begin();
+        self.look(state, refused);
         let goal = self.limit().saturating_sub(pages + SLACK);
         self.figures.waits += 1;
         state.batches.begin(&state.threads, &mut self.seen);
@@ -40,7 +41,7 @@ impl Core {
         let most = 3 * self.ranges.managed_pages() + LEAF;
         let mut looked = 0;
         let (closed, pool) = (state.words.closed(), self.pool_pages());
-        while looked < most && self.usage(state) > goal {
+        while looked < most && self.usage(state) > goal && self.bounds.goes_on() {
             let Some(window) = self.next_window() else {
                 break;
             };
@@ -50,13 +51,10 @@ impl Core {
         state.batches.end();
         let closed = state.words.closed().saturating_sub(closed);
         let pool = self.pool_pages().saturating_sub(pool);
-        if self.usage(state) > goal && closed < 2 * pool + SLACK {
-            // Nothing more to close, or the pool takes what closing gives: the limit is
-            // raised, until there is less to do again.
-            self.room += ROOM.max(pages);
-        } else {
-            self.room -= self.room.div_ceil(64);
-        }
+        // Nothing more to close, or the pool takes what closing gives: the limit is raised,
+        // until there is less to do again.
+        let helpless = self.usage(state) > goal && closed < 2 * pool + SLACK;
+        self.settle_room(state, pages, helpless);
         self.figures.waited_ns += now_ns(Clock::Monotonic) - start;
     }
 
@@ -107,7 +105,11 @@ impl Core {
                     .any(|page| present[page - pages.start] & 1 != 0)
             };
             let here = is_present(&unit);
-            let most = if here { OUT } else { LEAF };
+            let most = if here {
+                state.most_stored(unit.start)
+            } else {
+                LEAF
+            };
             let mut run = unit;
             while run.end < pages.end && run.len() + group <= most {
                 let next = open_unit(state, run.end, group, pages.end);
@@ -258,31 +260,38 @@ impl Core {
         }
     }
 
-    /// Stores and closes a run of pages.
-    fn store(&mut self, state: &State, run: &Range<usize>) {
+    /// Stores and closes a run of pages, all of them that can be frozen now.
+    ///
+    /// # Errors
+    /// The pool has refused them: they are open, and as they were.
+    pub(super) fn store_run(
+        &mut self,
+        state: &State,
+        run: &Range<usize>,
+    ) -> Result<(), StoreError> {
         let addresses = run.start << SHIFT..run.end << SHIFT;
         let several = state.is_several();
         let frozen = match self.way.freeze(&addresses, several) {
             Ok(frozen) if frozen > 0 => frozen,
             _ => {
                 self.figures.unmovable += run.len() as u64;
-                return;
+                return Ok(());
             }
         };
         let addresses = addresses.start..addresses.start + frozen;
         let count = frozen >> SHIFT;
-        let mut slots = [Slot::ZERO; OUT];
+        let mut slots = [Slot::ZERO; STAGE];
         let slots = &mut slots[..count];
-        let Some(pool) = &mut self.pool else { return };
+        let Some(pool) = &mut self.pool else {
+            return Ok(());
+        };
         let source = self.way.source(&addresses);
-        let mut pages: [&[u8]; OUT] = [&[]; OUT];
+        let mut pages: [&[u8]; STAGE] = [&[]; STAGE];
         for (page, bytes) in pages.iter_mut().zip(source.chunks_exact(PAGE)) {
             *page = bytes;
         }
-        let stored = pool
-            .zswap
-            .store_bytes(&mut pool.context, &pages[..count], slots);
-        if stored.is_ok() {
+        let stored = state.store(&pool.zswap, &mut pool.context, &pages[..count], slots);
+        let Err(error) = stored else {
             for (page, slot) in (run.start..).zip(&*slots) {
                 let word = match *slot {
                     Slot::ZERO => Word::Zero,
@@ -294,16 +303,21 @@ impl Core {
             if self.way.commit(&addresses, several).is_err() {
                 self.put_back(state, &(run.start..run.start + count), several);
             }
-            return;
-        }
+            return Ok(());
+        };
         if let Err(errno) = self.way.undo(&addresses, several) {
             self.fail(format_args!(
                 "the memory at {:#x} could not be opened again (errno {})",
                 addresses.start, errno.0
             ));
         }
-        self.figures.unmovable += count as u64;
-        for page in run.start..run.start + count {
+        Err(error)
+    }
+
+    /// Pages stay that are open: they are passed over for a while.
+    pub(super) fn stay(&mut self, state: &State, run: &Range<usize>) {
+        self.figures.unmovable += run.len() as u64;
+        for page in run.clone() {
             set(state, self, page, Word::Open { heat: 2 });
         }
     }

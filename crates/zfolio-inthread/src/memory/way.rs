@@ -13,7 +13,9 @@
 //! is opened. Closing has three steps, so that a failure in between leaves the page open and
 //! whole: [`Way::freeze`], then [`Way::commit`] or [`Way::undo`].
 
+use super::own_file::OwnFile;
 use crate::raw::{self, PAGE, is_error, nr};
+use alloc::sync::Arc;
 use core::ops::Range;
 use zfolio_runtime::segment::faults;
 use zfolio_sys::arena::reserve_private;
@@ -24,7 +26,7 @@ use zfolio_sys::syscall::Errno;
 use zfolio_sys::uffd::{FEATURE_MOVE, FEATURE_SIGBUS, FEATURE_WP_ASYNC, Progress, Uffd};
 
 /// Most descriptors of ours.
-pub(crate) const OURS: usize = 4;
+pub(crate) const OURS: usize = 5;
 /// Most pages closed or filled at a time.
 pub(crate) const STAGE: usize = 64;
 
@@ -66,6 +68,8 @@ pub(crate) struct Way {
     memory: Option<usize>,
     /// What the process has resident.
     sizes: Option<usize>,
+    /// What is behind the pool.
+    pub(super) backing: Option<Arc<OwnFile>>,
     /// What comes in is made here.
     incoming: usize,
     /// What goes out is moved here.
@@ -109,6 +113,7 @@ impl Way {
                 tells_written: false,
                 memory: None,
                 sizes: None,
+                backing: None,
                 incoming: stage.start,
                 outgoing: stage.start + STAGE * PAGE,
                 zeros: stage.start + 2 * STAGE * PAGE,
@@ -461,6 +466,7 @@ impl Way {
             self.memory,
             moves.and_then(|moves| usize::try_from(moves.uffd.fd()).ok()),
             moves.map(|moves| moves.pagemap.file().fd()),
+            self.backing.as_ref().map(|file| file.fd()),
         ]
     }
 
@@ -470,6 +476,9 @@ impl Way {
             if *own == Some(fd) {
                 *own = Some(lift_descriptor(fd));
             }
+        }
+        if let Some(file) = self.backing.as_ref().filter(|file| file.fd() == fd) {
+            file.move_away();
         }
         if let Some(moves) = &mut self.moves {
             if moves.uffd.fd() == i32::try_from(fd).unwrap_or(-1) {
@@ -489,6 +498,9 @@ impl Way {
     }
 
     fn forget_descriptors(&mut self) {
+        if let Some(file) = self.backing.take() {
+            file.forget();
+        }
         self.memory = None;
         self.sizes = None;
         self.moves = None;

@@ -68,6 +68,7 @@ impl Keeper<'_> {
             if self.state.has_left() {
                 return;
             }
+            self.state.wait_at_max();
             let address = closed << SHIFT;
             self.state
                 .locked(|core| bring(self.state, core, Some(self.record), address, Access::Write));

@@ -131,7 +131,7 @@ impl Membership {
 
     /// Says that this process's backing takes `out` bytes, and returns its part of
     /// what all may take; `None` for one on its own.
-    pub(crate) fn backing(&self, segment: &Segment, out: u64) -> Option<u64> {
+    pub fn backing(&self, segment: &Segment, out: u64) -> Option<u64> {
         let at = self.place.load(Ordering::Relaxed) as usize;
         let mine = segment.members.get(at)?;
         let now = now_ns(Clock::Realtime);

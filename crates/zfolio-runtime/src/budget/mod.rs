@@ -12,11 +12,12 @@
 //! Below: the segment, `health`.
 
 pub mod fair_share;
-pub(crate) mod hard_limit;
+pub mod hard_limit;
 pub(crate) mod pressure;
 pub(crate) mod usage;
 
 use crate::budget::fair_share::Membership;
+use crate::budget::hard_limit::HardLimit;
 use crate::health::Health;
 use crate::options::Options;
 use crate::scope::Scope;
@@ -36,9 +37,8 @@ pub struct Memory {
     membership: Membership,
     /// Pages this process may have of `high`: all, or its share.
     allowance: AtomicUsize,
-    /// Of `max` likewise, and since when it is exceeded (0: it is not), ns.
-    max_part: AtomicUsize,
-    max_since_ns: AtomicU64,
+    /// `max`, and what it may have of it.
+    hard: HardLimit,
     /// Frames of ours to give back to the system for copies that it made.
     borrowed: AtomicUsize,
     /// Pages beyond `high` granted because nothing more could be moved out.
@@ -71,8 +71,7 @@ impl Memory {
             wakeups: Wakeups::default(),
             membership,
             allowance: AtomicUsize::new(options.high),
-            max_part: AtomicUsize::new(usize::MAX),
-            max_since_ns: AtomicU64::new(0),
+            hard: HardLimit::new(),
             borrowed: AtomicUsize::new(0),
             overdraft: AtomicUsize::new(0),
             urgent_ns: AtomicU64::new(0),
@@ -84,7 +83,7 @@ impl Memory {
     pub(crate) fn reset_in_fork_child(&self) {
         self.health.reset_in_fork_child();
         self.wakeups.frame_waiters.store(0, Ordering::Relaxed);
-        self.max_since_ns.store(0, Ordering::Relaxed);
+        self.hard.note_within();
     }
 
     /// In the child of a fork: the place among those that share `high` is its parent's.

@@ -119,6 +119,6 @@ impl Memory {
         if self.zswap.is_backed() {
             self.zswap.limit_backing(allowed.backing);
         }
-        self.max_part.store(allowed.max, Ordering::Relaxed);
+        self.hard.set_part(allowed.max);
     }
 }
