@@ -7,6 +7,8 @@ use crate::life::masks::Sent;
 use crate::life::signals::Signals;
 use crate::memory::core::Core;
 use crate::memory::texts::Texts;
+use crate::memory::transit::Bells;
+use crate::memory::transit::stage::Stages;
 use crate::memory::way::Way;
 use crate::memory::words::Words;
 use crate::pins::Batches;
@@ -69,6 +71,8 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
     let state: &'static State = Box::leak(Box::new(State {
         words,
         core: Mutex::new(Core::new(way, membership, options.high, brk)),
+        bells: Bells::new(),
+        stages: Stages::for_processors(zfolio_sys::thread::processors()),
         batches: Batches::new(),
         threads,
         texts: Mutex::new(texts),

@@ -298,7 +298,7 @@ fn fork_locked(
     args: [usize; 6],
     flags: usize,
 ) -> (isize, Option<&'static str>) {
-    let mut core = state.core.lock();
+    let mut core = state.exclusive();
     let _signals = state.signals.lock();
     let sent = state.sent.lock();
     let result = raw::for_program(number, args);
@@ -320,7 +320,8 @@ fn fork_locked(
     state.several.store(false, Ordering::SeqCst);
     let mut renewed = true;
     if !state.has_left() {
-        renewed = core.way.renew(flags & CLONE_FILES != 0).is_ok();
+        renewed = core.way.renew(flags & CLONE_FILES != 0).is_ok()
+            && state.stages.renew_in_child(&core).is_ok();
         state.note_descriptors(&core.way);
         if renewed && core.way.kind == Kind::InThread {
             core.register_again(state);

@@ -2,6 +2,7 @@
 
 use super::clean::CleanPages;
 use super::ranges::Ranges;
+use super::transit::Transits;
 use super::way::Way;
 use crate::life::signals::handle_elsewhere;
 use crate::pins::Seen;
@@ -34,6 +35,9 @@ pub(crate) struct Core {
     pub(crate) way: Way,
     pub(crate) pool: Option<Pool>,
     pub(super) clean: CleanPages,
+    pub(super) transits: Transits,
+    /// Pages on their way out.
+    pub(super) going: usize,
     /// Not to be closed now: all of it is being brought.
     pub(crate) held: Range<usize>,
     /// Management ends: nothing is closed any more.
@@ -60,7 +64,8 @@ pub(crate) struct Core {
 
 /// Where what is closed goes.
 pub(crate) struct Pool {
-    pub(crate) zswap: Zswap<PoolArena>,
+    /// Used in transit, or under the lock.
+    pub(crate) zswap: &'static Zswap<PoolArena>,
     pub(crate) context: WorkContext,
     density: Density,
     pub(crate) stats: &'static ProcessSlot,
@@ -93,6 +98,8 @@ impl Core {
             way,
             pool: None,
             clean: CleanPages::default(),
+            transits: Transits::default(),
+            going: 0,
             held: 0..0,
             leaving: false,
             managed_stacks: false,
@@ -125,7 +132,12 @@ impl Core {
 
     /// Above this no page is opened before others are closed.
     pub(crate) fn limit(&self) -> usize {
-        self.high - (self.high / 64).clamp(64, 4096) + self.room
+        self.high - self.slack() + self.room
+    }
+
+    /// Pages between that limit and what there may be.
+    pub(super) fn slack(&self) -> usize {
+        (self.high / 64).clamp(64, 4096)
     }
 
     /// Whether any of `range` is being brought, and not to be closed.
@@ -208,6 +220,7 @@ impl Core {
             fixed => fixed.compressor(),
         };
         let zswap = Zswap::with_compressor(PoolArena::new(map), compressor, Limits::default());
+        let zswap: &'static Zswap<PoolArena> = Box::leak(Box::new(zswap));
         let context = zswap
             .context()
             .map_err(|_| "a compressor could not be made")?;
@@ -320,9 +333,11 @@ impl Core {
     }
 }
 
-/// Closed pages that take no memory.
+/// Closed pages that take no memory. (Those in transit do, or will in a moment.)
 fn away(state: &State) -> usize {
-    state.words.closed().saturating_sub(state.words.standby())
+    let words = &state.words;
+    let here = words.standby() + words.transit();
+    words.closed().saturating_sub(here)
 }
 
 /// A place for statistics.

@@ -1,5 +1,5 @@
 //! The program's memory: which of it is managed, where each page is, and how pages come and
-//! go. All of it under one lock, [`Core`]'s; `words` may be read without.
+//! go. What becomes of them is decided under one lock, [`Core`]'s; `words` may be read without.
 //!
 //! | file | concept |
 //! |---|---|
@@ -10,6 +10,7 @@
 //! | [`bring`] | swap-in, and room for it |
 //! | [`reclaim`] | swap-out |
 //! | [`clean`] | pages that leave as they came |
+//! | [`transit`] | swap-in and swap-out beside other threads, without the lock |
 //! | [`space`] | what system calls do to the address space |
 //! | [`remap`] | of them, mremap |
 
@@ -21,6 +22,7 @@ pub(crate) mod reclaim;
 mod remap;
 pub(crate) mod space;
 pub(crate) mod texts;
+pub(crate) mod transit;
 pub(crate) mod way;
 pub(crate) mod words;
 

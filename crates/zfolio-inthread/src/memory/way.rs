@@ -57,6 +57,7 @@ impl Kind {
 }
 
 /// A way, with what it works with.
+#[derive(Clone)]
 pub(crate) struct Way {
     pub(crate) kind: Kind,
     moves: Option<Moves>,
@@ -144,7 +145,7 @@ impl Way {
                     uffd,
                     pagemap: Pagemap::from_file(pagemap),
                 });
-                uffd.register(self.outgoing, STAGE * PAGE)
+                self.prepare_outgoing()
                     .map_err(|errno| ("registering with userfaultfd", errno))
             }
             Kind::Guard | Kind::Protect => {
@@ -193,6 +194,31 @@ impl Way {
             Ok(())
         } else {
             Err(("trying it on a page", Errno::OPNOTSUPP))
+        }
+    }
+
+    /// The same way, with other places for what comes in and goes out, of [`STAGE`] pages each.
+    pub(crate) fn with_places(&self, incoming: usize, outgoing: usize) -> Self {
+        Self {
+            incoming,
+            outgoing,
+            ..self.clone()
+        }
+    }
+
+    pub(crate) fn incoming(&self) -> usize {
+        self.incoming
+    }
+
+    pub(crate) fn outgoing(&self) -> usize {
+        self.outgoing
+    }
+
+    /// Has its place for what goes out ready: once, and in the child of a fork anew.
+    pub(crate) fn prepare_outgoing(&self) -> Result<(), Errno> {
+        match self.moves {
+            Some(moves) => moves.uffd.register(self.outgoing, STAGE * PAGE),
+            None => Ok(()),
         }
     }
 
