@@ -235,7 +235,7 @@ impl Core {
 }
 
 /// A clean page is the program's alone from here on.
-fn disown(state: &State, core: &Core, (page, slot): (Vpn, Slot)) {
+pub(super) fn disown(state: &State, core: &Core, (page, slot): (Vpn, Slot)) {
     if state.words.get(page) == Word::Clean(slot) {
         set(state, core, page, Word::Open { heat: 1 });
     }

@@ -2,7 +2,7 @@
 
 use super::clean::CleanPages;
 use super::ranges::Ranges;
-use super::transit::Transits;
+use super::transit::{Frozen, Transits};
 use super::way::Way;
 use crate::life::signals::handle_elsewhere;
 use crate::pins::Seen;
@@ -38,6 +38,9 @@ pub(crate) struct Core {
     pub(super) transits: Transits,
     /// Pages on their way out.
     pub(super) going: usize,
+    pub(super) frozen: Frozen,
+    /// The program has opened a device that may write to its memory unseen.
+    pub(crate) has_devices: bool,
     /// Not to be closed now: all of it is being brought.
     pub(crate) held: Range<usize>,
     /// Management ends: nothing is closed any more.
@@ -100,6 +103,8 @@ impl Core {
             clean: CleanPages::default(),
             transits: Transits::default(),
             going: 0,
+            frozen: Frozen::new(),
+            has_devices: false,
             held: 0..0,
             leaving: false,
             managed_stacks: false,

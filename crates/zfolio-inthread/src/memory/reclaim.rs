@@ -192,7 +192,7 @@ impl Core {
     }
 
     /// Has faults of the range that a window is in reported, from the first on.
-    fn is_watched(&mut self, state: &State, window: &Range<usize>) -> bool {
+    pub(super) fn is_watched(&mut self, state: &State, window: &Range<usize>) -> bool {
         let Some((range, kind)) = self.ranges.at(window.start) else {
             return false;
         };
@@ -379,7 +379,7 @@ fn open_unit(state: &State, page: usize, group: usize, end: usize) -> Range<usiz
 }
 
 /// Which pages of a window are in memory, a byte each; `None` where it is not all mapped.
-fn present(window: &Range<usize>) -> Option<[u8; LEAF]> {
+pub(super) fn present(window: &Range<usize>) -> Option<[u8; LEAF]> {
     let mut present = [0_u8; LEAF];
     let into = present.as_mut_ptr() as usize;
     let result = raw::own(nr::MINCORE, [window.start, window.len(), into]);

@@ -364,6 +364,19 @@ impl Way {
         unsafe { raw::bytes(at, range.len()) }
     }
 
+    /// The bytes of `range` after [`Self::write_protect`].
+    #[allow(clippy::unused_self, reason = "as `source`")]
+    pub(crate) fn source_in_place(&self, range: &Range<usize>) -> &[u8] {
+        // SAFETY: the caller has protected it, and whoever would open it waits for the caller.
+        unsafe { raw::bytes(range.start, range.len()) }
+    }
+
+    /// Has whoever writes to `range` fault; [`Self::open_written`] ends it, also where this has
+    /// failed.
+    pub(crate) fn write_protect(&self, range: &Range<usize>) -> Result<(), Errno> {
+        protect(range, READ)
+    }
+
     /// Whether page `at` of what was frozen at `frozen` is the first incoming page.
     pub(crate) fn is_incoming(&self, frozen: &Range<usize>, at: usize) -> bool {
         // SAFETY: memory of ours, used under the core lock alone.

@@ -14,6 +14,7 @@
 //! | this one | who may begin, and who waits for whom |
 //! | [`stage`] | what a thread has while it works: two places for pages, a compressor's state |
 //! | [`swap_in`], [`swap_out`] | the two ways |
+//! | [`span`] | in-thread: how many pages leave for one interrupt |
 //! | `model` | every order of the steps of a few threads |
 //!
 //! # Who waits for whom
@@ -42,10 +43,12 @@
 
 #[cfg(test)]
 mod model;
+mod span;
 pub(crate) mod stage;
 pub(crate) mod swap_in;
 pub(super) mod swap_out;
 
+pub(crate) use self::span::Frozen;
 use crate::memory::core::Core;
 use crate::state::State;
 use core::sync::atomic::{AtomicU32, Ordering};

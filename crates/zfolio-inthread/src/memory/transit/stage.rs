@@ -17,7 +17,7 @@ use zfolio_sys::syscall::Errno;
 use zfolio_zswap::{WorkContext, Zswap};
 
 /// Most stages, and those for each processor.
-const MOST: usize = 64;
+pub(super) const MOST: usize = 64;
 const EACH: usize = 2;
 
 /// What a thread works with. All of it is its own while it has it.

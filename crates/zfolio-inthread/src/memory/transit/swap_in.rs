@@ -133,6 +133,11 @@ impl Touch<'_> {
         let (state, page) = (self.state, self.page);
         let mut guard = state.at_gate();
         let core = &mut *guard;
+        if let Some(stage) = core.frozen.stage_of(&(page..page + 1)) {
+            // (It may be a page that is open, and protected with the span.)
+            let heard = state.stages.bell(stage).listen();
+            return Next::Await { stage, heard };
+        }
         if is_other(core) {
             return Next::Done(Brought::WasOpen);
         }
@@ -180,7 +185,10 @@ impl Touch<'_> {
                 }
             }),
             untouched,
-            clean: !untouched && core.comes_clean(&run, self.access),
+            // (What leaves by spans is not clean: it would leave alone.)
+            clean: !untouched
+                && !core.closes_in_place()
+                && core.comes_clean(&run, self.access),
             several: state.is_several(),
             way: stage.way(core),
             run,

@@ -4,6 +4,7 @@
 //! Pages are marked before they are moved: a system call that pins them from then on finds them
 //! closed, and waits; the program may touch them until they go.
 
+use super::span::Span;
 use super::stage::{Stage, Taken};
 use crate::memory::Vpn;
 use crate::memory::bring::set;
@@ -14,6 +15,7 @@ use crate::memory::words::{LEAF, Word};
 use crate::raw::{PAGE, SHIFT};
 use crate::state::State;
 use core::ops::Range;
+use zfolio_sys::arena::{Discarded, discard_all};
 use zfolio_sys::thread::{Clock, now_ns};
 use zfolio_zswap::Slot;
 
@@ -42,6 +44,8 @@ pub(crate) struct Batch {
     len: usize,
     /// They were clean: the pool has them as `slots`.
     clean: bool,
+    /// They are closed where they are, and all of this is protected meanwhile.
+    span: Option<Span>,
     slots: [Slot; STAGE],
     fates: [Fate; STAGE],
     /// What words of theirs say.
@@ -55,6 +59,7 @@ impl Batch {
             count: 0,
             len: 0,
             clean: false,
+            span: None,
             slots: [Slot::ZERO; STAGE],
             fates: [Fate::Frozen; STAGE],
             mark,
@@ -77,6 +82,26 @@ impl Batch {
             set(state, core, page, Word::Transit(self.mark));
         }
         self.note(run.start, run.len());
+    }
+
+    /// Marks a page and adds it, behind those that were added.
+    pub(super) fn add_page(&mut self, state: &State, core: &Core, page: Vpn) {
+        set(state, core, page, Word::Transit(self.mark));
+        match self.runs[..self.count].last_mut() {
+            Some((start, len)) if *start + *len == page => {
+                *len += 1;
+                self.len += 1;
+            }
+            _ => self.note(page, 1),
+        }
+    }
+
+    pub(super) const fn mark(&self) -> u32 {
+        self.mark
+    }
+
+    pub(super) fn set_span(&mut self, span: Span) {
+        self.span = Some(span);
     }
 
     fn note(&mut self, start: Vpn, len: usize) {
@@ -149,7 +174,11 @@ impl Core {
                 break;
             };
             *looked += window.len() >> SHIFT;
-            self.close_window(state, &window, goal, &mut Closing::Later(&mut batch));
+            if self.closes_in_place() {
+                self.choose_span(state, &window, goal, &mut batch);
+            } else {
+                self.close_window(state, &window, goal, &mut Closing::Later(&mut batch));
+            }
         }
         state.batches.end();
         batch
@@ -174,6 +203,9 @@ impl Core {
                     self.clean.note_left(page);
                 }
             }
+        }
+        if let Some(span) = &batch.span {
+            span.open_rest(state, self);
         }
         let all = &batch.fates[..batch.len];
         let gone = all.iter().filter(|fate| **fate == Fate::Gone).count() as u64;
@@ -225,6 +257,9 @@ pub(super) fn make_room(state: &State, taken: &mut Taken<'_>, pages: usize) {
         };
         let way = stage.way(core);
         core.going += batch.len;
+        if let Some(span) = &batch.span {
+            core.frozen.add(number, &span.pages);
+        }
         core.transits.begin();
         state.stages.note_thread(number, crate::threads::current());
         drop(guard);
@@ -237,6 +272,9 @@ pub(super) fn make_room(state: &State, taken: &mut Taken<'_>, pages: usize) {
         let mut guard = state.core.lock();
         let core = &mut *guard;
         core.publish_batch(state, &batch);
+        if batch.span.is_some() {
+            core.frozen.remove(number);
+        }
         core.going -= batch.len;
         closed += batch.len;
         state.end_transit(guard, number);
@@ -249,6 +287,10 @@ type Lost = (Vpn, i32);
 impl Batch {
     /// The work: pages go, or stay as they are.
     fn send(&mut self, stage: &mut Stage, way: &Way) -> Result<(), Lost> {
+        if let Some(span) = &self.span {
+            let addresses = span.pages.start << SHIFT..span.pages.end << SHIFT;
+            return self.send_span(stage, way, &addresses);
+        }
         self.freeze(stage, way)?;
         if self.clean {
             self.compare(stage, way)?;
@@ -256,6 +298,42 @@ impl Batch {
             self.store(stage, way)?;
         }
         self.commit(stage, way)
+    }
+
+    /// The work for pages that are closed where they are.
+    fn send_span(
+        &mut self,
+        stage: &mut Stage,
+        way: &Way,
+        addresses: &Range<usize>,
+    ) -> Result<(), Lost> {
+        if way.write_protect(addresses).is_err() {
+            let len = self.len;
+            self.fates[..len].fill(Fate::Stays { heat: 2 });
+        } else {
+            self.store(stage, way)?;
+            self.discard(stage);
+        }
+        let opened = way.open_written(addresses);
+        opened.map_err(|errno| (addresses.start >> SHIFT, errno.0))
+    }
+
+    /// Discards what the pool has. What the kernel leaves stays as it is.
+    fn discard(&mut self, stage: &Stage) {
+        let mut ranges = [Discarded::default(); STAGE];
+        let mut count = 0;
+        for (places, start) in self.frozen(Fate::Gone) {
+            ranges[count] = Discarded {
+                start: start << SHIFT,
+                len: places.len() << SHIFT,
+            };
+            count += 1;
+        }
+        let done = discard_all(&ranges[..count], true);
+        for (places, _) in self.frozen(Fate::Gone).skip(done) {
+            stage.zswap.invalidate(&self.slots[places.clone()]);
+            self.fates[places].fill(Fate::Stays { heat: 2 });
+        }
     }
 
     /// A way whose place for what goes out is where the batch's page `at` has its own.
@@ -368,9 +446,11 @@ impl Batch {
                     continue;
                 }
                 let (at, page) = *one;
-                Self::way_at(way, at)
-                    .undo(&(page << SHIFT..(page + 1) << SHIFT), true)
-                    .map_err(|errno| (page, errno.0))?;
+                if self.span.is_none() {
+                    Self::way_at(way, at)
+                        .undo(&(page << SHIFT..(page + 1) << SHIFT), true)
+                        .map_err(|errno| (page, errno.0))?;
+                }
                 self.fates[at] = Fate::Stays { heat: 2 };
             }
         }
@@ -385,7 +465,11 @@ impl Batch {
         });
         let mut pages: [&[u8]; TOGETHER] = [&[]; TOGETHER];
         for ((bytes, way), (_, page)) in pages.iter_mut().zip(&ways).zip(some) {
-            *bytes = way.source(&(page << SHIFT..(page + 1) << SHIFT));
+            let addresses = page << SHIFT..(page + 1) << SHIFT;
+            *bytes = match self.span {
+                None => way.source(&addresses),
+                Some(_) => way.source_in_place(&addresses),
+            };
         }
         let mut slots = [Slot::ZERO; TOGETHER];
         let stored = stage.zswap.store_bytes(
