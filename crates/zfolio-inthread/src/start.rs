@@ -9,7 +9,7 @@ use crate::memory::core::Core;
 use crate::memory::texts::Texts;
 use crate::memory::transit::Bells;
 use crate::memory::transit::stage::Stages;
-use crate::memory::way::Way;
+use crate::memory::way::{Kind, Way};
 use crate::memory::words::Words;
 use crate::pins::Batches;
 use crate::raw::{self, nr};
@@ -58,6 +58,7 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
     let heap = (64 << 20) + (options.high << raw::SHIFT) / 2;
     (parts.reserve_heap)(heap).map_err(failed("reserving memory"))?;
     let way = Way::find(config.faults.load(Ordering::Relaxed))?;
+    let beside = way.kind != Kind::Guard;
     let words = Words::reserve().map_err(failed("reserving memory"))?;
     let threads = Threads::reserve().map_err(failed("reserving memory"))?;
     let texts = Texts::now();
@@ -79,6 +80,7 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
         signals: Mutex::new(Signals::now()),
         sent: Mutex::new(Sent::new()),
         some_sent: AtomicBool::new(false),
+        beside,
         several: AtomicBool::new(false),
         left: AtomicBool::new(false),
         moving_stacks: AtomicBool::new(false),

@@ -36,6 +36,8 @@ pub(crate) struct State {
     /// whether there ever was one.
     pub(crate) sent: Mutex<Sent>,
     pub(crate) some_sent: AtomicBool,
+    /// Threads that fault at once serve themselves beside one another: [`State::is_beside`].
+    pub(crate) beside: bool,
     /// More than one thread; never again one.
     pub(crate) several: AtomicBool,
     /// Management has ended: every page is open and stays so.
@@ -100,10 +102,16 @@ impl State {
     /// Opens the page at `address` for a system call, if it is closed.
     pub(crate) fn bring(&self, record: &Record, address: usize) {
         self.at_rest(|| {
-            if self.is_several() {
+            if self.is_beside() {
                 bring_beside(self, Some(record), address, Access::Write, &mut |_| false)
             } else {
-                bring(self, &mut self.core.lock(), Some(record), address, Access::Write)
+                bring(
+                    self,
+                    &mut self.core.lock(),
+                    Some(record),
+                    address,
+                    Access::Write,
+                )
             }
         });
     }
@@ -112,6 +120,13 @@ impl State {
     fn at_rest<R>(&self, f: impl FnOnce() -> R) -> R {
         let blocked = Blocked::new();
         on_service_stack(&blocked, f)
+    }
+
+    /// Whether faults are served in transit. Not by guards: what protects a page for the moment in
+    /// which it is filled or closed interrupts the other processors four times, and threads
+    /// that sleep at the lock meanwhile need no interrupt.
+    pub(crate) fn is_beside(&self) -> bool {
+        self.beside && self.is_several()
     }
 
     pub(crate) fn is_several(&self) -> bool {

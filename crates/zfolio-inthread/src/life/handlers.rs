@@ -323,7 +323,7 @@ fn serve(
             pages = core.ranges.at(frame.register(at::RSP)).is_some();
             is_protection(state, core, signal, address)
         };
-        let brought = if state.is_several() {
+        let brought = if state.is_beside() {
             bring_beside(state, record, address, frame.access(), &mut is_other)
         } else {
             let mut core = state.core.lock();
@@ -340,7 +340,12 @@ fn serve(
             signals::handle_elsewhere(state);
         }
         match brought {
-            Brought::Open(_) => return true,
+            Brought::Open(_) => {
+                if let Some(record) = record {
+                    record.last_fault[1].store(0, Ordering::Relaxed);
+                }
+                return true;
+            }
             Brought::WasOpen if is_to_be_tried_again(record, address) => return true,
             _ => {}
         }

@@ -224,7 +224,8 @@ impl Core {
             Codec::Auto => Box::new(Adaptive::new(density.clone())),
             fixed => fixed.compressor(),
         };
-        let zswap = Zswap::with_compressor(PoolArena::new(map), compressor, Limits::default());
+        let zswap =
+            Zswap::with_compressor(PoolArena::of_process(map), compressor, Limits::default());
         let zswap: &'static Zswap<PoolArena> = Box::leak(Box::new(zswap));
         let context = zswap
             .context()

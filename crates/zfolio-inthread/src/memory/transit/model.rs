@@ -44,14 +44,30 @@ enum Task {
 enum At {
     Begins,
     /// With a stage: looks under the lock.
-    Looks { stage: usize },
-    Gate { stage: usize, heard: u32 },
-    AwaitsPage { of: usize, heard: u32 },
+    Looks {
+        stage: usize,
+    },
+    Gate {
+        stage: usize,
+        heard: u32,
+    },
+    AwaitsPage {
+        of: usize,
+        heard: u32,
+    },
     /// Its page is in transit; what the pool has of it, or gets.
-    Works { stage: usize, slot: u8 },
-    Publishes { stage: usize, slot: u8 },
+    Works {
+        stage: usize,
+        slot: u8,
+    },
+    Publishes {
+        stage: usize,
+        slot: u8,
+    },
     /// Wants the lock for itself.
-    Wants { heard: u32 },
+    Wants {
+        heard: u32,
+    },
     /// Has pinned its page.
     Pinned,
     Calls,
@@ -95,7 +111,9 @@ impl World {
 
     /// The first that is free: one that was freed is used again at once.
     fn take_slot(&mut self) -> u8 {
-        let slot = (0..SLOTS).find(|slot| !self.pool[usize::from(*slot)]).expect("room");
+        let slot = (0..SLOTS)
+            .find(|slot| !self.pool[usize::from(*slot)])
+            .expect("room");
         self.pool[usize::from(slot)] = true;
         slot
     }
@@ -273,10 +291,21 @@ impl World {
     }
 
     fn check_end(&self) {
-        assert!(self.threads.iter().all(|(_, at)| *at == At::Ended), "asleep for ever: {self:?}");
+        assert!(
+            self.threads.iter().all(|(_, at)| *at == At::Ended),
+            "asleep for ever: {self:?}"
+        );
         assert!(self.transits == Transits::default() && self.stages == [false; STAGES]);
-        let stored = self.words.iter().filter(|word| matches!(word, Word::Stored(_))).count();
-        assert_eq!(self.pool.iter().filter(|held| **held).count(), stored, "{self:?}");
+        let stored = self
+            .words
+            .iter()
+            .filter(|word| matches!(word, Word::Stored(_)))
+            .count();
+        assert_eq!(
+            self.pool.iter().filter(|held| **held).count(),
+            stored,
+            "{self:?}"
+        );
     }
 }
 

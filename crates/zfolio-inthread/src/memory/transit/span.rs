@@ -111,7 +111,8 @@ impl Core {
         let mut heats = [OTHER; LEAF];
         let mut span = 0..0;
         let mut page = pages.start;
-        while page < pages.end && batch.room() > 0 && self.beyond(state, goal) > batch.len() {
+        let most = self.beyond(state, goal).min(batch.room_in_place());
+        while page < pages.end && batch.len() < most {
             let word = match state.words.get(page) {
                 Word::Clean(slot) => {
                     disown(state, self, (page, slot));

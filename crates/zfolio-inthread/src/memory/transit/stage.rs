@@ -119,7 +119,8 @@ impl Stages {
                 Some(Taken { number, stage })
             });
         free.unwrap_or_else(|| {
-            let number = threads::current().and_then(Record::thread).unwrap_or(0) as usize % self.count;
+            let number =
+                threads::current().and_then(Record::thread).unwrap_or(0) as usize % self.count;
             Taken {
                 number,
                 stage: self.places[number].stage.lock(),

@@ -23,7 +23,10 @@ use zfolio_zswap::{LoadError, Slot};
 enum Next {
     Done(Brought),
     /// Wait for this stage's bell, and look again.
-    Await { stage: usize, heard: u32 },
+    Await {
+        stage: usize,
+        heard: u32,
+    },
     /// Make room for so many pages, and look again.
     MakeRoom(usize),
     Load(Incoming),
@@ -186,9 +189,7 @@ impl Touch<'_> {
             }),
             untouched,
             // (What leaves by spans is not clean: it would leave alone.)
-            clean: !untouched
-                && !core.closes_in_place()
-                && core.comes_clean(&run, self.access),
+            clean: !untouched && !core.closes_in_place() && core.comes_clean(&run, self.access),
             several: state.is_several(),
             way: stage.way(core),
             run,

@@ -21,6 +21,8 @@ use zfolio_zswap::Slot;
 
 /// Windows looked at under one hold of the lock, if nothing is found in them.
 const WINDOWS: usize = 4;
+/// Most pages that leave together by a span: protecting it stops who faults anywhere, for a moment.
+const MOST: usize = 256;
 /// Pages given to the pool at once.
 const TOGETHER: usize = 16;
 
@@ -38,7 +40,7 @@ enum Fate {
 /// Pages on their way out: runs, one behind the other.
 pub(crate) struct Batch {
     /// Pages of a run follow one another in memory; where each run begins, and its pages.
-    runs: [(Vpn, usize); STAGE],
+    runs: [(Vpn, usize); MOST],
     count: usize,
     /// Pages in all.
     len: usize,
@@ -46,8 +48,8 @@ pub(crate) struct Batch {
     clean: bool,
     /// They are closed where they are, and all of this is protected meanwhile.
     span: Option<Span>,
-    slots: [Slot; STAGE],
-    fates: [Fate; STAGE],
+    slots: [Slot; MOST],
+    fates: [Fate; MOST],
     /// What words of theirs say.
     mark: u32,
 }
@@ -55,13 +57,13 @@ pub(crate) struct Batch {
 impl Batch {
     const fn new(mark: u32) -> Self {
         Self {
-            runs: [(0, 0); STAGE],
+            runs: [(0, 0); MOST],
             count: 0,
             len: 0,
             clean: false,
             span: None,
-            slots: [Slot::ZERO; STAGE],
-            fates: [Fate::Frozen; STAGE],
+            slots: [Slot::ZERO; MOST],
+            fates: [Fate::Frozen; MOST],
             mark,
         }
     }
@@ -70,9 +72,14 @@ impl Batch {
         self.len
     }
 
-    /// Pages that may be added.
+    /// Pages that may be added, where they are moved.
     pub(crate) const fn room(&self) -> usize {
         STAGE - self.len
+    }
+
+    /// The same where they are closed in place.
+    pub(super) const fn room_in_place(&self) -> usize {
+        MOST - self.len
     }
 
     /// Marks a run and adds it; no more than there is room for. The core lock is held, in a batch of
@@ -234,7 +241,9 @@ pub(super) fn make_room(state: &State, taken: &mut Taken<'_>, pages: usize) {
             core.figures.waits += 1;
             core.pool_pages()
         });
-        let goal = core.limit().saturating_sub(pages + SLACK);
+        // (More than is asked for: what goes together costs less, and others find room.)
+        let beyond = core.slack().clamp(SLACK, MOST);
+        let goal = core.limit().saturating_sub(pages + beyond);
         let most = 3 * core.ranges.managed_pages() + LEAF;
         let beyond = core.beyond(state, goal);
         if beyond == 0 || looked >= most {
@@ -320,7 +329,7 @@ impl Batch {
 
     /// Discards what the pool has. What the kernel leaves stays as it is.
     fn discard(&mut self, stage: &Stage) {
-        let mut ranges = [Discarded::default(); STAGE];
+        let mut ranges = [Discarded::default(); MOST];
         let mut count = 0;
         for (places, start) in self.frozen(Fate::Gone) {
             ranges[count] = Discarded {
@@ -367,7 +376,10 @@ impl Batch {
             let [from, to] =
                 [unwritten.start(), unwritten.end()].map(|at| places.start + (at >> SHIFT) - start);
             let addresses = unwritten.start()..unwritten.end();
-            let frozen = Self::way_at(way, from).freeze(&addresses, true).unwrap_or(0) >> SHIFT;
+            let frozen = Self::way_at(way, from)
+                .freeze(&addresses, true)
+                .unwrap_or(0)
+                >> SHIFT;
             self.stay_written(stage, done..from);
             done = from + frozen;
             if done < to {
@@ -428,7 +440,7 @@ impl Batch {
 
     /// Gives the frozen pages to the pool.
     fn store(&mut self, stage: &mut Stage, way: &Way) -> Result<(), Lost> {
-        let mut places = [(0_usize, 0_usize); STAGE];
+        let mut places = [(0_usize, 0_usize); MOST];
         let mut count = 0;
         for (run, start) in self.frozen(Fate::Frozen) {
             for (at, page) in run.zip(start..) {
@@ -518,12 +530,17 @@ impl Batch {
             let into = way.incoming_page(index);
             if *slot == Slot::ZERO {
                 into.fill(0);
-            } else if stage.zswap.load_into(&mut stage.context, *slot, into).is_err() {
+            } else if stage
+                .zswap
+                .load_into(&mut stage.context, *slot, into)
+                .is_err()
+            {
                 return Err((start + index, 0));
             }
         }
         let addresses = start << SHIFT..(start + places.len()) << SHIFT;
-        way.fill(&addresses, true).map_err(|errno| (start, errno.0))?;
+        way.fill(&addresses, true)
+            .map_err(|errno| (start, errno.0))?;
         stage.zswap.invalidate(slots);
         self.fates[places].fill(Fate::Stays { heat: 2 });
         Ok(())
