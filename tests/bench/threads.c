@@ -1,9 +1,10 @@
 // Threads that read memory at random, each on its own: how many touches a second they make in
-// all, and what one touch takes. After how many threads comes how many of the touches write.
+// all, and what one touch takes.
 //
 //   cc -O2 -pthread tests/bench/threads.c -o threads
 //   zfolio run --faults in-thread --compressor lz4 --high 200M -- ./threads 256 1.5 0 1 2 4
-//       MiB, seconds each, of 100 touches that write; then numbers of threads
+//       MiB, seconds each, of 100 touches that write (-1: none, and each reads in order); then numbers
+//       of threads
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -37,9 +38,11 @@ static void fill(uint64_t *page, uint64_t number) {
 
 static void *touches(void *arg) {
     uint64_t x = 88172645463325252 + 977 * (uintptr_t)arg;
+    uint64_t at = x % pages;
     long done = 0;
     for (; !__atomic_load_n(&stop, __ATOMIC_RELAXED); done++) {
-        uint64_t page = (x = next(x)) % pages;
+        x = next(x);
+        uint64_t page = writes < 0 ? at++ % pages : x % pages;
         if (memory[page * WORDS + 5] != page)
             abort();
         if ((long)(x >> 40) % 100 < writes)

@@ -38,6 +38,8 @@ pub(crate) struct Core {
     pub(super) transits: Transits,
     /// Pages on their way out.
     pub(super) going: usize,
+    /// Transits to begin until threads are thought to fault one at a time.
+    pub(super) crowd: u32,
     pub(super) frozen: Frozen,
     /// The program has opened a device that may write to its memory unseen.
     pub(crate) has_devices: bool,
@@ -103,6 +105,7 @@ impl Core {
             clean: CleanPages::default(),
             transits: Transits::default(),
             going: 0,
+            crowd: 0,
             frozen: Frozen::new(),
             has_devices: false,
             held: 0..0,

@@ -115,6 +115,21 @@ impl Transits {
     }
 }
 
+/// So many transits one at a time, and threads do not fault at once any more.
+const CROWD: u32 = 256;
+
+impl Core {
+    /// A stage has pages in transit from here on.
+    fn begin_transit(&mut self) {
+        self.crowd = if self.transits.is_quiet() {
+            self.crowd.saturating_sub(1)
+        } else {
+            CROWD
+        };
+        self.transits.begin();
+    }
+}
+
 /// How long a waiter sleeps before it looks whether whom it waits for is there, ns.
 const LOOKS_EVERY: u64 = 1_000_000_000;
 

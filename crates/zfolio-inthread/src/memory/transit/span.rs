@@ -1,8 +1,8 @@
 //! Closing pages where they are, many for one interrupt.
 //!
 //! A MOVE of a page interrupts every other processor that runs a thread of the process, and
-//! waits for it (10 us on two processors of a VM, where all else about a fault is 5). So with
-//! several threads pages leave by spans: the part of a window between the first and the last that
+//! waits for it (10 us on two processors of a VM, where all else about a fault is 5). So where
+//! several threads fault at once pages leave by spans: the part of a window between the first and the last that
 //! go is write-protected by one call, what goes is stored from where it is, discarded by one
 //! call, and the span opened again. In it
 //!
@@ -83,9 +83,10 @@ impl Frozen {
 }
 
 impl Core {
-    /// Whether pages leave by spans. (With several threads; one alone interrupts nobody.)
+    /// Whether pages leave by spans: where several threads fault at once. (One alone seldom
+    /// interrupts anybody, and what it reads comes clean, which is less work.)
     pub(super) fn closes_in_place(&self) -> bool {
-        self.way.kind == Kind::InThread && !self.has_devices
+        self.way.kind == Kind::InThread && self.crowd > 0 && !self.has_devices
     }
 
     /// Chooses and marks the next span of a window. In a batch of the protocol of pins.

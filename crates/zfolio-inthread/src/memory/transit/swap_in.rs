@@ -197,7 +197,7 @@ impl Touch<'_> {
         for page in incoming.run.clone() {
             set(state, core, page, Word::Transit(taken.mark()));
         }
-        core.transits.begin();
+        core.begin_transit();
         state.stages.note_thread(taken.number, self.record);
         Next::Load(incoming)
     }

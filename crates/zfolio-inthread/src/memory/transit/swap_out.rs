@@ -237,7 +237,9 @@ pub(super) fn make_room(state: &State, taken: &mut Taken<'_>, pages: usize) {
             return;
         }
         let pool = *pool.get_or_insert_with(|| {
-            core.look(state, false);
+            // (Spans are few: each may look.)
+            let now = core.closes_in_place();
+            core.look(state, now);
             core.figures.waits += 1;
             core.pool_pages()
         });
@@ -269,7 +271,7 @@ pub(super) fn make_room(state: &State, taken: &mut Taken<'_>, pages: usize) {
         if let Some(span) = &batch.span {
             core.frozen.add(number, &span.pages);
         }
-        core.transits.begin();
+        core.begin_transit();
         state.stages.note_thread(number, crate::threads::current());
         drop(guard);
         if let Err((page, errno)) = batch.send(stage, &way) {
