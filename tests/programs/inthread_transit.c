@@ -153,7 +153,7 @@ static void beside_changes(void) {
     void *(*what[])(void *) = {faults_on, faults_on, changes, changes};
     spread = map_new(SPREAD * PAGE);
     fill_range(spread, SPREAD, 7);
-    for_seconds(1.5, what, 4);
+    for_seconds(0.8, what, 4);
     check_range(spread, SPREAD, 7, "after changes beside it");
     SETUP(munmap(spread, SPREAD * PAGE) == 0);
 }
@@ -178,7 +178,7 @@ static void beside_forks(void) {
     void *(*what[])(void *) = {faults_on, faults_on, faults_on, forks};
     spread = map_new(SPREAD * PAGE);
     fill_range(spread, SPREAD, 7);
-    for_seconds(1.5, what, 4);
+    for_seconds(0.8, what, 4);
     SETUP(munmap(spread, SPREAD * PAGE) == 0);
 }
 
@@ -218,7 +218,7 @@ static void beside_calls(void) {
     void *(*what[])(void *) = {faults_on_even, faults_on_even, passes_through_pipes, passes_through_pipes};
     spread = map_new(SPREAD * PAGE);
     fill_range(spread, SPREAD, 7);
-    for_seconds(1.5, what, 4);
+    for_seconds(0.8, what, 4);
     check_range(spread, SPREAD, 7, "after calls");
     SETUP(munmap(spread, SPREAD * PAGE) == 0);
 }
@@ -267,7 +267,7 @@ static void beside_discards(void) {
     spread = map_new(SPREAD * PAGE);
     generations = mmap(NULL, SPREAD * 8, 3, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     SETUP(generations != MAP_FAILED);
-    for_seconds(1.5, what, 4);
+    for_seconds(0.8, what, 4);
     SETUP(munmap(spread, SPREAD * PAGE) == 0 && munmap(generations, SPREAD * 8) == 0);
 }
 
