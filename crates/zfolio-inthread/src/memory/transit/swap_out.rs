@@ -243,8 +243,12 @@ pub(super) fn make_room(state: &State, taken: &mut Taken<'_>, pages: usize) {
             core.figures.waits += 1;
             core.pool_pages()
         });
-        // (More than is asked for: what goes together costs less, and others find room.)
-        let beyond = core.slack().clamp(SLACK, MOST);
+        // (More than is asked for: a span costs the same, and others find room.)
+        let beyond = if core.closes_in_place() {
+            core.slack().clamp(SLACK, MOST)
+        } else {
+            SLACK
+        };
         let goal = core.limit().saturating_sub(pages + beyond);
         let most = 3 * core.ranges.managed_pages() + LEAF;
         let beyond = core.beyond(state, goal);
