@@ -122,13 +122,11 @@ impl Core {
                 word => word,
             };
             let addresses = page << SHIFT..(page + 1) << SHIFT;
+            let pinned = matches!(word, Word::Open { .. }) && self.seen.covers(&addresses);
             match word {
                 Word::Open { .. } if present[page - pages.start] & 1 == 0 => {}
-                Word::Open { .. } if self.seen.covers(&addresses) => {
-                    if !span.is_empty() {
-                        break;
-                    }
-                }
+                Word::Open { .. } if pinned && span.is_empty() => {}
+                Word::Open { .. } if pinned => break,
                 Word::Open { heat: 0 } => {
                     if span.is_empty() {
                         span.start = page;
