@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::process;
+use crate::table::Engine;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use zfolio_runtime::options::{Codec, Options};
@@ -23,10 +24,6 @@ const LEAST: usize = 4 << 20;
 /// like it.
 #[derive(Clone)]
 pub struct Group(pub(crate) Arc<Inner>);
-
-/// What serves a group's regions. Never freed, so that the table can name it by
-/// one word.
-pub(crate) type Engine = &'static &'static dyn RegionEngine;
 
 /// A group's engine.
 pub(crate) struct Inner {

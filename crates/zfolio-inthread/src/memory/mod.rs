@@ -13,7 +13,9 @@
 //! | [`transit`] | swap-in and swap-out beside other threads, without the lock |
 //! | [`space`] | what system calls do to the address space |
 //! | [`remap`] | of them, mremap |
+//! | [`at_fork`] | what the child of a fork has of them |
 
+mod at_fork;
 pub(crate) mod bring;
 pub(crate) mod clean;
 pub(crate) mod core;

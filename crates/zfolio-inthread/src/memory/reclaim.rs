@@ -7,7 +7,6 @@
 
 use super::bring::{fill_incoming, set};
 use super::core::Core;
-use super::ranges::Kind;
 use super::transit::swap_out::Batch;
 use super::way::{self, STAGE};
 use super::words::{LEAF, PAGES, Word};
@@ -212,11 +211,7 @@ impl Core {
             return false;
         }
         // (And one range with its neighbours, if they are so too.)
-        let kind = Kind {
-            managed: true,
-            registered: true,
-        };
-        self.ranges.add(range.clone(), kind);
+        self.ranges.edit(range, |kind| kind.registered = true);
         let mut at = if in_thread { range.start } else { range.end };
         while at < range.end {
             let end = range.end.min((at / (LEAF * PAGE) + 1) * (LEAF * PAGE));

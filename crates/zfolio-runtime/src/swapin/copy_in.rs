@@ -132,3 +132,6 @@ impl Transfer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -147,3 +147,6 @@ impl Transfer {
         (vpn..end, advice.pages)
     }
 }
+
+#[cfg(test)]
+mod tests;
