@@ -26,6 +26,8 @@ use core::ops::Range;
 
 /// Most stages.
 const STAGES: usize = super::stage::MOST;
+/// Longest span, pages.
+const LONGEST: usize = 4 * LEAF;
 /// In [`Span::heats`]: the page is not marked, or goes.
 const OTHER: u8 = u8::MAX;
 
@@ -34,7 +36,7 @@ const OTHER: u8 = u8::MAX;
 pub(super) struct Span {
     pub(super) pages: Range<Vpn>,
     /// By the place in it: how warm the page is that stays.
-    heats: [u8; LEAF],
+    heats: [u8; LONGEST],
 }
 
 impl Span {
@@ -89,65 +91,37 @@ impl Core {
         self.way.kind == Kind::InThread && self.crowd > 0 && !self.has_devices
     }
 
-    /// Chooses and marks the next span of a window. In a batch of the protocol of pins.
+    /// Chooses and marks the next span, from a window on and in those behind it. In a batch of
+    /// the protocol of pins. Adds how many more pages have been looked at.
     pub(super) fn choose_span(
         &mut self,
         state: &State,
-        window: &Range<usize>,
+        window: Range<usize>,
         goal: usize,
         batch: &mut Batch,
+        looked: &mut usize,
     ) {
-        let pages = window.start >> SHIFT..window.end >> SHIFT;
-        // (A window is a leaf's part at most.)
-        if !state.words.has_leaf(pages.start) && state.words.get(pages.start) == Word::Untouched
-            || state.words.has_leaf(pages.start) && !state.words.is_any_open(&pages)
-            || self.frozen.stage_of(&pages).is_some()
-            || !self.is_watched(state, window)
-        {
-            return;
-        }
-        let Some(present) = present(window) else {
-            return;
+        let mut choice = Choice {
+            most: self.beyond(state, goal).min(batch.room_in_place()),
+            span: 0..0,
+            heats: [OTHER; LONGEST],
         };
-        let mut heats = [OTHER; LEAF];
-        let mut span = 0..0;
-        let mut page = pages.start;
-        let most = self.beyond(state, goal).min(batch.room_in_place());
-        while page < pages.end && batch.len() < most {
-            let word = match state.words.get(page) {
-                Word::Clean(slot) => {
-                    disown(state, self, (page, slot));
-                    state.words.get(page)
-                }
-                word => word,
+        let mut window = window;
+        while self.choose_in(state, &window, &mut choice, batch) && !choice.span.is_empty() {
+            let Some(next) = self.next_window() else {
+                break;
             };
-            let addresses = page << SHIFT..(page + 1) << SHIFT;
-            let pinned = matches!(word, Word::Open { .. }) && self.seen.covers(&addresses);
-            match word {
-                Word::Open { .. } if present[page - pages.start] & 1 == 0 => {}
-                Word::Open { .. } if pinned && span.is_empty() => {}
-                Word::Open { .. } if pinned => break,
-                Word::Open { heat: 0 } => {
-                    if span.is_empty() {
-                        span.start = page;
-                    }
-                    span.end = page + 1;
-                    batch.add_page(state, self, page);
-                }
-                Word::Open { heat } if span.is_empty() => {
-                    set(state, self, page, Word::Open { heat: heat - 1 });
-                }
-                Word::Open { heat } => {
-                    heats[page - span.start] = heat - 1;
-                    set(state, self, page, Word::Transit(batch.mark()));
-                }
-                Word::Stored(_) | Word::Zero | Word::Untouched => {}
-                _ if !span.is_empty() => break,
-                _ => {}
+            let longest = choice.span.start + LONGEST;
+            if next.start != window.end || next.end >> SHIFT > longest {
+                self.hand = next.start;
+                break;
             }
-            page += 1;
+            *looked += next.len() >> SHIFT;
+            window = next;
         }
-        self.hand = page << SHIFT;
+        let Choice {
+            span, mut heats, ..
+        } = choice;
         if span.is_empty() {
             return;
         }
@@ -160,6 +134,78 @@ impl Core {
         }
         batch.set_span(Span { pages: span, heats });
     }
+
+    /// The same in one window; whether the span may go on behind it.
+    fn choose_in(
+        &mut self,
+        state: &State,
+        window: &Range<usize>,
+        choice: &mut Choice,
+        batch: &mut Batch,
+    ) -> bool {
+        let pages = window.start >> SHIFT..window.end >> SHIFT;
+        // (A window is a leaf's part at most.)
+        if !state.words.has_leaf(pages.start) && state.words.get(pages.start) == Word::Untouched
+            || state.words.has_leaf(pages.start) && !state.words.is_any_open(&pages)
+        {
+            return true;
+        }
+        if self.frozen.stage_of(&pages).is_some() || !self.is_watched(state, window) {
+            return false;
+        }
+        let Some(present) = present(window) else {
+            return false;
+        };
+        let Choice { most, span, heats } = choice;
+        let mut page = pages.start;
+        while page < pages.end && batch.len() < *most {
+            let word = match state.words.get(page) {
+                Word::Clean(slot) => {
+                    disown(state, self, (page, slot));
+                    state.words.get(page)
+                }
+                word => word,
+            };
+            let addresses = page << SHIFT..(page + 1) << SHIFT;
+            let pinned = matches!(word, Word::Open { .. }) && self.seen.covers(&addresses);
+            let begun = batch.len() > 0;
+            match word {
+                Word::Open { .. } if present[page - pages.start] & 1 == 0 => {}
+                Word::Open { .. } if pinned && !begun => {}
+                Word::Open { .. } if pinned => break,
+                Word::Open { heat: 0 } => {
+                    if !begun {
+                        span.start = page;
+                    }
+                    span.end = page + 1;
+                    batch.add_page(state, self, page);
+                }
+                Word::Open { heat } if !begun => {
+                    set(state, self, page, Word::Open { heat: heat - 1 });
+                }
+                Word::Open { heat } => {
+                    heats[page - span.start] = heat - 1;
+                    set(state, self, page, Word::Transit(batch.mark()));
+                }
+                Word::Stored(_) | Word::Zero | Word::Untouched => {}
+                _ if begun => break,
+                _ => {}
+            }
+            page += 1;
+        }
+        self.hand = page << SHIFT;
+        page == pages.end && batch.len() < *most
+    }
+}
+
+/// What has been chosen so far.
+struct Choice {
+    /// Most pages that go.
+    most: usize,
+    /// From the first that goes to behind the last.
+    span: Range<Vpn>,
+    /// As [`Span::heats`], behind the span as well.
+    heats: [u8; LONGEST],
 }
 
 #[cfg(test)]

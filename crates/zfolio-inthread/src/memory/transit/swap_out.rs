@@ -15,7 +15,8 @@ use crate::memory::words::{LEAF, Word};
 use crate::raw::{PAGE, SHIFT};
 use crate::state::State;
 use core::ops::Range;
-use zfolio_sys::arena::{Discarded, discard_all};
+use zfolio_sys::arena::{Discarded, discard_all_by};
+use zfolio_sys::syscall::Linux;
 use zfolio_sys::thread::{Clock, now_ns};
 use zfolio_zswap::Slot;
 
@@ -182,7 +183,7 @@ impl Core {
             };
             *looked += window.len() >> SHIFT;
             if self.closes_in_place() {
-                self.choose_span(state, &window, goal, &mut batch);
+                self.choose_span(state, window, goal, &mut batch, looked);
             } else {
                 self.close_window(state, &window, goal, &mut Closing::Later(&mut batch));
             }
@@ -344,7 +345,7 @@ impl Batch {
             };
             count += 1;
         }
-        let done = discard_all(&ranges[..count], true);
+        let done = discard_all_by::<Linux>(&ranges[..count], true);
         for (places, _) in self.frozen(Fate::Gone).skip(done) {
             stage.zswap.invalidate(&self.slots[places.clone()]);
             self.fates[places].fill(Fate::Stays { heat: 2 });
