@@ -7,7 +7,9 @@ use crate::life::masks::Sent;
 use crate::life::signals::Signals;
 use crate::memory::core::Core;
 use crate::memory::texts::Texts;
-use crate::memory::way::Way;
+use crate::memory::transit::Bells;
+use crate::memory::transit::stage::Stages;
+use crate::memory::way::{Kind, Way};
 use crate::memory::words::Words;
 use crate::pins::Batches;
 use crate::raw::{self, nr};
@@ -56,6 +58,9 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
     let heap = (64 << 20) + (options.high << raw::SHIFT) / 2;
     (parts.reserve_heap)(heap).map_err(failed("reserving memory"))?;
     let way = Way::find(config.faults.load(Ordering::Relaxed))?;
+    // (With a backing or a maximum who faults may have to wait for more than a page.)
+    let is_simple = options.backing.is_none() && config.max.load(Ordering::Relaxed) == 0;
+    let beside = way.kind != Kind::Guard && is_simple;
     let words = Words::reserve().map_err(failed("reserving memory"))?;
     let threads = Threads::reserve().map_err(failed("reserving memory"))?;
     let texts = Texts::now();
@@ -71,12 +76,15 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
         core: Mutex::new(Core::new(way, &options, brk)),
         membership,
         retry_ns: AtomicU64::new(0),
+        bells: Bells::new(),
+        stages: Stages::for_processors(zfolio_sys::thread::processors()),
         batches: Batches::new(),
         threads,
         texts: Mutex::new(texts),
         signals: Mutex::new(Signals::now()),
         sent: Mutex::new(Sent::new()),
         some_sent: AtomicBool::new(false),
+        beside,
         several: AtomicBool::new(false),
         left: AtomicBool::new(false),
         moving_stacks: AtomicBool::new(false),

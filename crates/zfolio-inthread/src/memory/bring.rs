@@ -17,7 +17,7 @@ const FRESH: usize = 64;
 /// Most pages brought at a time because they are in a row.
 const MOST_AHEAD: usize = 32;
 /// Pages of a folio of the usual size (64 KiB): how loads are told apart.
-const FOLIO: usize = 16;
+pub(super) const FOLIO: usize = 16;
 /// Pages looked at to each side when the kernel has no mapping left for a hole in a run.
 const WIDE: usize = 4096;
 
@@ -41,7 +41,7 @@ pub(crate) enum Brought {
 }
 
 /// Opens the page at `address`, which `access` is about, if it is closed. The core lock is
-/// held.
+/// held, and nothing is in transit.
 pub(crate) fn bring(
     state: &State,
     core: &mut Core,
@@ -76,19 +76,13 @@ pub(crate) fn bring(
             }
             Brought::Open(FaultKind::Standby)
         }
+        Word::Transit(_) => core.fail(format_args!(
+            "the page at {address:#x} is in transit, and nothing is"
+        )),
         Word::Zero | Word::Stored(_) => {
             core.figures.faults += 1;
             let ahead = ahead(core, record, page);
-            let is_one = |word| matches!(word, Word::Zero | Word::Stored(_));
-            let group = core.way.group();
-            let run = if group > 1 {
-                let first = page & !(group - 1);
-                let run = alike(state, core, page, ahead.max(group), is_one);
-                run.start.max(first)..run.end.min((page + ahead).next_multiple_of(group))
-            } else {
-                let run = alike(state, core, page, ahead, is_one);
-                page..run.end
-            };
+            let run = stored_run(state, core, page, ahead);
             let run = core.with_group(state, run, page);
             if let Some(record) = record {
                 record.row[0].store(run.end, Ordering::Relaxed);
@@ -104,9 +98,21 @@ pub(crate) fn bring(
     }
 }
 
+/// The pages that come from the pool with `page`: `ahead` at most, and all of its group.
+pub(super) fn stored_run(state: &State, core: &Core, page: Vpn, ahead: usize) -> Range<Vpn> {
+    let is_one = |word| matches!(word, Word::Zero | Word::Stored(_));
+    let group = core.way.group();
+    if group == 1 {
+        return page..alike(state, core, page, ahead, is_one).end;
+    }
+    let first = page & !(group - 1);
+    let run = alike(state, core, page, ahead.max(group), is_one);
+    run.start.max(first)..run.end.min((page + ahead).next_multiple_of(group))
+}
+
 /// A fault on a page that is open by our words: absent, where absence faults; or somebody
 /// else was faster.
-fn was_open(state: &State, core: &mut Core, page: Vpn) -> Brought {
+pub(super) fn was_open(state: &State, core: &mut Core, page: Vpn) -> Brought {
     let address = page << SHIFT;
     match core.ranges.at(address) {
         Some((range, kind)) if kind.managed => {
@@ -129,7 +135,7 @@ fn was_open(state: &State, core: &mut Core, page: Vpn) -> Brought {
 }
 
 /// How many pages to bring at once: more and more where faults come in a row.
-fn ahead(core: &Core, record: Option<&Record>, page: Vpn) -> usize {
+pub(super) fn ahead(core: &Core, record: Option<&Record>, page: Vpn) -> usize {
     let Some(record) = record else { return 1 };
     let len = record.row[1].load(Ordering::Relaxed);
     let len = if record.row[0].load(Ordering::Relaxed) == page {
@@ -143,7 +149,7 @@ fn ahead(core: &Core, record: Option<&Record>, page: Vpn) -> usize {
 
 /// How many pages to open at once where nobody has been: many where they are touched in a row,
 /// few where they are not; what nobody touches then is memory for nothing.
-fn fresh(core: &Core, record: Option<&Record>, page: Vpn) -> usize {
+pub(super) fn fresh(core: &Core, record: Option<&Record>, page: Vpn) -> usize {
     let least = match core.way.kind {
         Kind::InThread => 1,
         Kind::Guard | Kind::Protect => 4,
@@ -160,7 +166,7 @@ fn fresh(core: &Core, record: Option<&Record>, page: Vpn) -> usize {
 
 /// The pages around `page`, `most` to each side at most, of the same range and with a word
 /// that is alike.
-fn alike(
+pub(super) fn alike(
     state: &State,
     core: &Core,
     page: Vpn,
@@ -184,7 +190,7 @@ fn alike(
     start..end
 }
 
-fn set_open(state: &State, core: &Core, pages: Range<Vpn>, heat: u8) {
+pub(super) fn set_open(state: &State, core: &Core, pages: Range<Vpn>, heat: u8) {
     for page in pages {
         set(state, core, page, Word::Open { heat });
     }

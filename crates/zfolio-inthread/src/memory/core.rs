@@ -3,6 +3,7 @@
 use super::bounds::Bounds;
 use super::clean::CleanPages;
 use super::ranges::Ranges;
+use super::transit::{Frozen, Transits};
 use super::way::Way;
 use crate::life::signals::handle_elsewhere;
 use crate::pins::Seen;
@@ -37,6 +38,14 @@ pub(crate) struct Core {
     pub(crate) pool: Option<Pool>,
     pub(super) clean: CleanPages,
     pub(super) bounds: Bounds,
+    pub(super) transits: Transits,
+    /// Pages on their way out.
+    pub(super) going: usize,
+    /// Transits to begin until threads are thought to fault one at a time.
+    pub(super) crowd: u32,
+    pub(super) frozen: Frozen,
+    /// The program has opened a device that may write to its memory unseen.
+    pub(crate) has_devices: bool,
     /// Not to be closed now: all of it is being brought.
     pub(crate) held: Range<usize>,
     /// Management ends: nothing is closed any more.
@@ -62,7 +71,8 @@ pub(crate) struct Core {
 
 /// Where what is closed goes.
 pub(crate) struct Pool {
-    pub(crate) zswap: Zswap<PoolArena>,
+    /// Used in transit, or under the lock.
+    pub(crate) zswap: &'static Zswap<PoolArena>,
     pub(crate) context: WorkContext,
     density: Density,
     pub(crate) stats: &'static ProcessSlot,
@@ -96,6 +106,11 @@ impl Core {
             pool: None,
             clean: CleanPages::default(),
             bounds: Bounds::new(),
+            transits: Transits::default(),
+            going: 0,
+            crowd: 0,
+            frozen: Frozen::new(),
+            has_devices: false,
             held: 0..0,
             leaving: false,
             managed_stacks: false,
@@ -127,7 +142,12 @@ impl Core {
 
     /// Above this no page is opened before others are closed.
     pub(crate) fn limit(&self) -> usize {
-        self.high - (self.high / 64).clamp(64, 4096) + self.room
+        self.high - self.slack() + self.room
+    }
+
+    /// Pages between that limit and what there may be.
+    pub(super) fn slack(&self) -> usize {
+        (self.high / 64).clamp(64, 4096)
     }
 
     /// Whether any of `range` is being brought, and not to be closed.
@@ -210,9 +230,11 @@ impl Core {
             Codec::Auto => Box::new(Adaptive::new(density.clone())),
             fixed => fixed.compressor(),
         };
-        let zswap = Zswap::with_compressor(PoolArena::new(map), compressor, Limits::default());
+        let zswap =
+            Zswap::with_compressor(PoolArena::of_process(map), compressor, Limits::default());
+        let zswap: &'static Zswap<PoolArena> = Box::leak(Box::new(zswap));
         // (Before there is a context, which has room for it.)
-        let backed = self.open_backing(state, &zswap);
+        let backed = self.open_backing(state, zswap);
         let context = zswap
             .context()
             .map_err(|_| "a compressor could not be made")?;
@@ -330,9 +352,11 @@ impl Core {
     }
 }
 
-/// Closed pages that take no memory.
+/// Closed pages that take no memory. (Those in transit do, or will in a moment.)
 fn away(state: &State) -> usize {
-    state.words.closed().saturating_sub(state.words.standby())
+    let words = &state.words;
+    let here = words.standby() + words.transit();
+    words.closed().saturating_sub(here)
 }
 
 /// A place for statistics.

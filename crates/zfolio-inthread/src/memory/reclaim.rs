@@ -7,6 +7,7 @@
 
 use super::bring::{fill_incoming, set};
 use super::core::Core;
+use super::transit::swap_out::Batch;
 use super::way::{self, STAGE};
 use super::words::{LEAF, PAGES, Word};
 use crate::raw::{self, PAGE, SHIFT, nr};
@@ -22,7 +23,32 @@ const FEWEST_UNTOUCHED: usize = 16;
 /// Pages by which the limit is raised where reclaim gets nowhere.
 pub(super) const ROOM: usize = 256;
 /// Room made beyond what is asked for, pages: batches cost less than single pages.
-const SLACK: usize = 32;
+pub(super) const SLACK: usize = 32;
+
+/// What is done with pages that may go.
+pub(super) enum Closing<'a> {
+    /// They are stored and closed, until usage is at the goal.
+    Now,
+    /// They are marked as on their way out, and gathered.
+    Later(&'a mut Batch),
+}
+
+impl Closing<'_> {
+    /// Whether more is to be closed.
+    fn goes_on(&self, core: &Core, state: &State, goal: usize) -> bool {
+        match self {
+            Self::Now => core.usage(state) > goal,
+            Self::Later(batch) => batch.room() >= OUT && core.beyond(state, goal) > batch.len(),
+        }
+    }
+
+    fn close(&mut self, core: &mut Core, state: &State, run: &Range<usize>) {
+        match self {
+            Self::Now => core.store(state, run),
+            Self::Later(batch) => batch.add(state, core, run),
+        }
+    }
+}
 
 impl Core {
     /// Closes pages until `pages` more may be opened; what cannot be closed is gone over
@@ -46,7 +72,7 @@ impl Core {
                 break;
             };
             looked += window.len() >> SHIFT;
-            self.close_window(state, &window, goal);
+            self.close_window(state, &window, goal, &mut Closing::Now);
         }
         state.batches.end();
         let closed = state.words.closed().saturating_sub(closed);
@@ -59,7 +85,7 @@ impl Core {
     }
 
     /// The next part of managed memory under the hand: a leaf's at most.
-    fn next_window(&mut self) -> Option<Range<usize>> {
+    pub(super) fn next_window(&mut self) -> Option<Range<usize>> {
         let found = self.ranges.managed_from(self.hand);
         let range = match found {
             Some(range) => range,
@@ -75,7 +101,13 @@ impl Core {
     }
 
     /// Closes what may be closed of a window, until usage is at `goal`.
-    fn close_window(&mut self, state: &State, window: &Range<usize>, goal: usize) {
+    pub(super) fn close_window(
+        &mut self,
+        state: &State,
+        window: &Range<usize>,
+        goal: usize,
+        closing: &mut Closing<'_>,
+    ) {
         let pages = window.start >> SHIFT..window.end >> SHIFT;
         let nothing = if state.words.has_leaf(pages.start) {
             !state.words.is_any_open(&pages)
@@ -93,7 +125,7 @@ impl Core {
         };
         let group = self.way.group();
         let mut page = pages.start;
-        while page < pages.end && self.usage(state) > goal {
+        while page < pages.end && closing.goes_on(self, state, goal) {
             self.open_standby(state, page..pages.end);
             let unit = open_unit(state, page, group, pages.end);
             if unit.is_empty() || !self.may_close(state, &unit) {
@@ -119,9 +151,9 @@ impl Core {
                 run.end = next.end;
             }
             if here {
-                self.store(state, &run);
+                closing.close(self, state, &run);
             } else {
-                self.close_absent_run(state, &run);
+                self.close_absent_run(state, &run, closing);
             }
             page = run.end;
         }
@@ -161,7 +193,7 @@ impl Core {
     }
 
     /// Has faults of the range that a window is in reported, from the first on.
-    fn is_watched(&mut self, state: &State, window: &Range<usize>) -> bool {
+    pub(super) fn is_watched(&mut self, state: &State, window: &Range<usize>) -> bool {
         let Some((range, kind)) = self.ranges.at(window.start) else {
             return false;
         };
@@ -235,7 +267,7 @@ impl Core {
 
     /// Closes pages that hold nothing, as few mappings as can be made by it. (They count as
     /// open, and nothing else would make them count less.)
-    fn close_absent_run(&mut self, state: &State, run: &Range<usize>) {
+    fn close_absent_run(&mut self, state: &State, run: &Range<usize>, closing: &mut Closing<'_>) {
         let is_closed = |page: usize| state.words.get(page).is_closed();
         if run.len() >= FEWEST_UNTOUCHED {
             self.close_untouched(state, run);
@@ -247,7 +279,7 @@ impl Core {
                 self.close_untouched(state, run);
             }
             // (As zeros: another thread may put something there meanwhile.)
-            way::Kind::Guard => self.store(state, run),
+            way::Kind::Guard => closing.close(self, state, run),
             way::Kind::InThread | way::Kind::Protect => {}
         }
     }
@@ -356,7 +388,7 @@ fn open_unit(state: &State, page: usize, group: usize, end: usize) -> Range<usiz
 }
 
 /// Which pages of a window are in memory, a byte each; `None` where it is not all mapped.
-fn present(window: &Range<usize>) -> Option<[u8; LEAF]> {
+pub(super) fn present(window: &Range<usize>) -> Option<[u8; LEAF]> {
     let mut present = [0_u8; LEAF];
     let into = present.as_mut_ptr() as usize;
     let result = raw::own(nr::MINCORE, [window.start, window.len(), into]);

@@ -59,6 +59,7 @@ impl Kind {
 }
 
 /// A way, with what it works with.
+#[derive(Clone)]
 pub(crate) struct Way {
     pub(crate) kind: Kind,
     moves: Option<Moves>,
@@ -149,7 +150,7 @@ impl Way {
                     uffd,
                     pagemap: Pagemap::from_file(pagemap),
                 });
-                uffd.register(self.outgoing, STAGE * PAGE)
+                self.prepare_outgoing()
                     .map_err(|errno| ("registering with userfaultfd", errno))
             }
             Kind::Guard | Kind::Protect => {
@@ -198,6 +199,31 @@ impl Way {
             Ok(())
         } else {
             Err(("trying it on a page", Errno::OPNOTSUPP))
+        }
+    }
+
+    /// The same way, with other places for what comes in and goes out, of [`STAGE`] pages each.
+    pub(crate) fn with_places(&self, incoming: usize, outgoing: usize) -> Self {
+        Self {
+            incoming,
+            outgoing,
+            ..self.clone()
+        }
+    }
+
+    pub(crate) fn incoming(&self) -> usize {
+        self.incoming
+    }
+
+    pub(crate) fn outgoing(&self) -> usize {
+        self.outgoing
+    }
+
+    /// Has its place for what goes out ready: once, and in the child of a fork anew.
+    pub(crate) fn prepare_outgoing(&self) -> Result<(), Errno> {
+        match self.moves {
+            Some(moves) => moves.uffd.register(self.outgoing, STAGE * PAGE),
+            None => Ok(()),
         }
     }
 
@@ -341,6 +367,19 @@ impl Way {
         };
         // SAFETY: frozen: ours alone, or nobody can write to it (one thread: this one).
         unsafe { raw::bytes(at, range.len()) }
+    }
+
+    /// The bytes of `range` after [`Self::write_protect`].
+    #[allow(clippy::unused_self, reason = "as `source`")]
+    pub(crate) fn source_in_place(&self, range: &Range<usize>) -> &[u8] {
+        // SAFETY: the caller has protected it, and whoever would open it waits for the caller.
+        unsafe { raw::bytes(range.start, range.len()) }
+    }
+
+    /// Has whoever writes to `range` fault; [`Self::open_written`] ends it, also where this has
+    /// failed.
+    pub(crate) fn write_protect(&self, range: &Range<usize>) -> Result<(), Errno> {
+        protect(range, READ)
     }
 
     /// Whether page `at` of what was frozen at `frozen` is the first incoming page.
