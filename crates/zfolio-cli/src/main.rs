@@ -42,7 +42,7 @@ use options::args::{self, Command};
 use options::layers::{self, Around};
 use std::io::Write;
 use std::process::ExitCode;
-use zfolio_host::exit::{Failure, one_line};
+use zfolio_host::exit::{Failure, Status, one_line};
 
 fn main() -> ExitCode {
     configured().unwrap_or_else(|failure| {
@@ -66,7 +66,7 @@ fn configured() -> Result<ExitCode, Failure> {
 
 fn dispatch(command: Command) -> Result<ExitCode, Failure> {
     match command {
-        Command::Run(args) => run::run(args),
+        Command::Run(args) => run::run(*args),
         Command::Doctor(args) => Ok(doctor::doctor(args.json, args.backing.as_ref())),
         Command::Stat(args) => zfolio_views::stat(&args),
         Command::Top(args) => zfolio_views::top(&args),

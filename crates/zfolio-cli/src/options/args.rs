@@ -33,7 +33,7 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run a program with its cold memory kept compressed
     #[command(after_help = run_help())]
-    Run(Run),
+    Run(Box<Run>),
     /// Say whether this machine can run managed programs, and what would mend it
     Doctor(Doctor),
     /// Show the statistics of a run while it lasts, as a table or as JSON
@@ -321,7 +321,7 @@ mod tests {
     fn run(words: &[&str]) -> Result<Run, String> {
         let all = ["zfolio", "run"].iter().chain(words).map(OsString::from);
         match parse(all).map_err(|failure| failure.to_string())?.command {
-            Command::Run(run) => Ok(run),
+            Command::Run(run) => Ok(*run),
             other => Err(format!("{other:?}")),
         }
     }

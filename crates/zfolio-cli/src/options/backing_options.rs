@@ -238,8 +238,11 @@ impl Checked {
             None => return true,
             Some(Place::File(dir, size)) => (dir, size, backing::FILE, Duration::ZERO),
             Some(Place::Store(spec, size, path)) => {
-                let kill = !spec.wait_for_ever;
-                let deadline = kill.then_some(spec.deadline).unwrap_or_default();
+                let deadline = if spec.wait_for_ever {
+                    Duration::ZERO
+                } else {
+                    spec.deadline
+                };
                 (path, size, backing::STORE, deadline)
             }
         };

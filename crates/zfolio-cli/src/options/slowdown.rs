@@ -3,7 +3,7 @@
 use clap::Args;
 use zfolio_host::exit::{Failure, Status};
 use zfolio_host::machine;
-use zfolio_host::size::{MIN_HIGH, Size, human};
+use zfolio_host::size::{MIN_HIGH, Size, human, percent};
 
 /// Least and most that may be asked for, millionths.
 const LEAST: u32 = 1_000;

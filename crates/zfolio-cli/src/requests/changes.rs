@@ -6,12 +6,12 @@
 //! [`MOST_TIMES`] what the run began with, for which tables are made. A request changes all
 //! that it names, or nothing.
 
-use crate::fitting::{Fitting, high_now};
+use crate::fitting::Fitting;
 use crate::options::engines::Engines;
 use crate::requests::message::{Changes, Limit, Refused};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use zfolio_host::group_state::GroupState;
+use zfolio_host::group_state::{GroupState, high_now};
 use zfolio_host::size::{MIN_HIGH, human, short};
 use zfolio_runtime::segment::run_group::{RUN, all};
 use zfolio_runtime::segment::{MOST_TIMES, RunGroup, Segment, faults, on_max};

@@ -48,7 +48,7 @@ pub(crate) fn print_config(args: &Run, given: &BTreeMap<String, (String, String)
     let chosen = Fitting::find(None, Instant::now()).chosen();
     for (option, _) in options() {
         let (value, from) = match given.get(&option) {
-            Some((value, from)) => (value.clone(), from.clone()),
+            Some((value, from)) => (store::without_login(value), from.clone()),
             None if option == "high" && args.high.is_none() => {
                 let why = match chosen.limit {
                     Some(limit) => format!("within a limit of {}", human(limit)),

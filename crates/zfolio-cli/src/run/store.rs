@@ -69,6 +69,15 @@ fn hide_logins() {
     }
 }
 
+/// A value as it may be shown: without the user and password of a store.
+pub(super) fn without_login(value: &str) -> String {
+    let mut shown = value.as_bytes().to_vec();
+    for login in logins(value.as_bytes()) {
+        shown[login].fill(b'*');
+    }
+    String::from_utf8_lossy(&shown).into_owned()
+}
+
 /// Where in arguments, each ended by a zero, a store's user and password are.
 fn logins(shown: &[u8]) -> Vec<Range<usize>> {
     let mut found = Vec::new();
@@ -100,5 +109,10 @@ mod tests {
             b"zfolio\0--backing=redis://u:p@q@h\0redis://h\0http://u:p@h\0rediss://:x@h,a=b\0";
         let found: Vec<&[u8]> = logins(shown).into_iter().map(|of| &shown[of]).collect();
         assert_eq!(found, [&b"u:p@q"[..], b":x"]);
+        assert_eq!(
+            without_login("redis://u:p@h,copies=2"),
+            "redis://***@h,copies=2"
+        );
+        assert_eq!(without_login("file:/a@b"), "file:/a@b");
     }
 }

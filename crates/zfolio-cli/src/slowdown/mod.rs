@@ -11,11 +11,11 @@
 mod signal;
 
 use crate::options::slowdown::Asked;
-use crate::tree::owners::own_id_in_proc;
 use signal::Signal;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 use zfolio_host::controller::{self, Bought, Controller};
+use zfolio_host::owners::own_id_in_proc;
 use zfolio_runtime::segment::Segment;
 
 /// Between two looks at least.

@@ -13,9 +13,9 @@ const BEGIN: Duration = Duration::from_secs(20);
 
 /// A server.
 #[derive(Debug)]
-pub struct Server {
+pub(crate) struct Server {
     /// On 127.0.0.1.
-    pub port: u16,
+    pub(crate) port: u16,
     child: Child,
     dir: TempDir,
     password: Option<String>,
@@ -24,7 +24,7 @@ pub struct Server {
 impl Server {
     /// Starts one that keeps nothing on disk unless `options` say so; `None`, loudly, where
     /// there is no redis-server.
-    pub fn start(options: &[&str]) -> Option<Self> {
+    pub(crate) fn start(options: &[&str]) -> Option<Self> {
         let (port, bus) = (free_port(), free_port());
         let dir = support::tempdir();
         let mut command = Command::new("redis-server");
@@ -61,7 +61,7 @@ impl Server {
     }
 
     /// What it says to a command.
-    pub fn cli(&self, words: &[&str]) -> String {
+    pub(crate) fn cli(&self, words: &[&str]) -> String {
         let mut command = Command::new("redis-cli");
         command.args(["-h", "127.0.0.1", "-p", &self.port.to_string()]);
         if let Some(password) = &self.password {
@@ -72,20 +72,20 @@ impl Server {
     }
 
     /// Keys it has.
-    pub fn keys(&self) -> u64 {
+    pub(crate) fn keys(&self) -> u64 {
         let told = self.cli(&["DBSIZE"]);
         let number = told.trim().trim_start_matches("(integer) ").parse();
         number.unwrap_or_else(|_| panic!("DBSIZE: {told}"))
     }
 
     /// Whether it is a primary that has one.
-    pub fn has_replica(&self) -> bool {
+    pub(crate) fn has_replica(&self) -> bool {
         let told = self.cli(&["INFO", "replication"]);
         told.contains("role:master") && told.contains("connected_slaves:1")
     }
 
     /// Its files.
-    pub fn files(&self) -> Vec<PathBuf> {
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
         let mut list = Vec::new();
         let mut dirs = vec![self.dir.path().to_owned()];
         while let Some(dir) = dirs.pop() {
@@ -100,12 +100,12 @@ impl Server {
     }
 
     /// Sends it a signal.
-    pub fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         support::kill(self.child.id(), signal);
     }
 
     /// Ends it as a machine ends that loses power.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -123,7 +123,7 @@ fn free_port() -> u16 {
 }
 
 /// Three primaries and a replica of each.
-pub fn cluster() -> Option<Vec<Server>> {
+pub(crate) fn cluster() -> Option<Vec<Server>> {
     let options = [
         "--cluster-enabled",
         "yes",

@@ -227,9 +227,10 @@ fn phases_are_followed() {
     let mut least = f64::INFINITY;
     run(&mut controller, &mut program, 200.0, |at, program| {
         // Another part is hot every 20 s.
-        let hot = (at / 20.0) as usize % 3;
-        for (index, kind) in program.kinds.iter_mut().enumerate() {
-            kind.rate = if index == hot { 20.0 } else { 0.0 };
+        let phase = (at / 20.0).floor() % 3.0;
+        for (kind, its) in program.kinds.iter_mut().zip([0.0, 1.0, 2.0]) {
+            let is_hot: bool = (phase - its).abs() < 0.5;
+            kind.rate = if is_hot { 20.0 } else { 0.0 };
         }
         least = least.min(program.resident());
     });

@@ -322,7 +322,7 @@ impl Core {
         for (page, bytes) in pages.iter_mut().zip(source.chunks_exact(PAGE)) {
             *page = bytes;
         }
-        let stored = state.store(&pool.zswap, &mut pool.context, &pages[..count], slots);
+        let stored = state.store(pool.zswap, &mut pool.context, &pages[..count], slots);
         let Err(error) = stored else {
             for (page, slot) in (run.start..).zip(&*slots) {
                 let word = match *slot {

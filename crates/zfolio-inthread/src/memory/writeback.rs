@@ -172,14 +172,14 @@ impl Core {
     /// Nothing more can be closed: a part of the pool is written back. Whether any was.
     pub(super) fn shrink_pool(&mut self, state: &State) -> bool {
         let pool = self.pool.as_mut();
-        pool.is_some_and(|pool| state.shrink(&pool.zswap, &mut pool.context))
+        pool.is_some_and(|pool| state.shrink(pool.zswap, &mut pool.context))
     }
 
     /// In the child of a fork: a file of its own.
     pub(super) fn open_backing_in_child(&mut self, state: &State) {
         state.retry_ns.store(0, Ordering::Relaxed);
         let Some(pool) = self.pool.take() else { return };
-        let opened = self.open_backing(state, &pool.zswap);
+        let opened = self.open_backing(state, pool.zswap);
         self.pool = Some(pool);
         if let Err(errno) = opened {
             self.note_no_backing(errno);
@@ -219,7 +219,7 @@ impl Core {
     pub(super) fn fill_from_behind(&mut self, first: Vpn, slots: &[Slot]) -> bool {
         let Self { pool, way, .. } = self;
         let Some(pool) = pool else { return false };
-        match fill_from_behind(&pool.zswap, &mut pool.context, way, slots) {
+        match fill_from_behind(pool.zswap, &mut pool.context, way, slots) {
             Ok(filled) => filled,
             Err(error) => self.fail_to_load(first, error),
         }
@@ -292,7 +292,7 @@ impl Core {
         let Some(pool) = &mut self.pool else {
             return true;
         };
-        let Some(frames) = Frames::of(&pool.zswap, batch.len()) else {
+        let Some(frames) = Frames::of(pool.zswap, batch.len()) else {
             // (Not so many in a row.)
             let (one, other) = batch.split_at(batch.len() / 2);
             return !one.is_empty()
@@ -312,7 +312,7 @@ impl Core {
                 .zswap
                 .store_pages(&mut pool.context, frames.all(), news)
                 .is_ok();
-        frames.give_back(&pool.zswap);
+        frames.give_back(pool.zswap);
         if let Err(error) = loaded {
             self.fail_to_load(batch[0].0, error);
         }

@@ -56,6 +56,12 @@ pub enum Beyond {
     Ends,
 }
 
+impl Default for HardLimit {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl HardLimit {
     /// There is none; all of what comes is this process's.
     #[must_use]

@@ -22,9 +22,7 @@ mod slots;
 mod stamp;
 mod threads;
 
-pub use config::{
-    Config, ENGINE_ATTRIBUTES, MOST_TIMES, PATH, backing, codec, faults, on_max,
-};
+pub use config::{Config, ENGINE_ATTRIBUTES, MOST_TIMES, PATH, backing, codec, faults, on_max};
 pub use counter::{Counter, FaultKind};
 pub use describe::describe;
 pub use layout::{
