@@ -1,8 +1,7 @@
 //! All there is in a process, in one place that handlers and calls find.
 
-use crate::life::descriptors::OwnMemory;
-use crate::life::masks::Sent;
-use crate::life::signals::Signals;
+use crate::life::actions::Signals;
+use crate::life::sent::Sent;
 use crate::memory::bring::{Access, bring};
 use crate::memory::core::Core;
 use crate::memory::texts::Texts;
@@ -54,10 +53,21 @@ pub(crate) struct State {
     /// Numbers of our descriptors: [`State::note_descriptors`].
     pub(crate) descriptors: Descriptors,
     pub(crate) own_memory: OwnMemory,
+    pub(crate) entries: Entries,
     pub(crate) segment: &'static Segment,
     pub(crate) options: Options,
     /// Our own text: calls from there are not the program's.
     pub(crate) text: Range<usize>,
+}
+
+/// Where the program's calls and signals come to us: addresses, which the start knows.
+pub(crate) struct Entries {
+    /// Of system calls.
+    pub(crate) call: usize,
+    /// Of signals.
+    pub(crate) signal: u64,
+    /// Where handlers return to.
+    pub(crate) restorer: u64,
 }
 
 /// Numbers of our descriptors, to be asked without a lock; `usize::MAX` for none.
@@ -66,6 +76,38 @@ pub(crate) struct Descriptors([AtomicUsize; OURS]);
 impl Descriptors {
     pub(crate) const fn new() -> Self {
         Self([const { AtomicUsize::new(usize::MAX) }; OURS])
+    }
+}
+
+/// Descriptors of the program that are its own memory as a file: what they reach is brought.
+pub(crate) struct OwnMemory([AtomicUsize; MOST_OWN]);
+
+/// Most of them at a time.
+const MOST_OWN: usize = 8;
+
+impl OwnMemory {
+    pub(crate) const fn new() -> Self {
+        Self([const { AtomicUsize::new(usize::MAX) }; MOST_OWN])
+    }
+
+    #[inline]
+    pub(crate) fn is_one(&self, fd: usize) -> bool {
+        self.0.iter().any(|one| one.load(Ordering::Relaxed) == fd)
+    }
+
+    /// False when there are too many.
+    pub(crate) fn note(&self, fd: isize) -> bool {
+        let fd = fd.cast_unsigned();
+        self.0.iter().any(|one| {
+            let free = one.compare_exchange(usize::MAX, fd, Ordering::Relaxed, Ordering::Relaxed);
+            free.is_ok()
+        })
+    }
+
+    pub(crate) fn forget(&self, fd: usize) {
+        for one in &self.0 {
+            let _ = one.compare_exchange(fd, usize::MAX, Ordering::Relaxed, Ordering::Relaxed);
+        }
     }
 }
 

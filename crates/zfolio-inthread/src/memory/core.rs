@@ -9,6 +9,7 @@ use crate::life::signals::handle_elsewhere;
 use crate::pins::Seen;
 use crate::raw::PAGE;
 use crate::state::State;
+use crate::threads::TIMED;
 use alloc::boxed::Box;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
@@ -27,8 +28,6 @@ use zfolio_zswap::{Limits, WorkContext, Zswap};
 
 /// Least that a process may have, pages.
 const LEAST: usize = 2048;
-/// Of so many faults of a thread one is timed: asking for the time is a system call.
-pub(crate) const TIMED: u32 = 8;
 /// Batches between two looks at what the process has resident and may have.
 const LOOKS: u32 = 16;
 

@@ -19,6 +19,7 @@
 //! | [`remap`] | of them, mremap |
 //! | [`at_fork`] | what the child of a fork has of them |
 
+mod arguments;
 mod at_fork;
 mod bounds;
 pub(crate) mod bring;

@@ -62,7 +62,9 @@ impl Core {
         self.look(state, refused);
         let goal = self.limit().saturating_sub(pages + SLACK);
         self.figures.waits += 1;
-        state.batches.begin(&state.threads, &mut self.seen);
+        state
+            .batches
+            .begin(|| state.threads.pinned(), &mut self.seen);
         self.drop_clean(state, goal);
         let most = 3 * self.ranges.managed_pages() + LEAF;
         let mut looked = 0;

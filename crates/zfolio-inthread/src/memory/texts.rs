@@ -2,7 +2,7 @@
 //! written. Sites of calls are rewritten there alone. Elsewhere code is made as the program
 //! runs, or a file is shared, and whoever else has it would meet our jump.
 
-use super::space::{MAP_ANONYMOUS, MAP_PRIVATE, MAP_TYPE, range_of};
+use super::arguments::{MAP_ANONYMOUS, MAP_PRIVATE, MAP_TYPE, range_of};
 use crate::raw::{PAGE, is_error, nr};
 use alloc::vec;
 use core::ops::Range;

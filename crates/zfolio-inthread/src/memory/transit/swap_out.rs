@@ -165,7 +165,9 @@ impl Core {
     /// full, or some windows have been looked at. Adds how many pages have been.
     fn choose(&mut self, state: &State, mark: u32, goal: usize, looked: &mut usize) -> Batch {
         let mut batch = Batch::new(mark);
-        state.batches.begin(&state.threads, &mut self.seen);
+        state
+            .batches
+            .begin(|| state.threads.pinned(), &mut self.seen);
         let mut pages = [(0, Slot::ZERO); STAGE];
         let most = self.beyond(state, goal).min(STAGE);
         let clean = self.oldest_clean(state, &mut pages[..most]);
