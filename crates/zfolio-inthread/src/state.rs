@@ -2,17 +2,15 @@
 
 use crate::life::actions::Signals;
 use crate::life::sent::Sent;
-use crate::memory::bring::{Access, bring};
 use crate::memory::core::Core;
 use crate::memory::texts::Texts;
-use crate::memory::transit::Bells;
 use crate::memory::transit::stage::Stages;
-use crate::memory::transit::swap_in::bring_beside;
+use crate::memory::transit::waits::Bells;
 use crate::memory::way::{OURS, Way};
 use crate::memory::words::Words;
 use crate::pins::Batches;
 use crate::raw::Blocked;
-use crate::threads::{Record, Threads, on_service_stack};
+use crate::threads::{Threads, on_service_stack};
 use core::ops::Range;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -135,36 +133,13 @@ pub(crate) fn is_there() -> bool {
 }
 
 impl State {
-    /// Runs `f` under the core lock while nothing is in transit: all signals blocked, on the
-    /// service stack.
-    pub(crate) fn locked<R>(&self, f: impl FnOnce(&mut Core) -> R) -> R {
-        self.at_rest(|| f(&mut self.exclusive()))
-    }
-
     /// Waits until a batch of reclaim's that is under way has ended.
     pub(crate) fn await_batch(&self) {
         self.at_rest(|| drop(self.core.lock()));
     }
 
-    /// Opens the page at `address` for a system call, if it is closed.
-    pub(crate) fn bring(&self, record: &Record, address: usize) {
-        self.at_rest(|| {
-            if self.is_beside() {
-                bring_beside(self, Some(record), address, Access::Write, &mut |_| false)
-            } else {
-                bring(
-                    self,
-                    &mut self.core.lock(),
-                    Some(record),
-                    address,
-                    Access::Write,
-                )
-            }
-        });
-    }
-
     /// Runs `f` with all signals blocked, on the service stack.
-    fn at_rest<R>(&self, f: impl FnOnce() -> R) -> R {
+    pub(crate) fn at_rest<R>(&self, f: impl FnOnce() -> R) -> R {
         let blocked = Blocked::new();
         on_service_stack(&blocked, f)
     }

@@ -7,7 +7,7 @@
 
 use super::bring::{fill_incoming, set};
 use super::core::Core;
-use super::transit::swap_out::Batch;
+use super::transit::batch::Batch;
 use super::way::{self, STAGE};
 use super::words::{LEAF, PAGES, Word};
 use crate::raw::{self, PAGE, SHIFT, nr};
