@@ -6,7 +6,7 @@
 //! |---|---|
 //! | [`words`] | where a page is |
 //! | [`ranges`] | which mappings are managed |
-//! | [`way`] | how pages are closed and opened: userfaultfd, guard markers, protection |
+//! | [`way`], [`ways`] | how pages are closed and opened: userfaultfd, guard markers, protection |
 //! | [`core`] | what the lock guards, and the pool, once memory is short |
 //! | [`bring`] | swap-in, and room for it |
 //! | [`reclaim`] | swap-out |
@@ -37,6 +37,7 @@ pub(crate) mod space;
 pub(crate) mod texts;
 pub(crate) mod transit;
 pub(crate) mod way;
+mod ways;
 pub(crate) mod words;
 mod writeback;
 
