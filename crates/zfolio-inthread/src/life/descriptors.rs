@@ -1,5 +1,5 @@
-//! Descriptors: ours, which are not there for the program, and what the program opens that
-//! reaches its memory in another way.
+//! Descriptors: ours, which the program is to neither see nor close, and files it opens by which
+//! its memory is reached without a fault: devices, and its own memory as a file.
 
 use super::leave;
 use crate::memory::core::Core;

@@ -1,4 +1,8 @@
-//! Forks, new threads, exec, ends.
+//! Forks, new tasks, exec, and the end of threads and of the process.
+//!
+//! A fork is made with every lock of ours held and nothing in transit, so that the child finds
+//! all of our structures whole. A task that shares the memory gets a record before it exists
+//! (what it does first is [`begin`]'s).
 
 use super::begin::{self, CLEARED};
 use super::{handlers, leave, signals};

@@ -1,4 +1,5 @@
-//! What the program asked of signals, and what the kernel is told.
+//! System calls about signals: what the program asks for is kept ([`super::actions`]), and the
+//! kernel is told what it may know.
 //!
 //! SIGSEGV, SIGBUS and SIGSYS are ours: what the program does with them is kept in a table,
 //! and followed when a fault is none of ours. What the program blocks of them is `masks`'s.

@@ -1,4 +1,5 @@
-//! Which pages are clean, and which left so lately: what [`clean`](super::clean) remembers.
+//! Which pages are clean, and which left lately as clean ones: what [`clean`](super::clean)
+//! remembers.
 
 use super::Vpn;
 use super::way::STAGE;

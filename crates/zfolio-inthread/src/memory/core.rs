@@ -1,4 +1,4 @@
-//! What the core lock guards, and the pool, which is made when memory first runs short.
+//! What the core lock guards. The pool is there once memory has run short ([`super::manage`]).
 
 use super::bounds::Bounds;
 use super::clean_pages::CleanPages;

@@ -1,4 +1,5 @@
-//! Swap-out: a hand goes over managed memory and closes what has not come back lately.
+//! Swap-out: a hand (an address) moves over managed memory and closes what has not come back
+//! lately.
 //!
 //! Nothing tells which page was used: there is no bit that may be read without privilege. So a
 //! page that came back from the pool is passed over once more than one that never left

@@ -1,4 +1,4 @@
-//! mremap: the bytes of a mapping are elsewhere, or there is more or less of it.
+//! mremap: a mapping moves, grows or shrinks.
 //!
 //! The kernel moves one mapping at a time, and closing pages may have made several of what
 //! was one to the program. So it is made one before, and where that cannot be is moved in

@@ -2,9 +2,9 @@
 //!
 //! A MOVE of a page interrupts every other processor that runs a thread of the process, and
 //! waits for it (10 us on two processors of a VM, where all else about a fault is 5). So where
-//! several threads fault at once pages leave by spans: the part of a window between the first and the last that
-//! go is write-protected by one call, what goes is stored from where it is, discarded by one
-//! call, and the span opened again. In it
+//! several threads fault at once pages leave by spans. A span is the part of a window from the
+//! first page that goes to the last. It is write-protected by one call; what goes is stored from
+//! where it is and discarded by one call; then the span is opened again. In it
 //!
 //! - what is open and stays is marked as in transit as well: calls that would write there wait;
 //! - who faults, on whatever page, waits ([`Frozen`](super::waits::Frozen)): it may have been the protection;
