@@ -14,7 +14,6 @@ use crate::memory::way::Kind;
 use crate::raw::{self, OURS, SHIFT, nr};
 use crate::seen::arm;
 use crate::seen::cancel;
-use crate::seen::entry::entry_address;
 use crate::seen::rewrite;
 use crate::state::{self, State};
 use crate::threads::{self, Record};
@@ -169,7 +168,7 @@ unsafe extern "C" {
     fn zfolio_entered_restorer();
 }
 
-pub(super) fn entry() -> u64 {
+pub(crate) fn entry() -> u64 {
     zfolio_signal_entry as *const () as u64
 }
 
@@ -305,7 +304,7 @@ fn redirect(state: &State, frame: &mut Frame<'_>) {
     frame.context[at::RAX] = cancel::marked(back, number) as u64;
     frame.context[at::R11] = rewrite::consider(state, back, number) as u64;
     frame.context[at::RCX] = back as u64;
-    frame.context[at::RIP] = entry_address() as u64;
+    frame.context[at::RIP] = state.entries.call as u64;
 }
 
 fn serve(
