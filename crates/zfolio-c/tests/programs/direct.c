@@ -1,7 +1,7 @@
 /*
  * Reads by O_DIRECT into memory that is short, while it is advised cold: what the kernel has
- * pinned does not leave. Served by moves, no pin of ours is needed; protected, one is, for as
- * long as the read lasts.
+ * pinned does not leave, whether we have a pin of ours or not. Without one a read into memory
+ * that is out is refused.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -100,6 +100,7 @@ int main(void)
 	free(copy);
 	if (!regions || !*regions)
 		try_served(file, ZFOLIO_IN_THREAD, 0);
+	try_served(file, ZFOLIO_PROTECTED, 0);
 	try_served(file, ZFOLIO_PROTECTED, 1);
 	return close(file) != 0;
 }

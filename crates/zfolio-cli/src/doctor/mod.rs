@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn how_regions_work_is_said_with_the_reason() {
         let refused = Regions::Refused(Unavailable {
-            what: "mapping memory twice",
+            what: "taking memory aside",
             errno: Errno::NOMEM,
         });
         for (regions, level, words) in [
@@ -144,7 +144,7 @@ mod tests {
             (
                 refused,
                 Level::Warn,
-                "mapping memory twice: Cannot allocate",
+                "taking memory aside: Cannot allocate",
             ),
         ] {
             assert!(regions.sentence().contains(words), "{}", regions.sentence());
