@@ -141,11 +141,7 @@ mod tests {
                 Level::Warn,
                 "not permitted",
             ),
-            (
-                refused,
-                Level::Warn,
-                "taking memory aside: Cannot allocate",
-            ),
+            (refused, Level::Warn, "taking memory aside: Cannot allocate"),
         ] {
             assert!(regions.sentence().contains(words), "{}", regions.sentence());
             let check = regions.check();
