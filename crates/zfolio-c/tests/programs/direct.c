@@ -35,13 +35,13 @@ static void *press(void *at)
 	return NULL;
 }
 
-/* How many of the reads, which end 20 s from now at the latest, were refused. */
+/* How many of the reads, which end 10 s from now at the latest, were refused. */
 static int read_all(zfolio_region *region, int file, int pinned)
 {
 	time_t begin = time(NULL);
 	int at, refused = 0;
 
-	for (at = 0; at < READS && time(NULL) - begin < 20; at++) {
+	for (at = 0; at < READS && time(NULL) - begin < 10; at++) {
 		size_t page, to = (size_t)(mix((uint64_t)at) % 31) * MIB;
 		zfolio_pin *pin = NULL;
 		ssize_t got;
