@@ -33,8 +33,10 @@ static void inherit(worker_t *w, area_t *a, page_t *snapshot) {
     for (size_t i = 0; i < a->pages; i++) {
         page_t *p = &a->model[i];
         p->locked = 0;
-        if (p->wipe)
+        if (p->wipe) { // The kernel makes it anew: guards that lay in it are gone too.
             set_zero(a, i, 1);
+            p->guard = 0;
+        }
         if (p->dontfork)
             *p = (page_t){.kind = NONE};
         if (p->kind == SHARED) {

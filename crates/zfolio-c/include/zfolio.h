@@ -115,10 +115,7 @@ void *zfolio_data(zfolio_region *region);
 size_t zfolio_len(const zfolio_region *region);
 
 /* Keeps bytes offset .. offset + len in memory until zfolio_unpin: for system
- * calls and for code that must not meet a fault. Where faults are served by
- * ZFOLIO_PROTECTED (by choice, or because userfaultfd is refused), memory that a
- * direct read writes to (O_DIRECT, io_uring, a device) must be pinned from before
- * the call until it has ended: bytes may be lost otherwise. */
+ * calls and for code that must not meet a fault. */
 int zfolio_pin_range(zfolio_region *region, size_t offset, size_t len,
 		     zfolio_pin **pin);
 void zfolio_unpin(zfolio_pin *pin);

@@ -224,6 +224,28 @@ fn a_traced_program_is_managed() {
     assert!(!trace.contains("UFFDIO_"), "the manager was traced");
 }
 
+/// As libpsx does, which then waits for each. Ours take no signal.
+#[test]
+fn a_signal_to_every_thread_is_told_of() {
+    const PROGRAM: &str = "
+import ctypes, os, signal, time
+signal.signal(signal.SIGUSR1, lambda *_: None)
+memory = bytearray(b'1') * (64 << 20)
+for thread in os.listdir('/proc/self/task'):
+    ctypes.CDLL(None).syscall(234, os.getpid(), int(thread), signal.SIGUSR1)
+for _ in range(80):
+    time.sleep(0.1)
+print(memory.count(b'1') >> 20)";
+    let Some(z) = support::real() else { return };
+    let output = z.run("40M", &["python3", "-c", PROGRAM]);
+    output.succeeded();
+    assert_eq!(output.stdout.trim(), "64");
+    let told = output
+        .stderr
+        .matches("sends signal 10 to each of its threads");
+    assert_eq!(told.count(), 1, "{}", output.stderr);
+}
+
 /// Programs of another C library, or none, deep in a managed tree.
 #[test]
 fn foreign_children_are_left_alone() {

@@ -219,6 +219,26 @@ fn folios_are_as_large_as_they_are_asked_for() {
     }
 }
 
+/// Threads that make room at once, and runs of every length: what leaves together fits the place
+/// that it is moved to.
+#[test]
+fn large_folios_of_several_threads_leave_together() {
+    let (Some(nobody), Some(program)) = (Nobody::new(), compiled("stress")) else {
+        return;
+    };
+    let program = nobody.program(&program);
+    let program = program.to_str().expect("a plain path");
+    let options = ["--high", "24M", "--folio", "256K"];
+    for way in ["in-thread", "protect"] {
+        for seed in ["2", "3"] {
+            let command = [program, "2", seed, "3"];
+            if let Some(output) = nobody.run_with(way, &options, &command) {
+                lived(way, &output);
+            }
+        }
+    }
+}
+
 /// A backing that a program must use.
 #[track_caller]
 fn backed(program: &str, args: &[&str], high: &str) {

@@ -24,12 +24,13 @@
 //! | [`region`] | memory a program asks for, and being a guest in its process |
 //! | `vdso` | the clock without a system call |
 //! | [`exchange`] | shared memory between processes and the one that keeps values for them |
-//! | [`twin`] | memory mapped twice, one view of it open or closed |
+//! | [`closable`] | memory open or closed piece by piece, and taken aside; what a device holds stays |
 #![no_std]
 
 pub mod arena;
 pub mod blocks;
 pub mod cache;
+pub mod closable;
 pub mod disk;
 pub mod exchange;
 pub mod heap;
@@ -48,6 +49,5 @@ pub mod secret;
 pub mod swap;
 pub mod syscall;
 pub mod thread;
-pub mod twin;
 pub mod uffd;
 mod vdso;

@@ -88,6 +88,7 @@ pub mod nr {
     pub const MPROTECT: usize = 10;
     pub const MUNMAP: usize = 11;
     pub const RT_SIGPROCMASK: usize = 14;
+    pub const RT_SIGPENDING: usize = 127;
     pub const IOCTL: usize = 16;
     pub const PREAD64: usize = 17;
     pub const PWRITE64: usize = 18;

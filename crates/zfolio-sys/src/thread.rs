@@ -11,6 +11,7 @@
 
 use crate::arena::{map_private, name_mapping};
 use crate::lock::Mutex;
+use crate::procfs::File;
 use crate::syscall::{Errno, nr, syscall};
 use core::arch::asm;
 
@@ -26,6 +27,28 @@ const SIG_SETMASK: usize = 2;
 const CLOSE_RANGE_UNSHARE: usize = 2;
 /// Bytes kept at the top of the stack mapping for the control block.
 const CONTROL_BLOCK: usize = 256;
+
+/// A signal that somebody has sent to this thread and no other, and which it blocks. (`None` as well
+/// where /proc cannot be read.)
+#[must_use]
+pub fn signal_of_this_thread() -> Option<u32> {
+    let mut pending = 0_u64;
+    let into = (&raw mut pending) as usize;
+    // SAFETY: a set of eight bytes.
+    unsafe { syscall(nr::RT_SIGPENDING, [into, 8, 0, 0, 0, 0]) }.ok()?;
+    // (Those of the process as well: this says that it is worth a look.)
+    if pending == 0 {
+        return None;
+    }
+    let file = File::open(c"/proc/thread-self/status").ok()?;
+    let mut status = [0; 4096];
+    let read = file.read_at(&mut status, 0);
+    file.close();
+    let mut lines = status[..read.ok()?].split(|byte| *byte == b'\n');
+    let own = lines.find_map(|line| line.strip_prefix(b"SigPnd:\t"))?;
+    let own = u64::from_str_radix(core::str::from_utf8(own).ok()?, 16).ok()?;
+    (own != 0).then(|| own.trailing_zeros() + 1)
+}
 
 /// The signals that a thread blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -497,6 +520,32 @@ pub(crate) fn now_ns_of_system(clock: Clock) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_signal_to_this_thread_alone_is_seen_while_it_is_blocked() {
+        const TGKILL: usize = 234;
+        const RT_SIGTIMEDWAIT: usize = 128;
+        const SIGUSR1: usize = 10;
+        let mask = SignalMask::block_all();
+        assert_eq!(signal_of_this_thread(), None);
+        let me = id() as usize;
+        // SAFETY: a signal that is blocked here.
+        unsafe { syscall(TGKILL, [pid() as usize, me, SIGUSR1, 0, 0, 0]) }.expect("sent");
+        assert_eq!(signal_of_this_thread(), Some(10));
+        let (set, now) = (1_u64 << (SIGUSR1 - 1), [0_u64; 2]);
+        let args = [
+            (&raw const set) as usize,
+            0,
+            (&raw const now) as usize,
+            8,
+            0,
+            0,
+        ];
+        // SAFETY: takes the signal; all of it outlives the call.
+        assert_eq!(unsafe { syscall(RT_SIGTIMEDWAIT, args) }, Ok(SIGUSR1));
+        assert_eq!(signal_of_this_thread(), None);
+        mask.apply();
+    }
 
     #[test]
     fn a_call_on_another_stack_returns_what_it_found() {

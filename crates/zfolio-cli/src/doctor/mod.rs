@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn how_regions_work_is_said_with_the_reason() {
         let refused = Regions::Refused(Unavailable {
-            what: "mapping memory twice",
+            what: "taking memory aside",
             errno: Errno::NOMEM,
         });
         for (regions, level, words) in [
@@ -142,11 +142,7 @@ mod tests {
                 Level::Warn,
                 "not permitted",
             ),
-            (
-                refused,
-                Level::Warn,
-                "mapping memory twice: Cannot allocate",
-            ),
+            (refused, Level::Warn, "taking memory aside: Cannot allocate"),
         ] {
             assert!(regions.sentence().contains(words), "{}", regions.sentence());
             let check = regions.check();

@@ -43,6 +43,14 @@ impl Closing<'_> {
         }
     }
 
+    /// Most pages of a run that may be closed now.
+    fn most(&self) -> usize {
+        match self {
+            Self::Now => STAGE,
+            Self::Later(batch) => batch.room(),
+        }
+    }
+
     fn close(&mut self, core: &mut Core, state: &State, run: &Range<usize>) {
         match self {
             Self::Now => core.store(state, run),
@@ -141,7 +149,7 @@ impl Core {
             };
             let here = is_present(&unit);
             let most = if here {
-                state.most_stored(unit.start)
+                state.most_stored(unit.start).min(closing.most())
             } else {
                 LEAF
             };

@@ -7,14 +7,18 @@
 
 use crate::control::Manager;
 use crate::fork_handshake::request;
+use crate::health::fatal::say_signalled;
 use core::sync::atomic::Ordering;
 use zfolio_sys::lock::pause;
+use zfolio_sys::thread::{pid, signal_of_this_thread};
 use zfolio_zswap::store_is_waited_for;
 
 /// Between two looks, ns.
 const TURN_NS: u64 = 1_000_000_000;
 /// Turns without progress after which the process ends.
 const OVERDUE_TURNS: u32 = 30;
+/// Turns after which a signal that somebody has sent to this thread alone is told of.
+const SIGNALLED_TURNS: u32 = 5;
 /// Tries for the core lock in a turn, and the pause between them, ns.
 const LOCK_TRIES: u32 = 50;
 const LOCK_NS: u64 = 1_000_000;
@@ -46,9 +50,17 @@ impl Manager {
     pub(crate) fn watchdog(&self) -> ! {
         let [mut fault, mut unread, mut fork, mut control] = [Stuck::default(); 4];
         let mut locked_out = 0;
-        let mut io_seen = 0;
+        let (mut io_seen, mut signalled) = (0, 0);
         loop {
             pause(TURN_NS);
+            if signalled < SIGNALLED_TURNS
+                && let Some(signal) = signal_of_this_thread()
+            {
+                signalled += 1;
+                if signalled == SIGNALLED_TURNS {
+                    say_signalled(pid(), signal);
+                }
+            }
             // A slow device, and a wait that was asked for, are no hangs.
             let (io_waits, io_done) = self.io();
             let io_waits = io_waits && io_done == io_seen;

@@ -85,6 +85,17 @@ pub fn fail(stats: &ProcessSlot, pool: &Stats, pid: u32, why: Arguments<'_>) -> 
     exit_now(EXIT_FAILED);
 }
 
+/// Says once that process `pid`, this one, has sent `signal` to a thread of ours.
+pub(crate) fn say_signalled(pid: u32, signal: u32) {
+    let mut out = Line::default();
+    let _ = writeln!(
+        out,
+        "zfolio: process {pid} sends signal {signal} to each of its threads; ours take none: if it \
+         waits for them (libpsx does), it hangs. `--faults in-thread` has no such threads"
+    );
+    say(out.as_str());
+}
+
 pub(crate) fn say_unmanaged(slot: &ProcessSlot, becomes: u32, why: &Unstarted) {
     let mut line = Line::default();
     let _ = match why {

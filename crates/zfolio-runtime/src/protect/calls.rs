@@ -15,8 +15,8 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 use zfolio_mm::PAGE_SIZE;
+use zfolio_sys::closable::Closable;
 use zfolio_sys::syscall::Errno;
-use zfolio_sys::twin::Twin;
 use zfolio_zswap::Slot;
 
 impl Protected {
@@ -74,13 +74,13 @@ impl RegionEngine for Protected {
     }
 
     fn add_region(&self, range: &Range<usize>) -> Result<(), Errno> {
-        let twin = Arc::new(Twin::over(range)?);
-        self.core.lock().regions.insert(range.start, twin);
+        let memory = Arc::new(Closable::over(range)?);
+        self.core.lock().regions.insert(range.start, memory);
         Ok(())
     }
 
     fn remove_region(&self, range: &Range<usize>) {
-        let (slots, twin) = {
+        let slots = {
             let mut core = self.quiet(range);
             let pages = pages_within(range.start, range.end);
             let slots = Self::take_slots(&mut core, pages.clone());
@@ -91,9 +91,9 @@ impl RegionEngine for Protected {
                 core.table.close(group);
             }
             core.extents.prune(pages);
-            (slots, core.regions.remove(&range.start))
+            core.regions.remove(&range.start);
+            slots
         };
-        drop(twin); // our own view
         self.zswap.invalidate(&slots);
     }
 
@@ -104,7 +104,7 @@ impl RegionEngine for Protected {
     fn pin(&self, range: Range<usize>) -> Result<(), PinError> {
         let mut core = self.core.lock();
         let place = core.place(range.start);
-        if place.is_none_or(|place| place.twin.view().end < range.end) {
+        if place.is_none_or(|place| place.memory.view().end < range.end) {
             return Err(PinError::NotManaged);
         }
         core.pins.hold(range, self.high.load(Ordering::Relaxed))
@@ -144,12 +144,12 @@ impl RegionEngine for Protected {
             return;
         }
         let mut core = self.quiet(&inner);
-        let Some(twin) = core.place(inner.start).map(|place| place.twin) else {
+        let Some(memory) = core.place(inner.start).map(|place| place.memory) else {
             return;
         };
         // Under the lock nothing of it goes out or comes in.
         let slots = Self::take_slots(&mut core, pages);
-        if let Err(errno) = twin.punch(&inner) {
+        if let Err(errno) = memory.discard(&inner) {
             let Errno(errno) = errno;
             self.fail(format_args!(
                 "the memory at {:#x} could not be given back (errno {errno})",
@@ -215,13 +215,13 @@ impl RegionEngine for Protected {
         {
             let core = self.core.lock();
             core.table.validate()?;
-            for twin in core.regions.values() {
-                for (group, state) in core.table.within(&twin.view()) {
+            for memory in core.regions.values() {
+                for (group, state) in core.table.within(&memory.view()) {
                     Self::validate_group(&core, group, state)?;
                 }
             }
-            let tracked = core.regions.values().map(|twin| {
-                let pages = pages_within(twin.view().start, twin.view().end);
+            let tracked = core.regions.values().map(|memory| {
+                let pages = pages_within(memory.view().start, memory.view().end);
                 let words = core.extents.tracked(pages);
                 words
                     .filter(|(_, word)| matches!(word, Place::Stored(_)))

@@ -2,25 +2,29 @@
 //! does it ahead of need.
 
 use super::groups::{End, HOTTEST, State};
+use super::open::{OPENING_NS, OPENINGS};
 use super::{GroupCore, GroupWorker, LocatedGroup, MOST_PAGES, Protected};
 use crate::address_space::place::Place;
 use crate::policy::codec_choice::Turnover;
 use crate::segment::Counter;
 use crate::upkeep::statistics::publish_pool;
 use crate::upkeep::zspage_compaction::{PRESSED_NS, TURN_NS, Zspages};
-use core::ops::Range;
 use core::sync::atomic::Ordering;
 use zfolio_compress::adaptive::Form;
 use zfolio_mm::{Order, PAGE_SIZE};
-use zfolio_sys::lock::futex_wait;
+use zfolio_sys::closable::Aside;
+use zfolio_sys::lock::{futex_wait, pause};
 use zfolio_sys::thread::ask_for_low_latency;
-use zfolio_zswap::{Slot, StoreError};
+use zfolio_zswap::{Slot, StoreError, WorkContext};
 
 /// Sleep while there is more in use than there should be and nothing can be
 /// done, ns.
 const STUCK_NS: u64 = 2_000_000;
 /// Sleep between looks at a pool, which may be worth compacting, ns.
 const NAP_NS: u64 = 200_000_000;
+/// Groups of which the kernel holds a page, after which there is nothing more to be stored
+/// for now.
+const MOST_HELD: u32 = 64;
 /// Pages stored after which it is asked what that has brought ...
 const TRIAL: usize = 256;
 /// ... and of which one part in so many has to become free.
@@ -33,8 +37,25 @@ enum CloseStep {
     Stored { pages: usize, bytes: usize },
     /// Somebody wanted the group that was chosen.
     Wanted,
+    /// The kernel holds a page of it, for a device say: it is open again.
+    Held,
     /// There is nothing that may go, or the pool takes nothing.
     Nothing,
+}
+
+/// What became of a group that was to be stored.
+enum Sent<'a> {
+    /// It is in the pool, in so many bytes, and its memory is given up.
+    Gone(usize),
+    Stays(Stays<'a>),
+}
+
+/// Where a group is that stays.
+enum Stays<'a> {
+    /// Nothing has happened to it.
+    InPlace,
+    /// Its pages are aside; and whether that is so because somebody holds one.
+    Aside(Aside<'a>, bool),
 }
 
 impl Protected {
@@ -95,48 +116,119 @@ impl Protected {
         };
         let mut slots = [Slot::ZERO; MOST_PAGES];
         let slots = &mut slots[..place.pages()];
-        let stored = self.store(worker, &place, slots);
-        let mut core = self.core.lock();
-        if let Some(bytes) = stored
-            && !core.table.is_wanted(place.group)
-        {
-            let first = place.range.start / PAGE_SIZE;
-            for (index, slot) in slots.iter().enumerate() {
-                if *slot != Slot::ZERO {
-                    core.extents.set(first + index, Place::Stored(*slot));
+        match self.send_out(worker, &place, slots) {
+            Sent::Gone(bytes) => {
+                let mut core = self.core.lock();
+                let first = place.range.start / PAGE_SIZE;
+                for (index, slot) in slots.iter().enumerate() {
+                    if *slot != Slot::ZERO {
+                        core.extents.set(first + index, Place::Stored(*slot));
+                    }
+                }
+                core.table.close(place.group);
+                self.done();
+                CloseStep::Stored {
+                    pages: place.pages(),
+                    bytes,
                 }
             }
-            drop(core);
-            // (Refused, the bytes that are stored stay here too; that costs memory.)
-            if place.twin.punch(&place.range).is_err() {
-                self.count(Counter::Unmovable, place.pages());
+            Sent::Stays(stays) => {
+                self.zswap.invalidate(slots);
+                self.keep(&place, stays)
             }
+        }
+    }
+
+    /// Takes the pages of a group that is being stored aside, puts them into the pool, and gives
+    /// up their memory, unless somebody wants the group, or holds one of them.
+    fn send_out<'a>(
+        &self,
+        worker: &mut GroupWorker,
+        place: &'a LocatedGroup,
+        slots: &mut [Slot],
+    ) -> Sent<'a> {
+        let Ok(mut aside) = place.memory.take(&place.range) else {
+            return Sent::Stays(Stays::InPlace);
+        };
+        if aside.unlock().is_err() {
+            return Sent::Stays(Stays::Aside(aside, false));
+        }
+        let GroupWorker { context, copy } = worker;
+        let copy = &mut copy[..place.range.len()];
+        let still = aside.hold_still(copy);
+        let stored = still.then(|| self.store(context, place, copy, slots));
+        let mut held = !still;
+        let mut aside = match stored.flatten() {
+            Some(bytes) if !self.is_wanted(place) => match aside.let_go() {
+                Ok(()) => return Sent::Gone(bytes),
+                Err(aside) => {
+                    held = true;
+                    aside
+                }
+            },
+            _ => aside,
+        };
+        aside.mend(copy);
+        if held {
+            self.count(Counter::Unmovable, place.pages());
+        }
+        Sent::Stays(Stays::Aside(aside, held))
+    }
+
+    fn is_wanted(&self, place: &LocatedGroup) -> bool {
+        self.core.lock().table.is_wanted(place.group)
+    }
+
+    /// Ends the storing of a group that stays: open if it is wanted, or held by the kernel.
+    fn keep(&self, place: &LocatedGroup, stays: Stays<'_>) -> CloseStep {
+        let (group, pages) = (place.group, place.pages());
+        let (mut aside, held) = match stays {
+            Stays::InPlace => (None, false),
+            Stays::Aside(aside, held) => (Some(aside), held),
+        };
+        for round in 0_u32.. {
             let mut core = self.core.lock();
-            core.table.close(place.group);
+            let wanted = core.table.is_wanted(group);
+            let opens = wanted || held;
+            let put = match aside.take() {
+                Some(aside) if opens => aside.put_back().map(|()| true),
+                Some(aside) => aside.put_back_closed().map(|()| false),
+                None => Ok(opens && place.memory.open(&place.range).is_ok()),
+            };
+            let opened = match put {
+                Ok(opened) => opened,
+                Err((back, _)) => {
+                    aside = Some(back);
+                    // As for a fault that finds no mapping left: others are closed for it.
+                    self.close_runs(&mut core, 1, usize::MAX);
+                    drop(core);
+                    if round == OPENINGS {
+                        break;
+                    }
+                    pause(OPENING_NS);
+                    continue;
+                }
+            };
+            let state = if opened { State::Open } else { State::Standby };
+            core.table.warm(group);
+            core.table.set(group, pages, state, End::Hot);
+            if opened {
+                core.table.count_run(group, true, &super::RUNS);
+                self.count(Counter::StandbyRefault, pages);
+                self.count(Counter::PagesIn, pages);
+            }
             self.done();
-            return CloseStep::Stored {
-                pages: place.pages(),
-                bytes,
+            return match (wanted, held) {
+                (true, _) => CloseStep::Wanted,
+                (false, true) => CloseStep::Held,
+                (false, false) => CloseStep::Nothing,
             };
         }
-        let wanted = core.table.is_wanted(place.group);
-        let opened = wanted && self.open(&mut core, &place).is_ok();
-        let state = if opened { State::Open } else { State::Standby };
-        let (pages, end) = (place.pages(), End::Hot);
-        core.table.warm(place.group);
-        core.table.set(place.group, pages, state, end);
-        if opened {
-            self.count(Counter::StandbyRefault, pages);
-            self.count(Counter::PagesIn, pages);
-        }
-        self.done();
-        drop(core);
-        self.zswap.invalidate(slots);
-        if wanted {
-            CloseStep::Wanted
-        } else {
-            CloseStep::Nothing
-        }
+        self.fail(format_args!(
+            "the kernel would not have the memory at {:#x} back (are there as many mappings as \
+             vm.max_map_count allows?)",
+            place.range.start
+        ));
     }
 
     /// The coldest group that stands by and is not pinned. One that is, is for
@@ -162,17 +254,16 @@ impl Protected {
     /// names what is in the pool.
     fn store(
         &self,
-        worker: &mut GroupWorker,
+        context: &mut WorkContext,
         place: &LocatedGroup,
+        copy: &[u8],
         slots: &mut [Slot],
     ) -> Option<usize> {
         let mut bytes = 0;
-        let piece = Order::K64.bytes();
-        let parts = place.range.clone().step_by(piece);
-        for (start, slots) in parts.zip(slots.chunks_mut(Order::K64.pages())) {
-            let range = start..(start + piece).min(place.range.end);
-            bytes += self.store_part(worker, place, &range, slots).ok()?;
-            if self.core.lock().table.is_wanted(place.group) {
+        let parts = copy.chunks(Order::K64.bytes());
+        for (part, slots) in parts.zip(slots.chunks_mut(Order::K64.pages())) {
+            bytes += self.store_part(context, part, slots).ok()?;
+            if self.is_wanted(place) {
                 return None;
             }
         }
@@ -181,19 +272,16 @@ impl Protected {
 
     fn store_part(
         &self,
-        worker: &mut GroupWorker,
-        place: &LocatedGroup,
-        range: &Range<usize>,
+        context: &mut WorkContext,
+        part: &[u8],
         slots: &mut [Slot],
     ) -> Result<usize, StoreError> {
-        let stored = place.twin.with(range, |bytes| {
-            let mut pages: [&[u8]; Order::K64.pages()] = [&[]; Order::K64.pages()];
-            for (page, bytes) in pages.iter_mut().zip(bytes.chunks_exact(PAGE_SIZE)) {
-                *page = bytes;
-            }
-            let pages = &pages[..slots.len()];
-            self.zswap.store_bytes(&mut worker.context, pages, slots)
-        });
+        let mut pages: [&[u8]; Order::K64.pages()] = [&[]; Order::K64.pages()];
+        for (page, bytes) in pages.iter_mut().zip(part.chunks_exact(PAGE_SIZE)) {
+            *page = bytes;
+        }
+        let pages = &pages[..slots.len()];
+        let stored = self.zswap.store_bytes(context, pages, slots);
         if slots.len() == Order::K64.pages() {
             self.zswap.count_store(Order::K64, stored.is_ok());
         }
@@ -210,7 +298,7 @@ impl Protected {
         worker: &mut GroupWorker,
         mut enough: impl FnMut(&GroupCore) -> bool,
     ) -> bool {
-        let (mut stored, mut became) = (0, 0);
+        let (mut stored, mut became, mut held) = (0, 0, 0);
         while !enough(&self.core.lock()) {
             match self.step(worker) {
                 CloseStep::Stored { pages, bytes } => {
@@ -218,6 +306,12 @@ impl Protected {
                     became += bytes.div_ceil(PAGE_SIZE);
                 }
                 CloseStep::Wanted => {}
+                CloseStep::Held => {
+                    held += 1;
+                    if held == MOST_HELD {
+                        return false;
+                    }
+                }
                 CloseStep::Nothing => return false,
             }
             if stored >= TRIAL {

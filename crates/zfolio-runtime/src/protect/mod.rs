@@ -1,34 +1,34 @@
 //! Regions without userfaultfd: groups of pages that are open or closed.
 //!
-//! A region's memory is mapped twice (`zfolio_sys::twin`): the program's view,
-//! PROT_NONE where a group is closed, and our own, by which we read and write it
-//! either way. Touching a closed group is a SIGSEGV in the thread that touches,
-//! which serves it, as `faults/by_sigbus.rs` does with SIGBUS.
+//! A region is PROT_NONE where a group is closed (`zfolio_sys::closable`). Its pages are
+//! taken aside to be read and filled. Touching a closed group is a SIGSEGV in the
+//! thread that touches, which serves it, as `faults/by_sigbus.rs` does with SIGBUS.
 //!
 //! # A group
 //!
 //! Of 16 KiB; more where `high` is so large that the kernel's limit of mappings
 //! would be in the way.
 //!
-//! | state | program's view | bytes |
+//! | state | the program's | bytes |
 //! |---|---|---|
 //! | Closed | closed | words: in the pool, or zeros and nowhere |
-//! | Loading | closed | being brought into our view, by one thread |
+//! | Loading | closed | being brought into pages aside, by one thread |
 //! | Open | open | in the memory: the program's |
 //! | Standby | closed | in the memory, nobody's |
-//! | Storing | closed | in the memory; one thread compresses them |
+//! | Storing | closed | in pages aside; one thread compresses them |
 //!
 //! | from | to | when |
 //! |---|---|---|
 //! | Closed | Open | touched, and nothing of it is in the pool |
 //! | Closed | Loading | touched: claimed by the thread that touched |
 //! | Loading | Open | every page is there, whole |
-//! | Loading | Standby | as above, and the kernel would not open it (mappings): tried again |
+//! | Loading | Closed | the kernel would not have it (mappings): tried again |
 //! | Open | Standby | its turn in the ring, and no heat left; or advised cold |
 //! | Standby | Open | touched: the guess was wrong, and cheap; it gains heat |
 //! | Standby | Storing | the coldest, and memory is short |
-//! | Storing | Closed | all of it is in the pool, then the memory was given back |
-//! | Storing | Open, Standby | touched meanwhile, or the pool refused: what was stored is dropped |
+//! | Storing | Closed | all of it is in the pool, then the kernel let go of the memory |
+//! | Storing | Open | touched meanwhile, or somebody holds a page (a device): what was stored is dropped |
+//! | Storing | Standby | the pool refused |
 //! | Open, Standby | Closed | discarded whole |
 //!
 //! Closed is not kept: a group that the table does not have is closed. A thread
@@ -38,9 +38,11 @@
 //! # Why no byte is lost or wrong
 //!
 //! - Bytes are read for the pool only once mprotect has returned, after which no
-//!   thread can write them; bytes are opened only once all are there.
-//! - Memory is given back after the words name what is stored, and in that order
-//!   a failure in between leaves the same bytes twice, never none.
+//!   thread can write them, nor does a system call begin to; bytes are opened only once
+//!   all are there.
+//! - What began before (O_DIRECT, io_uring, a device) goes on by the pages that it holds.
+//!   The kernel lets go of a page only if nobody holds it, and nobody has written to it
+//!   since it was copied for the pool; if it does not, the group is opened, with its bytes.
 //! - A page that does not load ends the process with a line. So does a group
 //!   that the kernel will not open, though every other was closed for it.
 //!
@@ -66,6 +68,7 @@ use crate::segment::{Counter, ProcessSlot, Segment, describe, state};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
+use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -74,11 +77,11 @@ use pool_arena::PoolArena;
 use zfolio_compress::adaptive::{Adaptive, Density};
 use zfolio_compress::{Codec, Compressor};
 use zfolio_mm::{Order, PAGE_SIZE};
-use zfolio_sys::lock::{Mutex, futex_wait, futex_wake};
+use zfolio_sys::closable::Closable;
+use zfolio_sys::lock::{Mutex, futex_wait, futex_wake, pause};
 use zfolio_sys::region::{keep_from_children, map_region};
 use zfolio_sys::syscall::Errno;
 use zfolio_sys::thread::{CallStack, pid, processors};
-use zfolio_sys::twin::Twin;
 use zfolio_zswap::{Limits, WorkContext, Zswap};
 
 /// Runs of open groups of all engines in this process: each takes two mappings.
@@ -123,19 +126,21 @@ struct GroupCore {
     /// What is in the pool, page by page.
     extents: Extents,
     /// By the first address.
-    regions: BTreeMap<usize, Arc<Twin>>,
+    regions: BTreeMap<usize, Arc<Closable>>,
     pins: Pins,
 }
 
 /// What one thread works with.
 pub(crate) struct GroupWorker {
     context: WorkContext,
+    /// What is being stored, as it was when it was taken aside: a group's bytes.
+    copy: Vec<u8>,
 }
 
 /// A group of a region, and where it is.
 pub(crate) struct LocatedGroup {
     group: usize,
-    twin: Arc<Twin>,
+    memory: Arc<Closable>,
     /// What of it lies in the region.
     range: Range<usize>,
 }
@@ -149,8 +154,8 @@ impl LocatedGroup {
 impl GroupCore {
     /// The group that `address` is in, if a region has it.
     fn place(&self, address: usize) -> Option<LocatedGroup> {
-        let (_, twin) = self.regions.range(..=address).next_back()?;
-        let view = twin.view();
+        let (_, memory) = self.regions.range(..=address).next_back()?;
+        let view = memory.view();
         if !view.contains(&address) {
             return None;
         }
@@ -158,7 +163,7 @@ impl GroupCore {
         let whole = self.table.addresses(group);
         Some(LocatedGroup {
             group,
-            twin: Arc::clone(twin),
+            memory: Arc::clone(memory),
             range: whole.start.max(view.start)..whole.end.min(view.end),
         })
     }
@@ -186,27 +191,37 @@ fn group_pages(high: usize, most_runs: usize) -> usize {
     pages
 }
 
-/// Whether the system does for shared memory what such regions need of it.
+/// Whether the system does for memory what such regions need of it.
 ///
 /// # Errors
 /// What it refused.
 pub fn probe() -> Result<(), Unavailable> {
-    Ok(step("mapping memory twice", try_memory())?)
+    Ok(step("taking memory aside", try_memory())?)
 }
 
+/// Between tries of that, ns.
+const PROBE_NS: u64 = 100_000;
+/// Tries of that: a page stays for a moment when another processor has made it.
+const PROBES: u32 = 100;
+
 fn try_memory() -> Result<(), Errno> {
-    let view = map_region(PAGE_SIZE)?;
-    let twin = Twin::over(&view)?;
-    twin.open(&view)?;
-    twin.with_mut(&view, |bytes| bytes[0] = 1);
-    twin.close(&view)?;
-    twin.punch(&view)?;
     // (The page of addresses stays: nobody here may unmap.)
-    if twin.with(&view, |bytes| bytes[0]) == 0 {
-        Ok(())
-    } else {
-        Err(Errno::OPNOTSUPP)
+    let view = map_region(PAGE_SIZE)?;
+    let memory = Closable::over(&view)?;
+    let mut copy = [0; PAGE_SIZE];
+    for _ in 0..PROBES {
+        let mut aside = memory.take(&view)?;
+        aside.unlock()?;
+        aside.bytes_mut(&view)[0] = 1;
+        aside.put_back_closed().map_err(|(_, errno)| errno)?;
+        let mut aside = memory.take(&view)?;
+        aside.unlock()?;
+        if aside.hold_still(&mut copy) && copy[0] == 1 && aside.let_go().is_ok() {
+            return Ok(());
+        }
+        pause(PROBE_NS);
     }
+    Err(Errno::OPNOTSUPP)
 }
 
 /// In the child of a fork: what the parent has open is not open here.
@@ -239,26 +254,28 @@ impl Protected {
         };
         let zswap = Zswap::with_compressor(PoolArena::new(map), compressor, Limits::default());
         let serving = (2 * processors()).clamp(IN_THREAD.start, IN_THREAD.end);
+        let most_runs = most_runs();
+        let group_pages = group_pages(options.high, most_runs);
         let mut workers = Vec::with_capacity(1 + serving);
         for _ in 0..=serving {
             let context = zswap.context().map_err(|_| Unstarted::Failed {
                 what: "making a codec context",
                 errno: Errno::NOMEM,
             })?;
-            workers.push(Mutex::new(GroupWorker { context }));
+            let copy = vec![0; group_pages * PAGE_SIZE];
+            workers.push(Mutex::new(GroupWorker { context, copy }));
         }
         let mut stacks = Vec::with_capacity(serving);
         for _ in 0..serving {
             stacks.push(step("mapping a stack", CallStack::map(STACK))?);
         }
-        let most_runs = most_runs();
         let stats = &segment.slots[segment.claim(pid())];
         let engine: &'static Self = Box::leak(Box::new(Self {
             high: AtomicUsize::new(options.high),
             zswap,
             density,
             core: Mutex::new(GroupCore {
-                table: Table::new(group_pages(options.high, most_runs)),
+                table: Table::new(group_pages),
                 extents: Extents::default(),
                 regions: BTreeMap::new(),
                 pins: Pins::default(),
@@ -306,14 +323,14 @@ impl Protected {
 
     /// Opens a group to the program. The caller tells the table.
     fn open(&self, core: &mut GroupCore, place: &LocatedGroup) -> Result<(), Errno> {
-        place.twin.open(&place.range)?;
+        place.memory.open(&place.range)?;
         core.table.count_run(place.group, true, &RUNS);
         Ok(())
     }
 
     /// Closes a group that is open.
     fn close(&self, core: &mut GroupCore, place: &LocatedGroup) -> Result<(), Errno> {
-        place.twin.close(&place.range)?;
+        place.memory.close(&place.range)?;
         core.table.count_run(place.group, false, &RUNS);
         Ok(())
     }

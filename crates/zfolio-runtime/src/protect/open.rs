@@ -13,24 +13,22 @@ use crate::transfer::worker::claim_worker;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 use zfolio_mm::PAGE_SIZE;
+use zfolio_sys::closable::Aside;
 use zfolio_sys::lock::{MutexGuard, pause};
+use zfolio_sys::syscall::Errno;
 use zfolio_sys::thread::{Clock, now_ns};
-use zfolio_sys::twin::Twin;
 use zfolio_zswap::Slot;
 
 /// Rounds of making room after which a fault has its group all the same.
 const ROUNDS_BEFORE_OVERDRAFT: u32 = 100;
 /// Times that others are closed for a group that the kernel will not open, and the
 /// wait where none can be, ns.
-const OPENINGS: u32 = 1000;
-const OPENING_NS: u64 = 100_000;
+pub(super) const OPENINGS: u32 = 1000;
+pub(super) const OPENING_NS: u64 = 100_000;
 /// Runs closed at a time for that.
 const CLOSED_AT_ONCE: usize = 8;
 /// Groups looked at for one while there are mappings left.
 const LOOKS: usize = 512;
-
-/// A group of a fault that was served; given: its page table may be filled in.
-type Loaded = Option<LocatedGroup>;
 
 /// The kernel would not open a group: there are as many mappings as there may be.
 pub(crate) struct NotOpened;
@@ -48,10 +46,10 @@ pub(crate) struct Touch {
 impl Pager for Protected {
     type Fault = Touch;
     type Worker = GroupWorker;
-    type Served = Loaded;
+    type Served = ();
     type Refusal = NotOpened;
 
-    fn try_fault(&self, worker: &mut GroupWorker, touch: &mut Touch) -> Tried<Loaded, NotOpened> {
+    fn try_fault(&self, worker: &mut GroupWorker, touch: &mut Touch) -> Tried<(), NotOpened> {
         let urgent = touch.rounds >= ROUNDS_BEFORE_OVERDRAFT;
         self.try_serve(worker, touch.address, urgent)
     }
@@ -89,10 +87,7 @@ impl Pager for Protected {
 struct BySigsegv;
 
 impl Teller<Protected> for BySigsegv {
-    fn served(&mut self, pager: &Protected, loaded: Loaded, _: Touch) {
-        if let Some(place) = loaded {
-            place.twin.prepare(&place.range);
-        }
+    fn served(&mut self, pager: &Protected, (): (), _: Touch) {
         pager.count(Counter::Pgmajfault, 1);
     }
 
@@ -125,7 +120,7 @@ impl Protected {
         worker: &mut GroupWorker,
         address: usize,
         urgent: bool,
-    ) -> Tried<Loaded, NotOpened> {
+    ) -> Tried<(), NotOpened> {
         let mut core = self.core.lock();
         let Some(place) = core.place(address) else {
             return Tried::NotOurs;
@@ -134,12 +129,12 @@ impl Protected {
             Some(State::Open) => {
                 // Opened by another thread meanwhile; or the program has changed
                 // the protection, and changing it back ends the fault too.
-                let open = place.twin.open(&place.range);
+                let open = place.memory.open(&place.range);
                 drop(core);
                 let page = address & !(PAGE_SIZE - 1);
                 // (What the system has no memory for is not served for ever.)
-                if open.is_ok() && place.twin.is_sound(&(page..page + PAGE_SIZE)) {
-                    Tried::Served(None)
+                if open.is_ok() && place.memory.is_sound(&(page..page + PAGE_SIZE)) {
+                    Tried::Served(())
                 } else {
                     Tried::NotOurs
                 }
@@ -152,7 +147,7 @@ impl Protected {
                 self.let_in(&mut core, &place);
                 self.count(Counter::StandbyRefault, place.pages());
                 self.count(Counter::PagesIn, place.pages());
-                Tried::Served(None)
+                Tried::Served(())
             }
             Some(State::Loading | State::Storing) => {
                 core.table.want(place.group);
@@ -169,7 +164,7 @@ impl Protected {
         mut core: MutexGuard<'_, GroupCore>,
         place: LocatedGroup,
         urgent: bool,
-    ) -> Tried<Loaded, NotOpened> {
+    ) -> Tried<(), NotOpened> {
         let limit = self.watermarks().limit + self.overdraft();
         if !urgent && self.usage(&core) + place.pages() > limit {
             return Tried::NoRoom;
@@ -188,7 +183,7 @@ impl Protected {
             self.let_in(&mut core, &place);
             self.count(Counter::HolePages, place.pages());
             self.ring_at(&core);
-            return Tried::Served(None);
+            return Tried::Served(());
         }
         let (group, count) = (place.group, place.pages());
         core.table.set(group, count, State::Loading, End::Hot);
@@ -200,26 +195,25 @@ impl Protected {
         }
         let slots = &slots[..count];
         drop(core);
-        let whole = self.load(worker, &place.twin, &pages, slots);
+        let loaded = self.load(worker, &place, &pages, slots);
         let mut core = self.core.lock();
+        let opened = loaded.and_then(|aside| aside.put_back().map_err(|(_, errno)| errno));
+        if opened.is_err() {
+            // What was loaded is gone, and in the pool as before.
+            core.table.close(group);
+            self.done();
+            return Tried::Refused(NotOpened);
+        }
         for page in pages {
             core.extents.set(page, Place::Present);
         }
-        let opened = self.open(&mut core, &place);
-        if opened.is_ok() {
-            self.let_in(&mut core, &place);
-        } else {
-            core.table.set(group, count, State::Standby, End::Hot);
-        }
+        core.table.count_run(group, true, &super::RUNS);
+        self.let_in(&mut core, &place);
         self.done();
         self.ring_at(&core);
         drop(core);
         self.zswap.invalidate(slots);
-        match opened {
-            // (What was nowhere would have memory then.)
-            Ok(()) => Tried::Served(whole.then_some(place)),
-            Err(_) => Tried::Refused(NotOpened),
-        }
+        Tried::Served(())
     }
 
     fn let_in(&self, core: &mut GroupCore, place: &LocatedGroup) {
@@ -227,19 +221,20 @@ impl Protected {
         core.table.set(place.group, place.pages(), State::Open, end);
     }
 
-    /// Brings the pages that have a slot into our view; whether all have. The
-    /// others are zeros and have no memory.
-    fn load(
+    /// Brings the pages of a group that have a slot into memory, aside. The others are
+    /// zeros and have none.
+    fn load<'a>(
         &self,
         worker: &mut GroupWorker,
-        twin: &Twin,
+        place: &'a LocatedGroup,
         pages: &Range<Vpn>,
         slots: &[Slot],
-    ) -> bool {
+    ) -> Result<Aside<'a>, Errno> {
+        let mut aside = place.memory.take(&place.range)?;
+        aside.unlock()?;
         let stored = slots.iter().filter(|slot| **slot != Slot::ZERO).count();
-        let whole = stored == slots.len();
-        if whole {
-            twin.make(&(pages.start * PAGE_SIZE..pages.end * PAGE_SIZE));
+        if stored == slots.len() {
+            aside.make();
         }
         for (page, slot) in pages.clone().zip(slots) {
             if *slot == Slot::ZERO {
@@ -247,7 +242,8 @@ impl Protected {
             }
             let bytes = page * PAGE_SIZE..(page + 1) * PAGE_SIZE;
             let context = &mut worker.context;
-            let result = twin.with_mut(&bytes, |to| self.zswap.load_into(context, *slot, to));
+            let to = aside.bytes_mut(&bytes);
+            let result = self.zswap.load_into(context, *slot, to);
             if let Err(why) = result {
                 self.fail(format_args!(
                     "the page at {:#x} of a region could not be brought ({why})",
@@ -256,7 +252,7 @@ impl Protected {
             }
         }
         self.count(Counter::PagesIn, stored);
-        whole
+        Ok(aside)
     }
 
     /// At the limit: makes room in this thread; false if there is none to be
@@ -295,8 +291,8 @@ impl Protected {
             let Some(first) = core.place_of(run.start) else {
                 return closed;
             };
-            let last = addresses(&run).end.min(first.twin.view().end);
-            if first.twin.close(&(first.range.start..last)).is_err() {
+            let last = addresses(&run).end.min(first.memory.view().end);
+            if first.memory.close(&(first.range.start..last)).is_err() {
                 return closed;
             }
             for group in run {

@@ -75,6 +75,10 @@ impl Batch {
     /// Marks a run and adds it; no more than there is room for. The core lock is held, in a batch of
     /// the protocol of pins.
     pub(crate) fn add(&mut self, state: &State, core: &Core, run: &Range<Vpn>) {
+        assert!(
+            run.len() <= self.room(),
+            "a batch has its place for so many"
+        );
         for page in run.clone() {
             set(state, core, page, Word::Transit(self.mark));
         }
