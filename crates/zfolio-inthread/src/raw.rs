@@ -9,6 +9,7 @@ pub(crate) const SHIFT: u32 = zfolio_mm::PAGE_SHIFT;
 /// Error numbers as system calls return them, negative.
 pub(crate) mod err {
     pub(crate) const PERM: isize = -1;
+    pub(crate) const TOO_BIG: isize = -7;
     pub(crate) const BADF: isize = -9;
     pub(crate) const NOMEM: isize = -12;
     pub(crate) const BUSY: isize = -16;
@@ -52,7 +53,9 @@ pub(crate) mod nr {
     pub(crate) const EXECVE: usize = 59;
     pub(crate) const EXIT: usize = 60;
     pub(crate) const READLINK: usize = 89;
+    pub(crate) const GETRLIMIT: usize = 97;
     pub(crate) const PTRACE: usize = 101;
+    pub(crate) const CAPGET: usize = 125;
     pub(crate) const RT_SIGPENDING: usize = 127;
     pub(crate) const RT_SIGTIMEDWAIT: usize = 128;
     pub(crate) const RT_SIGSUSPEND: usize = 130;
@@ -67,6 +70,7 @@ pub(crate) mod nr {
     pub(crate) const EXIT_GROUP: usize = 231;
     pub(crate) const TGKILL: usize = 234;
     pub(crate) const KEYCTL: usize = 250;
+    pub(crate) const MQ_NOTIFY: usize = 244;
     pub(crate) const PSELECT6: usize = 270;
     pub(crate) const PPOLL: usize = 271;
     pub(crate) const SET_ROBUST_LIST: usize = 273;
@@ -86,10 +90,12 @@ pub(crate) mod nr {
     pub(crate) const IO_PGETEVENTS: usize = 333;
     pub(crate) const RSEQ: usize = 334;
     pub(crate) const IO_URING_SETUP: usize = 425;
+    pub(crate) const PIDFD_OPEN: usize = 434;
     pub(crate) const CLONE3: usize = 435;
     pub(crate) const CLOSE_RANGE: usize = 436;
     pub(crate) const PROCESS_MADVISE: usize = 440;
     pub(crate) const EPOLL_PWAIT2: usize = 441;
+    pub(crate) const FUTEX_REQUEUE: usize = 456;
     pub(crate) const MSEAL: usize = 462;
 }
 
@@ -115,6 +121,22 @@ pub(crate) fn is_mapped(range: &core::ops::Range<usize>) -> bool {
         let len = (range.end - at).min(LOOKED_AT * PAGE);
         own(nr::MINCORE, [at, len, into]) == 0
     })
+}
+
+/// Bytes that this thread may lock in memory.
+pub(crate) fn most_locked() -> usize {
+    const MEMLOCK: usize = 8;
+    const VERSION_3: u32 = 0x2008_0522;
+    const IPC_LOCK: u32 = 1 << 14;
+    let (mut limit, mut sets) = ([0_u64; 2], [0_u32; 6]);
+    let head = [VERSION_3, 0];
+    let sets_at = sets.as_mut_ptr() as usize;
+    let may = own(nr::CAPGET, [head.as_ptr() as usize, sets_at, 0]) == 0 && sets[0] & IPC_LOCK != 0;
+    let limit_at = limit.as_mut_ptr() as usize;
+    if may || own(nr::GETRLIMIT, [MEMLOCK, limit_at, 0]) != 0 {
+        return usize::MAX;
+    }
+    usize::try_from(limit[0]).unwrap_or(usize::MAX)
 }
 
 pub(crate) const fn is_error(result: isize) -> bool {

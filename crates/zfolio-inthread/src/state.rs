@@ -153,6 +153,12 @@ impl State {
         self.descriptors().contains(&fd)
     }
 
+    /// Whether this task is of the process whose memory this is: not so the child of
+    /// posix_spawn, which shares it as long as its parent waits.
+    pub(crate) fn is_own_process(&self) -> bool {
+        zfolio_sys::thread::pid() == self.pid.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn has_left(&self) -> bool {
         self.left.load(Ordering::Acquire)
     }

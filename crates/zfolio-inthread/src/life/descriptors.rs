@@ -18,6 +18,10 @@ pub(crate) fn change(state: &State, number: usize, args: [usize; 6]) -> isize {
             state.own_memory.forget(first);
             raw::for_program(number, args)
         }
+        // (The child of posix_spawn has a table of its own, and its parent's memory.)
+        nr::DUP2 | nr::DUP3 if state.is_our_descriptor(last) && !state.is_own_process() => {
+            err::BUSY
+        }
         nr::DUP2 | nr::DUP3 if state.is_our_descriptor(last) => {
             state.locked(|core| {
                 core.way.move_descriptor(last);
@@ -169,6 +173,10 @@ pub(crate) fn opened(state: &State, number: usize, args: [usize; 6], fd: isize) 
     let Some(device) = name.strip_prefix(b"/dev/") else {
         return;
     };
+    if device == b"userfaultfd" {
+        leave::leave(state, "it uses userfaultfd itself");
+        return;
+    }
     let kind = Device::named(device);
     if kind == Device::Harmless {
         return;

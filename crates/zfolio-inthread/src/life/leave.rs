@@ -35,9 +35,15 @@ fn leave_locked(state: &State, core: &mut Core, why: &str) {
         }
     }
     core.publish(state);
-    // (Before the descriptors: with them registrations end, and absent pages are the
-    // kernel's again.)
+    // (Before registrations end, and absent pages are the kernel's again.)
     state.left.store(true, Ordering::Release);
+    // One by one, since another process may have the descriptor open: the child of posix_spawn
+    // closes its own alone.
+    for (range, kind) in core.ranges.iter() {
+        if kind.registered {
+            core.way.unwatch(&range);
+        }
+    }
     core.way.close_descriptors();
     state.note_descriptors(&core.way);
     let slot = match &core.pool {

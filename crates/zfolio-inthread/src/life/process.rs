@@ -61,12 +61,21 @@ pub(crate) fn clone(keeper: &Keeper<'_>, frame: &mut Frame, number: usize) -> is
 
 fn clone3(keeper: &Keeper<'_>, frame: &mut Frame, args: [usize; 6]) -> isize {
     let [at, len, ..] = args;
-    if !(64..=CLONE_ARGS).contains(&len) {
-        return if len < 64 { err::INVAL } else { -7 };
+    if !(64..=PAGE).contains(&len) {
+        return if len < 64 { err::INVAL } else { err::TOO_BIG };
     }
     keeper.keep(at, len);
     let mut given = [0_u64; CLONE_ARGS / 8];
     let mut bytes = [0_u8; CLONE_ARGS];
+    // What a later kernel has behind it must be zeros.
+    for beyond in CLONE_ARGS..len {
+        match raw::read::<u8>(at.wrapping_add(beyond)) {
+            Some(0) => {}
+            Some(_) => return err::TOO_BIG,
+            None => return err::FAULT,
+        }
+    }
+    let len = len.min(CLONE_ARGS);
     if !raw::read_bytes(at, &mut bytes[..len]) {
         return err::FAULT;
     }

@@ -24,6 +24,7 @@ const SOL_SOCKET: usize = 1;
 const SO_TYPE: usize = 3;
 const SOCK_STREAM: u32 = 1;
 const PR_SET_SECCOMP: usize = 22;
+const PR_SET_MM: usize = 35;
 const PR_SET_SYSCALL_USER_DISPATCH: usize = 59;
 const ARCH_SET_FS: usize = 0x1002;
 
@@ -32,7 +33,8 @@ pub(crate) fn dispatch(frame: &mut Frame) -> isize {
     let state = state::get();
     let (number, cancellable) = cancel::unmarked(frame.rax);
     frame.rax = number;
-    let (number, args) = (number & 0xffff_ffff, frame.args());
+    let number = number & 0xffff_ffff;
+    let args = table::narrowed(number, frame.args());
     let Some(record) = threads::current() else {
         return raw::for_program(number, args);
     };
@@ -170,6 +172,9 @@ fn by_table(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isize {
             keeper.keep(args[2], args[3].min(1 << 20));
         }
         nr::PTRACE => keeper.keep_traced(&args),
+        nr::PRCTL => keeper.keep_for_process(&args),
+        nr::MQ_NOTIFY => keeper.keep_notification(args[1]),
+        nr::FUTEX_REQUEUE => keeper.keep_words(args[0], 2),
         66 => keeper.keep_semaphores(&args),
         69 | 70 => keeper.keep(args[1], args[2].saturating_add(8)),
         nr::PROCESS_VM_READV | nr::PROCESS_VM_WRITEV => {
@@ -182,6 +187,11 @@ fn by_table(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isize {
         },
     }
     let result = keeper.record.cancellation.call(number, args);
+    if number == nr::PRCTL && args[0] == PR_SET_MM && !is_error(result) {
+        keeper.state.locked(|core| {
+            core.brk = raw::own(nr::BRK, [0; 3]).cast_unsigned();
+        });
+    }
     if matches!(number, nr::OPEN | 257 | 437) && !is_error(result) {
         descriptors::opened(keeper.state, number, args, result);
     }
