@@ -402,11 +402,12 @@ static void single_steps(void) {
 static volatile int came;
 static void comes(int signal) { (void)signal, came++; }
 
-// Signals that are ignored, blocked, or whose handlers restart calls do not end a call.
-static void calls_go_on(void) {
+// Signals that are ignored (way 0), whose handlers restart calls (1), or that are blocked (2) do not
+// end a call.
+static void sent_in_a_call(int first, int last) {
     for (int signal_ = 0; signal_ < 3; signal_++) {
         int number = (int[]){SIGSEGV, SIGBUS, SIGSYS}[signal_];
-        for (int way = 0; way < 3; way++) {
+        for (int way = first; way <= last; way++) {
             struct sigaction action = {.sa_handler = way == 0 ? SIG_IGN : comes, .sa_flags = SA_RESTART}, before;
             int fds[2];
             SETUP(pipe(fds) == 0 && sigaction(number, &action, &before) == 0);
@@ -434,6 +435,15 @@ static void calls_go_on(void) {
             sigaction(number, &before, NULL), close(fds[0]), close(fds[1]);
         }
     }
+}
+
+static void calls_go_on(void) {
+    squeeze();
+    sent_in_a_call(0, 1);
+}
+static void calls_go_on_blocked(void) {
+    squeeze();
+    sent_in_a_call(2, 2);
 }
 
 static sigjmp_buf back;
@@ -601,6 +611,6 @@ CASES({"generations", generations}, {"spawned_over_descriptors", spawned_over_de
       {"sandboxed_while_sharing", sandboxed_while_sharing}, {"strict", strict}, {"few_calls", few_calls},
       {"answered_by_a_handler", answered_by_a_handler}, {"shared_lock_behind_a_cold_one", shared_lock_behind_a_cold_one},
       {"cleared_word", cleared_word}, {"data_limit", data_limit}, {"nothing_allowed", nothing_allowed}, {"unshared", unshared},
-      {"single_steps", single_steps}, {"calls_go_on", calls_go_on}, {"left_calls", left_calls},
+      {"single_steps", single_steps}, {"calls_go_on", calls_go_on}, {"calls_go_on_blocked", calls_go_on_blocked}, {"left_calls", left_calls},
       {"stacks_of_signals", stacks_of_signals}, {"overflown_stacks", overflown_stacks}, {"arithmetic", arithmetic},
       {"changed_context", changed_context})

@@ -1,6 +1,6 @@
 //! Bare system calls, and the only instructions here that touch memory of the program.
 
-use core::arch::global_asm;
+use core::arch::{asm, global_asm};
 pub(crate) use zfolio_sys::syscall::bare as call;
 
 pub(crate) const PAGE: usize = zfolio_mm::PAGE_SIZE;
@@ -52,6 +52,7 @@ pub(crate) mod nr {
     pub(crate) const VFORK: usize = 58;
     pub(crate) const EXECVE: usize = 59;
     pub(crate) const EXIT: usize = 60;
+    pub(crate) const FCNTL: usize = 72;
     pub(crate) const READLINK: usize = 89;
     pub(crate) const GETRLIMIT: usize = 97;
     pub(crate) const PTRACE: usize = 101;
@@ -74,6 +75,7 @@ pub(crate) mod nr {
     pub(crate) const PSELECT6: usize = 270;
     pub(crate) const PPOLL: usize = 271;
     pub(crate) const SET_ROBUST_LIST: usize = 273;
+    pub(crate) const GET_ROBUST_LIST: usize = 274;
     pub(crate) const VMSPLICE: usize = 278;
     pub(crate) const EPOLL_PWAIT: usize = 281;
     pub(crate) const SIGNALFD: usize = 282;
@@ -282,16 +284,46 @@ pub(crate) fn unblock_ours() -> u64 {
 
 /// Every signal blocked, until it is dropped. Code that runs so meets no fault: one would end
 /// the process.
-pub(crate) struct Blocked(u64);
+pub(crate) struct Blocked {
+    mask: u64,
+    stepping: bool,
+}
 
 impl Blocked {
     pub(crate) fn new() -> Self {
-        Self(set_mask(!0))
+        let stepping = stop_stepping();
+        let mask = set_mask(!0);
+        Self { mask, stepping }
     }
 }
 
 impl Drop for Blocked {
     fn drop(&mut self) {
-        set_mask(self.0);
+        set_mask(self.mask);
+        if self.stepping {
+            step_again();
+        }
     }
+}
+
+/// The trap flag: a SIGTRAP after each instruction, which ends the process where it is blocked.
+const TRAP: usize = 0x100;
+
+/// Clears the flag, which a program may have set that looks at its own steps; whether it was.
+pub(crate) fn stop_stepping() -> bool {
+    let flags: usize;
+    // SAFETY: reads the flags, by way of the stack.
+    unsafe { asm!("pushfq", "pop {flags}", flags = out(reg) flags, options(preserves_flags)) };
+    if flags & TRAP == 0 {
+        return false;
+    }
+    // SAFETY: changes that flag alone, and those of arithmetic.
+    unsafe { asm!("pushfq", "and qword ptr [rsp], {all}", "popfq", all = const !0x100_i32) };
+    true
+}
+
+/// Sets it.
+fn step_again() {
+    // SAFETY: changes that flag alone, and those of arithmetic.
+    unsafe { asm!("pushfq", "or qword ptr [rsp], 0x100", "popfq") };
 }

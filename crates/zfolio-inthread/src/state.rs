@@ -47,6 +47,8 @@ pub(crate) struct State {
     pub(crate) several: AtomicBool,
     /// Management has ended: every page is open and stays so.
     pub(crate) left: AtomicBool,
+    /// The program filters its calls, and would not let ours through: [`crate::life::leave::step_aside`].
+    pub(crate) filtered: AtomicU32,
     /// Some code runs on a stack in managed memory: its signals are handled elsewhere.
     pub(crate) moving_stacks: AtomicBool,
     /// Of the process whose memory this is.

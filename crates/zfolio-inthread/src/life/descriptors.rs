@@ -6,6 +6,7 @@ use crate::memory::core::Core;
 use crate::memory::way::Kind;
 use crate::raw::{self, PAGE, err, is_error, nr};
 use crate::state::State;
+use core::ops::RangeInclusive;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// Calls that close or take a descriptor's number. Ours are not there for the program.
@@ -30,8 +31,9 @@ pub(crate) fn change(state: &State, number: usize, args: [usize; 6]) -> isize {
             if state.is_our_descriptor(last) {
                 return err::BUSY;
             }
-            raw::for_program(number, args)
+            copied(state, number, args)
         }
+        nr::DUP | nr::DUP2 | nr::DUP3 | nr::FCNTL => copied(state, number, args),
         nr::CLOSE_RANGE if first <= last && flags & !CLOSE_RANGE_FLAGS == 0 => {
             let mut ours = state.descriptors();
             ours.sort_unstable();
@@ -45,6 +47,9 @@ pub(crate) fn change(state: &State, number: usize, args: [usize; 6]) -> isize {
                 }
                 from = fd + 1;
             }
+            if flags & CLOSE_RANGE_CLOEXEC == 0 {
+                state.own_memory.forget_from(first..=last);
+            }
             if from > last {
                 return 0;
             }
@@ -54,12 +59,26 @@ pub(crate) fn change(state: &State, number: usize, args: [usize; 6]) -> isize {
     }
 }
 
+/// Makes a copy of a descriptor, which is the process's own memory if that is.
+fn copied(state: &State, number: usize, args: [usize; 6]) -> isize {
+    let copy = raw::for_program(number, args);
+    if !is_error(copy) && copy.cast_unsigned() != args[0] {
+        let memory = &state.own_memory;
+        memory.forget(copy.cast_unsigned());
+        if memory.is_one(args[0]) && !memory.note(copy) {
+            leave::leave(state, "it opened its own memory as a file, too often");
+        }
+    }
+    copy
+}
+
 /// Descriptors of the program that are its own memory as a file: what they reach is brought.
 pub(crate) struct OwnMemory([AtomicUsize; MOST]);
 
 /// Most of them at a time.
 const MOST: usize = 8;
 const O_CLOEXEC: usize = 0o2_000_000;
+const CLOSE_RANGE_CLOEXEC: usize = 4;
 /// Flags of close_range that there are: of others the kernel tells.
 const CLOSE_RANGE_FLAGS: usize = 6;
 
@@ -80,6 +99,15 @@ impl OwnMemory {
             let free = one.compare_exchange(usize::MAX, fd, Ordering::Relaxed, Ordering::Relaxed);
             free.is_ok()
         })
+    }
+
+    fn forget_from(&self, range: RangeInclusive<usize>) {
+        for one in &self.0 {
+            let fd = one.load(Ordering::Relaxed);
+            if fd != usize::MAX && range.contains(&fd) {
+                one.store(usize::MAX, Ordering::Relaxed);
+            }
+        }
     }
 
     fn forget(&self, fd: usize) {

@@ -3,6 +3,7 @@
 //! SIGSEGV, SIGBUS and SIGSYS are ours: what the program does with them is kept in a table,
 //! and followed when a fault is none of ours. What the program blocks of them is `masks`'s.
 
+use super::handlers;
 use crate::raw::{self, Blocked, OURS, Plain, err, nr};
 use crate::seen::cancel;
 use crate::state::State;
@@ -34,6 +35,7 @@ pub(crate) const IGNORE: u64 = 1;
 pub(crate) const SIGINFO: u64 = 4;
 pub(crate) const RESTORER: u64 = 0x0400_0000;
 pub(crate) const ONSTACK: u64 = 0x0800_0000;
+pub(crate) const RESTART: u64 = 0x1000_0000;
 pub(crate) const RESETHAND: u64 = 0x8000_0000;
 pub(crate) const NODEFER: u64 = 0x4000_0000;
 const SIGNALS: usize = 65;
@@ -78,6 +80,11 @@ impl State {
     fn is_spawned(&self) -> bool {
         !core::ptr::eq(self.signals_here(), &raw const self.signals)
     }
+}
+
+/// Whether a signal that is sent does not end a call that waits, or not all of them.
+pub(super) fn restarts(action: &Action) -> bool {
+    action.handler == IGNORE || action.flags & RESTART != 0
 }
 
 /// Sets an action in the kernel.
@@ -186,6 +193,8 @@ pub(crate) fn action(state: &State, args: [usize; 6]) -> isize {
                 if result != 0 {
                     return result;
                 }
+            } else if restarts(&action) != restarts(&before) {
+                handlers::install_one(signal, &action);
             }
             signals.actions[signal] = action;
         }
