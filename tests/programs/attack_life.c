@@ -54,6 +54,19 @@ static void generations(void) {
     _exit(0);
 }
 
+// The one thread of a process ends by a call of its own.
+static void last_thread_ends(void) {
+    char *at = fresh(MANY);
+    pid_t child = fork();
+    SETUP(child >= 0);
+    if (child == 0) {
+        check_range(at, MANY, TAG, "of a child");
+        RAW(SYS_exit, 0L);
+    }
+    expect_child(child, "by exit of its last thread");
+    munmap(at, MANY * PAGE);
+}
+
 // A child of posix_spawn that puts descriptors where others of ours may be.
 static void spawned_over_descriptors(void) {
     char *at = fresh(MANY);
@@ -122,7 +135,7 @@ static void strict(void) {
     pid_t child = fork();
     SETUP(child >= 0);
     if (child == 0) {
-        SETUP(RAW(SYS_prctl, PR_SET_SECCOMP, SECCOMP_MODE_STRICT) == 0);
+        SETUP(RAW(SYS_prctl, 0x5eed00000000L | PR_SET_SECCOMP, SECCOMP_MODE_STRICT) == 0); // (of 32 bits)
         for (int i = 0; i < MANY; i++)
             if (!page_is(at + i * PAGE, TAG + i))
                 RAW(SYS_exit, 1L);
@@ -607,7 +620,7 @@ static void changed_context(void) {
     munmap(at, MANY * PAGE);
 }
 
-CASES({"generations", generations}, {"spawned_over_descriptors", spawned_over_descriptors},
+CASES({"generations", generations}, {"last_thread_ends", last_thread_ends}, {"spawned_over_descriptors", spawned_over_descriptors},
       {"sandboxed_while_sharing", sandboxed_while_sharing}, {"strict", strict}, {"few_calls", few_calls},
       {"answered_by_a_handler", answered_by_a_handler}, {"shared_lock_behind_a_cold_one", shared_lock_behind_a_cold_one},
       {"cleared_word", cleared_word}, {"data_limit", data_limit}, {"nothing_allowed", nothing_allowed}, {"unshared", unshared},
