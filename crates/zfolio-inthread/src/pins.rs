@@ -14,9 +14,9 @@
 //! stack pointer of its call: the next call of the thread, made from further up, drops them.
 
 use crate::raw;
+use crate::threads::Threads;
 use alloc::vec;
 use alloc::vec::Vec;
-use crate::threads::Threads;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering, compiler_fence, fence};
 

@@ -6,7 +6,9 @@
 
 use super::leave;
 use super::masks::{self, Context, SAVED, returning};
-use super::signals::{self, Action, DEFAULT, IGNORE, NODEFER, RESETHAND, RESTART, RESTORER, SIGINFO};
+use super::signals::{
+    self, Action, DEFAULT, IGNORE, NODEFER, RESETHAND, RESTART, RESTORER, SIGINFO,
+};
 use crate::memory::bring::{Access, Brought, bring};
 use crate::memory::core::Core;
 use crate::memory::transit::swap_in::bring_beside;

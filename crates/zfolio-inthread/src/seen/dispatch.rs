@@ -195,7 +195,11 @@ fn by_table(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isize {
         }
         19 | 20 | 295 | 296 | 327 | 328 if keeper.state.own_memory.is_one(args[0]) => {
             keeper.keep_vectors(args[1], args[2]);
-            let from = if number < 100 { position(args[0]) } else { args[3] };
+            let from = if number < 100 {
+                position(args[0])
+            } else {
+                args[3]
+            };
             keeper.keep(from, vectors::length_of(args[1], args[2]));
         }
         _ => match table::pointers(number) {

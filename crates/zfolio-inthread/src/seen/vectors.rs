@@ -85,7 +85,9 @@ fn each_buffer(address: usize, count: usize, mut told: impl FnMut(Range<usize>))
 /// Bytes of all buffers of `count` vectors.
 pub(super) fn length_of(address: usize, count: usize) -> usize {
     let mut len = 0_usize;
-    each_buffer(address, count, |range| len = len.saturating_add(range.len()));
+    each_buffer(address, count, |range| {
+        len = len.saturating_add(range.len())
+    });
     len
 }
 
