@@ -73,10 +73,10 @@ static void spawned_over_descriptors(void) {
     struct rlimit files;
     SETUP(getrlimit(RLIMIT_NOFILE, &files) == 0);
     int most = files.rlim_cur < 1100 ? (int)files.rlim_cur : 1100;
-    for (int first = 0; first < most; first += 100) {
+    for (int first = 400; first < most; first += 200) {
         posix_spawn_file_actions_t actions;
         posix_spawn_file_actions_init(&actions);
-        for (int fd = first < 3 ? 3 : first; fd < first + 100 && fd < most; fd++)
+        for (int fd = first < 3 ? 3 : first; fd < first + 200 && fd < most; fd++)
             posix_spawn_file_actions_adddup2(&actions, 0, fd);
         char *argv[] = {(char *)"true", NULL};
         pid_t child;
@@ -390,8 +390,8 @@ static void single_steps(void) {
     SETUP(pipe(fds) == 0);
     struct sigaction action = {.sa_handler = stepped};
     SETUP(sigaction(SIGTRAP, &action, NULL) == 0);
-    for (int i = 0; i < 20; i++) {
-        char *page = at + (3 * i) * PAGE;
+    for (int i = 0; i < 6; i++) {
+        char *page = at + (9 * i) * PAGE;
         long done[6];
         trap_flag(1);
         done[0] = write(fds[1], page + 100, 16);
@@ -403,7 +403,7 @@ static void single_steps(void) {
         done[4] = getppid() > 0;
         trap_flag(0);
         RIGHT(done[0] == 16 && done[1] == 16 && done[2] == 0 && done[3] == 0);
-        check_page(page, TAG + 3 * i, "single-stepped");
+        check_page(page, TAG + 9 * i, "single-stepped");
         RIGHT(memcmp(page + 100, page + PAGE + 100, 16) == 0);
     }
     RIGHT(steps > 1000);

@@ -147,7 +147,6 @@ fn the_address_space() {
         "lock_refused",
         "advised_otherwise",
         "faults_by_the_device",
-        "huge_ones",
     ];
     in_each_way("attack_space", &cases, &[]);
 }
