@@ -67,7 +67,10 @@ fn configured() -> Result<ExitCode, Failure> {
 fn dispatch(command: Command) -> Result<ExitCode, Failure> {
     match command {
         Command::Run(args) => run::run(*args),
-        Command::Doctor(args) => Ok(doctor::doctor(args.json, args.backing.as_ref())),
+        Command::Doctor(args) => Ok(match &args.seccomp_profile {
+            Some(base) => doctor::seccomp_profile::print(base),
+            None => doctor::doctor(args.json, args.backing.as_ref()),
+        }),
         Command::Stat(args) => zfolio_views::stat(&args),
         Command::Top(args) => zfolio_views::top(&args),
         Command::Metrics(args) => zfolio_views::metrics(&args),

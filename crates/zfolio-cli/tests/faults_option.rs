@@ -213,7 +213,7 @@ fn where_userfaultfd_is_refused_the_doctor_names_another_way() {
         "\nwarn  regions ",
         "\nwarn  faults in-thread           --faults in-thread does not: userfaultfd for user \
          faults: Operation not permitted",
-        "mend: docker run --security-opt seccomp=unconfined, or a profile",
+        "mend: zfolio doctor --seccomp-profile FILE >zfolio.json",
         "\nok    faults by protect          --faults protect works",
         "\nThis machine can run managed programs (`zfolio run`), by --faults ",
         "\nRegions work, by PROT_NONE and SIGSEGV, which is slower (userfaultfd is refused: \

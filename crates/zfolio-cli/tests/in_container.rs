@@ -19,6 +19,8 @@ const NEEDS: &str = "200";
 const LIMIT: &str = "120m";
 /// What zfolio lets the program have of that.
 const HIGH: &str = "70M";
+/// The profile that podman's package has.
+const PODMAN_PROFILE: &str = "/usr/share/containers/seccomp.json";
 /// How a container ends of which a process was killed by signal 9.
 const KILLED: i32 = 128 + 9;
 
@@ -95,6 +97,59 @@ fn manages(dir: &Path, user: &str, way: &str) {
     assert!(told.contains("1 managed"), "{told}");
     let expected = if way == "auto" { "" } else { way };
     assert!(told.contains(expected), "{told}");
+}
+
+/// `zfolio doctor --seccomp-profile` lets faults be served in-thread, and a userfaultfd of the kernel's
+/// faults stays refused.
+#[test]
+fn a_profile_with_user_faults_lets_a_user_have_in_thread() {
+    let Some(shown) = shown() else { return };
+    let dir = shown.path();
+    if !Path::new(PODMAN_PROFILE).exists() {
+        return support::skip(&format!("a seccomp profile: no {PODMAN_PROFILE}"));
+    }
+    let made = finish(
+        Command::new(dir.join("zfolio")).args(["doctor", "--seccomp-profile"]),
+        "",
+    );
+    let file = dir.join("zfolio.json");
+    fs::write(&file, &made.succeeded().stdout).expect("the profile");
+    let mut option = std::ffi::OsString::from("seccomp=");
+    option.push(&file);
+    let by_profile = |arguments: &[&std::ffi::OsStr]| {
+        let mut command = container("65534:65534", dir);
+        // Options stand before the root file system.
+        let mut words: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
+        let at = words
+            .iter()
+            .position(|word| word == "--rootfs")
+            .expect("it");
+        words.splice(at..at, ["--security-opt".into(), option.clone()]);
+        command = Command::new("podman");
+        finish(command.args(words).args(arguments), "")
+    };
+    let zfolio = dir.join("zfolio");
+    let filled = dir.join("filled");
+    let done = by_profile(&[
+        zfolio.as_ref(),
+        "run".as_ref(),
+        "--high".as_ref(),
+        HIGH.as_ref(),
+        "--".as_ref(),
+        filled.as_ref(),
+        NEEDS.as_ref(),
+    ]);
+    assert_eq!(done.succeeded().stdout, "right\n", "{}", done.stderr);
+    assert!(done.stderr.contains("in-thread"), "{}", done.stderr);
+    // Without the flag (0x80000 is O_CLOEXEC) the profile refuses, with it the kernel gives one.
+    for (flags, expected) in [(0x80000, 1), (0x80001, 0)] {
+        let script = format!(
+            "import ctypes; c = ctypes.CDLL(None, use_errno=True); \
+             print(0 if c.syscall(323, {flags}) >= 0 else ctypes.get_errno())"
+        );
+        let told = by_profile(&["python3".as_ref(), "-c".as_ref(), script.as_ref()]);
+        assert_eq!(told.succeeded().stdout, format!("{expected}\n"));
+    }
 }
 
 fn doctor(dir: &Path, user: &str) -> Output {

@@ -6,15 +6,20 @@
 //! what they will do to the address space, and a page that is out is brought back by the
 //! thread that touches it, in a signal handler.
 //!
+//! Bottom to top; between `memory`, `seen` and `life` it is files that have an order:
+//!
 //! | room | what it owns | lock |
 //! |---|---|---|
 //! | `raw` | the few instructions that touch program memory, and bare system calls | |
-//! | `threads` | one record a thread: its stacks for handlers, its pins | none: each its own |
 //! | `pins` | the protocol by which a system call keeps its pages | fences |
+//! | `threads` | one record a thread: its stacks for handlers, its pins | none: each its own |
 //! | `memory` | which memory is managed, where each page is, the ways to close and open pages, swap-in, swap-out | the core lock |
 //! | `seen` | how calls come to us: dispatch by the kernel, rewritten sites, the table of calls | |
 //! | `life` | signals, forks, threads, exec, giving up | |
 //! | [`start`] | the beginning | |
+//!
+//! `state` has all that these keep in one place, where handlers and calls find it: above the types
+//! that it is made of, below what is done with them.
 //!
 //! # The two paths
 //!

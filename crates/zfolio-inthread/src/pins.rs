@@ -14,7 +14,6 @@
 //! stack pointer of its call: the next call of the thread, made from further up, drops them.
 
 use crate::raw;
-use crate::threads::Threads;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -123,15 +122,19 @@ impl Batches {
         self.0.load(Ordering::SeqCst) & 1 != 0
     }
 
-    /// Begins a batch: reads what is pinned into `seen`. The core lock is held.
-    pub(crate) fn begin(&self, threads: &Threads, seen: &mut Seen) {
+    /// Begins a batch: reads what all threads have pinned into `seen`. The core lock is held.
+    /// `pinned` is called after the fence: which threads there are is read then.
+    pub(crate) fn begin<'a, P>(&self, pinned: impl FnOnce() -> P, seen: &mut Seen)
+    where
+        P: Iterator<Item = &'a Pinned>,
+    {
         self.0.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         seen.count = 0;
         seen.overflown = false;
-        for record in threads.all() {
-            let depth = record.pinned.depth.load(Ordering::Acquire).min(DEPTH);
-            for pin in &record.pinned.pins[..depth] {
+        for pinned in pinned() {
+            let depth = pinned.depth.load(Ordering::Acquire).min(DEPTH);
+            for pin in &pinned.pins[..depth] {
                 let pin = (
                     pin.start.load(Ordering::Relaxed),
                     pin.end.load(Ordering::Relaxed),

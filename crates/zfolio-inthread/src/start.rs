@@ -1,20 +1,19 @@
 //! The beginning: in the constructor of the preloaded library, while the program has one
 //! thread and none of its code has run.
 
-use crate::life::descriptors::OwnMemory;
+use crate::life::actions::Signals;
 use crate::life::handlers;
-use crate::life::masks::Sent;
-use crate::life::signals::Signals;
+use crate::life::sent::Sent;
 use crate::memory::core::Core;
 use crate::memory::texts::Texts;
-use crate::memory::transit::Bells;
 use crate::memory::transit::stage::Stages;
+use crate::memory::transit::waits::Bells;
 use crate::memory::way::{Kind, Way};
 use crate::memory::words::Words;
 use crate::pins::Batches;
 use crate::raw::{self, nr};
 use crate::seen::{arm, entry, rewrite};
-use crate::state::{self, Descriptors, State};
+use crate::state::{self, Descriptors, Entries, OwnMemory, State};
 use crate::threads::Threads;
 use alloc::boxed::Box;
 use core::ops::Range;
@@ -70,7 +69,7 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
     let words = Words::reserve().map_err(failed("reserving memory"))?;
     let threads = Threads::reserve().map_err(failed("reserving memory"))?;
     let texts = Texts::now();
-    rewrite::reserve(texts.lowest()).map_err(failed("reserving memory"))?;
+    rewrite::reserve(entry::address(), texts.lowest()).map_err(failed("reserving memory"))?;
     let group = parts.group.and_then(|name| run_group::named(segment, name));
     let membership = Membership::of(group.unwrap_or(run_group::RUN));
     let file = &config.standard_error;
@@ -98,6 +97,11 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
         pid: AtomicU32::new(zfolio_sys::thread::pid()),
         descriptors: Descriptors::new(),
         own_memory: OwnMemory::new(),
+        entries: Entries {
+            call: entry::address(),
+            signal: handlers::entry(),
+            restorer: handlers::restorer(),
+        },
         segment,
         options,
         text: parts.text.clone(),

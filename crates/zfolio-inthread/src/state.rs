@@ -1,20 +1,17 @@
 //! All there is in a process, in one place that handlers and calls find.
 
-use crate::life::descriptors::OwnMemory;
-use crate::life::masks::Sent;
-use crate::life::signals::Signals;
-use crate::memory::bring::{Access, bring};
+use crate::life::actions::Signals;
+use crate::life::sent::Sent;
 use crate::memory::core::Core;
 use crate::memory::texts::Texts;
-use crate::memory::transit::Bells;
 use crate::memory::transit::stage::Stages;
-use crate::memory::transit::swap_in::bring_beside;
+use crate::memory::transit::waits::Bells;
 use crate::memory::way::{OURS, Way};
 use crate::memory::words::Words;
 use crate::pins::Batches;
 use crate::raw::Blocked;
-use crate::threads::{Record, Threads, on_service_stack};
-use core::ops::Range;
+use crate::threads::{Threads, on_service_stack};
+use core::ops::{Range, RangeInclusive};
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use zfolio_runtime::fair_share::Membership;
@@ -56,10 +53,21 @@ pub(crate) struct State {
     /// Numbers of our descriptors: [`State::note_descriptors`].
     pub(crate) descriptors: Descriptors,
     pub(crate) own_memory: OwnMemory,
+    pub(crate) entries: Entries,
     pub(crate) segment: &'static Segment,
     pub(crate) options: Options,
     /// Our own text: calls from there are not the program's.
     pub(crate) text: Range<usize>,
+}
+
+/// Where the program's calls and signals come to us: addresses, which the start knows.
+pub(crate) struct Entries {
+    /// Of system calls.
+    pub(crate) call: usize,
+    /// Of signals.
+    pub(crate) signal: u64,
+    /// Where handlers return to.
+    pub(crate) restorer: u64,
 }
 
 /// Numbers of our descriptors, to be asked without a lock; `usize::MAX` for none.
@@ -68,6 +76,47 @@ pub(crate) struct Descriptors([AtomicUsize; OURS]);
 impl Descriptors {
     pub(crate) const fn new() -> Self {
         Self([const { AtomicUsize::new(usize::MAX) }; OURS])
+    }
+}
+
+/// Descriptors of the program that are its own memory as a file: what they reach is brought.
+pub(crate) struct OwnMemory([AtomicUsize; MOST_OWN]);
+
+/// Most of them at a time.
+const MOST_OWN: usize = 8;
+
+impl OwnMemory {
+    pub(crate) const fn new() -> Self {
+        Self([const { AtomicUsize::new(usize::MAX) }; MOST_OWN])
+    }
+
+    #[inline]
+    pub(crate) fn is_one(&self, fd: usize) -> bool {
+        self.0.iter().any(|one| one.load(Ordering::Relaxed) == fd)
+    }
+
+    /// False when there are too many.
+    pub(crate) fn note(&self, fd: isize) -> bool {
+        let fd = fd.cast_unsigned();
+        self.0.iter().any(|one| {
+            let free = one.compare_exchange(usize::MAX, fd, Ordering::Relaxed, Ordering::Relaxed);
+            free.is_ok()
+        })
+    }
+
+    pub(crate) fn forget_from(&self, range: RangeInclusive<usize>) {
+        for one in &self.0 {
+            let fd = one.load(Ordering::Relaxed);
+            if fd != usize::MAX && range.contains(&fd) {
+                one.store(usize::MAX, Ordering::Relaxed);
+            }
+        }
+    }
+
+    pub(crate) fn forget(&self, fd: usize) {
+        for one in &self.0 {
+            let _ = one.compare_exchange(fd, usize::MAX, Ordering::Relaxed, Ordering::Relaxed);
+        }
     }
 }
 
@@ -95,36 +144,13 @@ pub(crate) fn is_there() -> bool {
 }
 
 impl State {
-    /// Runs `f` under the core lock while nothing is in transit: all signals blocked, on the
-    /// service stack.
-    pub(crate) fn locked<R>(&self, f: impl FnOnce(&mut Core) -> R) -> R {
-        self.at_rest(|| f(&mut self.exclusive()))
-    }
-
     /// Waits until a batch of reclaim's that is under way has ended.
     pub(crate) fn await_batch(&self) {
         self.at_rest(|| drop(self.core.lock()));
     }
 
-    /// Opens the page at `address` for a system call, if it is closed.
-    pub(crate) fn bring(&self, record: &Record, address: usize) {
-        self.at_rest(|| {
-            if self.is_beside() {
-                bring_beside(self, Some(record), address, Access::Write, &mut |_| false)
-            } else {
-                bring(
-                    self,
-                    &mut self.core.lock(),
-                    Some(record),
-                    address,
-                    Access::Write,
-                )
-            }
-        });
-    }
-
     /// Runs `f` with all signals blocked, on the service stack.
-    fn at_rest<R>(&self, f: impl FnOnce() -> R) -> R {
+    pub(crate) fn at_rest<R>(&self, f: impl FnOnce() -> R) -> R {
         let blocked = Blocked::new();
         on_service_stack(&blocked, f)
     }

@@ -8,8 +8,7 @@
 //! The service stack is for handlers of ours, for what is done under a lock, and for a
 //! thread's beginning. All signals are blocked there, so that only one of them is on it.
 
-use crate::life::masks::Sent;
-use crate::memory::core::TIMED;
+use crate::life::sent::Sent;
 use crate::pins::Pinned;
 use crate::raw::{self, PAGE};
 use crate::seen::cancel::Cancellation;
@@ -27,6 +26,8 @@ const SIGNAL: usize = 96 << 10;
 /// Bytes from one record to the next.
 const STRIDE: usize = HEAD + SERVICE + SIGNAL;
 const HEAD: usize = 2 * PAGE;
+/// Of so many faults of a thread one is timed: asking for the time is a system call.
+pub(crate) const TIMED: u32 = 8;
 /// In [`Record::used`]: taken for a thread that has not begun.
 const RESERVED: u32 = u32::MAX;
 
@@ -102,6 +103,11 @@ impl Threads {
         (0..count)
             .map(|index| self.at(index))
             .filter(|record| record.used.load(Ordering::Relaxed) != 0)
+    }
+
+    /// What they have pinned.
+    pub(crate) fn pinned(&self) -> impl Iterator<Item = &'static Pinned> {
+        self.all().map(|record| &record.pinned)
     }
 
     /// Takes one for a thread that is to begin; `None` when all are taken.

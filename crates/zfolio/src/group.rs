@@ -1,7 +1,9 @@
-//! Groups: regions that share a `high`.
+//! Groups: regions that share a `high`. What a group is made of is in [`registry`](crate::registry).
 
 use crate::error::Error;
 use crate::process;
+pub use crate::registry::Group;
+use crate::registry::{Inner, Kind};
 use crate::table::Engine;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
@@ -16,45 +18,6 @@ use zfolio_sys::region::{SignalsBlocked, own_descriptors_with};
 const DEFAULT_SHARE: usize = 2;
 /// Least `high`, bytes.
 const LEAST: usize = 4 << 20;
-
-/// Regions that share a target for the memory they use.
-///
-/// A handle: clones are of the same group. Its threads live as long as the
-/// process; a group that nobody has any more is used again by the next one
-/// like it.
-#[derive(Clone)]
-pub struct Group(pub(crate) Arc<Inner>);
-
-/// A group's engine.
-pub(crate) struct Inner {
-    /// `None` inside `zfolio run`.
-    pub(crate) engine: Option<Engine>,
-    high: AtomicUsize,
-    kind: Kind,
-    generation: u32,
-}
-
-/// What makes one group's engine fit for the next.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Kind {
-    codec: Codec,
-    serving: Serving,
-}
-
-/// Every group the process knows of.
-pub(crate) struct Groups {
-    process: Option<Group>,
-    idle: Vec<(Kind, Engine)>,
-}
-
-impl Groups {
-    pub(crate) const fn new() -> Self {
-        Self {
-            process: None,
-            idle: Vec::new(),
-        }
-    }
-}
 
 /// How a group is to be.
 #[derive(Clone, Copy, Debug)]

@@ -30,6 +30,7 @@
 //! - Inside `zfolio run` a region is plain memory, which the run manages like
 //!   all the rest.
 
+mod chaining;
 mod error;
 mod group;
 mod heap;
@@ -37,6 +38,7 @@ mod memory;
 mod pin;
 mod process;
 mod region;
+mod registry;
 mod signals;
 mod table;
 

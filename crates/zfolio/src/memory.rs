@@ -1,8 +1,8 @@
 //! The mapping behind a region, and who manages it.
 
 use crate::error::Error;
-use crate::group::Inner;
 use crate::process;
+use crate::registry::Inner;
 use crate::table::{self, Engine};
 use core::ops::Range;
 use std::sync::Arc;

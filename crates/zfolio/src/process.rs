@@ -1,8 +1,8 @@
 //! What there is once per process: the lock, the statistics, what a fork does.
 
 use crate::error::Error;
-use crate::group::Groups;
-use crate::{signals, table};
+use crate::registry::Groups;
+use crate::{chaining, table};
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::sync::OnceLock;
 use zfolio_runtime::protect::forget_in_fork_child;
@@ -180,6 +180,6 @@ extern "C" fn child() {
     if let Some(process) = PROCESS.get() {
         process.mark.set_again();
     }
-    signals::forget_threads();
+    chaining::forget_threads();
     forget_in_fork_child();
 }

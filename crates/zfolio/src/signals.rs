@@ -11,28 +11,24 @@
 //! that remember what they found, the second time is recognised by its thread,
 //! and goes on to the handler of before.
 
+use crate::chaining;
 use crate::process;
 use crate::table::{self, Owner};
 use core::ffi::c_int;
 use core::ptr;
-use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use libc::{SIG_DFL, SIG_IGN, SIGBUS, SIGSEGV, sigaction, siginfo_t, ucontext_t};
 use zfolio_runtime::fatal::{EXIT_FAILED, Line};
 use zfolio_runtime::pager::Access;
 use zfolio_runtime::scope::Serving;
 use zfolio_sys::process::{exit_now, say};
-use zfolio_sys::thread::{id, pid};
+use zfolio_sys::thread::pid;
 
 /// What SIGSEGV says of memory that is mapped, and closed.
 const SEGV_ACCERR: c_int = 2;
 
 /// Signals that are ours, and what others want of them.
 static SIGNALS: [Signal; 2] = [Signal::new(SIGBUS), Signal::new(SIGSEGV)];
-
-/// Threads that are in a handler that was installed after ours, by number
-/// modulo the length: a thread that finds its place taken goes to the older
-/// handler, which is the safe side.
-static CHAINING: [AtomicU32; 64] = [const { AtomicU32::new(0) }; 64];
 
 /// A signal and its other handlers.
 struct Signal {
@@ -124,13 +120,6 @@ pub(crate) fn keep_installed() {
     }
 }
 
-/// In the child of a fork: the other threads do not exist.
-pub(crate) fn forget_threads() {
-    for place in &CHAINING {
-        place.store(0, Ordering::Relaxed);
-    }
-}
-
 /// Serves a missing page of a region: for programs whose handler of SIGBUS, or of
 /// SIGSEGV ([`Serving::Protected`]), must come first. True if the access can be repeated; false if the signal is
 /// about something else.
@@ -215,20 +204,14 @@ fn chain(number: c_int, info: *mut siginfo_t, context: *mut libc::c_void) {
     let Some(signal) = SIGNALS.iter().find(|signal| signal.number == number) else {
         return;
     };
-    let thread = id();
-    let place = &CHAINING[thread as usize % CHAINING.len()];
-    let taken = place
-        .compare_exchange(0, thread, Ordering::AcqRel, Ordering::Relaxed)
-        .is_ok();
+    let entered = chaining::enter();
     let later = signal.after.handler.load(Ordering::Acquire) != NONE;
-    if later && taken {
+    if later && entered.is_some() {
         call(&signal.after, number, info, context);
     } else {
         call(&signal.before, number, info, context);
     }
-    if taken {
-        place.store(0, Ordering::Release);
-    }
+    drop(entered);
 }
 
 fn call(action: &Action, number: c_int, info: *mut siginfo_t, context: *mut libc::c_void) {

@@ -5,6 +5,7 @@ mod faults;
 mod machine;
 mod messages;
 mod regions;
+pub(crate) mod seccomp_profile;
 mod store;
 
 use check::{Check, Level};

@@ -8,8 +8,8 @@ use zfolio_runtime::protect::probe;
 use zfolio_sys::syscall::Errno;
 
 /// How what regions need can be had: less, since no kernel-mode faults.
-pub(super) const GRANT_REGIONS: &str = "docker run --security-opt seccomp=unconfined, or a profile that \
-    allows userfaultfd";
+pub(super) const GRANT_REGIONS: &str = "zfolio doctor --seccomp-profile FILE >zfolio.json (FILE: the profile \
+    that is in force), then docker run --security-opt seccomp=zfolio.json";
 
 /// How regions, memory that a program asks for, are served here.
 pub(super) enum Regions {

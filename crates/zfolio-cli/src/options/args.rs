@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::doctor::seccomp_profile::PODMAN;
 use crate::options::asking::{Compact, Set, fixed};
 use crate::options::backing_options::{Backing, Behind, ENV_BACKING};
 use crate::options::engines::{self, Engines};
@@ -235,6 +236,11 @@ pub(crate) struct Doctor {
     #[arg(long, value_name = "redis://HOST", env = ENV_BACKING, hide_env = true,
           value_parser = Backing::parse)]
     pub(crate) backing: Option<Backing>,
+    /// Only print a seccomp profile for containers: this one with userfaultfd for user faults
+    /// allowed, which --faults in-thread needs
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = PODMAN,
+          conflicts_with_all = ["json", "backing"])]
+    pub(crate) seccomp_profile: Option<PathBuf>,
 }
 
 /// `zfolio demo`.

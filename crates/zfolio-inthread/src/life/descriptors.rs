@@ -1,13 +1,11 @@
-//! Descriptors: ours, which are not there for the program, and what the program opens that
-//! reaches its memory in another way.
+//! Descriptors: ours, which the program is to neither see nor close, and files it opens by which
+//! its memory is reached without a fault: devices, and its own memory as a file.
 
 use super::leave;
 use crate::memory::core::Core;
 use crate::memory::way::Kind;
 use crate::raw::{self, PAGE, err, is_error, nr};
 use crate::state::State;
-use core::ops::RangeInclusive;
-use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// Calls that close or take a descriptor's number. Ours are not there for the program.
 pub(crate) fn change(state: &State, number: usize, args: [usize; 6]) -> isize {
@@ -72,51 +70,10 @@ fn copied(state: &State, number: usize, args: [usize; 6]) -> isize {
     copy
 }
 
-/// Descriptors of the program that are its own memory as a file: what they reach is brought.
-pub(crate) struct OwnMemory([AtomicUsize; MOST]);
-
-/// Most of them at a time.
-const MOST: usize = 8;
 const O_CLOEXEC: usize = 0o2_000_000;
 const CLOSE_RANGE_CLOEXEC: usize = 4;
 /// Flags of close_range that there are: of others the kernel tells.
 const CLOSE_RANGE_FLAGS: usize = 6;
-
-impl OwnMemory {
-    pub(crate) const fn new() -> Self {
-        Self([const { AtomicUsize::new(usize::MAX) }; MOST])
-    }
-
-    #[inline]
-    pub(crate) fn is_one(&self, fd: usize) -> bool {
-        self.0.iter().any(|one| one.load(Ordering::Relaxed) == fd)
-    }
-
-    /// False when there are too many.
-    fn note(&self, fd: isize) -> bool {
-        let fd = fd.cast_unsigned();
-        self.0.iter().any(|one| {
-            let free = one.compare_exchange(usize::MAX, fd, Ordering::Relaxed, Ordering::Relaxed);
-            free.is_ok()
-        })
-    }
-
-    fn forget_from(&self, range: RangeInclusive<usize>) {
-        for one in &self.0 {
-            let fd = one.load(Ordering::Relaxed);
-            if fd != usize::MAX && range.contains(&fd) {
-                one.store(usize::MAX, Ordering::Relaxed);
-            }
-        }
-    }
-
-    fn forget(&self, fd: usize) {
-        for one in &self.0 {
-            let _ = one.compare_exchange(fd, usize::MAX, Ordering::Relaxed, Ordering::Relaxed);
-        }
-    }
-}
-
 /// Bytes of a name of a descriptor in /proc/self, its end included.
 const NAME: usize = 32;
 /// Digits of a descriptor, at most.

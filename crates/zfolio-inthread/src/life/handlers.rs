@@ -4,11 +4,9 @@
 //! change to a stack of ours at once; a handler of the program's, where the fault is none of
 //! ours, is then entered as if by the kernel.
 
-use super::leave;
 use super::masks::{self, Context, SAVED, returning};
-use super::signals::{
-    self, Action, DEFAULT, IGNORE, NODEFER, RESETHAND, RESTART, RESTORER, SIGINFO,
-};
+use super::signals::{self, Action, DEFAULT, IGNORE, NODEFER, RESETHAND, RESTORER, SIGINFO};
+use super::{actions, leave};
 use crate::memory::bring::{Access, Brought, bring};
 use crate::memory::core::Core;
 use crate::memory::transit::swap_in::bring_beside;
@@ -16,7 +14,6 @@ use crate::memory::way::Kind;
 use crate::raw::{self, OURS, SHIFT, nr};
 use crate::seen::arm;
 use crate::seen::cancel;
-use crate::seen::entry::entry_address;
 use crate::seen::rewrite;
 use crate::state::{self, State};
 use crate::threads::{self, Record};
@@ -171,7 +168,7 @@ unsafe extern "C" {
     fn zfolio_entered_restorer();
 }
 
-pub(super) fn entry() -> u64 {
+pub(crate) fn entry() -> u64 {
     zfolio_signal_entry as *const () as u64
 }
 
@@ -197,8 +194,8 @@ pub(super) fn install_one(signal: usize, asked: &Action) {
         restorer: restorer(),
         mask: !0,
     };
-    if signals::restarts(asked) {
-        action.flags |= RESTART;
+    if actions::restarts(asked) {
+        action.flags |= actions::RESTART;
     }
     signals::install(signal, &action);
 }
@@ -316,7 +313,7 @@ fn redirect(state: &State, frame: &mut Frame<'_>) {
     frame.context[at::RAX] = cancel::marked(back, number) as u64;
     frame.context[at::R11] = rewrite::consider(state, back, number) as u64;
     frame.context[at::RCX] = back as u64;
-    frame.context[at::RIP] = entry_address() as u64;
+    frame.context[at::RIP] = state.entries.call as u64;
 }
 
 fn serve(

@@ -1,4 +1,5 @@
-//! Giving up: every page is brought back, and the process goes on unmanaged. It is told.
+//! Giving up: every page is brought back, and the process goes on unmanaged. The report says
+//! why.
 
 use super::handlers;
 use crate::memory::bring::bring_all;

@@ -7,79 +7,23 @@
 //! | | with the kernel | with us |
 //! |---|---|---|
 //! | blocked | the other signals | [`Record::masked`] |
-//! | pending | the other signals | [`Sent`]: of a thread, and of the process |
+//! | pending | the other signals | [`Sent`](super::sent::Sent): of a thread, and of the process |
 //! | saved in a handler's frame | all of them, while the handler runs | put back by [`returning`] |
 //!
 //! # Invariant
-//! A [`Sent`] is touched with all signals blocked: a thread's by the thread alone, the
+//! A [`Sent`](super::sent::Sent) is touched with all signals blocked: a thread's by the thread alone, the
 //! process's under its lock.
 
+use super::sent::{INFO, bit};
 use super::signals::SI_TKILL;
 use crate::raw::{self, Blocked, OURS, err, nr};
 use crate::state::{self, State};
 use crate::threads::{self, Record};
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::Ordering;
 
 const SIG_BLOCK: usize = 0;
 const SIG_UNBLOCK: usize = 1;
 const SIG_SETMASK: usize = 2;
-/// Words of a `siginfo_t`.
-const INFO: usize = 16;
-const SIGNALS: [usize; 3] = [7, 11, 31];
-
-const fn bit(signal: usize) -> u64 {
-    1 << (signal - 1)
-}
-
-/// Signals that were sent and wait, each with what was told of it. As with the kernel, one
-/// that waits already is not noted again.
-pub(crate) struct Sent {
-    bits: AtomicUsize,
-    infos: [[AtomicU64; INFO]; SIGNALS.len()],
-}
-
-impl Sent {
-    pub(crate) const fn new() -> Self {
-        Self {
-            bits: AtomicUsize::new(0),
-            infos: [const { [const { AtomicU64::new(0) }; INFO] }; SIGNALS.len()],
-        }
-    }
-
-    pub(crate) fn clear(&self) {
-        self.bits.store(0, Ordering::Relaxed);
-    }
-
-    fn bits(&self) -> u64 {
-        self.bits.load(Ordering::Relaxed) as u64
-    }
-
-    #[allow(clippy::cast_possible_truncation, reason = "64 bits")]
-    fn put(&self, signal: usize, info: &[u64; INFO]) {
-        let Some(place) = SIGNALS.iter().position(|one| *one == signal) else {
-            return;
-        };
-        if self.bits() & bit(signal) != 0 {
-            return;
-        }
-        for (word, value) in self.infos[place].iter().zip(info) {
-            word.store(*value, Ordering::Relaxed);
-        }
-        self.bits.fetch_or(bit(signal) as usize, Ordering::Relaxed);
-    }
-
-    /// Takes one of those in `wanted`.
-    #[allow(clippy::cast_possible_truncation, reason = "64 bits")]
-    fn take(&self, wanted: u64) -> Option<(usize, [u64; INFO])> {
-        let ready = self.bits() & wanted;
-        let place = SIGNALS.iter().position(|one| ready & bit(*one) != 0)?;
-        let info = core::array::from_fn(|at| self.infos[place][at].load(Ordering::Relaxed));
-        let taken = bit(SIGNALS[place]) as usize;
-        self.bits.fetch_and(!taken, Ordering::Relaxed);
-        Some((SIGNALS[place], info))
-    }
-}
-
 impl Record {
     pub(crate) fn blocked(&self) -> u64 {
         self.masked.load(Ordering::Relaxed) as u64

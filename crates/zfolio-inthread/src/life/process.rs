@@ -1,13 +1,18 @@
-//! Forks, new threads, exec, ends.
+//! Forks, new tasks, exec, and the end of threads and of the process.
+//!
+//! A fork is made with every lock of ours held and nothing in transit, so that the child finds
+//! all of our structures whole. A task that shares the memory gets a record before it exists
+//! (what it does first is [`begin`]'s).
 
+use super::begin::{self, CLEARED};
 use super::{handlers, leave, signals};
 use crate::memory::core::Core;
 use crate::memory::way::Kind;
 use crate::raw::{self, Blocked, OURS, PAGE, SHIFT, err, is_error, nr};
-use crate::seen::entry::{self, Frame};
+use crate::seen::frame::{self, Frame};
 use crate::seen::pinning::Keeper;
 use crate::seen::{arm, rewrite};
-use crate::state::{self, State};
+use crate::state::State;
 use crate::threads::{self, Record, on_service_stack};
 use core::sync::atomic::Ordering;
 use zfolio_sys::lock::Mutex;
@@ -19,8 +24,6 @@ const CLONE_THREAD: usize = 0x1_0000;
 const CLONE_SETTLS: usize = 0x8_0000;
 const CLONE_SIGHAND: usize = 0x800;
 const CLONE_CLEAR_SIGHAND: usize = 1 << 32;
-/// In the mask that a task inherits: it has no handlers. (SIGKILL's bit, of no mask.)
-const CLEARED: usize = 1 << 8;
 /// Most bytes of a `struct clone_args` that is understood.
 const CLONE_ARGS: usize = 88;
 /// Bytes behind the thread pointer that libc and the kernel (rseq) have for a thread.
@@ -46,7 +49,7 @@ pub(crate) fn clone(keeper: &Keeper<'_>, frame: &mut Frame, number: usize) -> is
                 return fork_to(keeper.state, frame, nr::CLONE, args, flags, stack);
             }
             let call =
-                |at: usize| entry::clone_with(nr::CLONE, &[flags, at, parent, child, tls, 0]);
+                |at: usize| begin::clone_with(nr::CLONE, &[flags, at, parent, child, tls, 0]);
             let task = Task {
                 flags,
                 top: stack,
@@ -116,7 +119,7 @@ fn clone3(keeper: &Keeper<'_>, frame: &mut Frame, args: [usize; 6]) -> isize {
         if given[6] == 0 {
             (given[5], given[6]) = (given[5] - PAGE as u64, PAGE as u64);
         }
-        entry::clone_with(nr::CLONE3, &[given.as_ptr() as usize, len, 0, 0, 0, 0])
+        begin::clone_with(nr::CLONE3, &[given.as_ptr() as usize, len, 0, 0, 0, 0])
     };
     let task = Task {
         flags,
@@ -171,14 +174,14 @@ fn new_task(
         leave::leave(state, "it has more threads than can be followed");
     }
     // Until it has a record of its own the thread must not be interrupted: it has its
-    // parent's mask in `begin_thread`. It begins on its service stack.
+    // parent's mask in `begin::thread`. It begins on its service stack.
     raw::stop_stepping();
     let mask = raw::set_mask(!0);
     let inherits = usize::try_from(mask | parent.blocked()).unwrap_or(0);
     let begins_at = record.map_or(top, |record| record.service_top);
     // SAFETY: the service stack of a thread that is not there yet; or the stack that the
     // program named for it.
-    let at = unsafe { entry::copy_to(begins_at, frame, inherits, top) };
+    let at = unsafe { frame::copy_to(begins_at, frame, inherits, top) };
     let result = call(at);
     if is_error(result)
         && let Some(record) = record
@@ -226,7 +229,7 @@ fn vfork_on_stack(
     };
     let inherits = usize::try_from(mask).unwrap_or(0) | cleared;
     // SAFETY: the stack that the program named for it.
-    let at = unsafe { entry::copy_to(task.top, frame, inherits, task.top) };
+    let at = unsafe { frame::copy_to(task.top, frame, inherits, task.top) };
     let blocked = record.blocked();
     let stacks = [0, 1].map(|at: usize| record.program_stack[at].load(Ordering::Relaxed));
     let spawned = (&raw const signals) as usize;
@@ -239,28 +242,6 @@ fn vfork_on_stack(
     }
     raw::set_mask(mask);
     result
-}
-
-/// The first thing a new task does, all signals blocked.
-pub(crate) fn begin_thread(frame: &mut Frame) {
-    let state = state::get();
-    let inherited = core::mem::replace(&mut frame.rax, 0) as u64;
-    let begins = core::ptr::from_ref(frame) as usize;
-    if let Some(record) = state.threads.by_stack(begins) {
-        record.set_blocked(inherited);
-        record.begin();
-    }
-    if inherited & CLEARED as u64 != 0 {
-        signals::clear_handlers(state);
-    }
-    if leave::is_all_given_back(state) {
-        raw::set_mask(inherited);
-        return;
-    }
-    if threads::current().is_some() && arm::arm(state) != 0 {
-        leave::leave(state, "a new thread's system calls cannot be seen");
-    }
-    raw::set_mask(inherited & !OURS);
 }
 
 /// A child with memory of its own that goes on at `stack`, where it is not 0.

@@ -1,9 +1,15 @@
-//! What the program asked of signals, and what the kernel is told.
+//! System calls about signals: what the program asks for is kept ([`super::actions`]), and the
+//! kernel is told what it may know.
 //!
 //! SIGSEGV, SIGBUS and SIGSYS are ours: what the program does with them is kept in a table,
 //! and followed when a fault is none of ours. What the program blocks of them is `masks`'s.
 
-use super::handlers;
+use super::actions::SIGNALS;
+pub(crate) use super::actions::{
+    Action, DEFAULT, IGNORE, NODEFER, ONSTACK, RESETHAND, RESTORER, SIGINFO, Signals, install,
+    is_ours,
+};
+use super::{actions, handlers};
 use crate::raw::{self, Blocked, OURS, Plain, err, nr};
 use crate::seen::cancel;
 use crate::state::State;
@@ -11,59 +17,8 @@ use crate::threads::{self, Record};
 use core::sync::atomic::Ordering;
 use zfolio_sys::lock::Mutex;
 
-/// The kernel's `struct sigaction`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(crate) struct Action {
-    pub(crate) handler: u64,
-    pub(crate) flags: u64,
-    pub(crate) restorer: u64,
-    pub(crate) mask: u64,
-}
-// SAFETY: four numbers.
-unsafe impl Plain for Action {
-    const ZERO: Self = Self {
-        handler: 0,
-        flags: 0,
-        restorer: 0,
-        mask: 0,
-    };
-}
-
-pub(crate) const DEFAULT: u64 = 0;
-pub(crate) const IGNORE: u64 = 1;
-pub(crate) const SIGINFO: u64 = 4;
-pub(crate) const RESTORER: u64 = 0x0400_0000;
-pub(crate) const ONSTACK: u64 = 0x0800_0000;
-pub(crate) const RESTART: u64 = 0x1000_0000;
-pub(crate) const RESETHAND: u64 = 0x8000_0000;
-pub(crate) const NODEFER: u64 = 0x4000_0000;
-const SIGNALS: usize = 65;
 /// `si_code` of a signal sent to a thread.
 pub(crate) const SI_TKILL: i32 = -6;
-
-/// As the program set them, by number.
-#[derive(Clone, Copy)]
-pub(crate) struct Signals {
-    pub(crate) actions: [Action; SIGNALS],
-}
-
-pub(crate) const fn is_ours(signal: usize) -> bool {
-    matches!(signal, 7 | 11 | 31)
-}
-
-impl Signals {
-    /// Asks the kernel what is set now.
-    pub(crate) fn now() -> Self {
-        let mut actions = [Action::ZERO; SIGNALS];
-        for (signal, action) in actions.iter_mut().enumerate().skip(1) {
-            let at = (&raw mut *action) as usize;
-            // SAFETY: one action of the table.
-            unsafe { raw::call(nr::RT_SIGACTION, [signal, 0, at, 8, 0, 0]) };
-        }
-        Self { actions }
-    }
-}
 
 impl State {
     /// What this task does with signals: what the process does, unless it is the child of
@@ -80,18 +35,6 @@ impl State {
     fn is_spawned(&self) -> bool {
         !core::ptr::eq(self.signals_here(), &raw const self.signals)
     }
-}
-
-/// Whether a signal that is sent does not end a call that waits, or not all of them.
-pub(super) fn restarts(action: &Action) -> bool {
-    action.handler == IGNORE || action.flags & RESTART != 0
-}
-
-/// Sets an action in the kernel.
-pub(crate) fn install(signal: usize, action: &Action) -> isize {
-    let at = core::ptr::from_ref(action) as usize;
-    // SAFETY: an action that outlives the call.
-    unsafe { raw::call(nr::RT_SIGACTION, [signal, at, 0, 8, 0, 0]) }
 }
 
 /// All handlers are gone, as after exec; what is ignored stays so.
@@ -127,10 +70,10 @@ fn for_kernel(state: &State, signal: usize, action: &Action) -> Action {
     told.mask &= !OURS;
     if action.handler != DEFAULT && action.handler != IGNORE {
         told.flags |= RESTORER;
-        told.restorer = super::handlers::restorer();
+        told.restorer = state.entries.restorer;
         if signal == cancel::SIGNAL {
             // (Then all are blocked, and the program's handler is entered from ours.)
-            told.handler = super::handlers::entry();
+            told.handler = state.entries.signal;
             told.flags |= SIGINFO;
             told.mask = !0;
         }
@@ -193,7 +136,7 @@ pub(crate) fn action(state: &State, args: [usize; 6]) -> isize {
                 if result != 0 {
                     return result;
                 }
-            } else if restarts(&action) != restarts(&before) {
+            } else if actions::restarts(&action) != actions::restarts(&before) {
                 handlers::install_one(signal, &action);
             }
             signals.actions[signal] = action;

@@ -1,4 +1,5 @@
-//! How the process stands to its limits: what [`super::limits`] remembers.
+//! What [`super::limits`] remembers from batch to batch: limits that were reached, and who waits
+//! for them.
 
 use zfolio_runtime::hard_limit::HardLimit;
 

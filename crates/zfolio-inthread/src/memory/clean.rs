@@ -22,75 +22,9 @@ use super::way::STAGE;
 use super::words::Word;
 use crate::raw::{PAGE, SHIFT};
 use crate::state::State;
-use alloc::boxed::Box;
-use alloc::collections::VecDeque;
-use alloc::vec;
 use core::ops::Range;
 use zfolio_sys::procfs::PresentRun;
 use zfolio_zswap::Slot;
-
-/// Of the pages that may be resident one in so many is clean at most; and how many may be,
-/// however few or many that is.
-const PART: usize = 64;
-const FEWEST: usize = 128;
-const MOST: usize = 1 << 16;
-/// A page comes back soon if fewer have left clean since than this part of those that may be
-/// resident.
-const SOON: usize = 2;
-/// Most pages that are noted as having left: 8 bytes each, twice.
-const MOST_NOTED: usize = 1 << 18;
-
-/// Those that are clean, and those that left so lately.
-#[derive(Default)]
-pub(crate) struct CleanPages {
-    /// In the order in which they came. A hint: a page may have become something else since.
-    queue: VecDeque<(Vpn, Slot)>,
-    /// Most of them.
-    most: usize,
-    /// By a page's number: which page it was, and the count of those that had left.
-    left: Box<[(u32, u32)]>,
-    count: u32,
-    soon: u32,
-}
-
-impl CleanPages {
-    /// For a process that may have `high` pages: nothing is allocated later.
-    pub(crate) fn of(high: usize) -> Self {
-        let most = (high / PART).clamp(FEWEST, MOST);
-        let soon = (high / SOON).clamp(FEWEST, MOST_NOTED);
-        Self {
-            queue: VecDeque::with_capacity(most + STAGE),
-            most,
-            left: vec![(0, 0); (2 * soon).next_power_of_two()].into_boxed_slice(),
-            count: 0,
-            soon: u32::try_from(soon).unwrap_or(u32::MAX),
-        }
-    }
-
-    /// Where a page is noted, and as which.
-    fn place(&self, page: Vpn) -> (usize, u32) {
-        let bits = self.left.len().trailing_zeros();
-        let tag = u32::try_from(page >> bits).unwrap_or(u32::MAX);
-        (page & (self.left.len() - 1), tag + 1)
-    }
-
-    pub(super) fn note_left(&mut self, page: Vpn) {
-        let (place, tag) = self.place(page);
-        self.left[place] = (tag, self.count);
-        self.count = self.count.wrapping_add(1);
-    }
-
-    /// Whether it left lately; it is asked once.
-    fn comes_soon(&mut self, page: Vpn) -> bool {
-        let (place, tag) = self.place(page);
-        let (noted, at) = self.left[place];
-        let soon = noted == tag && self.count.wrapping_sub(at) < self.soon;
-        if soon {
-            self.left[place] = (0, 0);
-        }
-        soon
-    }
-}
 
 impl Core {
     /// Whether what comes back for `access` is to be clean.
@@ -238,26 +172,5 @@ impl Core {
 pub(super) fn disown(state: &State, core: &Core, (page, slot): (Vpn, Slot)) {
     if state.words.get(page) == Word::Clean(slot) {
         set(state, core, page, Word::Open { heat: 1 });
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_left_lately_comes_soon_once() {
-        let mut clean = CleanPages::of(2000);
-        assert_eq!((clean.most, clean.soon), (128, 1000));
-        for page in 0..1500 {
-            clean.note_left(page * 7);
-        }
-        assert!(!clean.comes_soon(3), "it never left");
-        assert!(!clean.comes_soon(400 * 7), "1100 have left since");
-        assert!(clean.comes_soon(1499 * 7));
-        assert!(!clean.comes_soon(1499 * 7), "it is asked once");
-        // Of the same place, another page.
-        assert!(!clean.comes_soon(1498 * 7 + clean.left.len()));
-        assert!(clean.comes_soon(1498 * 7));
     }
 }

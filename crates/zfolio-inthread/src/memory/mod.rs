@@ -1,31 +1,39 @@
 //! The program's memory: which of it is managed, where each page is, and how pages come and
-//! go. What becomes of them is decided under one lock, [`Core`](core::Core)'s; `words` may be read
-//! without.
+//! go.
+//!
+//! State: [`Core`](core::Core), under the core lock, and the words of pages, which are changed
+//! under it and may be read without. Below: `raw`, `pins`, `threads`, and of `life` what has
+//! signals handled on stacks that are not closed.
 //!
 //! | file | concept |
 //! |---|---|
 //! | [`words`] | where a page is |
 //! | [`ranges`] | which mappings are managed |
-//! | [`way`] | how pages are closed and opened: userfaultfd, guard markers, protection |
-//! | [`core`] | what the lock guards, and the pool, once memory is short |
+//! | [`way`], [`ways`] | how pages are closed and opened: userfaultfd, guard markers, protection |
+//! | [`core`] | what the lock guards |
+//! | [`manage`] | the pool, made when memory first runs short; limits and statistics now and then |
 //! | [`bring`] | swap-in, and room for it |
 //! | [`reclaim`] | swap-out |
 //! | [`folios`] | of swap-out, how runs are stored, counted and split |
 //! | [`limits`], [`bounds`] | what may be out, in the pool, and resident at most |
 //! | [`writeback`], [`own_file`] | what is behind the pool |
-//! | [`clean`] | pages that leave as they came |
+//! | [`clean`], [`clean_pages`] | pages that leave as they came |
 //! | [`transit`] | swap-in and swap-out beside other threads, without the lock |
-//! | [`space`] | what system calls do to the address space |
+//! | [`space`], [`arguments`] | what system calls do to the address space |
 //! | [`remap`] | of them, mremap |
 //! | [`at_fork`] | what the child of a fork has of them |
+//! | [`texts`] | text of files, whose calls may be rewritten |
 
+mod arguments;
 mod at_fork;
 mod bounds;
 pub(crate) mod bring;
 pub(crate) mod clean;
+mod clean_pages;
 pub(crate) mod core;
 pub(crate) mod folios;
 mod limits;
+mod manage;
 mod own_file;
 pub(crate) mod ranges;
 pub(crate) mod reclaim;
@@ -34,6 +42,7 @@ pub(crate) mod space;
 pub(crate) mod texts;
 pub(crate) mod transit;
 pub(crate) mod way;
+mod ways;
 pub(crate) mod words;
 mod writeback;
 

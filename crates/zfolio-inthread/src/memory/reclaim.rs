@@ -1,4 +1,5 @@
-//! Swap-out: a hand goes over managed memory and closes what has not come back lately.
+//! Swap-out: a hand (an address) moves over managed memory and closes what has not come back
+//! lately.
 //!
 //! Nothing tells which page was used: there is no bit that may be read without privilege. So a
 //! page that came back from the pool is passed over once more than one that never left
@@ -7,7 +8,7 @@
 
 use super::bring::{fill_incoming, set};
 use super::core::Core;
-use super::transit::swap_out::Batch;
+use super::transit::batch::Batch;
 use super::way::{self, STAGE};
 use super::words::{LEAF, PAGES, Word};
 use crate::raw::{self, PAGE, SHIFT, nr};
@@ -62,7 +63,9 @@ impl Core {
         self.look(state, refused);
         let goal = self.limit().saturating_sub(pages + SLACK);
         self.figures.waits += 1;
-        state.batches.begin(&state.threads, &mut self.seen);
+        state
+            .batches
+            .begin(|| state.threads.pinned(), &mut self.seen);
         self.drop_clean(state, goal);
         let most = 3 * self.ranges.managed_pages() + LEAF;
         let mut looked = 0;

@@ -1,13 +1,13 @@
-//! mremap: the bytes of a mapping are elsewhere, or there is more or less of it.
+//! mremap: a mapping moves, grows or shrinks.
 //!
 //! The kernel moves one mapping at a time, and closing pages may have made several of what
 //! was one to the program. So it is made one before, and where that cannot be is moved in
 //! pieces.
 
+use super::arguments::{MAP_ANONYMOUS, MAP_FIXED, MAP_PRIVATE, PROT_READ_WRITE, range_of, up};
 use super::bring::{bring_all, drop_stored, set};
 use super::core::Core;
 use super::ranges::Kind;
-use super::space::{MAP_ANONYMOUS, MAP_FIXED, MAP_PRIVATE, PROT_READ_WRITE, range_of, up};
 use super::way;
 use super::words::Word;
 use crate::raw::{self, PAGE, SHIFT, err, is_error, nr};

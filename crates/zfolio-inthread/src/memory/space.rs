@@ -1,6 +1,9 @@
 //! What system calls do to the address space. Each is made under the core lock, and what is
 //! known of the memory changes with it: nobody sees the one without the other.
 
+use super::arguments::{
+    MAP_ANONYMOUS, MAP_FIXED, MAP_PRIVATE, MAP_TYPE, PROT_READ_WRITE, range_of, up,
+};
 use super::bring::{bring_all, bring_each, drop_stored, set};
 use super::core::Core;
 use super::ranges::{AtFork, Kind};
@@ -10,11 +13,6 @@ use crate::raw::{self, PAGE, SHIFT, err, is_error, nr};
 use crate::state::State;
 use core::ops::Range;
 
-pub(super) const PROT_READ_WRITE: usize = 3;
-pub(super) const MAP_PRIVATE: usize = 2;
-pub(super) const MAP_TYPE: usize = 15;
-pub(super) const MAP_FIXED: usize = 0x10;
-pub(super) const MAP_ANONYMOUS: usize = 0x20;
 const MAP_GROWSDOWN: usize = 0x100;
 const MAP_LOCKED: usize = 0x2000;
 const MAP_STACK: usize = 0x2_0000;
@@ -45,19 +43,6 @@ fn new(managed: bool, at_fork: AtFork) -> Kind {
         managed,
         registered: false,
         at_fork,
-    }
-}
-
-pub(super) fn up(len: usize) -> usize {
-    len.checked_add(PAGE - 1)
-        .map_or(len, |len| len & !(PAGE - 1))
-}
-
-/// The pages of a call's range; empty where its numbers make no sense.
-pub(super) fn range_of(start: usize, len: usize) -> Range<usize> {
-    match start.checked_add(up(len)) {
-        Some(end) if start.is_multiple_of(PAGE) && end <= 1 << 47 => start..end,
-        _ => 0..0,
     }
 }
 
@@ -118,7 +103,9 @@ impl Core {
         if let Some((whole, kind)) = whole
             && !kind.registered
         {
-            state.batches.begin(&state.threads, &mut self.seen);
+            state
+                .batches
+                .begin(|| state.threads.pinned(), &mut self.seen);
             let watched = self.watch(state, &whole);
             state.batches.end();
             if !watched {
@@ -138,7 +125,9 @@ impl Core {
     /// Opens what calls that are under way have pinned of `range`, which was made anew and closed
     /// under them: the kernel has their addresses.
     pub(super) fn open_pinned(&mut self, state: &State, range: &Range<usize>) {
-        state.batches.begin(&state.threads, &mut self.seen);
+        state
+            .batches
+            .begin(|| state.threads.pinned(), &mut self.seen);
         let parts = self.seen.within(range);
         // (Whoever pins from here on brings what is closed.)
         state.batches.end();

@@ -1,8 +1,8 @@
-//! Where text lies that nobody changes: private mappings of files that may be run and not
-//! written. Sites of calls are rewritten there alone. Elsewhere code is made as the program
-//! runs, or a file is shared, and whoever else has it would meet our jump.
+//! Where text lies that nobody changes: private mappings of files that may be executed and not
+//! written. Only there are system calls rewritten. Elsewhere the program makes code as it runs,
+//! or shares the file with others, who would run our jump.
 
-use super::space::{MAP_ANONYMOUS, MAP_PRIVATE, MAP_TYPE, range_of};
+use super::arguments::{MAP_ANONYMOUS, MAP_PRIVATE, MAP_TYPE, range_of};
 use crate::raw::{PAGE, is_error, nr};
 use alloc::vec;
 use core::ops::Range;

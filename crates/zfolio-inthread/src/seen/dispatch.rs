@@ -1,6 +1,6 @@
 //! Each call to whoever answers it.
 
-use super::entry::Frame;
+use super::frame::{self, Frame};
 use super::pinning::Keeper;
 use super::{advise, cancel, stack, table, vectors};
 use crate::life::{descriptors, leave, masks, process, signals};
@@ -103,7 +103,7 @@ fn route(keeper: &Keeper<'_>, frame: &mut Frame, number: usize, args: [usize; 6]
         nr::RT_SIGTIMEDWAIT => take_signal(keeper, args),
         nr::RT_SIGRETURN => {
             keeper.keep(frame.stack, raw::PAGE);
-            super::entry::return_from_signal(frame)
+            frame::return_from_signal(frame)
         }
         nr::FORK | nr::VFORK | nr::CLONE | nr::CLONE3 => process::clone(keeper, frame, number),
         nr::EXECVE | nr::EXECVEAT => process::exec(keeper, number, args),

@@ -6,41 +6,9 @@
 //! under its stack pointer; the vector registers too, since the code called uses them.
 
 use super::dispatch;
+use super::frame::Frame;
 use super::table::{CALLS, PLAIN};
-use crate::life::process;
 use core::arch::global_asm;
-
-/// The registers of a call, as they lie on the stack of the thread.
-#[repr(C)]
-pub(crate) struct Frame {
-    vectors: [[u64; 2]; 16],
-    /// The number; then the result.
-    pub(crate) rax: usize,
-    pub(crate) rdi: usize,
-    pub(crate) rsi: usize,
-    pub(crate) rdx: usize,
-    pub(crate) r10: usize,
-    pub(crate) r8: usize,
-    pub(crate) r9: usize,
-    rbx: usize,
-    rbp: usize,
-    r12: usize,
-    r13: usize,
-    r14: usize,
-    r15: usize,
-    /// The program's stack pointer, as it goes on.
-    pub(crate) stack: usize,
-    /// Where its own text has the call return to, and where it goes on: the same, or the copy
-    /// of what is there in a stub.
-    rip: usize,
-    goes_on: usize,
-}
-
-/// What the program may use below its stack pointer.
-const RED_ZONE: usize = 128;
-/// From a frame to the stack pointer of the program.
-pub(crate) const ABOVE: usize = size_of::<Frame>() + RED_ZONE;
-const _: () = assert!(ABOVE == 512);
 
 global_asm!(
     ".hidden zfolio_call_entry",
@@ -152,30 +120,6 @@ global_asm!(
     "mov rsp, [rsp]",
     "jmp r11",
     ".cfi_endproc",
-    // A call that makes a thread: rdi its number, rsi its six arguments. The new thread's
-    // stack pointer is a frame, as the caller has prepared it.
-    ".hidden zfolio_call_clone",
-    ".globl zfolio_call_clone",
-    ".type zfolio_call_clone, @function",
-    "zfolio_call_clone:",
-    "mov rax, rdi",
-    "mov rdi, [rsi]",
-    "mov rdx, [rsi + 16]",
-    "mov r10, [rsi + 24]",
-    "mov r8, [rsi + 32]",
-    "mov r9, [rsi + 40]",
-    "mov rsi, [rsi + 8]",
-    "syscall",
-    "test rax, rax",
-    "jz 3f",
-    "ret",
-    "3:",
-    "mov rbp, rsp",
-    "mov rdi, rsp",
-    "and rsp, -16",
-    "call {begin}",
-    "mov rsp, rbp",
-    "jmp zfolio_call_exit",
     // A call of the program's that reached a function of ours: rdi its number, rsi its six
     // arguments.
     ".hidden zfolio_call_here",
@@ -194,27 +138,18 @@ global_asm!(
     "jmp zfolio_call_entry",
     "4:",
     "ret",
-    ".hidden zfolio_call_return",
-    ".globl zfolio_call_return",
-    ".type zfolio_call_return, @function",
-    "zfolio_call_return:",
-    "mov rsp, rdi",
-    "mov eax, 15",
-    "syscall",
     calls = const CALLS,
     plain = sym PLAIN,
     dispatch = sym dispatch,
-    begin = sym begin,
 );
 
 unsafe extern "C" {
     fn zfolio_call_entry();
     fn zfolio_call_here(number: usize, args: *const [usize; 6]) -> isize;
-    fn zfolio_call_return(stack: usize) -> !;
-    fn zfolio_call_clone(number: usize, args: *const [usize; 6]) -> isize;
 }
 
-pub(crate) fn entry_address() -> usize {
+/// Where stubs and the handler of dispatch go.
+pub(crate) fn address() -> usize {
     zfolio_call_entry as *const () as usize
 }
 
@@ -224,18 +159,6 @@ unsafe extern "C" fn dispatch(frame: *mut Frame) {
     frame.rax = dispatch::dispatch(frame).cast_unsigned();
 }
 
-unsafe extern "C" fn begin(frame: *mut Frame) {
-    // SAFETY: the copy that `copy_to` made where the new thread begins.
-    let frame = unsafe { &mut *frame };
-    process::begin_thread(frame);
-}
-
-impl Frame {
-    pub(crate) fn args(&self) -> [usize; 6] {
-        [self.rdi, self.rsi, self.rdx, self.r10, self.r8, self.r9]
-    }
-}
-
 /// Makes a call of the program's that reached a function of ours, as if it had come here.
 ///
 /// # Safety
@@ -243,34 +166,4 @@ impl Frame {
 pub(crate) unsafe fn call_here(number: usize, args: &[usize; 6]) -> isize {
     // SAFETY: by contract.
     unsafe { zfolio_call_here(number, args) }
-}
-
-/// The program returns from a signal by a call of its own: the signal's frame is at its
-/// stack pointer.
-pub(crate) fn return_from_signal(frame: &Frame) -> ! {
-    // SAFETY: all that the program has on its stack is above.
-    unsafe { zfolio_call_return(frame.stack) }
-}
-
-/// Puts a copy of `frame`, with `rax` in it, right below `top`: where it lies. The program's
-/// stack pointer is `stack` in it.
-///
-/// # Safety
-/// Nobody uses what is below `top`.
-pub(crate) unsafe fn copy_to(top: usize, frame: &Frame, rax: usize, stack: usize) -> usize {
-    let at = top - ABOVE;
-    let copy = Frame {
-        rax,
-        stack,
-        ..*frame
-    };
-    // SAFETY: by contract; where it is the program's, a fault is served or is its own.
-    unsafe { (at as *mut Frame).write_unaligned(copy) };
-    at
-}
-
-/// Makes the call; the new thread begins in `begin`, with its stack pointer at a frame.
-pub(crate) fn clone_with(number: usize, args: &[usize; 6]) -> isize {
-    // SAFETY: the program's call, with a stack prepared.
-    unsafe { zfolio_call_clone(number, args) }
 }

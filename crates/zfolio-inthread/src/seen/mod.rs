@@ -6,7 +6,7 @@
 //!
 //! | file | concept |
 //! |---|---|
-//! | [`entry`] | where calls arrive: registers saved, dispatched, restored |
+//! | [`entry`], [`frame`] | where calls arrive: registers saved, dispatched, restored |
 //! | [`arm`] | dispatch by the kernel, for this thread |
 //! | [`cancel`] | calls at which a thread may be cancelled |
 //! | [`rewrite`] | sites that become jumps: which, and when |
@@ -25,6 +25,7 @@ pub(crate) mod cancel;
 pub(crate) mod dispatch;
 pub(crate) mod entry;
 pub(crate) mod forms;
+pub(crate) mod frame;
 pub(crate) mod nested;
 pub(crate) mod pinning;
 pub(crate) mod rewrite;

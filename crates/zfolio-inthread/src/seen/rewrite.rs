@@ -40,12 +40,12 @@ static SEVERAL: AtomicBool = AtomicBool::new(false);
 static BLIND: AtomicBool = AtomicBool::new(false);
 static DENIALS: [AtomicUsize; DENIED] = [const { AtomicUsize::new(0) }; DENIED];
 
-/// Has memory for stubs, where `program` says that the program's own text starts.
+/// Has memory for stubs, which go to `entry`. `program`: where the program's own text starts.
 ///
 /// # Errors
 /// As the kernel refuses it.
-pub(crate) fn reserve(program: Option<usize>) -> Result<(), Errno> {
-    STUBS.lock().reserve(program)
+pub(crate) fn reserve(entry: usize, program: Option<usize>) -> Result<(), Errno> {
+    STUBS.lock().reserve(entry, program)
 }
 
 /// A call has come from before `back`, by dispatch. Returns where it goes on. In a signal

@@ -2,7 +2,6 @@
 //! to the entry with two addresses: in rcx where the call returns by the program's own text,
 //! which is what unwinders see, and in r11 where it really goes on.
 
-use super::entry::entry_address;
 use super::forms::{Form, JUMP, MOST_MOVED, Moved, SYSCALL};
 use crate::raw::{self, PAGE, nr};
 use core::ops::Range;
@@ -27,6 +26,8 @@ const REACH: usize = 1 << 30;
 /// The stubs made so far: at most two places for them, since a jump reaches 2 GiB.
 pub(crate) struct Stubs {
     areas: [Area; 2],
+    /// Where they go.
+    entry: usize,
     /// Something was refused: no more is made.
     refused: bool,
 }
@@ -46,12 +47,14 @@ impl Stubs {
                 made: 1,
             }
         }; 2],
+        entry: 0,
         refused: false,
     };
 
-    /// Reserves a place among the libraries, and one near the program's own text, which starts
+    /// For stubs that go to `entry`: reserves a place among the libraries, and one near the program's own text, which starts
     /// at `program`. Where that is refused, calls from there keep their signal.
-    pub(crate) fn reserve(&mut self, program: Option<usize>) -> Result<(), Errno> {
+    pub(crate) fn reserve(&mut self, entry: usize, program: Option<usize>) -> Result<(), Errno> {
+        self.entry = entry;
         let first = reserve_private(AREA, c"zfolio stubs")?;
         let start = first.start;
         self.areas[0].memory = first;
@@ -89,7 +92,7 @@ impl Stubs {
         let jump = jump(site, stub)?;
         let mut code = [0x90_u8; STUB];
         assemble(&mut code, stub, memory.start, (form, number, back))?;
-        let entry = entry_address().to_le_bytes();
+        let entry = self.entry.to_le_bytes();
         let is_first = area.made == 1;
         let done = (!is_first || write(memory.start, &entry, false))
             && write(stub, &code, false)

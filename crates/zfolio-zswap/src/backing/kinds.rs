@@ -1,8 +1,8 @@
 //! What is behind the pool: somewhere to write compressed pages to.
 //!
 //! A backing is a flat run of bytes. What goes into it is sealed before (see
-//! `seal`), in clusters that are written front to back (see `clusters`); it
-//! need not keep a secret, and if it changes a byte that is found out.
+//! `encryption`), in clusters that are written front to back (see `clusters`): it
+//! need not keep a secret, and a byte that it changes is found when it is read.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

@@ -10,7 +10,7 @@
 //! - a touch ends with an open page, each page is in one place at the end, and all threads end.
 
 extern crate std;
-use super::{Ring, Transits, listened, rung};
+use super::waits::{Ring, Transits, listened, rung};
 use std::collections::HashSet;
 use std::vec::Vec;
 

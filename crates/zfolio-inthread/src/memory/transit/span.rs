@@ -2,87 +2,27 @@
 //!
 //! A MOVE of a page interrupts every other processor that runs a thread of the process, and
 //! waits for it (10 us on two processors of a VM, where all else about a fault is 5). So where
-//! several threads fault at once pages leave by spans: the part of a window between the first and the last that
-//! go is write-protected by one call, what goes is stored from where it is, discarded by one
-//! call, and the span opened again. In it
+//! several threads fault at once pages leave by spans. A span is the part of a window from the
+//! first page that goes to the last. It is write-protected by one call; what goes is stored from
+//! where it is and discarded by one call; then the span is opened again. In it
 //!
 //! - what is open and stays is marked as in transit as well: calls that would write there wait;
-//! - who faults, on whatever page, waits ([`Frozen`]): it may have been the protection;
+//! - who faults, on whatever page, waits ([`Frozen`](super::waits::Frozen)): it may have been the protection;
 //! - nothing is pinned, or kept for the kernel. A device that writes to memory behind the
 //!   process's back would not be seen, where a MOVE is refused: once the program has opened such
 //!   a device pages leave by MOVE.
 
-use super::swap_out::Batch;
+use super::batch::{Batch, LONGEST, OTHER, Span};
 use crate::memory::Vpn;
 use crate::memory::bring::set;
 use crate::memory::clean::disown;
 use crate::memory::core::Core;
 use crate::memory::reclaim::present;
 use crate::memory::way::Kind;
-use crate::memory::words::{LEAF, Word};
+use crate::memory::words::Word;
 use crate::raw::SHIFT;
 use crate::state::State;
 use core::ops::Range;
-
-/// Most stages.
-const STAGES: usize = super::stage::MOST;
-/// Longest span, pages.
-const LONGEST: usize = 4 * LEAF;
-/// In [`Span::heats`]: the page is not marked, or goes.
-const OTHER: u8 = u8::MAX;
-
-/// A span, and what those of its pages that stay will be.
-#[derive(Clone)]
-pub(super) struct Span {
-    pub(super) pages: Range<Vpn>,
-    /// By the place in it: how warm the page is that stays.
-    heats: [u8; LONGEST],
-}
-
-impl Span {
-    /// Opens what stays. The core lock is held, and the span is not protected any more.
-    pub(super) fn open_rest(&self, state: &State, core: &Core) {
-        for (page, heat) in self.pages.clone().zip(self.heats) {
-            if heat != OTHER {
-                set(state, core, page, Word::Open { heat });
-            }
-        }
-    }
-}
-
-/// Which spans are protected, by stage. Under the core lock.
-pub(crate) struct Frozen {
-    spans: [(Vpn, Vpn); STAGES],
-    count: usize,
-}
-
-impl Frozen {
-    pub(crate) const fn new() -> Self {
-        Self {
-            spans: [(0, 0); STAGES],
-            count: 0,
-        }
-    }
-
-    /// The stage whose span any of `pages` is in.
-    pub(super) fn stage_of(&self, pages: &Range<Vpn>) -> Option<usize> {
-        if self.count == 0 {
-            return None;
-        }
-        let meets = |(start, end): &(Vpn, Vpn)| *start < pages.end && pages.start < *end;
-        self.spans.iter().position(meets)
-    }
-
-    pub(super) fn add(&mut self, stage: usize, pages: &Range<Vpn>) {
-        self.spans[stage] = (pages.start, pages.end);
-        self.count += 1;
-    }
-
-    pub(super) fn remove(&mut self, stage: usize) {
-        self.spans[stage] = (0, 0);
-        self.count -= 1;
-    }
-}
 
 impl Core {
     /// Whether pages leave by spans: where several threads fault at once. (One alone seldom
@@ -206,24 +146,4 @@ struct Choice {
     span: Range<Vpn>,
     /// As [`Span::heats`], behind the span as well.
     heats: [u8; LONGEST],
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn frozen_spans_are_found_by_any_of_their_pages() {
-        let mut frozen = Frozen::new();
-        assert_eq!(frozen.stage_of(&(0..usize::MAX)), None);
-        frozen.add(3, &(10..20));
-        frozen.add(0, &(30..31));
-        assert_eq!(frozen.stage_of(&(19..20)), Some(3));
-        assert_eq!(frozen.stage_of(&(20..30)), None);
-        assert_eq!(frozen.stage_of(&(29..31)), Some(0));
-        frozen.remove(3);
-        assert_eq!(frozen.stage_of(&(0..30)), None);
-        frozen.remove(0);
-        assert_eq!(frozen.stage_of(&(0..usize::MAX)), None);
-    }
 }

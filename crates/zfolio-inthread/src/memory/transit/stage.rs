@@ -3,11 +3,10 @@
 //! There are a few for each processor, made as they are first used. A thread has one for as long
 //! as it serves a fault; which, is said by the words of the pages it has in transit.
 
-use super::Bell;
+use super::waits::{Bell, STAGES};
 use crate::memory::core::Core;
 use crate::memory::way::{STAGE, Way};
 use crate::raw::{self, PAGE, nr};
-use crate::state::State;
 use crate::threads::{self, Record};
 use core::sync::atomic::{AtomicU32, Ordering};
 use zfolio_runtime::protect::pool_arena::PoolArena;
@@ -16,8 +15,7 @@ use zfolio_sys::lock::{Mutex, MutexGuard, reset_in_fork_child};
 use zfolio_sys::syscall::Errno;
 use zfolio_zswap::{WorkContext, Zswap};
 
-/// Most stages, and those for each processor.
-pub(super) const MOST: usize = 64;
+/// Stages for each processor.
 const EACH: usize = 2;
 
 /// What a thread works with. All of it is its own while it has it.
@@ -63,7 +61,7 @@ struct Place {
 
 /// All stages.
 pub(crate) struct Stages {
-    places: [Place; MOST],
+    places: [Place; STAGES],
     /// Those of them that are used.
     count: usize,
 }
@@ -103,8 +101,8 @@ impl Stages {
                     bell: Bell::new(),
                     thread: AtomicU32::new(0),
                 }
-            }; MOST],
-            count: processors.saturating_mul(EACH).clamp(EACH, MOST),
+            }; STAGES],
+            count: processors.saturating_mul(EACH).clamp(EACH, STAGES),
         }
     }
 
@@ -139,23 +137,19 @@ impl Stages {
         self.places[number].thread.store(thread, Ordering::Relaxed);
     }
 
-    /// Ends the process if a thread that has pages in transit is not there any more: they
-    /// would never come. (None ends so by itself.)
+    /// A thread of this process, `pid`, that has pages in transit and is not there any more:
+    /// they would never come. (None ends so by itself.)
     #[cold]
-    pub(super) fn fail_if_lost(&self, state: &State) {
-        let process = state.pid.load(Ordering::Relaxed) as usize;
-        for place in &self.places[..self.count] {
+    pub(super) fn lost(&self, pid: u32) -> Option<u32> {
+        let places = self.places[..self.count].iter();
+        places.into_iter().find_map(|place| {
             let thread = place.thread.load(Ordering::Relaxed);
-            let ids = [process, thread as usize, 0];
-            if thread != 0
+            let ids = [pid as usize, thread as usize, 0];
+            let is_lost = thread != 0
                 && raw::own(nr::TGKILL, ids) == NO_SUCH_THREAD
-                && place.thread.load(Ordering::Relaxed) == thread
-            {
-                state.core.lock().fail(format_args!(
-                    "thread {thread} has ended while it brought pages in or out"
-                ));
-            }
-        }
+                && place.thread.load(Ordering::Relaxed) == thread;
+            is_lost.then_some(thread)
+        })
     }
 
     /// In the child of a fork, which was made while nothing was in transit: a stage that a

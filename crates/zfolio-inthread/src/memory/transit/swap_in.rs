@@ -96,7 +96,7 @@ pub(crate) fn bring_beside(
             Next::Await { stage, heard } => {
                 drop(taken);
                 if !state.stages.bell(stage).wait(heard) {
-                    state.stages.fail_if_lost(state);
+                    state.fail_if_lost();
                 }
                 touch.has_waited = true;
             }
@@ -116,6 +116,25 @@ pub(crate) fn bring_beside(
                 return touch.alone();
             }
         }
+    }
+}
+
+impl State {
+    /// Opens the page at `address` for a system call, if it is closed.
+    pub(crate) fn bring(&self, record: &Record, address: usize) {
+        self.at_rest(|| {
+            if self.is_beside() {
+                bring_beside(self, Some(record), address, Access::Write, &mut |_| false)
+            } else {
+                bring(
+                    self,
+                    &mut self.core.lock(),
+                    Some(record),
+                    address,
+                    Access::Write,
+                )
+            }
+        });
     }
 }
 

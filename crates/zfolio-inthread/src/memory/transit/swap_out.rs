@@ -4,7 +4,7 @@
 //! Pages are marked before they are moved: a system call that pins them from then on finds them
 //! closed, and waits; the program may touch them until they go.
 
-use super::span::Span;
+use super::batch::{Batch, Fate, MOST};
 use super::stage::{Stage, Taken};
 use crate::memory::Vpn;
 use crate::memory::bring::set;
@@ -22,126 +22,8 @@ use zfolio_zswap::Slot;
 
 /// Windows looked at under one hold of the lock, if nothing is found in them.
 const WINDOWS: usize = 4;
-/// Most pages that leave together by a span: protecting it stops who faults anywhere, for a moment.
-const MOST: usize = 256;
 /// Pages given to the pool at once.
 const TOGETHER: usize = 16;
-
-/// What becomes of a page.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Fate {
-    /// It has not been decided: it is frozen.
-    Frozen,
-    /// The pool has it, or it is zeros.
-    Gone,
-    /// It is open, and as it was.
-    Stays { heat: u8 },
-}
-
-/// Pages on their way out: runs, one behind the other.
-pub(crate) struct Batch {
-    /// Pages of a run follow one another in memory; where each run begins, and its pages.
-    runs: [(Vpn, usize); MOST],
-    count: usize,
-    /// Pages in all.
-    len: usize,
-    /// They were clean: the pool has them as `slots`.
-    clean: bool,
-    /// They are closed where they are, and all of this is protected meanwhile.
-    span: Option<Span>,
-    slots: [Slot; MOST],
-    fates: [Fate; MOST],
-    /// What words of theirs say.
-    mark: u32,
-}
-
-impl Batch {
-    const fn new(mark: u32) -> Self {
-        Self {
-            runs: [(0, 0); MOST],
-            count: 0,
-            len: 0,
-            clean: false,
-            span: None,
-            slots: [Slot::ZERO; MOST],
-            fates: [Fate::Frozen; MOST],
-            mark,
-        }
-    }
-
-    pub(crate) const fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Pages that may be added, where they are moved.
-    pub(crate) const fn room(&self) -> usize {
-        STAGE - self.len
-    }
-
-    /// The same where they are closed in place.
-    pub(super) const fn room_in_place(&self) -> usize {
-        MOST - self.len
-    }
-
-    /// Marks a run and adds it; no more than there is room for. The core lock is held, in a batch of
-    /// the protocol of pins.
-    pub(crate) fn add(&mut self, state: &State, core: &Core, run: &Range<Vpn>) {
-        for page in run.clone() {
-            set(state, core, page, Word::Transit(self.mark));
-        }
-        self.note(run.start, run.len());
-    }
-
-    /// Marks a page and adds it, behind those that were added.
-    pub(super) fn add_page(&mut self, state: &State, core: &Core, page: Vpn) {
-        set(state, core, page, Word::Transit(self.mark));
-        match self.runs[..self.count].last_mut() {
-            Some((start, len)) if *start + *len == page => {
-                *len += 1;
-                self.len += 1;
-            }
-            _ => self.note(page, 1),
-        }
-    }
-
-    pub(super) const fn mark(&self) -> u32 {
-        self.mark
-    }
-
-    pub(super) fn set_span(&mut self, span: Span) {
-        self.span = Some(span);
-    }
-
-    fn note(&mut self, start: Vpn, len: usize) {
-        self.runs[self.count] = (start, len);
-        self.count += 1;
-        self.len += len;
-    }
-
-    /// Adds clean pages, sorted.
-    fn add_clean(&mut self, state: &State, core: &Core, pages: &[(Vpn, Slot)]) {
-        self.clean = true;
-        for (at, (page, slot)) in pages.iter().enumerate() {
-            self.slots[at] = *slot;
-            // (Not by `set`, which would drop what the pool has.)
-            if !state.words.set(*page, Word::Transit(self.mark)) {
-                core.fail(format_args!("there is no room for another page's word"));
-            }
-        }
-        for run in pages.chunk_by(|one, next| one.0 + 1 == next.0) {
-            self.note(run[0].0, run.len());
-        }
-    }
-
-    /// The runs: which of the batch's pages, and where the first is in memory.
-    fn runs(&self) -> impl Iterator<Item = (Range<usize>, Vpn)> + use<> {
-        let (runs, mut at) = (self.runs, 0);
-        runs.into_iter().take(self.count).map(move |(start, len)| {
-            at += len;
-            (at - len..at, start)
-        })
-    }
-}
 
 impl Core {
     /// Whether pages must leave before so many come.
@@ -165,7 +47,9 @@ impl Core {
     /// full, or some windows have been looked at. Adds how many pages have been.
     fn choose(&mut self, state: &State, mark: u32, goal: usize, looked: &mut usize) -> Batch {
         let mut batch = Batch::new(mark);
-        state.batches.begin(&state.threads, &mut self.seen);
+        state
+            .batches
+            .begin(|| state.threads.pinned(), &mut self.seen);
         let mut pages = [(0, Slot::ZERO); STAGE];
         let most = self.beyond(state, goal).min(STAGE);
         let clean = self.oldest_clean(state, &mut pages[..most]);
@@ -511,7 +395,7 @@ impl Batch {
         if way.kind == Kind::InThread {
             // Wherever it came from it is in our place: one call for all of it.
             let all = 0..self.len * PAGE;
-            let first = self.runs[0].0;
+            let first = self.first();
             return way.commit(&all, true).map_err(|errno| (first, errno.0));
         }
         for (places, start) in self.frozen(Fate::Gone) {

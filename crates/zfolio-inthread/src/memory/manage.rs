@@ -1,0 +1,234 @@
+//! Managing: it begins when memory first runs short, goes by what the process has resident and
+//! may have, and says in the segment how it is.
+
+use super::bounds::Bounds;
+use super::clean_pages::CleanPages;
+use super::core::{Core, Figures, Pool};
+use crate::life::signals::handle_elsewhere;
+use crate::raw::PAGE;
+use crate::state::State;
+use alloc::boxed::Box;
+use core::sync::atomic::Ordering;
+use zfolio_compress::adaptive::{Adaptive, Density, Form};
+use zfolio_compress::{Codec, Compressor};
+use zfolio_runtime::fair_share::{Having, grown, high_now};
+use zfolio_runtime::protect::pool_arena::PoolArena;
+use zfolio_runtime::reserve_arena;
+use zfolio_runtime::segment::{Counter, ProcessSlot, describe, state};
+use zfolio_runtime::statistics::publish_pool;
+use zfolio_sys::thread::{Clock, now_ns, pid};
+use zfolio_sys::{heap, identity};
+use zfolio_zswap::{Limits, Zswap};
+
+/// Least that a process may have, pages.
+const LEAST: usize = 2048;
+/// Batches between two looks at what the process has resident and may have.
+const LOOKS: u32 = 16;
+
+impl Core {
+    /// Pages that count: managed and open, the pool's, and what else is resident.
+    pub(crate) fn usage(&self, state: &State) -> usize {
+        self.open_pages(state) + self.pool_pages() + self.apart
+    }
+
+    pub(crate) fn open_pages(&self, state: &State) -> usize {
+        self.ranges.managed_pages().saturating_sub(away(state))
+    }
+
+    /// Looks at what is resident and may be, every few batches.
+    pub(crate) fn look(&mut self, state: &State, now: bool) {
+        self.batches += 1;
+        if self.batches < LOOKS && !now {
+            return;
+        }
+        self.batches = 0;
+        let ours = self.open_pages(state) + self.pool_pages();
+        if let Some(resident) = self.way.resident() {
+            self.apart = resident.saturating_sub(ours).max(self.apart / 2);
+        }
+        let usage = self.usage(state);
+        let charged = self.pool.as_ref().map(|pool| pool.zswap.charged());
+        let charged = charged.unwrap_or_default();
+        let has = Having {
+            owner: identity::of_process(),
+            resident: usage,
+            needs: grown(usage + away(state)),
+            zswap_bytes: charged.zswap,
+            swap_bytes: charged.swap,
+            backing_bytes: self.backing_bytes(),
+        };
+        let allowed = state
+            .membership
+            .update(state.segment, has, state.options.high);
+        state.membership.stay(state.segment);
+        // The others may sleep, and do not shrink while they do: what they have is taken.
+        let shared = state.segment.config().shared.load(Ordering::Relaxed) != 0;
+        let taken = if shared {
+            state.membership.resident_of_others(state.segment)
+        } else {
+            0
+        };
+        let high = high_now(state.segment, state.options.high);
+        let left = high.saturating_sub(taken).max(LEAST);
+        self.high = allowed.high.min(left.max(allowed.high / 4));
+        self.take_allowed(state, &allowed);
+        if let Some(pool) = &self.pool {
+            let taken = pool.zswap.pool_pages();
+            pool.density.set(if taken * 2 > self.high {
+                Form::Dense
+            } else if taken * 3 < self.high {
+                Form::Fast
+            } else {
+                pool.density.get()
+            });
+        }
+        self.publish(state);
+    }
+
+    /// Some code runs on a stack in managed memory: once pages are closed its signals are
+    /// handled elsewhere.
+    pub(crate) fn note_managed_stack(&mut self, state: &State) {
+        self.managed_stacks = true;
+        if self.pool.is_some() && !state.moving_stacks.load(Ordering::Relaxed) {
+            handle_elsewhere(state);
+        }
+    }
+
+    /// Makes the pool, where there is none yet.
+    ///
+    /// # Errors
+    /// What kept it from being made.
+    pub(crate) fn begin_managing(&mut self, state: &State) -> Result<(), &'static str> {
+        if self.pool.is_some() {
+            return Ok(());
+        }
+        let options = &state.options;
+        let map = reserve_arena(options.high, usize::MAX)
+            .map_err(|_| "there are no addresses for the pool")?;
+        let density = Density::default();
+        let compressor: Box<dyn Compressor> = match options.codec {
+            Codec::Auto => Box::new(Adaptive::new(density.clone())),
+            fixed => fixed.compressor(),
+        };
+        let zswap =
+            Zswap::with_compressor(PoolArena::of_process(map), compressor, Limits::default());
+        let zswap: &'static Zswap<PoolArena> = Box::leak(Box::new(zswap));
+        // (Before there is a context, which has room for it.)
+        let backed = self.open_backing(state, zswap);
+        let context = zswap
+            .context()
+            .map_err(|_| "a compressor could not be made")?;
+        let stats = claim(state, self.way.kind.number());
+        self.clean = CleanPages::of(options.high);
+        self.pool = Some(Pool {
+            zswap,
+            context,
+            density,
+            stats,
+        });
+        if let Err(errno) = backed {
+            self.note_no_backing(errno);
+        }
+        if self.managed_stacks {
+            handle_elsewhere(state);
+        }
+        self.look(state, true);
+        Ok(())
+    }
+
+    /// Writes what is counted to the segment.
+    pub(crate) fn publish(&mut self, state: &State) {
+        let usage = self.usage(state);
+        let closed = away(state);
+        let open = self.open_pages(state);
+        let figures = core::mem::take(&mut self.figures);
+        let Some(pool) = &self.pool else {
+            self.figures = figures;
+            return;
+        };
+        let stats = pool.stats;
+        let snapshot = pool.zswap.snapshot();
+        stats.update(|| {
+            let bytes = |pages: usize| (pages * PAGE) as u64;
+            let set_peak = |now: Counter, peak: Counter, value: u64| {
+                stats.set(now, value);
+                stats.counter(peak).fetch_max(value, Ordering::Relaxed);
+            };
+            set_peak(
+                Counter::ProgramBytes,
+                Counter::ProgramPeak,
+                bytes(open + closed + self.apart),
+            );
+            set_peak(Counter::ResidentBytes, Counter::ResidentPeak, bytes(usage));
+            set_peak(
+                Counter::PoolBytes,
+                Counter::PoolPeak,
+                snapshot.pool_total_size(),
+            );
+            let (used, peak) = heap::usage::bytes();
+            stats.set(Counter::ManagerHeap, used as u64);
+            stats.set(Counter::ManagerHeapPeak, peak as u64);
+            for (counter, value) in [
+                (Counter::Pgmajfault, figures.faults),
+                (Counter::PagesIn, figures.pages_in),
+                (Counter::PagesOut, figures.pages_out),
+                (Counter::SwpoutClean, figures.clean),
+                (Counter::SwapRa, figures.ahead),
+                (Counter::HolePages, figures.filled),
+                (Counter::Unmovable, figures.unmovable),
+                (Counter::Forks, figures.forks),
+                (Counter::Remaps, figures.remaps),
+                (Counter::Removes, figures.removes),
+                (Counter::Unmaps, figures.unmaps),
+                (Counter::HighEvents, figures.waits),
+                (Counter::StallNs, figures.waited_ns),
+                (Counter::ManagerCpuNs, figures.waited_ns),
+            ] {
+                stats.add(counter, value);
+            }
+            publish_pool(stats, &snapshot);
+            stats
+                .updated_ns
+                .store(now_ns(Clock::Monotonic), Ordering::Relaxed);
+        });
+    }
+
+    /// The process ends, or becomes another program.
+    pub(crate) fn end(&mut self, state: &State) {
+        self.publish(state);
+        state.membership.leave(state.segment);
+    }
+
+    /// In the child of a fork: the statistics are the parent's, and its place.
+    pub(crate) fn renew_in_child(&mut self, state: &State) {
+        state.membership.forget();
+        self.figures = Figures::default();
+        self.bounds = Bounds::new();
+        let number = self.way.kind.number();
+        if let Some(pool) = &mut self.pool {
+            pool.zswap.reset_in_fork_child();
+            pool.zswap.stats().restart();
+            pool.stats = claim(state, number);
+        }
+        self.open_backing_in_child(state);
+        state.segment.processes.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Closed pages that take no memory. (Those in transit do, or will in a moment.)
+fn away(state: &State) -> usize {
+    let words = &state.words;
+    let here = words.standby() + words.transit();
+    words.closed().saturating_sub(here)
+}
+
+/// A place for statistics.
+fn claim(state: &State, way: u32) -> &'static ProcessSlot {
+    let slot = &state.segment.slots[state.segment.claim(pid())];
+    describe(slot);
+    slot.told_by.store(way, Ordering::Relaxed);
+    slot.arena
+        .store(core::ptr::from_ref(state) as u64, Ordering::Relaxed);
+    slot.state.store(state::MANAGING, Ordering::Release);
+    slot
+}

@@ -1,0 +1,81 @@
+//! The registers of a call, as the entry ([`super::entry`]) saves them and gives them back.
+
+use core::arch::global_asm;
+
+/// The registers of a call, as they lie on the stack of the thread.
+#[repr(C)]
+pub(crate) struct Frame {
+    vectors: [[u64; 2]; 16],
+    /// The number; then the result.
+    pub(crate) rax: usize,
+    pub(crate) rdi: usize,
+    pub(crate) rsi: usize,
+    pub(crate) rdx: usize,
+    pub(crate) r10: usize,
+    pub(crate) r8: usize,
+    pub(crate) r9: usize,
+    rbx: usize,
+    rbp: usize,
+    r12: usize,
+    r13: usize,
+    r14: usize,
+    r15: usize,
+    /// The program's stack pointer, as it goes on.
+    pub(crate) stack: usize,
+    /// Where its own text has the call return to, and where it goes on: the same, or the copy
+    /// of what is there in a stub.
+    rip: usize,
+    goes_on: usize,
+}
+
+/// What the program may use below its stack pointer.
+const RED_ZONE: usize = 128;
+/// From a frame to the stack pointer of the program.
+pub(crate) const ABOVE: usize = size_of::<Frame>() + RED_ZONE;
+const _: () = assert!(ABOVE == 512);
+
+impl Frame {
+    pub(crate) fn args(&self) -> [usize; 6] {
+        [self.rdi, self.rsi, self.rdx, self.r10, self.r8, self.r9]
+    }
+}
+
+// rdi: the stack pointer to return from a signal at.
+global_asm!(
+    ".hidden zfolio_call_return",
+    ".globl zfolio_call_return",
+    ".type zfolio_call_return, @function",
+    ".p2align 4",
+    "zfolio_call_return:",
+    "mov rsp, rdi",
+    "mov eax, 15",
+    "syscall",
+);
+
+unsafe extern "C" {
+    fn zfolio_call_return(stack: usize) -> !;
+}
+
+/// The program returns from a signal by a call of its own: the signal's frame is at its
+/// stack pointer.
+pub(crate) fn return_from_signal(frame: &Frame) -> ! {
+    // SAFETY: all that the program has on its stack is above.
+    unsafe { zfolio_call_return(frame.stack) }
+}
+
+/// Puts a copy of `frame`, with `rax` in it, right below `top`: where it lies. The program's
+/// stack pointer is `stack` in it.
+///
+/// # Safety
+/// Nobody uses what is below `top`.
+pub(crate) unsafe fn copy_to(top: usize, frame: &Frame, rax: usize, stack: usize) -> usize {
+    let at = top - ABOVE;
+    let copy = Frame {
+        rax,
+        stack,
+        ..*frame
+    };
+    // SAFETY: by contract; where it is the program's, a fault is served or is its own.
+    unsafe { (at as *mut Frame).write_unaligned(copy) };
+    at
+}
