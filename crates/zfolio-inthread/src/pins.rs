@@ -14,13 +14,15 @@
 //! stack pointer of its call: the next call of the thread, made from further up, drops them.
 
 use crate::raw;
+use alloc::vec;
+use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering, compiler_fence, fence};
 
 /// Most pins of a thread at a time, calls in handlers included.
 pub(crate) const DEPTH: usize = 48;
 /// Most pins that reclaim looks at; more of them, and nothing is closed in that batch.
-const SEEN: usize = 1024;
+const SEEN: usize = 4096;
 
 /// Most bytes of a pin that are made present at once.
 const MOST_POPULATED: usize = 4 << 20;
@@ -178,6 +180,20 @@ impl Seen {
                 || end - start <= MOST_POPULATED
                     && raw::own(raw::nr::MADVISE, [start, end - start, POPULATE_WRITE]) == 0
         })
+    }
+
+    /// What is pinned of `range`, whole pages; all of it where that is not known.
+    pub(crate) fn within(&self, range: &Range<usize>) -> Vec<Range<usize>> {
+        if self.overflown {
+            return vec![range.clone()];
+        }
+        let pins = self.pins[..self.count].iter();
+        pins.map(|(start, end)| {
+            let start = (*start).max(range.start) & !(raw::PAGE - 1);
+            start..(*end).min(range.end).next_multiple_of(raw::PAGE)
+        })
+        .filter(|part| !part.is_empty())
+        .collect()
     }
 
     /// Whether a pin covers any of `range`.

@@ -1,6 +1,6 @@
 //! Bare system calls, and the only instructions here that touch memory of the program.
 
-use core::arch::global_asm;
+use core::arch::{asm, global_asm};
 pub(crate) use zfolio_sys::syscall::bare as call;
 
 pub(crate) const PAGE: usize = zfolio_mm::PAGE_SIZE;
@@ -9,6 +9,7 @@ pub(crate) const SHIFT: u32 = zfolio_mm::PAGE_SHIFT;
 /// Error numbers as system calls return them, negative.
 pub(crate) mod err {
     pub(crate) const PERM: isize = -1;
+    pub(crate) const TOO_BIG: isize = -7;
     pub(crate) const BADF: isize = -9;
     pub(crate) const NOMEM: isize = -12;
     pub(crate) const BUSY: isize = -16;
@@ -51,8 +52,11 @@ pub(crate) mod nr {
     pub(crate) const VFORK: usize = 58;
     pub(crate) const EXECVE: usize = 59;
     pub(crate) const EXIT: usize = 60;
+    pub(crate) const FCNTL: usize = 72;
     pub(crate) const READLINK: usize = 89;
+    pub(crate) const GETRLIMIT: usize = 97;
     pub(crate) const PTRACE: usize = 101;
+    pub(crate) const CAPGET: usize = 125;
     pub(crate) const RT_SIGPENDING: usize = 127;
     pub(crate) const RT_SIGTIMEDWAIT: usize = 128;
     pub(crate) const RT_SIGSUSPEND: usize = 130;
@@ -67,9 +71,11 @@ pub(crate) mod nr {
     pub(crate) const EXIT_GROUP: usize = 231;
     pub(crate) const TGKILL: usize = 234;
     pub(crate) const KEYCTL: usize = 250;
+    pub(crate) const MQ_NOTIFY: usize = 244;
     pub(crate) const PSELECT6: usize = 270;
     pub(crate) const PPOLL: usize = 271;
     pub(crate) const SET_ROBUST_LIST: usize = 273;
+    pub(crate) const GET_ROBUST_LIST: usize = 274;
     pub(crate) const VMSPLICE: usize = 278;
     pub(crate) const EPOLL_PWAIT: usize = 281;
     pub(crate) const SIGNALFD: usize = 282;
@@ -86,10 +92,12 @@ pub(crate) mod nr {
     pub(crate) const IO_PGETEVENTS: usize = 333;
     pub(crate) const RSEQ: usize = 334;
     pub(crate) const IO_URING_SETUP: usize = 425;
+    pub(crate) const PIDFD_OPEN: usize = 434;
     pub(crate) const CLONE3: usize = 435;
     pub(crate) const CLOSE_RANGE: usize = 436;
     pub(crate) const PROCESS_MADVISE: usize = 440;
     pub(crate) const EPOLL_PWAIT2: usize = 441;
+    pub(crate) const FUTEX_REQUEUE: usize = 456;
     pub(crate) const MSEAL: usize = 462;
 }
 
@@ -115,6 +123,22 @@ pub(crate) fn is_mapped(range: &core::ops::Range<usize>) -> bool {
         let len = (range.end - at).min(LOOKED_AT * PAGE);
         own(nr::MINCORE, [at, len, into]) == 0
     })
+}
+
+/// Bytes that this thread may lock in memory.
+pub(crate) fn most_locked() -> usize {
+    const MEMLOCK: usize = 8;
+    const VERSION_3: u32 = 0x2008_0522;
+    const IPC_LOCK: u32 = 1 << 14;
+    let (mut limit, mut sets) = ([0_u64; 2], [0_u32; 6]);
+    let head = [VERSION_3, 0];
+    let sets_at = sets.as_mut_ptr() as usize;
+    let may = own(nr::CAPGET, [head.as_ptr() as usize, sets_at, 0]) == 0 && sets[0] & IPC_LOCK != 0;
+    let limit_at = limit.as_mut_ptr() as usize;
+    if may || own(nr::GETRLIMIT, [MEMLOCK, limit_at, 0]) != 0 {
+        return usize::MAX;
+    }
+    usize::try_from(limit[0]).unwrap_or(usize::MAX)
 }
 
 pub(crate) const fn is_error(result: isize) -> bool {
@@ -260,16 +284,46 @@ pub(crate) fn unblock_ours() -> u64 {
 
 /// Every signal blocked, until it is dropped. Code that runs so meets no fault: one would end
 /// the process.
-pub(crate) struct Blocked(u64);
+pub(crate) struct Blocked {
+    mask: u64,
+    stepping: bool,
+}
 
 impl Blocked {
     pub(crate) fn new() -> Self {
-        Self(set_mask(!0))
+        let stepping = stop_stepping();
+        let mask = set_mask(!0);
+        Self { mask, stepping }
     }
 }
 
 impl Drop for Blocked {
     fn drop(&mut self) {
-        set_mask(self.0);
+        set_mask(self.mask);
+        if self.stepping {
+            step_again();
+        }
     }
+}
+
+/// The trap flag: a SIGTRAP after each instruction, which ends the process where it is blocked.
+const TRAP: usize = 0x100;
+
+/// Clears the flag, which a program may have set that looks at its own steps; whether it was.
+pub(crate) fn stop_stepping() -> bool {
+    let flags: usize;
+    // SAFETY: reads the flags, by way of the stack.
+    unsafe { asm!("pushfq", "pop {flags}", flags = out(reg) flags, options(preserves_flags)) };
+    if flags & TRAP == 0 {
+        return false;
+    }
+    // SAFETY: changes that flag alone, and those of arithmetic.
+    unsafe { asm!("pushfq", "and qword ptr [rsp], {all}", "popfq", all = const !0x100_i32) };
+    true
+}
+
+/// Sets it.
+fn step_again() {
+    // SAFETY: changes that flag alone, and those of arithmetic.
+    unsafe { asm!("pushfq", "or qword ptr [rsp], 0x100", "popfq") };
 }

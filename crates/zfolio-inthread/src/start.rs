@@ -92,6 +92,7 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
         beside,
         several: AtomicBool::new(false),
         left: AtomicBool::new(false),
+        filtered: AtomicU32::new(0),
         moving_stacks: AtomicBool::new(false),
         pid: AtomicU32::new(zfolio_sys::thread::pid()),
         descriptors: Descriptors::new(),
@@ -112,7 +113,7 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
         .take()
         .ok_or(("a place for a thread", Errno::NOMEM))?;
     record.begin();
-    handlers::install();
+    handlers::install(state);
     record.set_blocked(raw::unblock_ours());
     // (A call made by the kernel's shared object, in a handler of ours, would end the process.)
     zfolio_sys::thread::read_clocks_by_calls();
@@ -169,6 +170,18 @@ pub unsafe fn call(number: usize, args: [usize; 6]) -> Result<usize, Errno> {
         return Err(Errno(i32::try_from(-result).unwrap_or(0)));
     }
     Ok(result.cast_unsigned())
+}
+
+/// Keeps what the kernel reads and writes whenever it likes in memory, from here on.
+pub fn keep(range: &Range<usize>) {
+    if is_on() {
+        let state = state::get();
+        state.locked(|core| {
+            if !state.has_left() {
+                core.keep(state, range);
+            }
+        });
+    }
 }
 
 /// How many threads there are now.

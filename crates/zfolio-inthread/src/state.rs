@@ -11,7 +11,7 @@ use crate::memory::words::Words;
 use crate::pins::Batches;
 use crate::raw::Blocked;
 use crate::threads::{Threads, on_service_stack};
-use core::ops::Range;
+use core::ops::{Range, RangeInclusive};
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use zfolio_runtime::fair_share::Membership;
@@ -44,6 +44,8 @@ pub(crate) struct State {
     pub(crate) several: AtomicBool,
     /// Management has ended: every page is open and stays so.
     pub(crate) left: AtomicBool,
+    /// The program filters its calls, and would not let ours through: [`crate::life::leave::step_aside`].
+    pub(crate) filtered: AtomicU32,
     /// Some code runs on a stack in managed memory: its signals are handled elsewhere.
     pub(crate) moving_stacks: AtomicBool,
     /// Of the process whose memory this is.
@@ -100,6 +102,15 @@ impl OwnMemory {
             let free = one.compare_exchange(usize::MAX, fd, Ordering::Relaxed, Ordering::Relaxed);
             free.is_ok()
         })
+    }
+
+    pub(crate) fn forget_from(&self, range: RangeInclusive<usize>) {
+        for one in &self.0 {
+            let fd = one.load(Ordering::Relaxed);
+            if fd != usize::MAX && range.contains(&fd) {
+                one.store(usize::MAX, Ordering::Relaxed);
+            }
+        }
     }
 
     pub(crate) fn forget(&self, fd: usize) {
@@ -168,6 +179,12 @@ impl State {
 
     pub(crate) fn is_our_descriptor(&self, fd: usize) -> bool {
         self.descriptors().contains(&fd)
+    }
+
+    /// Whether this task is of the process whose memory this is: not so the child of
+    /// posix_spawn, which shares it as long as its parent waits.
+    pub(crate) fn is_own_process(&self) -> bool {
+        zfolio_sys::thread::pid() == self.pid.load(Ordering::Relaxed)
     }
 
     pub(crate) fn has_left(&self) -> bool {

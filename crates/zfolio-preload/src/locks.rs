@@ -68,7 +68,9 @@ unsafe extern "C" fn pthread_mutex_init(mutex: *mut c_void, how: *const c_void) 
     // SAFETY: as the caller vouches.
     let result = unsafe { init(mutex, how) };
     if result == 0 && !how.is_null() && outside::is_for_kernel(how) {
-        keep(mutex as usize, MUTEX);
+        let at = mutex as usize;
+        keep(at, MUTEX);
+        zfolio_inthread::start::keep(&(at..at + MUTEX));
     }
     result
 }

@@ -26,6 +26,7 @@ pub(crate) const IGNORE: u64 = 1;
 pub(crate) const SIGINFO: u64 = 4;
 pub(crate) const RESTORER: u64 = 0x0400_0000;
 pub(crate) const ONSTACK: u64 = 0x0800_0000;
+pub(super) const RESTART: u64 = 0x1000_0000;
 pub(crate) const RESETHAND: u64 = 0x8000_0000;
 pub(crate) const NODEFER: u64 = 0x4000_0000;
 pub(super) const SIGNALS: usize = 65;
@@ -51,6 +52,11 @@ impl Signals {
         }
         Self { actions }
     }
+}
+
+/// Whether a signal that is sent does not end a call that waits, or not all of them.
+pub(super) fn restarts(action: &Action) -> bool {
+    action.handler == IGNORE || action.flags & RESTART != 0
 }
 
 /// Sets an action in the kernel.

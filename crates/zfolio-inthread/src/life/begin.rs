@@ -69,6 +69,10 @@ fn thread(frame: &mut Frame) {
     if inherited & CLEARED as u64 != 0 {
         signals::clear_handlers(state);
     }
+    if leave::is_all_given_back(state) {
+        raw::set_mask(inherited);
+        return;
+    }
     if threads::current().is_some() && arm::arm(state) != 0 {
         leave::leave(state, "a new thread's system calls cannot be seen");
     }

@@ -17,6 +17,10 @@ pub(crate) fn change(state: &State, number: usize, args: [usize; 6]) -> isize {
             state.own_memory.forget(first);
             raw::for_program(number, args)
         }
+        // (The child of posix_spawn has a table of its own, and its parent's memory.)
+        nr::DUP2 | nr::DUP3 if state.is_our_descriptor(last) && !state.is_own_process() => {
+            err::BUSY
+        }
         nr::DUP2 | nr::DUP3 if state.is_our_descriptor(last) => {
             state.locked(|core| {
                 core.way.move_descriptor(last);
@@ -25,8 +29,9 @@ pub(crate) fn change(state: &State, number: usize, args: [usize; 6]) -> isize {
             if state.is_our_descriptor(last) {
                 return err::BUSY;
             }
-            raw::for_program(number, args)
+            copied(state, number, args)
         }
+        nr::DUP | nr::DUP2 | nr::DUP3 | nr::FCNTL => copied(state, number, args),
         nr::CLOSE_RANGE if first <= last && flags & !CLOSE_RANGE_FLAGS == 0 => {
             let mut ours = state.descriptors();
             ours.sort_unstable();
@@ -40,6 +45,9 @@ pub(crate) fn change(state: &State, number: usize, args: [usize; 6]) -> isize {
                 }
                 from = fd + 1;
             }
+            if flags & CLOSE_RANGE_CLOEXEC == 0 {
+                state.own_memory.forget_from(first..=last);
+            }
             if from > last {
                 return 0;
             }
@@ -49,7 +57,21 @@ pub(crate) fn change(state: &State, number: usize, args: [usize; 6]) -> isize {
     }
 }
 
+/// Makes a copy of a descriptor, which is the process's own memory if that is.
+fn copied(state: &State, number: usize, args: [usize; 6]) -> isize {
+    let copy = raw::for_program(number, args);
+    if !is_error(copy) && copy.cast_unsigned() != args[0] {
+        let memory = &state.own_memory;
+        memory.forget(copy.cast_unsigned());
+        if memory.is_one(args[0]) && !memory.note(copy) {
+            leave::leave(state, "it opened its own memory as a file, too often");
+        }
+    }
+    copy
+}
+
 const O_CLOEXEC: usize = 0o2_000_000;
+const CLOSE_RANGE_CLOEXEC: usize = 4;
 /// Flags of close_range that there are: of others the kernel tells.
 const CLOSE_RANGE_FLAGS: usize = 6;
 /// Bytes of a name of a descriptor in /proc/self, its end included.
@@ -136,6 +158,10 @@ pub(crate) fn opened(state: &State, number: usize, args: [usize; 6], fd: isize) 
     let Some(device) = name.strip_prefix(b"/dev/") else {
         return;
     };
+    if device == b"userfaultfd" {
+        leave::leave(state, "it uses userfaultfd itself");
+        return;
+    }
     let kind = Device::named(device);
     if kind == Device::Harmless {
         return;

@@ -1,9 +1,13 @@
 //! Giving up: every page is brought back, and the process goes on unmanaged. The report says
 //! why.
 
+use super::handlers;
 use crate::memory::bring::bring_all;
 use crate::memory::core::Core;
+use crate::raw::{self, nr};
+use crate::seen::arm;
 use crate::state::State;
+use crate::threads::Record;
 use core::sync::atomic::Ordering;
 use zfolio_runtime::segment::describe;
 use zfolio_runtime::segment::state as slot_state;
@@ -36,9 +40,15 @@ fn leave_locked(state: &State, core: &mut Core, why: &str) {
         }
     }
     core.publish(state);
-    // (Before the descriptors: with them registrations end, and absent pages are the
-    // kernel's again.)
+    // (Before registrations end, and absent pages are the kernel's again.)
     state.left.store(true, Ordering::Release);
+    // One by one, since another process may have the descriptor open: the child of posix_spawn
+    // closes its own alone.
+    for (range, kind) in core.ranges.iter() {
+        if kind.registered {
+            core.way.unwatch(&range);
+        }
+    }
     core.way.close_descriptors();
     state.note_descriptors(&core.way);
     let slot = match &core.pool {
@@ -51,4 +61,76 @@ fn leave_locked(state: &State, core: &mut Core, why: &str) {
     };
     slot.set_message(why);
     slot.state.store(slot_state::UNMANAGED, Ordering::Release);
+}
+
+/// In [`State::filtered`]: calls are made as they come, but for those about signals.
+const CALLS: u32 = 1;
+/// Those as well: nothing of ours stands between the program and the kernel.
+const ALL: u32 = 2;
+
+/// The program is about to filter its calls. A filter may end it for a call that it does not
+/// make itself: from here on no call of ours is made beside its own, and with one thread signals
+/// and calls are the kernel's again. (Threads and children are made as before.)
+pub(crate) fn step_aside(state: &State, record: &Record, in_handler: bool) {
+    if !state.is_own_process() {
+        // The child of posix_spawn, whose filter is not its parent's.
+        return;
+    }
+    if state.is_several() {
+        state.filtered.store(CALLS, Ordering::Relaxed);
+        return;
+    }
+    {
+        let _blocked = raw::Blocked::new();
+        handlers::give_back(state);
+    }
+    raw::block(record.blocked());
+    record.set_blocked(0);
+    if record.program_stack[1].load(Ordering::Relaxed) == 0 && !in_handler {
+        let none = [0_u64, 2, 0];
+        raw::own(nr::SIGALTSTACK, [none.as_ptr() as usize, 0, 0]);
+    }
+    arm::disarm();
+    state.filtered.store(ALL, Ordering::Relaxed);
+}
+
+/// Whether a call is made as it comes.
+pub(crate) fn is_aside(state: &State, number: usize) -> bool {
+    match state.filtered.load(Ordering::Relaxed) {
+        0 => false,
+        CALLS => !is_of_tasks(number) && !is_of_signals(number),
+        _ => !is_of_tasks(number),
+    }
+}
+
+/// Whether nothing of ours stands between the program and the kernel any more.
+pub(crate) fn is_all_given_back(state: &State) -> bool {
+    state.filtered.load(Ordering::Relaxed) == ALL
+}
+
+const fn is_of_tasks(number: usize) -> bool {
+    matches!(number, nr::FORK | nr::VFORK | nr::CLONE | nr::CLONE3)
+}
+
+const fn is_of_signals(number: usize) -> bool {
+    matches!(
+        number,
+        nr::RT_SIGACTION
+            | nr::RT_SIGPROCMASK
+            | nr::RT_SIGPENDING
+            | nr::RT_SIGTIMEDWAIT
+            | nr::RT_SIGSUSPEND
+            | nr::RT_SIGRETURN
+            | nr::SIGALTSTACK
+            | nr::SIGNALFD
+            | nr::SIGNALFD4
+            | nr::PPOLL
+            | nr::PSELECT6
+            | nr::EPOLL_PWAIT
+            | nr::EPOLL_PWAIT2
+            | nr::IO_PGETEVENTS
+            | nr::EXECVE
+            | nr::EXECVEAT
+            | nr::EXIT
+    )
 }

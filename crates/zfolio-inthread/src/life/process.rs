@@ -64,12 +64,21 @@ pub(crate) fn clone(keeper: &Keeper<'_>, frame: &mut Frame, number: usize) -> is
 
 fn clone3(keeper: &Keeper<'_>, frame: &mut Frame, args: [usize; 6]) -> isize {
     let [at, len, ..] = args;
-    if !(64..=CLONE_ARGS).contains(&len) {
-        return if len < 64 { err::INVAL } else { -7 };
+    if !(64..=PAGE).contains(&len) {
+        return if len < 64 { err::INVAL } else { err::TOO_BIG };
     }
     keeper.keep(at, len);
     let mut given = [0_u64; CLONE_ARGS / 8];
     let mut bytes = [0_u8; CLONE_ARGS];
+    // What a later kernel has behind it must be zeros.
+    for beyond in CLONE_ARGS..len {
+        match raw::read::<u8>(at.wrapping_add(beyond)) {
+            Some(0) => {}
+            Some(_) => return err::TOO_BIG,
+            None => return err::FAULT,
+        }
+    }
+    let len = len.min(CLONE_ARGS);
     if !raw::read_bytes(at, &mut bytes[..len]) {
         return err::FAULT;
     }
@@ -166,6 +175,7 @@ fn new_task(
     }
     // Until it has a record of its own the thread must not be interrupted: it has its
     // parent's mask in `begin::thread`. It begins on its service stack.
+    raw::stop_stepping();
     let mask = raw::set_mask(!0);
     let inherits = usize::try_from(mask | parent.blocked()).unwrap_or(0);
     let begins_at = record.map_or(top, |record| record.service_top);
@@ -206,6 +216,7 @@ fn vfork_on_stack(
     call: &dyn Fn(usize) -> isize,
 ) -> isize {
     // (A fault on the stack that the program named is served: ours are not blocked.)
+    raw::stop_stepping();
     let mask = raw::set_mask(!OURS);
     let signals = {
         let _blocked = Blocked::new();
@@ -330,7 +341,7 @@ fn fork_locked(
             core.clear_what_is_wiped(state);
         }
     }
-    if arm::arm(state) != 0 {
+    if !leave::is_all_given_back(state) && arm::arm(state) != 0 {
         return (0, Some("the calls of a child of a fork cannot be seen"));
     }
     if renewed {
@@ -407,7 +418,8 @@ pub(crate) fn exec(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isiz
     };
     let result = raw::for_program(number, args);
     if ignored.contains(&true) {
-        handlers::install();
+        let _blocked = Blocked::new();
+        handlers::install(state);
     }
     raw::set_mask(mask);
     result
@@ -432,12 +444,10 @@ pub(crate) fn exit_thread(keeper: &Keeper<'_>, args: [usize; 6]) -> isize {
         // The child of a vfork, on its parent's record.
         return raw::for_program(nr::EXIT, args);
     }
-    let head = record.robust.load(Ordering::Relaxed);
-    if head != 0 && !state.has_left() {
-        keep_robust(state, head);
-    }
+    keep_robust_of(state, record);
     // From here on a handler would have no record; and the record's stacks are another
     // thread's once it is released. (Where this very code runs on one of them it stays taken.)
+    raw::stop_stepping();
     raw::set_mask(!0);
     arm::disarm();
     threads::forget_current();
@@ -446,6 +456,19 @@ pub(crate) fn exit_thread(keeper: &Keeper<'_>, args: [usize; 6]) -> isize {
         record.release();
     }
     raw::for_program(nr::EXIT, args)
+}
+
+/// Keeps the robust locks that a thread holds in memory: the kernel walks them as it ends.
+fn keep_robust_of(state: &State, record: &Record) {
+    let Some(thread) = record.thread().filter(|_| !state.has_left()) else {
+        return;
+    };
+    let (mut head, mut len) = (0_usize, 0_usize);
+    let into = [(&raw mut head) as usize, (&raw mut len) as usize];
+    let asked = raw::own(nr::GET_ROBUST_LIST, [thread as usize, into[0], into[1]]);
+    if asked == 0 && head != 0 {
+        keep_robust(state, head);
+    }
 }
 
 /// Keeps every lock of a list of robust ones in memory.
@@ -480,6 +503,11 @@ fn keep_robust(state: &State, head: usize) {
 
 /// exit_group.
 pub(crate) fn exit(state: &State, args: [usize; 6]) -> isize {
+    if state.is_own_process() {
+        for record in state.threads.all() {
+            keep_robust_of(state, record);
+        }
+    }
     say_ended(state);
     raw::for_program(nr::EXIT_GROUP, args)
 }

@@ -9,6 +9,7 @@ pub(crate) use super::actions::{
     Action, DEFAULT, IGNORE, NODEFER, ONSTACK, RESETHAND, RESTORER, SIGINFO, Signals, install,
     is_ours,
 };
+use super::{actions, handlers};
 use crate::raw::{self, Blocked, OURS, Plain, err, nr};
 use crate::seen::cancel;
 use crate::state::State;
@@ -135,6 +136,8 @@ pub(crate) fn action(state: &State, args: [usize; 6]) -> isize {
                 if result != 0 {
                     return result;
                 }
+            } else if actions::restarts(&action) != actions::restarts(&before) {
+                handlers::install_one(signal, &action);
             }
             signals.actions[signal] = action;
         }

@@ -125,6 +125,7 @@ impl Core {
             self.resized(state, &from, new_len);
         } else {
             self.moved(state, &from, at, new_len, kind);
+            self.open_pinned(state, &(at..at + new_len));
         }
         result
     }

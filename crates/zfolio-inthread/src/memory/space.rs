@@ -68,7 +68,7 @@ fn change_locked(state: &State, core: &mut Core, number: usize, args: [usize; 6]
         nr::MREMAP => core.mremap(state, args),
         nr::MADVISE => core.madvise(state, args),
         nr::MSEAL => core.keep_for(state, number, args, args[0], args[1]),
-        nr::MLOCK | nr::MLOCK2 => core.keep_for(state, number, args, args[0], args[1]),
+        nr::MLOCK | nr::MLOCK2 => core.lock(state, number, args),
         nr::SHMAT => core.shmat(state, args),
         _ => err::NOSYS,
     }
@@ -119,6 +119,21 @@ impl Core {
         {
             self.fail(format_args!("there is no room for another page's word"));
         }
+        self.open_pinned(state, &range);
+    }
+
+    /// Opens what calls that are under way have pinned of `range`, which was made anew and closed
+    /// under them: the kernel has their addresses.
+    pub(super) fn open_pinned(&mut self, state: &State, range: &Range<usize>) {
+        state
+            .batches
+            .begin(|| state.threads.pinned(), &mut self.seen);
+        let parts = self.seen.within(range);
+        // (Whoever pins from here on brings what is closed.)
+        state.batches.end();
+        for part in parts {
+            bring_each(state, self, &part, |_| true);
+        }
     }
 
     fn mmap(&mut self, state: &State, args: [usize; 6]) -> isize {
@@ -160,7 +175,7 @@ impl Core {
     }
 
     fn pkey_mprotect(&mut self, state: &State, args: [usize; 6]) -> isize {
-        if args[3] == usize::MAX {
+        if args[3] & 0xffff_ffff == 0xffff_ffff {
             return self.mprotect(state, nr::PKEY_MPROTECT, args);
         }
         let range = range_of(args[0], args[1]);
@@ -351,6 +366,7 @@ impl Core {
                     self.close_discarded(state, part.start >> SHIFT..part.end >> SHIFT);
                 }
             }
+            self.open_pinned(state, range);
             return;
         }
         let end = range.end >> SHIFT;
@@ -422,6 +438,19 @@ impl Core {
         let range = range_of(first, len.saturating_add(start - first));
         self.leave_alone(state, &range);
         raw::for_program(number, args)
+    }
+
+    /// mlock. What is managed is not locked yet: more of it than the limit allows is refused, and
+    /// nothing of it is brought for that.
+    fn lock(&mut self, state: &State, number: usize, args: [usize; 6]) -> isize {
+        let first = args[0] & !(PAGE - 1);
+        let range = range_of(first, args[1].saturating_add(args[0] - first));
+        let managed = self.ranges.within(&range).filter(|(_, kind)| kind.managed);
+        let managed: usize = managed.map(|(part, _)| part.len()).sum();
+        if managed > raw::most_locked() {
+            return raw::for_program(number, args);
+        }
+        self.keep_for(state, number, args, args[0], args[1])
     }
 
     fn shmat(&mut self, state: &State, args: [usize; 6]) -> isize {

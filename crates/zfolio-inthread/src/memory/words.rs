@@ -182,6 +182,11 @@ impl Words {
         self.clean.load(Ordering::Relaxed) as usize
     }
 
+    /// Whether anything but *open* may be known of `page`.
+    pub(crate) fn is_known(&self, page: Vpn) -> bool {
+        self.top[page / LEAF].load(Ordering::Relaxed) != OPEN
+    }
+
     /// Whether leaf `page` is in has words of its own.
     pub(crate) fn has_leaf(&self, page: Vpn) -> bool {
         self.top[page / LEAF].load(Ordering::Relaxed) >= FIRST

@@ -42,5 +42,31 @@ fn is_this_process(fd: usize) -> bool {
     if fd == THIS_THREAD || fd == THIS_PROCESS {
         return true;
     }
-    descriptors::process_of(fd) == Some(raw::own(nr::GETPID, [0; 3]).cast_unsigned())
+    match descriptors::process_of(fd) {
+        Some(process) => {
+            let this = raw::own(nr::GETPID, [0; 3]).cast_unsigned();
+            process == this || raw::own(nr::TGKILL, [this, process, 0]) == 0
+        }
+        None => is_same_file(fd),
+    }
+}
+
+/// Whether a descriptor is of the same file of the kernel's as one of this process: where there
+/// is no /proc to tell.
+fn is_same_file(fd: i32) -> bool {
+    let this = raw::own(nr::GETPID, [0; 3]).cast_unsigned();
+    let opened = raw::own(nr::PIDFD_OPEN, [this, 0, 0]);
+    if is_error(opened) {
+        return false;
+    }
+    let opened = opened.cast_unsigned();
+    let number = |fd: usize| {
+        // struct stat: the device and the inode's number first.
+        let mut about = [0_u64; 18];
+        let asked = raw::own(nr::FSTAT, [fd, about.as_mut_ptr() as usize, 0]);
+        (asked == 0).then_some([about[0], about[1]])
+    };
+    let same = usize::try_from(fd).is_ok_and(|fd| number(fd) == number(opened));
+    raw::own(nr::CLOSE, [opened, 0, 0]);
+    same
 }

@@ -2,7 +2,7 @@
 
 use super::frame::{self, Frame};
 use super::pinning::Keeper;
-use super::{advise, cancel, stack, table};
+use super::{advise, cancel, stack, table, vectors};
 use crate::life::{descriptors, leave, masks, process, signals};
 use crate::memory::space;
 use crate::raw::{self, OURS, err, is_error, nr};
@@ -20,10 +20,13 @@ const S_IFCHR: u64 = 0x2000;
 const S_IFBLK: u64 = 0x6000;
 const S_IFREG: u64 = 0x8000;
 const S_IFSOCK: u64 = 0xc000;
+const F_DUPFD: usize = 0;
+const F_DUPFD_CLOEXEC: usize = 1030;
 const SOL_SOCKET: usize = 1;
 const SO_TYPE: usize = 3;
 const SOCK_STREAM: u32 = 1;
 const PR_SET_SECCOMP: usize = 22;
+const PR_SET_MM: usize = 35;
 const PR_SET_SYSCALL_USER_DISPATCH: usize = 59;
 const ARCH_SET_FS: usize = 0x1002;
 
@@ -32,7 +35,11 @@ pub(crate) fn dispatch(frame: &mut Frame) -> isize {
     let state = state::get();
     let (number, cancellable) = cancel::unmarked(frame.rax);
     frame.rax = number;
-    let (number, args) = (number & 0xffff_ffff, frame.args());
+    let number = number & 0xffff_ffff;
+    let args = table::narrowed(number, frame.args());
+    if leave::is_aside(state, number) {
+        return raw::for_program(number, args);
+    }
     let Some(record) = threads::current() else {
         return raw::for_program(number, args);
     };
@@ -116,7 +123,10 @@ fn route(keeper: &Keeper<'_>, frame: &mut Frame, number: usize, args: [usize; 6]
             leave_to_kernel(state, args[0], 4);
             raw::for_program(number, args)
         }
-        nr::CLOSE | nr::DUP2 | nr::DUP3 | nr::CLOSE_RANGE => {
+        nr::CLOSE | nr::DUP | nr::DUP2 | nr::DUP3 | nr::CLOSE_RANGE => {
+            descriptors::change(state, number, args)
+        }
+        nr::FCNTL if matches!(args[1], F_DUPFD | F_DUPFD_CLOEXEC) => {
             descriptors::change(state, number, args)
         }
         nr::RT_SIGSUSPEND
@@ -137,13 +147,11 @@ fn by_table_or_leave(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> is
     let state = keeper.state;
     match number {
         nr::PRCTL => match args[0] {
-            PR_SET_SECCOMP => leave::leave(state, "it filters its system calls (seccomp)"),
+            PR_SET_SECCOMP => filters(keeper),
             PR_SET_SYSCALL_USER_DISPATCH => return err::INVAL,
             _ => {}
         },
-        nr::SECCOMP if args[0] != 2 && args[0] != 3 => {
-            leave::leave(state, "it filters its system calls (seccomp)");
-        }
+        nr::SECCOMP if args[0] != 2 && args[0] != 3 => filters(keeper),
         nr::USERFAULTFD => leave::leave(state, "it uses userfaultfd itself"),
         nr::ARCH_PRCTL if args[0] == ARCH_SET_FS => {
             leave::leave(state, "it changes where its thread-local storage is");
@@ -152,6 +160,12 @@ fn by_table_or_leave(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> is
         _ => {}
     }
     by_table(keeper, number, args)
+}
+
+/// The program is about to filter its calls.
+fn filters(keeper: &Keeper<'_>) {
+    leave::leave(keeper.state, "it filters its system calls (seccomp)");
+    leave::step_aside(keeper.state, keeper.record, keeper.in_handler);
 }
 
 fn by_table(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isize {
@@ -170,11 +184,23 @@ fn by_table(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isize {
             keeper.keep(args[2], args[3].min(1 << 20));
         }
         nr::PTRACE => keeper.keep_traced(&args),
+        nr::PRCTL => keeper.keep_for_process(&args),
+        nr::MQ_NOTIFY => keeper.keep_notification(args[1]),
+        nr::FUTEX_REQUEUE => keeper.keep_words(args[0], 2),
         66 => keeper.keep_semaphores(&args),
         69 | 70 => keeper.keep(args[1], args[2].saturating_add(8)),
         nr::PROCESS_VM_READV | nr::PROCESS_VM_WRITEV => {
             keeper.keep_vectors(args[1], args[2]);
             keeper.keep_vectors(args[3], args[4]);
+        }
+        19 | 20 | 295 | 296 | 327 | 328 if keeper.state.own_memory.is_one(args[0]) => {
+            keeper.keep_vectors(args[1], args[2]);
+            let from = if number < 100 {
+                position(args[0])
+            } else {
+                args[3]
+            };
+            keeper.keep(from, vectors::length_of(args[1], args[2]));
         }
         _ => match table::pointers(number) {
             Some(pointers) => keeper.keep_all(pointers, &args),
@@ -182,6 +208,11 @@ fn by_table(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isize {
         },
     }
     let result = keeper.record.cancellation.call(number, args);
+    if number == nr::PRCTL && args[0] == PR_SET_MM && !is_error(result) {
+        keeper.state.locked(|core| {
+            core.brk = raw::own(nr::BRK, [0; 3]).cast_unsigned();
+        });
+    }
     if matches!(number, nr::OPEN | 257 | 437) && !is_error(result) {
         descriptors::opened(keeper.state, number, args, result);
     }

@@ -1,13 +1,31 @@
 //! Calls of which one argument says what another points to: ioctl, socket options, semctl.
 
 use super::pinning::{END, GUESS, Keeper};
-use crate::raw::{self, PAGE};
+use crate::raw::{self, PAGE, SHIFT};
 
 /// ioctls with an array behind their structure, and the bytes of an element.
 const FS_IOC_FIEMAP: usize = 0xc020_660b;
 const EXTENT: usize = 56;
 const FIDEDUPERANGE: usize = 0xc018_9436;
 const DEDUPE: usize = 32;
+/// ioctls with other buffers named in their structure.
+const PROCMAP_QUERY: usize = 0xc068_6611;
+const PAGEMAP_SCAN: usize = 0xc060_6610;
+const REGION: usize = 24;
+const FS_IOC_GETFSMAP: usize = 0xc0c0_583b;
+const FSMAP: usize = 64;
+const SG_IO: usize = 0x2285;
+const SIOCGIFCONF: usize = 0x8912;
+/// Words of a structure that are looked at for pointers, where it is not known.
+const NESTED: usize = 16;
+/// prctl.
+const PR_SET_MM: usize = 35;
+const PR_SET_MM_AUXV: usize = 12;
+const PR_SET_MM_MAP: usize = 14;
+const PR_GET_AUXV: usize = 0x4155_5856;
+/// In a `struct sigevent`; and the bytes that the kernel reads behind its value.
+const SIGEV_THREAD: u64 = 2;
+const COOKIE: usize = 32;
 /// Options of sockets that have a program of the packet filter's: instructions of 8 bytes.
 const SOL_SOCKET: usize = 1;
 const ATTACH_FILTER: usize = 26;
@@ -26,25 +44,76 @@ impl Keeper<'_> {
     pub(super) fn keep_for_device(&self, request: usize, address: usize) {
         let len = request >> 16 & 0x3fff;
         self.keep(address, len.max(GUESS));
-        if len == 0 {
-            // Of the old kind, some of which name a buffer in their structure.
-            self.keep_nested(address);
-        }
+        let word = |at: usize| {
+            let word = raw::read::<u64>(address.wrapping_add(at)).unwrap_or(0);
+            usize::try_from(word).unwrap_or(0)
+        };
         let count = |at: usize| raw::read::<u32>(address.wrapping_add(at)).unwrap_or(0) as usize;
         match request & 0xffff_ffff {
             FS_IOC_FIEMAP => self.keep(address.wrapping_add(len), count(24) * EXTENT),
             FIDEDUPERANGE => self.keep(address.wrapping_add(len), (count(16) & 0xffff) * DEDUPE),
-            _ => {}
+            FS_IOC_GETFSMAP => self.keep(address.wrapping_add(len), count(8) * FSMAP),
+            PROCMAP_QUERY => {
+                self.keep(word(88), count(80));
+                self.keep(word(96), count(84));
+            }
+            PAGEMAP_SCAN => self.keep(word(40), word(48).min(END).saturating_mul(REGION)),
+            SIOCGIFCONF => self.keep(word(8), count(0)),
+            SG_IO => {
+                self.keep_nested(address);
+                self.keep(word(16), count(12));
+            }
+            // Some name a buffer in their structure.
+            _ => self.keep_nested(address),
         }
     }
 
-    /// Keeps a page behind each of the first words at `address` that could be a pointer.
+    /// Keeps a page behind each of the first words at `address` that could be a pointer to
+    /// managed memory.
     fn keep_nested(&self, address: usize) {
         if !(PAGE..END).contains(&address) {
             return;
         }
-        for word in raw::read::<[u64; 5]>(address).into_iter().flatten() {
-            self.keep(usize::try_from(word).unwrap_or(0), PAGE);
+        for at in 0..NESTED {
+            let Some(word) = raw::read::<u64>(address.wrapping_add(at * 8)) else {
+                return;
+            };
+            let word = usize::try_from(word).unwrap_or(0);
+            let last = word.saturating_add(PAGE).min(END - 1);
+            let words = &self.state.words;
+            if (PAGE..END).contains(&word)
+                && (words.is_known(word >> SHIFT) || words.is_known(last >> SHIFT))
+            {
+                self.keep(word, PAGE);
+            }
+        }
+    }
+
+    /// prctl.
+    pub(super) fn keep_for_process(&self, args: &[usize; 6]) {
+        self.keep_guesses(args);
+        match *args {
+            [PR_GET_AUXV, at, len, ..] | [PR_SET_MM, PR_SET_MM_AUXV, at, len, ..] => {
+                self.keep(at, len.min(PAGE));
+            }
+            [PR_SET_MM, PR_SET_MM_MAP, at, ..] => {
+                // Eleven addresses, the vector's, and its size.
+                if let Some([vector, len]) = raw::read::<[u64; 2]>(at.wrapping_add(88)) {
+                    let len = usize::try_from(len & 0xffff_ffff).unwrap_or(0);
+                    self.keep(usize::try_from(vector).unwrap_or(0), len.min(PAGE));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// mq_notify: the value of an event for a thread is the address of a cookie.
+    pub(super) fn keep_notification(&self, address: usize) {
+        self.keep(address, 64);
+        if let Some([value, kind]) = raw::read::<[u64; 2]>(address)
+            && kind >> 32 == SIGEV_THREAD
+        {
+            self.keep(usize::try_from(value).unwrap_or(0), COOKIE);
         }
     }
 

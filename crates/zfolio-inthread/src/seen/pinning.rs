@@ -1,5 +1,6 @@
 //! Keeping what a call will touch in memory, as long as it runs.
 
+use super::stack;
 use super::table::Pointer;
 use crate::life::leave;
 use crate::raw::{self, PAGE, SHIFT};
@@ -13,6 +14,9 @@ pub(super) const END: usize = 1 << 47;
 const PATH: usize = 4096;
 /// Behind an argument of an unknown call.
 pub(super) const GUESS: usize = 256;
+/// Most bytes above a stack pointer that are taken for that stack's.
+const OF_STACK: usize = 64 << 10;
+
 /// A call that is being prepared.
 pub(crate) struct Keeper<'a> {
     pub(crate) state: &'a State,
@@ -30,9 +34,17 @@ impl Keeper<'_> {
             return;
         }
         let range = address..address.saturating_add(len).min(END);
-        if self.publish(&range) {
+        if !self.is_of_stack(&range) && self.publish(&range) {
             self.bring(&range);
         }
+    }
+
+    /// Whether a range is of the stack that the call is made on, above it, where that is known
+    /// not to be managed: nobody closes it.
+    pub(super) fn is_of_stack(&self, range: &Range<usize>) -> bool {
+        self.stack <= range.start
+            && range.end - self.stack < OF_STACK
+            && stack::is_plain(self.record, &(self.stack..range.end))
     }
 
     /// Keeps whatever is open, until the call returns.

@@ -51,6 +51,9 @@ pub(crate) fn reserve(entry: usize, program: Option<usize>) -> Result<(), Errno>
 /// A call has come from before `back`, by dispatch. Returns where it goes on. In a signal
 /// handler, all signals blocked.
 pub(crate) fn consider(state: &State, back: usize, number: usize) -> usize {
+    if state.filtered.load(Ordering::Relaxed) != 0 {
+        return back;
+    }
     let Some(text) = state.texts.lock().note_call(back) else {
         return back;
     };

@@ -19,7 +19,7 @@ const DEPTH: usize = 16 << 10;
 
 /// A stack known not to be managed: start, end, and [`ranges::added`] of both when it was
 /// looked at.
-fn is_plain(record: &Record, window: &Range<usize>) -> bool {
+pub(super) fn is_plain(record: &Record, window: &Range<usize>) -> bool {
     let [start, end, added] =
         [0, 1, 2].map(|at: usize| record.plain_stack[at].load(Ordering::Relaxed));
     start <= window.start && window.end <= end && added == added_to(start, end)

@@ -40,7 +40,7 @@ const TIME: u16 = 16;
 /// Calls without pointers, which go straight to the kernel.
 #[rustfmt::skip]
 const WITHOUT: &[u16] = &[
-    8, 24, 32, 34, 37, 39, 41, 48, 50, 62, 74, 75, 77, 81, 91, 93, 95, 102, 104, 105,
+    8, 24, 34, 37, 39, 41, 48, 50, 62, 74, 75, 77, 81, 91, 93, 95, 102, 104, 105,
     106, 107, 108, 109, 110, 111, 112, 113, 114, 117, 119, 121, 122, 123, 124, 140, 141, 145,
     146, 147, 186, 187, 200, 221, 226, 234, 252, 255, 277, 284, 285, 290, 291, 306,
     434, 438,
@@ -55,7 +55,7 @@ const ROWS: &[Row] = &[
     (18, &[Array(1, 2, 1)]), (19, &[Vectors(1, 2)]), (20, &[Vectors(1, 2)]), (21, &[Text(0)]),
     (22, &[Bytes(0, 8)]),
     (23, &[Bits(1, 0), Bits(2, 0), Bits(3, 0), Bytes(4, TIME)]),
-    (27, &[]), (29, &[]), (30, &[]), (31, &[Bytes(2, 256)]),
+    (27, &[]), (29, &[]), (30, &[]), (32, &[]), (31, &[Bytes(2, 256)]),
     (35, &[Bytes(0, TIME), Bytes(1, TIME)]), (36, &[Bytes(1, 32)]),
     (38, &[Bytes(1, 32), Bytes(2, 32)]), (40, &[Bytes(2, 8)]), (42, &[Array(1, 2, 1)]),
     (43, &[Measured(1, 2)]), (44, &[Array(1, 2, 1), Array(4, 5, 1)]),
@@ -119,8 +119,69 @@ const ROWS: &[Row] = &[
     (461, &[Measured(0, 1)]), (465, &[Text(1), Array(3, 4, 1)]), (466, &[Text(1), Text(3)]),
     (467, &[Text(1), Array(3, 4, 1)]), (437, &[Text(1), Array(2, 3, 1)]), (439, &[Text(1)]),
     (441, &[Array(1, 2, 12), Bytes(3, TIME), Bytes(4, 8)]), (449, &[Words(0, 1), Bytes(3, TIME)]),
-    (452, &[Text(1)]), (454, &[Bytes(0, 4)]), (455, &[Bytes(0, 4), Bytes(3, TIME)]), (456, &[Array(0, 3, 24)]),
+    (452, &[Text(1)]), (454, &[Bytes(0, 4)]), (455, &[Bytes(0, 4), Bytes(4, TIME)]),
+    (154, &[Array(1, 2, 1)]), (163, &[Text(0)]), (167, &[Text(0)]), (168, &[Text(0)]),
+    (468, &[Text(1), Array(2, 3, 1)]), (469, &[Text(1), Array(2, 3, 1)]),
 ];
+
+/// Arguments that we look at and of which the kernel takes the lower 32 bits alone: what is above
+/// is whatever was in the register. By number, bits.
+static NARROW: [u8; CALLS] = {
+    const ROWS: &[(usize, u8)] = &[
+        (0, 1),
+        (1, 1),
+        (3, 1),
+        (13, 1),
+        (14, 1),
+        (16, 0b11),
+        (17, 1),
+        (18, 1),
+        (19, 1),
+        (20, 1),
+        (28, 0b100),
+        (30, 0b101),
+        (32, 1),
+        (33, 0b11),
+        (54, 0b1_0111),
+        (55, 0b111),
+        (66, 0b111),
+        (72, 0b11),
+        (157, 1),
+        (158, 1),
+        (231, 1),
+        (250, 1),
+        (292, 0b111),
+        (295, 1),
+        (296, 1),
+        (317, 0b11),
+        (325, 0b100),
+        (327, 1),
+        (328, 1),
+        (329, 0b1000),
+        (436, 0b111),
+        (440, 0b1_1001),
+    ];
+    let mut narrow = [0; CALLS];
+    let mut at = 0;
+    while at < ROWS.len() {
+        narrow[ROWS[at].0] = ROWS[at].1;
+        at += 1;
+    }
+    narrow
+};
+
+/// A call's arguments as the kernel takes them.
+pub(crate) fn narrowed(number: usize, mut args: [usize; 6]) -> [usize; 6] {
+    let narrow = NARROW.get(number).copied().unwrap_or(0);
+    if narrow != 0 {
+        for (at, arg) in args.iter_mut().enumerate() {
+            if narrow & 1 << at != 0 {
+                *arg &= 0xffff_ffff;
+            }
+        }
+    }
+    args
+}
 
 /// 1 for calls without pointers.
 pub(crate) static PLAIN: [u8; CALLS] = {

@@ -1,7 +1,7 @@
 //! Calls whose arguments say where the buffers are: vectors, messages, words to wait on.
 //!
-//! There may be many buffers, and a thread has few pins: one goes from the first buffer of a
-//! kind to the last.
+//! There may be many buffers, and a thread has few pins: those that lie near each other share
+//! one ([`Hulls`]).
 
 use super::pinning::{END, Keeper};
 use crate::raw::{self, PAGE};
@@ -17,34 +17,48 @@ const MESSAGES: usize = 64;
 const WORD: usize = 24;
 const WORDS: usize = 128;
 
-/// From the first byte of some ranges to the last.
-#[derive(Clone, Copy)]
-struct Hull {
-    start: usize,
-    end: usize,
+/// Most pins of a call of this kind.
+const HULLS: usize = 8;
+/// Ranges nearer than this are of one pin, bytes.
+const NEAR: usize = 64 << 10;
+
+/// Some ranges that cover all that were added: [`HULLS`] at most, each from the first byte of
+/// those that lie together to the last. What lies between two of them may go.
+struct Hulls {
+    all: [Range<usize>; HULLS],
+    count: usize,
 }
 
-impl Hull {
-    const NONE: Self = Self {
-        start: usize::MAX,
-        end: 0,
-    };
+impl Hulls {
+    const fn new() -> Self {
+        Self {
+            all: [const { 0..0 }; HULLS],
+            count: 0,
+        }
+    }
 
     fn add(&mut self, range: &Range<usize>) {
-        self.start = self.start.min(range.start);
-        self.end = self.end.max(range.end);
+        let apart = |hull: &Range<usize>| {
+            let before = range.start.saturating_sub(hull.end);
+            before.max(hull.start.saturating_sub(range.end))
+        };
+        let nearest = self.all[..self.count]
+            .iter()
+            .enumerate()
+            .map(|(at, hull)| (apart(hull), at))
+            .min();
+        match nearest {
+            Some((apart, at)) if apart < NEAR || self.count == HULLS => {
+                let hull = &mut self.all[at];
+                *hull = hull.start.min(range.start)..hull.end.max(range.end);
+            }
+            _ => {
+                self.all[self.count] = range.clone();
+                self.count += 1;
+            }
+        }
     }
 }
-
-/// What a buffer of a message is.
-#[derive(Clone, Copy)]
-enum Part {
-    Name,
-    Control,
-    Vectors,
-    Buffer,
-}
-const PARTS: usize = 4;
 
 /// The addresses of `len` bytes; `None` where there is nothing that the kernel would touch.
 fn range_of(address: usize, len: usize) -> Option<Range<usize>> {
@@ -68,23 +82,32 @@ fn each_buffer(address: usize, count: usize, mut told: impl FnMut(Range<usize>))
     }
 }
 
+/// Bytes of all buffers of `count` vectors.
+pub(super) fn length_of(address: usize, count: usize) -> usize {
+    let mut len = 0_usize;
+    each_buffer(address, count, |range| {
+        len = len.saturating_add(range.len())
+    });
+    len
+}
+
 /// Tells each part of the message at `address`.
-fn each_part(address: usize, mut told: impl FnMut(Part, Range<usize>)) {
+fn each_part(address: usize, mut told: impl FnMut(Range<usize>)) {
     // name, its length, vectors, their count, control data, its length, flags
     let Some(words) = raw::read::<[u64; 7]>(address) else {
         return;
     };
     let count = word(&words, 3).min(VECTORS);
-    for (part, at, len) in [
-        (Part::Name, 0, word(&words, 1) & 0xffff_ffff),
-        (Part::Control, 4, word(&words, 5)),
-        (Part::Vectors, 2, count * VECTOR),
+    for (at, len) in [
+        (0, word(&words, 1) & 0xffff_ffff),
+        (4, word(&words, 5)),
+        (2, count * VECTOR),
     ] {
         if let Some(range) = range_of(word(&words, at), len) {
-            told(part, range);
+            told(range);
         }
     }
-    each_buffer(word(&words, 2), count, |range| told(Part::Buffer, range));
+    each_buffer(word(&words, 2), count, told);
 }
 
 impl Keeper<'_> {
@@ -92,15 +115,23 @@ impl Keeper<'_> {
     pub(crate) fn keep_vectors(&self, address: usize, count: usize) {
         let count = count.min(VECTORS);
         self.keep(address, count * VECTOR);
-        let mut hull = Hull::NONE;
-        each_buffer(address, count, |range| hull.add(&range));
-        if self.keep_hull(hull) {
+        let mut hulls = Hulls::new();
+        each_buffer(address, count, |range| self.add(&mut hulls, &range));
+        if self.keep_hulls(&hulls) {
             each_buffer(address, count, |range| self.bring(&range));
         }
     }
 
-    fn keep_hull(&self, hull: Hull) -> bool {
-        hull.start < hull.end && self.publish(&(hull.start..hull.end))
+    fn add(&self, hulls: &mut Hulls, range: &Range<usize>) {
+        if !self.is_of_stack(range) {
+            hulls.add(range);
+        }
+    }
+
+    fn keep_hulls(&self, hulls: &Hulls) -> bool {
+        hulls.all[..hulls.count]
+            .iter()
+            .all(|hull| self.publish(hull))
     }
 
     pub(super) fn keep_message(&self, address: usize) {
@@ -115,17 +146,16 @@ impl Keeper<'_> {
     }
 
     fn keep_parts_of(&self, address: usize, count: usize) {
-        let each = |told: &mut dyn FnMut(Part, Range<usize>)| {
+        let each = |told: &mut dyn FnMut(Range<usize>)| {
             for index in 0..count {
                 each_part(address.wrapping_add(index * MESSAGES), &mut *told);
             }
         };
-        let mut hulls = [Hull::NONE; PARTS];
-        each(&mut |part, range| hulls[part as usize].add(&range));
-        for hull in hulls {
-            self.keep_hull(hull);
+        let mut hulls = Hulls::new();
+        each(&mut |range| self.add(&mut hulls, &range));
+        if self.keep_hulls(&hulls) {
+            each(&mut |range| self.bring(&range));
         }
-        each(&mut |_, range| self.bring(&range));
     }
 
     /// Keeps the words that a thread is to wait on.
@@ -139,9 +169,9 @@ impl Keeper<'_> {
                 range_of(word(&words, 1), 8)
             })
         };
-        let mut hull = Hull::NONE;
-        all().for_each(|range| hull.add(&range));
-        if self.keep_hull(hull) {
+        let mut hulls = Hulls::new();
+        all().for_each(|range| self.add(&mut hulls, &range));
+        if self.keep_hulls(&hulls) {
             all().for_each(|range| self.bring(&range));
         }
     }

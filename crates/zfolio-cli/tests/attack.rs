@@ -1,0 +1,152 @@
+//! Small programs that attack, each one rule: `tests/programs/attack_*.c`, by messages and, as a
+//! user without privilege, by each of the ways in which the thread that faults serves itself.
+//!
+//! What is run here has been wrong once; `attack_X list` names all cases of a program. What is
+//! known not to be as it is bare is in [`KNOWN`] and is not run.
+
+mod memory;
+mod nobody;
+mod support;
+
+use memory::compiled;
+use nobody::{Nobody, WAYS};
+use std::io::Write;
+
+/// Less than the programs go over, so that all that is not touched is out.
+const HIGH: &str = "12M";
+
+/// Program, case, in which ways, and why it is not as it is bare (docs/limits.md).
+const KNOWN: &[(&str, &str, &str, &str)] = &[
+    (
+        "attack_calls",
+        "old_gate",
+        "in the thread that faults",
+        "pointers of calls by the vsyscall page are not brought",
+    ),
+    (
+        "attack_calls",
+        "own_memory_otherwise",
+        "message",
+        "/proc/self/mem has nothing of what is out",
+    ),
+    (
+        "attack_life",
+        "strict",
+        "message",
+        "exit of the last thread does not end the process: ours are there",
+    ),
+    (
+        "attack_life",
+        "last_thread_ends",
+        "message",
+        "exit of the last thread does not end the process: ours are there",
+    ),
+    (
+        "attack_life",
+        "calls_go_on_blocked",
+        "in the thread that faults",
+        "SIGSEGV, SIGBUS and SIGSYS that are sent while they are blocked end a call",
+    ),
+    (
+        "attack_life",
+        "stacks_of_signals",
+        "in the thread that faults",
+        "no signal stack is taken in a handler that runs on ours",
+    ),
+    (
+        "attack_space",
+        "sealed_part",
+        "message",
+        "the kernel tells of an unmapping that it has refused",
+    ),
+];
+
+/// Cases of a program, one process for all of them in each way; `others` not by messages.
+#[track_caller]
+fn in_each_way(name: &str, cases: &[&str], others: &[&str]) {
+    for (of, case, way, why) in KNOWN {
+        if *of == name {
+            let _ = writeln!(
+                std::io::stderr().lock(),
+                "KNOWN: {of} {case} ({way}): {why}"
+            );
+        }
+    }
+    let Some(compiled) = compiled(name) else {
+        return;
+    };
+    let mut program = vec![compiled.to_str().expect("a plain path")];
+    program.extend(cases);
+    if let Some(zfolio) = support::managed() {
+        let options = ["--quiet", "--faults", "message", "--high", HIGH];
+        zfolio.run_with(&options, &program, "").succeeded();
+    }
+    let Some(nobody) = Nobody::new() else {
+        return;
+    };
+    let copy = nobody.program(&compiled);
+    let mut program = vec![copy.to_str().expect("a plain path")];
+    program.extend(cases.iter().chain(others));
+    for way in WAYS {
+        if let Some(output) = nobody.run_with(way, &["--high", HIGH], &program) {
+            output.succeeded();
+            // (A run in which nothing moved proves nothing.)
+            assert!(output.counter("pages_out") > 1000, "{}", output.stats);
+        }
+    }
+}
+
+#[test]
+fn pointers_within_pointers() {
+    let cases = [
+        "new_futexes",
+        "upper_halves",
+        "maps_asked",
+        "pages_asked",
+        "larger_clone",
+        "descriptor_table",
+        "cookie",
+        "addresses_set",
+    ];
+    in_each_way("attack_calls", &cases, &["own_memory_otherwise"]);
+}
+
+#[test]
+fn memory_of_calls_that_sleep() {
+    let cases = ["far_buffers", "crowd_in_calls", "changed_under_a_call"];
+    in_each_way("attack_calls", &cases, &[]);
+}
+
+#[test]
+fn ends_and_signals() {
+    let cases = [
+        "shared_lock_behind_a_cold_one",
+        "single_steps",
+        "calls_go_on",
+    ];
+    in_each_way("attack_life", &cases, &["last_thread_ends"]);
+}
+
+#[test]
+fn children_that_share_for_a_while() {
+    in_each_way("attack_life", &["spawned_over_descriptors"], &[]);
+}
+
+#[test]
+fn sandboxes() {
+    let cases = ["few_calls", "answered_by_a_handler"];
+    in_each_way("attack_life", &cases, &["strict"]);
+    in_each_way("attack_life", &["sandboxed_while_sharing"], &[]);
+}
+
+#[test]
+fn the_address_space() {
+    let cases = [
+        "no_and_all_lengths",
+        "never_executable",
+        "lock_refused",
+        "advised_otherwise",
+        "faults_by_the_device",
+    ];
+    in_each_way("attack_space", &cases, &[]);
+}
