@@ -229,6 +229,23 @@ fn faults_of_the_programs_own() {
 }
 
 #[test]
+fn memory_that_becomes_usable() {
+    let cases = [
+        "static_data",
+        "by_steps",
+        "by_pages",
+        "at_once",
+        "again",
+        "prefaulted",
+        "mapped_prefaulted",
+    ];
+    // (A process for each: what one closes the next finds closed.)
+    for case in cases {
+        in_each_way("inthread_usable", &[case]);
+    }
+}
+
+#[test]
 fn many_ranges() {
     in_each_way("inthread_limits", &["mappings", "many_small_ones"]);
 }

@@ -120,6 +120,7 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
     match arm::arm(state) {
         0 => {
             segment.processes.fetch_add(1, Ordering::Relaxed);
+            state.locked(|core| core.manage_static(state));
             Ok(())
         }
         error => {

@@ -361,6 +361,8 @@ pub(crate) fn bring_each(
     let end = range.end.div_ceil(PAGE);
     let mut page = range.start >> SHIFT;
     core.held = range.clone();
+    // (What may not be closed for that long raises the limit no longer than that.)
+    let room = core.room;
     while let Some(closed) = state.words.next_closed(page, end) {
         page = closed;
         if !wanted(state.words.get(closed)) {
@@ -371,6 +373,7 @@ pub(crate) fn bring_each(
         bring(state, core, None, closed << SHIFT, Access::Write);
     }
     core.held = 0..0;
+    core.room = core.room.min(room);
 }
 
 /// Forgets what the pool has of `range`; its words are the caller's to set.

@@ -10,6 +10,7 @@
 
 use super::core::Core;
 use super::reclaim::ROOM;
+use crate::raw::SHIFT;
 use crate::state::State;
 use core::sync::atomic::Ordering;
 use zfolio_runtime::fair_share::Allowed;
@@ -46,7 +47,9 @@ impl Core {
             return;
         }
         let least = self.limit() - self.room;
-        let raised = self.room + ROOM.max(pages);
+        // (Of a large range that is held the rest will get nowhere either.)
+        let held = (self.held.len() >> SHIFT) / 8;
+        let raised = self.room + ROOM.max(pages).max(held);
         self.room = self.bounds.max.overdraft_within(least, raised);
         let usage = self.usage(state) + pages;
         if self.bounds.max.pages().is_none_or(|max| usage <= max) {

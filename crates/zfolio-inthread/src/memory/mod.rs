@@ -20,6 +20,7 @@
 //! | [`clean`], [`clean_pages`] | pages that leave as they came |
 //! | [`transit`] | swap-in and swap-out beside other threads, without the lock |
 //! | [`space`], [`arguments`] | what system calls do to the address space |
+//! | [`usable`] | of them, memory that becomes usable, and what is there from the start |
 //! | [`remap`] | of them, mremap |
 //! | [`at_fork`] | what the child of a fork has of them |
 //! | [`texts`] | text of files, whose calls may be rewritten |
@@ -41,6 +42,7 @@ mod remap;
 pub(crate) mod space;
 pub(crate) mod texts;
 pub(crate) mod transit;
+mod usable;
 pub(crate) mod way;
 mod ways;
 pub(crate) mod words;

@@ -41,6 +41,17 @@ pub(crate) struct Kind {
     pub(crate) at_fork: AtFork,
 }
 
+impl Kind {
+    /// Memory that is managed from now on, or reserved.
+    pub(super) const fn new(managed: bool, at_fork: AtFork) -> Self {
+        Self {
+            managed,
+            registered: false,
+            at_fork,
+        }
+    }
+}
+
 /// What the child of a fork has of a range; by default, the bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct AtFork {

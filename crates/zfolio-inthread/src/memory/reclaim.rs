@@ -234,6 +234,33 @@ impl Core {
         true
     }
 
+    /// Closes what of a window is in long runs that hold nothing. In a batch; only where a run
+    /// that nobody touched keeps its bytes when it is closed.
+    pub(super) fn close_empty(&mut self, state: &State, window: &Range<usize>) {
+        let Some(present) = present(window) else {
+            return;
+        };
+        let first = window.start >> SHIFT;
+        let count = window.len() >> SHIFT;
+        let is_empty = |core: &Self, at: usize| {
+            let addresses = (first + at) << SHIFT..(first + at + 1) << SHIFT;
+            present[at] & 1 == 0
+                && matches!(state.words.get(first + at), Word::Open { .. })
+                && !core.seen.covers(&addresses)
+        };
+        let mut at = 0;
+        while at < count {
+            let mut end = at;
+            while end < count && is_empty(self, end) {
+                end += 1;
+            }
+            if end - at >= FEWEST_UNTOUCHED {
+                self.close_untouched(state, &(first + at..first + end));
+            }
+            at = end + 1;
+        }
+    }
+
     /// Marks what is absent of a window that is registered.
     fn close_absent(&self, state: &State, window: &Range<usize>) {
         let Some(present) = present(window) else {

@@ -15,6 +15,7 @@ use core::ops::Range;
 
 const MAP_GROWSDOWN: usize = 0x100;
 const MAP_LOCKED: usize = 0x2000;
+const MAP_POPULATE: usize = 0x8000;
 const MAP_STACK: usize = 0x2_0000;
 const MAP_HUGETLB: usize = 0x4_0000;
 const SHM_REMAP: usize = 0o40_000;
@@ -37,20 +38,13 @@ pub(super) mod advice {
     pub(super) const GUARD_REMOVE: usize = 103;
 }
 
-/// Memory that is managed from now on, or reserved.
-fn new(managed: bool, at_fork: AtFork) -> Kind {
-    Kind {
-        managed,
-        registered: false,
-        at_fork,
-    }
-}
-
 /// Makes a call that changes the address space.
 pub(crate) fn change(state: &State, number: usize, args: [usize; 6]) -> isize {
     state.locked(|core| {
         let result = change_locked(state, core, number, args);
         state.texts.lock().follow(number, args, result);
+        // (Nothing else might make it: what became usable is open, and touching it no fault.)
+        core.make_room(state, 0);
         result
     })
 }
@@ -87,58 +81,15 @@ impl Core {
         self.ranges.remove(range, |_, _| {});
     }
 
-    /// Notes a new mapping that is to be managed. Where memory is short it is closed from the
-    /// start.
-    pub(super) fn manage(&mut self, state: &State, range: Range<usize>, at_fork: AtFork) {
-        let pages = range.len() >> SHIFT;
-        let short = self.usage(state) + pages > self.limit() - self.limit() / 8;
-        // (Before it counts, so that no peak is told that never was.)
-        let ready = short && self.begin_managing(state).is_ok();
-        self.ranges.add(range.clone(), new(true, at_fork));
-        if !ready || pages < 2 * self.way.group() {
-            return;
-        }
-        // All of one registration: what it was joined to may be older.
-        let whole = self.ranges.at(range.start);
-        if let Some((whole, kind)) = whole
-            && !kind.registered
-        {
-            state
-                .batches
-                .begin(|| state.threads.pinned(), &mut self.seen);
-            let watched = self.watch(state, &whole);
-            state.batches.end();
-            if !watched {
-                return;
-            }
-        }
-        if self.way.close_untouched(&range).is_ok()
-            && !state
-                .words
-                .set_run(range.start >> SHIFT..range.end >> SHIFT, true)
-        {
-            self.fail(format_args!("there is no room for another page's word"));
-        }
-        self.open_pinned(state, &range);
-    }
-
-    /// Opens what calls that are under way have pinned of `range`, which was made anew and closed
-    /// under them: the kernel has their addresses.
-    pub(super) fn open_pinned(&mut self, state: &State, range: &Range<usize>) {
-        state
-            .batches
-            .begin(|| state.threads.pinned(), &mut self.seen);
-        let parts = self.seen.within(range);
-        // (Whoever pins from here on brings what is closed.)
-        state.batches.end();
-        for part in parts {
-            bring_each(state, self, &part, |_| true);
-        }
-    }
-
     fn mmap(&mut self, state: &State, args: [usize; 6]) -> isize {
         let [_, len, protection, flags, ..] = args;
-        let result = raw::for_program(nr::MMAP, args);
+        let private = flags & MAP_TYPE == MAP_PRIVATE && flags & MAP_ANONYMOUS != 0;
+        let odd = flags & (MAP_STACK | MAP_GROWSDOWN | MAP_LOCKED | MAP_HUGETLB) != 0;
+        let mut made = args;
+        if private && !odd && self.is_short(state, len >> SHIFT) {
+            made[3] &= !MAP_POPULATE;
+        }
+        let result = raw::for_program(nr::MMAP, made);
         if is_error(result) {
             if flags & MAP_FIXED != 0 {
                 self.forget_what_is_gone(state, &range_of(args[0], len));
@@ -152,15 +103,13 @@ impl Core {
         if flags & MAP_FIXED != 0 {
             self.forget(state, &range);
         }
-        let private = flags & MAP_TYPE == MAP_PRIVATE && flags & MAP_ANONYMOUS != 0;
-        let odd = flags & (MAP_STACK | MAP_GROWSDOWN | MAP_LOCKED | MAP_HUGETLB) != 0;
         if !private || odd {
             return result;
         }
         if protection == PROT_READ_WRITE && range.len() >= LEAST {
             self.manage(state, range, AtFork::default());
         } else if protection & !PROT_READ_WRITE == 0 {
-            self.ranges.add(range, new(false, AtFork::default()));
+            self.ranges.add(range, Kind::new(false, AtFork::default()));
         }
         result
     }
@@ -190,7 +139,7 @@ impl Core {
             return raw::for_program(number, args);
         }
         if args[2] == PROT_READ_WRITE {
-            return self.becomes_writable(number, args, range);
+            return self.becomes_writable(state, number, args, range);
         }
         bring_all(state, self, &range);
         let result = raw::for_program(number, args);
@@ -215,48 +164,10 @@ impl Core {
                 self.fail(format_args!("there is no room for another page's word"));
             }
             if may_be_again {
-                self.ranges.add(part, new(false, kind.at_fork));
+                self.ranges.add(part, Kind::new(false, kind.at_fork));
             } else {
                 self.ranges.remove(&part, |_, _| {});
             }
-        }
-    }
-
-    fn becomes_writable(&mut self, number: usize, args: [usize; 6], range: Range<usize>) -> isize {
-        // Closed pages are protected from us, not by the program: they stay so, and the call
-        // is made for the others.
-        let mut at = range.start;
-        while at < range.end {
-            let managed = self
-                .ranges
-                .within(&(at..range.end))
-                .find(|(_, kind)| kind.managed)
-                .map(|(part, _)| part);
-            let next = managed.clone().map_or(range.end, |part| part.start);
-            if next > at {
-                let mut part = args;
-                part[0] = at;
-                part[1] = next - at;
-                let result = raw::for_program(number, part);
-                if is_error(result) {
-                    return result;
-                }
-                self.reserved_becomes_managed(at..next);
-            }
-            at = managed.map_or(range.end, |part| part.end);
-        }
-        0
-    }
-
-    fn reserved_becomes_managed(&mut self, range: Range<usize>) {
-        let mut at = range.start;
-        while let Some((part, kind)) = self.ranges.first_within(&(at..range.end)) {
-            at = part.end;
-            if kind.managed {
-                continue;
-            }
-            // (It may hold something from when it was writable before: open, then.)
-            self.ranges.add(part, new(true, kind.at_fork));
         }
     }
 
@@ -291,10 +202,7 @@ impl Core {
                 self.leave_alone(state, &range);
                 plain(self)
             }
-            advice::POPULATE_READ | advice::POPULATE_WRITE => {
-                bring_each(state, self, &range, |_| true);
-                plain(self)
-            }
+            advice::POPULATE_READ | advice::POPULATE_WRITE => self.populate(state, args, &range),
             _ => plain(self),
         }
     }

@@ -279,7 +279,8 @@ impl Way {
     pub(crate) fn is_incoming(&self, frozen: &Range<usize>, at: usize) -> bool {
         // SAFETY: memory of ours, used under the core lock alone.
         let incoming = unsafe { raw::bytes(self.incoming, PAGE) };
-        self.source(frozen).chunks_exact(PAGE).nth(at) == Some(incoming)
+        let source = self.source(frozen).chunks_exact(PAGE).nth(at);
+        source.is_some_and(|source| is_same(source, incoming))
     }
 
     /// Second step: the pages go. After a failure some may have gone: [`Self::fill`] is what
@@ -391,6 +392,22 @@ impl Way {
     }
 }
 
+/// Whether two pages are equal. (`==` is a call of memcmp, which here compares a byte at a time.)
+fn is_same(one: &[u8], other: &[u8]) -> bool {
+    const BLOCK: usize = 64;
+    let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes);
+    let differ = |(one, other): (&[u8], &[u8])| {
+        let words = one.chunks_exact(8).zip(other.chunks_exact(8));
+        words.fold(0, |bits, (one, other)| bits | (word(one) ^ word(other))) != 0
+    };
+    one.len() == PAGE
+        && other.len() == PAGE
+        && !one
+            .chunks_exact(BLOCK)
+            .zip(other.chunks_exact(BLOCK))
+            .any(differ)
+}
+
 /// Copies to all of `range` by `copy`, from `from` on.
 fn copy_all(
     copy: impl Fn(usize, usize, usize) -> Progress,
@@ -416,4 +433,23 @@ fn copy_all(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_that_differ_in_any_byte_are_not_the_same() {
+        let one = [0x5a_u8; PAGE];
+        assert!(is_same(&one, &one.clone()));
+        for at in 0..PAGE {
+            for bit in [1, 0x80] {
+                let mut other = one;
+                other[at] ^= bit;
+                assert!(!is_same(&one, &other), "byte {at}");
+            }
+        }
+        assert!(!is_same(&one, &one[..64]));
+    }
 }

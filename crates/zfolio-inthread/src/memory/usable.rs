@@ -1,0 +1,240 @@
+//! Memory that a program may use from now on: new mappings, memory that was reserved and becomes
+//! writable, prefaulted memory, and the executable's static data.
+//!
+//! Who makes room is who faults. So where memory is short what holds nothing yet is closed from
+//! the start, and who touches it faults. What is not closed, since it holds something or is
+//! small, is open and counted at once, and the call that made it usable makes room.
+
+use super::bring::bring_each;
+use super::core::Core;
+use super::ranges::{AtFork, Kind};
+use super::way;
+use super::words::LEAF;
+use crate::raw::{self, PAGE, SHIFT, is_error, nr};
+use crate::state::State;
+use alloc::vec;
+use core::ops::Range;
+use zfolio_sys::procfs::{File, for_each_mapping};
+
+/// Pages prefaulted at a time: what came before them may leave again.
+const AT_ONCE: usize = 256;
+/// Least static data that is managed, bytes: less is not worth a range.
+const LEAST_STATIC: usize = 64 * PAGE;
+/// Of the auxiliary vector: where the executable's program headers are.
+const AT_PHDR: u64 = 3;
+
+impl Core {
+    /// Whether memory is short with `pages` more.
+    pub(super) fn is_short(&self, state: &State, pages: usize) -> bool {
+        self.usage(state) + pages > self.limit() - self.limit() / 8
+    }
+
+    /// The same; then there is a pool, or `false`: nothing can be closed.
+    fn may_close_from_the_start(&mut self, state: &State, pages: usize) -> bool {
+        self.is_short(state, pages) && self.begin_managing(state).is_ok()
+    }
+
+    /// Notes a new mapping that is to be managed. Where memory is short it is closed from the
+    /// start.
+    pub(super) fn manage(&mut self, state: &State, range: Range<usize>, at_fork: AtFork) {
+        let pages = range.len() >> SHIFT;
+        // (Before it counts, so that no peak is told that never was.)
+        let ready = self.may_close_from_the_start(state, pages);
+        self.ranges.add(range.clone(), Kind::new(true, at_fork));
+        if !ready || pages < 2 * self.way.group() || !self.is_watched_from(state, range.start) {
+            return;
+        }
+        if self.way.close_untouched(&range).is_ok()
+            && !state
+                .words
+                .set_run(range.start >> SHIFT..range.end >> SHIFT, true)
+        {
+            self.fail(format_args!("there is no room for another page's word"));
+        }
+        self.open_pinned(state, &range);
+    }
+
+    /// Opens what calls that are under way have pinned of `range`, which was made anew and closed
+    /// under them: the kernel has their addresses.
+    pub(super) fn open_pinned(&mut self, state: &State, range: &Range<usize>) {
+        state
+            .batches
+            .begin(|| state.threads.pinned(), &mut self.seen);
+        let parts = self.seen.within(range);
+        // (Whoever pins from here on brings what is closed.)
+        state.batches.end();
+        for part in parts {
+            bring_each(state, self, &part, |_| true);
+        }
+    }
+
+    /// Has faults of the range reported that `address` is in, all of it: what that was joined
+    /// to may be older. False where that cannot be now.
+    fn is_watched_from(&mut self, state: &State, address: usize) -> bool {
+        let Some((whole, kind)) = self.ranges.at(address) else {
+            return false;
+        };
+        if kind.registered {
+            return true;
+        }
+        state
+            .batches
+            .begin(|| state.threads.pinned(), &mut self.seen);
+        let watched = self.watch(state, &whole);
+        state.batches.end();
+        watched
+    }
+
+    /// Notes memory that is to be managed and may hold something. Where memory is short what
+    /// of it holds nothing is closed.
+    fn manage_what_may_hold(&mut self, state: &State, range: Range<usize>, at_fork: AtFork) {
+        let ready = self.may_close_from_the_start(state, range.len() >> SHIFT);
+        self.ranges.add(range.clone(), Kind::new(true, at_fork));
+        if !ready || !self.is_watched_from(state, range.start) {
+            return;
+        }
+        if self.way.kind == way::Kind::InThread {
+            // Where faults are reported what is absent is closed already.
+            self.open_pinned(state, &range);
+            return;
+        }
+        state
+            .batches
+            .begin(|| state.threads.pinned(), &mut self.seen);
+        let mut at = range.start;
+        while at < range.end {
+            let end = range.end.min((at / (LEAF * PAGE) + 1) * (LEAF * PAGE));
+            self.close_empty(state, &(at..end));
+            at = end;
+        }
+        state.batches.end();
+    }
+
+    /// mprotect to readable and writable.
+    pub(super) fn becomes_writable(
+        &mut self,
+        state: &State,
+        number: usize,
+        args: [usize; 6],
+        range: Range<usize>,
+    ) -> isize {
+        // Closed pages are protected from us, not by the program: they stay so, and the call
+        // is made for the others.
+        let mut at = range.start;
+        while at < range.end {
+            let managed = self
+                .ranges
+                .within(&(at..range.end))
+                .find(|(_, kind)| kind.managed)
+                .map(|(part, _)| part);
+            let next = managed.clone().map_or(range.end, |part| part.start);
+            if next > at {
+                let mut part = args;
+                part[0] = at;
+                part[1] = next - at;
+                let result = raw::for_program(number, part);
+                if is_error(result) {
+                    return result;
+                }
+                self.reserved_becomes_managed(state, at..next);
+            }
+            at = managed.map_or(range.end, |part| part.end);
+        }
+        0
+    }
+
+    fn reserved_becomes_managed(&mut self, state: &State, range: Range<usize>) {
+        let mut at = range.start;
+        while let Some((part, kind)) = self.ranges.first_within(&(at..range.end)) {
+            at = part.end;
+            if !kind.managed {
+                self.manage_what_may_hold(state, part, kind.at_fork);
+            }
+        }
+    }
+
+    /// MADV_POPULATE_READ and _WRITE. Of managed memory a piece at a time is brought and given
+    /// to the kernel; it may leave again for the next, as with a swap of the kernel's.
+    pub(super) fn populate(
+        &mut self,
+        state: &State,
+        args: [usize; 6],
+        range: &Range<usize>,
+    ) -> isize {
+        let make = |part: Range<usize>| {
+            let mut made = args;
+            (made[0], made[1]) = (part.start, part.len());
+            if part.is_empty() {
+                return 0;
+            }
+            raw::for_program(nr::MADVISE, made)
+        };
+        let mut at = range.start;
+        while at < range.end {
+            let managed = self
+                .ranges
+                .within(&(at..range.end))
+                .find(|(_, kind)| kind.managed)
+                .map_or(range.end..range.end, |(part, _)| part);
+            let piece = managed.start..managed.end.min(managed.start + AT_ONCE * PAGE);
+            let result = make(at..managed.start);
+            if result != 0 {
+                return result;
+            }
+            bring_each(state, self, &piece, |_| true);
+            let result = make(piece.clone());
+            if result != 0 {
+                return result;
+            }
+            at = piece.end;
+        }
+        0
+    }
+
+    /// Manages the executable's static data that begins as zeros (.bss), if there is much of
+    /// it. The program has one thread, and none of its code has run.
+    pub(crate) fn manage_static(&mut self, state: &State) {
+        let Some(range) = static_data() else {
+            return;
+        };
+        self.manage_what_may_hold(state, range, AtFork::default());
+        self.make_room(state, 0);
+    }
+}
+
+/// The private anonymous memory that follows the executable's last writable segment; `None` if
+/// that is little, or not told.
+fn static_data() -> Option<Range<usize>> {
+    let headers = program_headers()?;
+    let file = File::open(c"/proc/self/maps").ok()?;
+    let mut buffer = vec![0; 4 * PAGE];
+    // The executable's inode, where what was mapped of it last ends, and what follows.
+    let (mut executable, mut end, mut found) = (None, 0, None);
+    let read = for_each_mapping(file, &mut buffer, |mapping| {
+        if mapping.start <= headers && headers < mapping.end && mapping.inode != 0 {
+            executable = Some(mapping.inode);
+        }
+        if mapping.inode != 0 && executable == Some(mapping.inode) {
+            end = mapping.end;
+        } else if mapping.perms == b"rw-p" && mapping.inode == 0 && mapping.start == end {
+            found = Some(mapping.start..mapping.end);
+        }
+    });
+    file.close();
+    read.ok()?;
+    // (Where the heap follows at once the kernel has one mapping of both.)
+    found.filter(|range| range.len() >= LEAST_STATIC)
+}
+
+/// Where the executable's program headers are.
+fn program_headers() -> Option<usize> {
+    let file = File::open(c"/proc/self/auxv").ok()?;
+    let mut bytes = [0_u8; 1024];
+    let len = file.read_at(&mut bytes, 0).unwrap_or(0);
+    file.close();
+    let word = |bytes: &[u8]| bytes.try_into().map(u64::from_ne_bytes).ok();
+    let entries = bytes[..len].chunks_exact(16);
+    entries
+        .filter(|entry| word(&entry[..8]) == Some(AT_PHDR))
+        .find_map(|entry| usize::try_from(word(&entry[8..])?).ok())
+}
