@@ -31,18 +31,6 @@ const KNOWN: &[(&str, &str, &str, &str)] = &[
     ),
     (
         "attack_life",
-        "strict",
-        "message",
-        "exit of the last thread does not end the process: ours are there",
-    ),
-    (
-        "attack_life",
-        "last_thread_ends",
-        "message",
-        "exit of the last thread does not end the process: ours are there",
-    ),
-    (
-        "attack_life",
         "calls_go_on_blocked",
         "in the thread that faults",
         "SIGSEGV, SIGBUS and SIGSYS that are sent while they are blocked end a call",
@@ -123,8 +111,9 @@ fn ends_and_signals() {
         "shared_lock_behind_a_cold_one",
         "single_steps",
         "calls_go_on",
+        "last_thread_ends",
     ];
-    in_each_way("attack_life", &cases, &["last_thread_ends"]);
+    in_each_way("attack_life", &cases, &[]);
 }
 
 #[test]
@@ -134,8 +123,8 @@ fn children_that_share_for_a_while() {
 
 #[test]
 fn sandboxes() {
-    let cases = ["few_calls", "answered_by_a_handler"];
-    in_each_way("attack_life", &cases, &["strict"]);
+    let cases = ["few_calls", "answered_by_a_handler", "strict"];
+    in_each_way("attack_life", &cases, &[]);
     in_each_way("attack_life", &["sandboxed_while_sharing"], &[]);
 }
 

@@ -5,6 +5,7 @@
 //! | [`syscall`] | the bare call and its errors |
 //! | [`lock`] | a mutex that sleeps on a futex, with no libc underneath |
 //! | [`thread`] | threads libc does not know, clocks |
+//! | [`own_threads`] | how many they are, and a process of which no others are left |
 //! | [`arena`] | the reserved range of addresses behind `Pfn`s |
 //! | [`blocks`] | blocks out of memory that somebody else keeps |
 //! | [`cache`] | what is to be read soon |
@@ -41,6 +42,7 @@ pub mod inject;
 pub mod limits;
 pub mod lock;
 pub mod moves;
+pub mod own_threads;
 pub mod page_set;
 pub mod process;
 pub mod procfs;

@@ -128,6 +128,7 @@ pub mod nr {
     pub const UNSHARE: usize = 272;
     pub const FALLOCATE: usize = 285;
     pub const PRLIMIT64: usize = 302;
+    pub const PROCESS_VM_READV: usize = 310;
     pub const SETNS: usize = 308;
     pub const SCHED_SETATTR: usize = 314;
     pub const GETRANDOM: usize = 318;

@@ -11,6 +11,7 @@
 
 use crate::arena::{map_private, name_mapping};
 use crate::lock::Mutex;
+use crate::own_threads;
 use crate::procfs::File;
 use crate::syscall::{Errno, nr, syscall};
 use core::arch::asm;
@@ -227,6 +228,7 @@ pub unsafe fn spawn(stack: &Stack, entry: extern "C" fn(usize), arg: usize) -> R
     if tid < 0 {
         return Err(Errno(i32::try_from(-tid).unwrap_or(0)));
     }
+    own_threads::made();
     Ok(u32::try_from(tid).unwrap_or(0))
 }
 
@@ -301,8 +303,9 @@ pub fn own_descriptors() -> Result<(), Errno> {
     Ok(())
 }
 
-/// Ends the calling thread, and nothing else.
+/// Ends the calling thread, one of ours, and nothing else.
 pub fn exit_thread() -> ! {
+    own_threads::ends();
     loop {
         // SAFETY: does not return; the stack stays mapped.
         let _ = unsafe { syscall(nr::EXIT, [0; 6]) };

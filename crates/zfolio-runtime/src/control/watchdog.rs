@@ -10,6 +10,7 @@ use crate::fork_handshake::request;
 use crate::health::fatal::say_signalled;
 use core::sync::atomic::Ordering;
 use zfolio_sys::lock::pause;
+use zfolio_sys::own_threads::LastThread;
 use zfolio_sys::thread::{pid, signal_of_this_thread};
 use zfolio_zswap::store_is_waited_for;
 
@@ -51,8 +52,12 @@ impl Manager {
         let [mut fault, mut unread, mut fork, mut control] = [Stuck::default(); 4];
         let mut locked_out = 0;
         let (mut io_seen, mut signalled) = (0, 0);
+        let mut last_thread = LastThread::default();
         loop {
             pause(TURN_NS);
+            if self.scope.has_events() {
+                last_thread.look();
+            }
             if signalled < SIGNALLED_TURNS
                 && let Some(signal) = signal_of_this_thread()
             {

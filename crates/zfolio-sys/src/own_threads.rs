@@ -1,0 +1,152 @@
+//! How many threads of a process are ours, and the end of a process of which no others are left.
+//!
+//! A process ends with its last thread, if that leaves by the system call exit. Ours would keep
+//! it from that.
+//!
+//! Invariant: the count is never more than the threads of ours that there are. A thread counts once
+//! it has been made, and no more before it ends.
+
+use crate::process::exit_now;
+use crate::procfs::File;
+use crate::syscall::{Errno, nr, syscall};
+use crate::thread::pid;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// The process that counts (upper half), and its threads of ours. (The child of a fork has none.)
+static OWN: AtomicU64 = AtomicU64::new(0);
+
+fn pack(of: u32, count: u32) -> u64 {
+    u64::from(of) << 32 | u64::from(count)
+}
+
+fn count(word: u64, of: u32) -> u32 {
+    if word >> 32 == u64::from(of) {
+        u32::try_from(word & 0xffff_ffff).unwrap_or(0)
+    } else {
+        0
+    }
+}
+
+fn change(by: i32) {
+    let here = pid();
+    let next = |word| Some(pack(here, count(word, here).saturating_add_signed(by)));
+    let _ = OWN.fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
+}
+
+/// A thread of ours has been made.
+pub(crate) fn made() {
+    change(1);
+}
+
+/// The calling thread, one of ours, is about to end.
+pub(crate) fn ends() {
+    change(-1);
+}
+
+/// Looks, from a thread of ours, whether the program's last thread has ended; then the process
+/// ends, with the status of its first, as the kernel has it. To be called now and then: it takes
+/// two looks that find the same.
+#[derive(Debug, Default)]
+pub struct LastThread {
+    seen: Option<(u32, i32)>,
+}
+
+impl LastThread {
+    /// One look. (One system call, as long as the program's first thread is there.)
+    pub fn look(&mut self) {
+        let here = pid();
+        if !first_has_ended(here) {
+            self.seen = None;
+            return;
+        }
+        let found = only_ours(here);
+        if let (Some((_, status)), true) = (found, found == self.seen) {
+            exit_now(status);
+        }
+        self.seen = found;
+    }
+}
+
+/// Whether the first thread has ended: it has no memory then.
+fn first_has_ended(here: u32) -> bool {
+    let (mut to, from) = (0_u8, 0_u8);
+    let local = [(&raw mut to) as usize, 1];
+    let remote = [(&raw const from) as usize, 1];
+    let args = [
+        here as usize,
+        local.as_ptr() as usize,
+        1,
+        remote.as_ptr() as usize,
+        1,
+        0,
+    ];
+    // SAFETY: copies a byte of this stack to another.
+    let copied = unsafe { syscall(nr::PROCESS_VM_READV, args) };
+    copied == Err(Errno::SRCH)
+}
+
+/// How many threads of ours there are and the first thread's status, if that has ended and there are
+/// no others.
+fn only_ours(here: u32) -> Option<(u32, i32)> {
+    let before = count(OWN.load(Ordering::Acquire), here);
+    let file = File::open(c"/proc/self/stat").ok()?;
+    let mut text = [0; 1024];
+    let read = file.read_at(&mut text, 0);
+    file.close();
+    let (threads, code) = ended_of(&text[..read.ok()?])?;
+    let ours = count(OWN.load(Ordering::Acquire), here);
+    (before == ours && threads == ours + 1).then_some((ours, code >> 8 & 0xff))
+}
+
+/// Of /proc/PID/stat of a process whose first thread has ended: its threads, that one
+/// included, and how that one ended, as wait has it. `None` if it has not.
+fn ended_of(stat: &[u8]) -> Option<(u32, i32)> {
+    // The name may have anything in it; what follows has no brackets.
+    let after = stat.iter().rposition(|byte| *byte == b')')? + 1;
+    let text = core::str::from_utf8(&stat[after..]).ok()?;
+    let mut fields = text.split_ascii_whitespace();
+    // Fields 3, 20 and 52.
+    if fields.next()? != "Z" {
+        return None;
+    }
+    let threads = fields.nth(16)?.parse().ok()?;
+    let code = fields.nth(31)?.parse().ok()?;
+    Some((threads, code))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_is_of_one_process() {
+        let word = pack(7, 3);
+        assert_eq!((count(word, 7), count(word, 8)), (3, 0));
+    }
+
+    #[test]
+    fn how_the_first_thread_ended_is_read() {
+        let stat = |state: &str| {
+            let mut text = std::format!("12 (a) b) {state}");
+            for field in 4..=52 {
+                text += &match field {
+                    20 => std::string::String::from(" 6"),
+                    52 => std::string::String::from(" 768"),
+                    _ => std::format!(" {field}"),
+                };
+            }
+            text + "\n"
+        };
+        assert_eq!(ended_of(stat("Z").as_bytes()), Some((6, 768)));
+        assert_eq!(ended_of(stat("S").as_bytes()), None);
+        assert_eq!(ended_of(b"12 (a) Z 1"), None);
+    }
+
+    #[test]
+    fn a_process_that_has_its_first_thread_goes_on() {
+        assert!(!first_has_ended(pid()));
+        let mut last = LastThread::default();
+        last.look();
+        last.look();
+    }
+}
