@@ -13,13 +13,14 @@
 //! | `process_tree` | a tree of processes and its memory, from /proc |
 //! | `elf`, `target` | what kind of file a program is, and whether it can be managed |
 //! | `segment_file`, `find_run` | the control segment of a run as a file (the only unsafe here) |
-//! | `slots`, `held`, `group_state`, `engine_queues`, `statistics` | what a control segment says |
+//! | `slots`, `held`, `group_state`, `engine_queues`, `class_table`, `statistics` | what a control segment says |
 #![deny(unsafe_code)]
 
 #[cfg(test)]
 extern crate self as zfolio_host;
 
 pub mod cgroup_limits;
+pub mod class_table;
 pub mod compressor;
 pub mod elf;
 mod engine_queues;

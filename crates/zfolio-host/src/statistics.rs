@@ -8,6 +8,7 @@
 //! Totals add every counter up, except the `*_peak_*` ones, whose total is the
 //! largest process's: peaks of different processes are not of one instant.
 
+use crate::class_table::ClassTable;
 use crate::engine_queues::EngineQueues;
 use crate::exit::one_line;
 use crate::group_state::GroupState;
@@ -24,6 +25,8 @@ use zfolio_runtime::segment::{Counter, FaultKind, MESSAGE, ProcessSlot, Segment,
 pub struct Folios {
     out: [u64; ORDERS],
     back: [u64; ORDERS],
+    read: [u64; ORDERS],
+    read_fallback: [u64; ORDERS],
     fallback: [u64; ORDERS],
     split: [u64; ORDERS],
     split_failed: [u64; ORDERS],
@@ -36,6 +39,8 @@ impl Folios {
             let values = json!({
                 "zswpout": self.out[at],
                 "zswpin": self.back[at],
+                "swpin": self.read[at],
+                "swpin_fallback": self.read_fallback[at],
                 "swpout_fallback": self.fallback[at],
                 "split": self.split[at],
                 "split_failed": self.split_failed[at],
@@ -52,6 +57,8 @@ pub struct Figures {
     counters: [u64; Counter::COUNT],
     folios: Folios,
     queues: EngineQueues,
+    /// The pool's classes.
+    pub classes: ClassTable,
     /// By [`FaultKind`].
     faults: Vec<Latency>,
     /// At the instant when most was stored.
@@ -64,6 +71,7 @@ impl Default for Figures {
             counters: [0; Counter::COUNT],
             folios: Folios::default(),
             queues: EngineQueues::default(),
+            classes: ClassTable::default(),
             faults: vec![Latency::default(); FaultKind::COUNT],
             most_held: Held::default(),
         }
@@ -80,11 +88,14 @@ impl Figures {
             folios: Folios {
                 out: orders(&slot.zswpout_order),
                 back: orders(&slot.zswpin_order),
+                read: orders(&slot.swpin_order),
+                read_fallback: orders(&slot.swpin_fallback_order),
                 fallback: orders(&slot.fallback_order),
                 split: orders(&slot.split_order),
                 split_failed: orders(&slot.split_failed_order),
             },
             queues: EngineQueues::read(slot),
+            classes: ClassTable::read(slot),
             faults: slot.faults.iter().map(Latency::read).collect(),
             most_held: Held::read(slot),
         }
@@ -106,6 +117,8 @@ impl Figures {
         let lists = [
             (&mut self.folios.out, &other.folios.out),
             (&mut self.folios.back, &other.folios.back),
+            (&mut self.folios.read, &other.folios.read),
+            (&mut self.folios.read_fallback, &other.folios.read_fallback),
             (&mut self.folios.fallback, &other.folios.fallback),
             (&mut self.folios.split, &other.folios.split),
             (&mut self.folios.split_failed, &other.folios.split_failed),
@@ -116,6 +129,7 @@ impl Figures {
             }
         }
         self.queues.add(&other.queues);
+        self.classes.add(&other.classes);
         for (sum, more) in self.faults.iter_mut().zip(&other.faults) {
             sum.merge(more);
         }
@@ -154,6 +168,11 @@ impl Figures {
             "huge_pages": of(Counter::StoredIncompressible),
             "huge_pages_since": of(Counter::HugePagesSince),
             "objs_moved": of(Counter::ObjsMoved),
+            "objs_moved_by": {
+                "period": of(Counter::ObjsMovedPeriod),
+                "pressure": of(Counter::ObjsMovedPressure),
+                "request": of(Counter::ObjsMovedRequest),
+            },
         })
     }
 
@@ -191,6 +210,7 @@ impl Figures {
         map.insert("faults".into(), Value::Object(faults));
         map.insert("folios".into(), self.folios.json());
         map.insert("mm_stat".into(), self.mm_stat());
+        map.insert("classes".into(), self.classes.json());
         map.insert("engine_queues".into(), self.queues.json());
         map.insert("counters".into(), Value::Object(counters.collect()));
         map
@@ -434,7 +454,7 @@ mod tests {
             assert_eq!(
                 part["folios"]["hugepages-64kB"],
                 json!({
-                    "zswpout": 3, "zswpin": 0, "swpout_fallback": 5, "split": 4, "split_failed": 1,
+                    "zswpout": 3, "zswpin": 0, "swpin": 2, "swpin_fallback": 6, "swpout_fallback": 5, "split": 4, "split_failed": 1,
                 })
             );
             let mm_stat = json!({
@@ -442,8 +462,10 @@ mod tests {
                 "mem_used_total": 122 << 20, "mem_limit": 0, "mem_used_max": 124 << 20,
                 "same_pages": 70, "pages_compacted": 30, "huge_pages": 40,
                 "huge_pages_since": 50, "objs_moved": 60,
+                "objs_moved_by": { "period": 10, "pressure": 20, "request": 30 },
             });
             assert_eq!(part["mm_stat"], mm_stat);
+            assert_eq!(part["classes"][1]["obj_used"], 80);
             let queues = part["engine_queues"].as_array().expect("a list");
             assert_eq!(queues.len(), 1, "rows of none are left out");
             assert_eq!(queues[0]["kind"], "compress");

@@ -207,7 +207,7 @@ impl Group {
             pages_out: count(Counter::PagesOut),
             pages_out_clean: count(Counter::SwpoutClean),
             pages_in: count(Counter::PagesIn),
-            faults: count(Counter::Pgmajfault),
+            faults: count(Counter::FaultsServed),
             stall_ns: count(Counter::StallNs),
         }
     }

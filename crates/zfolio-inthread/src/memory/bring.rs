@@ -78,6 +78,7 @@ pub(crate) fn bring(
         }
         Word::Zero | Word::Stored(_) => {
             core.figures.faults += 1;
+            core.figures.major += 1;
             let ahead = ahead(core, record, page);
             let is_one = |word| matches!(word, Word::Zero | Word::Stored(_));
             let group = core.way.group();

@@ -18,6 +18,7 @@ use zfolio_runtime::protect::pool_arena::PoolArena;
 use zfolio_runtime::reserve_arena;
 use zfolio_runtime::segment::{Counter, FaultKind, ProcessSlot, describe, state};
 use zfolio_runtime::statistics::publish_pool;
+use zfolio_runtime::class_table;
 use zfolio_sys::thread::{Clock, now_ns, pid};
 use zfolio_sys::{heap, identity};
 use zfolio_zswap::{Limits, WorkContext, Zswap};
@@ -45,7 +46,7 @@ pub(crate) struct Core {
     pub(crate) seen: Box<Seen>,
     /// The end of the heap, as the program set it.
     pub(crate) brk: usize,
-    membership: Membership,
+    pub(super) membership: Membership,
     /// What this process may have, pages.
     pub(crate) high: usize,
     /// Resident pages that are neither managed nor the pool's, at least.
@@ -70,6 +71,8 @@ pub(crate) struct Pool {
 #[derive(Default)]
 pub(crate) struct Figures {
     pub(crate) faults: u64,
+    /// Of these, with a page that was loaded.
+    pub(crate) major: u64,
     pub(crate) pages_in: u64,
     pub(crate) pages_out: u64,
     /// Of `pages_out`: as they had come.
@@ -247,6 +250,8 @@ impl Core {
         };
         let stats = pool.stats;
         let snapshot = pool.zswap.snapshot();
+        let now = now_ns(Clock::Monotonic);
+        let classes = class_table::due(stats, &pool.zswap, now);
         stats.update(|| {
             let bytes = |pages: usize| (pages * PAGE) as u64;
             let set_peak = |now: Counter, peak: Counter, value: u64| {
@@ -268,7 +273,8 @@ impl Core {
             stats.set(Counter::ManagerHeap, used as u64);
             stats.set(Counter::ManagerHeapPeak, peak as u64);
             for (counter, value) in [
-                (Counter::Pgmajfault, figures.faults),
+                (Counter::FaultsServed, figures.faults),
+                (Counter::Pgmajfault, figures.major),
                 (Counter::PagesIn, figures.pages_in),
                 (Counter::PagesOut, figures.pages_out),
                 (Counter::SwpoutClean, figures.clean),
@@ -286,9 +292,10 @@ impl Core {
                 stats.add(counter, value);
             }
             publish_pool(stats, &snapshot);
-            stats
-                .updated_ns
-                .store(now_ns(Clock::Monotonic), Ordering::Relaxed);
+            if let Some(classes) = &classes {
+                class_table::publish(stats, classes, now);
+            }
+            stats.updated_ns.store(now, Ordering::Relaxed);
         });
     }
 

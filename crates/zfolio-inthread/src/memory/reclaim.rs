@@ -13,6 +13,7 @@ use super::words::{LEAF, PAGES, Word};
 use crate::raw::{self, PAGE, SHIFT, nr};
 use crate::state::State;
 use core::ops::Range;
+use zfolio_runtime::segment::GroupEvent;
 use zfolio_sys::thread::{Clock, now_ns};
 use zfolio_zswap::Slot;
 
@@ -36,6 +37,7 @@ impl Core {
         self.look(state, false);
         let goal = self.limit().saturating_sub(pages + SLACK);
         self.figures.waits += 1;
+        self.membership.count_event(state.segment, GroupEvent::High);
         state.batches.begin(&state.threads, &mut self.seen);
         self.drop_clean(state, goal);
         let most = 3 * self.ranges.managed_pages() + LEAF;

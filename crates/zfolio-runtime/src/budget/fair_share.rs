@@ -15,7 +15,7 @@
 //! needs, and what is left is shared equally among the others.
 
 use crate::segment::run_group::{RUN, is_below, path};
-use crate::segment::{LIVES, Member, RunGroup, Segment, Who};
+use crate::segment::{GroupEvent, LIVES, Member, RunGroup, Segment, Who};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use zfolio_mm::PAGE_SIZE;
 use zfolio_sys::process::is_there;
@@ -38,6 +38,22 @@ pub struct Membership {
     place: AtomicU32,
     /// This process's pid namespace, once it has a place; 0: not known.
     namespace: AtomicU64,
+    /// The groups whose limits hold for it, by [`holding`].
+    holding: [AtomicU32; holding::COUNT],
+}
+
+/// Which limit of several groups is meant: places of [`Allowed::holding`].
+mod holding {
+    /// Of `high`.
+    pub(super) const HIGH: usize = 0;
+    /// Of `max`.
+    pub(super) const MAX: usize = 1;
+    /// Of `swap.high`, where more is out.
+    pub(super) const SWAP_HIGH: usize = 2;
+    /// Of `swap.max`.
+    pub(super) const SWAP_MAX: usize = 3;
+    /// How many there are.
+    pub(super) const COUNT: usize = 4;
 }
 
 const NONE: u32 = u32::MAX;
@@ -70,6 +86,14 @@ pub struct Allowed {
     pub backing: u64,
     /// Its part of `max`, pages.
     pub max: usize,
+    /// The least `max` there is for it and others, pages: with more it is too large alone.
+    pub max_alone: usize,
+    /// The run's `max`, pages.
+    max_of_run: usize,
+    /// How long each fault waits because more is out than the `swap.high` of its group, ns.
+    pub swap_penalty_ns: u64,
+    /// The groups that the narrowest limits are of, by [`holding`].
+    holding: [u32; holding::COUNT],
 }
 
 impl Membership {
@@ -80,6 +104,21 @@ impl Membership {
             group,
             place: AtomicU32::new(NONE),
             namespace: AtomicU64::new(0),
+            holding: [const { AtomicU32::new(RUN) }; holding::COUNT],
+        }
+    }
+
+    /// Counts an event for the group whose limit is meant, and for those above it.
+    pub fn count_event(&self, segment: &Segment, event: GroupEvent) {
+        let which = match event {
+            GroupEvent::High => holding::HIGH,
+            GroupEvent::Max => holding::MAX,
+            GroupEvent::SwapHigh => holding::SWAP_HIGH,
+            GroupEvent::SwapMax | GroupEvent::SwapFail => holding::SWAP_MAX,
+        };
+        let group = self.holding[which].load(Ordering::Relaxed);
+        for (_, group) in path(segment, group) {
+            group.events[event as usize].fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -138,14 +177,19 @@ impl Membership {
     /// Writes what this process has and needs, and returns what it may have.
     /// Where no place is free, it may have the least.
     pub fn update(&self, segment: &Segment, of: Having, high: usize) -> Allowed {
+        let max = match segment.config().max.load(Ordering::Relaxed) {
+            0 => usize::MAX,
+            bytes => pages(bytes),
+        };
         let all = Allowed {
             high,
             limits: GroupLimits::default(),
             backing: segment.config().backing_size.load(Ordering::Relaxed),
-            max: match segment.config().max.load(Ordering::Relaxed) {
-                0 => usize::MAX,
-                bytes => pages(bytes),
-            },
+            max,
+            max_alone: max,
+            max_of_run: max,
+            swap_penalty_ns: 0,
+            holding: [RUN; holding::COUNT],
         };
         if segment.config().shared.load(Ordering::Relaxed) == 0 {
             return all;
@@ -197,6 +241,9 @@ impl Membership {
             );
         }
         allowed.high = allowed.high.max(LEAST).min(high);
+        for (word, group) in self.holding.iter().zip(allowed.holding) {
+            word.store(group, Ordering::Relaxed);
+        }
         allowed
     }
 
@@ -291,7 +338,9 @@ impl Allowed {
         if high < usize::MAX {
             let needs = |member: &Member| pages(member.needed_bytes.load(Ordering::Relaxed));
             let share = share(high, of.needs, || view.members().map(needs));
-            self.high = self.high.min(share);
+            if share < self.high {
+                (self.high, self.holding[holding::HIGH]) = (share, view.group);
+            }
         }
         // What the others have is taken; the rest may be mine.
         let left = |max: u64, total: u64, mine: u64| max.saturating_sub(total.saturating_sub(mine));
@@ -302,21 +351,51 @@ impl Allowed {
         if view.group == RUN {
             let out = view.sum(|member| &member.backing_bytes);
             self.backing = left(self.backing, out, of.backing_bytes);
+        }
+        let max = match group.max.load(Ordering::Relaxed) {
+            _ if view.group == RUN => self.max_of_run,
+            0 => usize::MAX,
+            bytes => pages(bytes),
+        };
+        if max < usize::MAX {
             let resident = |member: &Member| pages(member.resident_bytes.load(Ordering::Relaxed));
-            if self.max < usize::MAX {
-                self.max = part_of_max(self.max, of.resident, || view.members().map(resident));
+            let part = part_of_max(max, of.resident, || view.members().map(resident));
+            if part < self.max {
+                (self.max, self.holding[holding::MAX]) = (part, view.group);
             }
+            self.max_alone = self.max_alone.min(max);
         }
         let zswap = view.sum(|member| &member.zswap_bytes);
         let swap = view.sum(|member| &member.swap_bytes);
+        group.zswap_bytes.store(zswap, Ordering::Relaxed);
+        group.swap_bytes.store(swap, Ordering::Relaxed);
+        let high = group.swap_high.load(Ordering::Relaxed).checked_sub(1);
+        let wait = high.map_or(0, |high| swap_penalty(swap, high));
+        if wait > self.swap_penalty_ns {
+            (self.swap_penalty_ns, self.holding[holding::SWAP_HIGH]) = (wait, view.group);
+        }
         let limits = &mut self.limits;
         limits.zswap_max = least(
             limits.zswap_max,
             rest(&group.zswap_max, zswap, of.zswap_bytes),
         );
-        limits.swap_max = least(limits.swap_max, rest(&group.swap_max, swap, of.swap_bytes));
+        let swap = rest(&group.swap_max, swap, of.swap_bytes);
+        if swap.is_some_and(|swap| limits.swap_max.is_none_or(|before| swap < before)) {
+            (limits.swap_max, self.holding[holding::SWAP_MAX]) = (swap, view.group);
+        }
         limits.writeback &= group.no_writeback.load(Ordering::Relaxed) == 0;
     }
+}
+
+/// How long a fault waits where `swap` bytes are out and `high` may be, ns: as the kernel has
+/// it, by the square of what is too much, but 10 ms at most, which an eighth too much comes to.
+fn swap_penalty(swap: u64, high: u64) -> u64 {
+    const MOST_NS: u128 = 10_000_000;
+    const SCALE: u128 = 1 << 20;
+    let excess = u128::from(swap.saturating_sub(high));
+    let part = (excess * 8 * SCALE / u128::from(high.max(1))).min(SCALE);
+    let wait = (MOST_NS * part / SCALE * part).div_ceil(SCALE);
+    u64::try_from(wait).unwrap_or(0)
 }
 
 fn pages(bytes: u64) -> usize {
@@ -407,6 +486,17 @@ mod tests {
     fn parts(max: usize, have: &[usize]) -> Vec<usize> {
         let one = |mine: &usize| part_of_max(max, *mine, || have.iter().copied());
         have.iter().map(one).collect()
+    }
+
+    #[test]
+    fn who_has_more_out_than_swap_high_waits_by_the_square_of_it() {
+        let waits = [100, 101, 106, 112, 113, 1000].map(|swap| swap_penalty(swap << 20, 100 << 20));
+        assert_eq!(waits[0], 0);
+        assert!((60_000..70_000).contains(&waits[1]), "{waits:?}");
+        assert!((2_200_000..2_400_000).contains(&waits[2]), "{waits:?}");
+        assert!(waits[3] < 10_000_000);
+        assert_eq!(waits[4..], [10_000_000; 2]);
+        assert_eq!((swap_penalty(1, 0), swap_penalty(0, 0)), (10_000_000, 0));
     }
 
     #[test]

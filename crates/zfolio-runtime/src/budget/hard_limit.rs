@@ -13,7 +13,7 @@
 
 use crate::budget::Memory;
 use crate::options::OnMax;
-use crate::segment::Counter;
+use crate::segment::{Counter, GroupEvent};
 use core::sync::atomic::Ordering;
 use zfolio_mm::PAGE_SHIFT;
 use zfolio_sys::thread::{Clock, now_ns};
@@ -28,10 +28,20 @@ const EXCEEDED_NS: u64 = 3_000_000_000;
 const APART_NS: u64 = 1_000_000_000;
 
 impl Memory {
-    /// What this process may have, pages: all of `max` or its part.
+    /// What this process may have, pages: all of the run's `max` or its group's, or its part.
     fn max(&self) -> Option<usize> {
         let part = self.max_part.load(Ordering::Relaxed);
-        self.options.max.map(|max| max.min(part))
+        (part < usize::MAX).then_some(part)
+    }
+
+    /// The same, whatever others have.
+    fn max_alone(&self) -> usize {
+        self.max_alone.load(Ordering::Relaxed)
+    }
+
+    fn count_max(&self) {
+        self.count(Counter::MaxEvents, 1);
+        self.count_group_event(GroupEvent::Max);
     }
 
     /// Whether `usage` pages are more than there may be.
@@ -42,7 +52,7 @@ impl Memory {
     /// Whether a process that would have `usage` pages is to be ended: at once
     /// where that is too much for it alone.
     fn is_to_end(&self, usage: usize) -> bool {
-        if self.options.max.is_some_and(|max| usage > max) {
+        if usage > self.max_alone() {
             return true;
         }
         let now = now_ns(Clock::Monotonic);
@@ -69,7 +79,7 @@ impl Memory {
             self.max_since_ns.store(0, Ordering::Relaxed);
             return true;
         }
-        self.count(Counter::MaxEvents, 1);
+        self.count_max();
         match self.options.on_max {
             OnMax::Allow => true,
             OnMax::Kill if self.is_to_end(usage) => self.end_at_max(),
@@ -101,7 +111,7 @@ impl Memory {
         *over += u32::from(helpless);
         if *over >= LOOKS {
             *over = 0;
-            self.count(Counter::MaxEvents, 1);
+            self.count_max();
             if self.options.on_max == OnMax::Kill && self.is_to_end(usage) {
                 self.end_at_max();
             }
@@ -110,7 +120,7 @@ impl Memory {
 
     /// Whether a fault may have to wait until the program frees something.
     pub(crate) fn may_wait_for_ever(&self) -> bool {
-        self.options.on_max == OnMax::Wait && self.options.max.is_some()
+        self.options.on_max == OnMax::Wait && self.max().is_some()
     }
 
     /// A fault begins, or ends, to wait at `max`.
@@ -126,7 +136,7 @@ impl Memory {
         self.fail(format_args!(
             "its memory reached --max ({} MiB, of which it may have {}) and no more of it can \
              be moved out",
-            mib(self.options.max.unwrap_or(0)),
+            mib(self.max_alone()),
             mib(self.max().unwrap_or(0)),
         ))
     }

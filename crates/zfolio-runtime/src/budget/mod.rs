@@ -20,6 +20,7 @@ use crate::budget::fair_share::Membership;
 use crate::health::Health;
 use crate::options::Options;
 use crate::scope::Scope;
+use crate::segment::GroupEvent;
 use crate::wakeups::Wakeups;
 use core::ops::Deref;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -38,6 +39,11 @@ pub struct Memory {
     allowance: AtomicUsize,
     /// Of `max` likewise, and since when it is exceeded (0: it is not), ns.
     max_part: AtomicUsize,
+    /// The least `max` of its groups and the run, whatever others have: with more it is too
+    /// large alone. Pages.
+    max_alone: AtomicUsize,
+    /// How long each fault waits because of its group's `swap.high`, ns.
+    swap_penalty_ns: AtomicU64,
     max_since_ns: AtomicU64,
     /// Frames of ours to give back to the system for copies that it made.
     borrowed: AtomicUsize,
@@ -71,7 +77,9 @@ impl Memory {
             wakeups: Wakeups::default(),
             membership,
             allowance: AtomicUsize::new(options.high),
-            max_part: AtomicUsize::new(usize::MAX),
+            max_part: AtomicUsize::new(options.max.unwrap_or(usize::MAX)),
+            max_alone: AtomicUsize::new(options.max.unwrap_or(usize::MAX)),
+            swap_penalty_ns: AtomicU64::new(0),
             max_since_ns: AtomicU64::new(0),
             borrowed: AtomicUsize::new(0),
             overdraft: AtomicUsize::new(0),
@@ -85,6 +93,11 @@ impl Memory {
         self.health.reset_in_fork_child();
         self.wakeups.frame_waiters.store(0, Ordering::Relaxed);
         self.max_since_ns.store(0, Ordering::Relaxed);
+    }
+
+    /// Counts an event for the group whose limit is meant, and for those above it.
+    pub(crate) fn count_group_event(&self, event: GroupEvent) {
+        self.membership.count_event(self.segment(), event);
     }
 
     /// In the child of a fork: the place among those that share `high` is its parent's.

@@ -140,5 +140,8 @@ impl Memory {
             self.zswap.limit_backing(allowed.backing);
         }
         self.max_part.store(allowed.max, Ordering::Relaxed);
+        self.max_alone.store(allowed.max_alone, Ordering::Relaxed);
+        self.swap_penalty_ns
+            .store(allowed.swap_penalty_ns, Ordering::Relaxed);
     }
 }

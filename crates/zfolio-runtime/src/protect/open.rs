@@ -12,7 +12,7 @@ use crate::serve_loop::{Ended, Next, Pager, Teller, Tried, serve_fault};
 use crate::transfer::worker::claim_worker;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
-use zfolio_mm::PAGE_SIZE;
+use zfolio_mm::{Order, PAGE_SIZE};
 use zfolio_sys::lock::{MutexGuard, pause};
 use zfolio_sys::thread::{Clock, now_ns};
 use zfolio_sys::twin::Twin;
@@ -93,7 +93,7 @@ impl Teller<Protected> for BySigsegv {
         if let Some(place) = loaded {
             place.twin.prepare(&place.range);
         }
-        pager.count(Counter::Pgmajfault, 1);
+        pager.count(Counter::FaultsServed, 1);
     }
 
     fn put_off(&mut self, pager: &Protected, _: Touch, turn: u32) -> Next {
@@ -200,7 +200,13 @@ impl Protected {
         }
         let slots = &slots[..count];
         drop(core);
+        self.count(Counter::Pgmajfault, 1);
         let whole = self.load(worker, &place.twin, &pages, slots);
+        if whole {
+            // (There is no backing: what is here was in the pool.)
+            let order = Order::holding_at_most(count);
+            self.zswap.count_load(order, false);
+        }
         let mut core = self.core.lock();
         for page in pages {
             core.extents.set(page, Place::Present);

@@ -4,6 +4,7 @@ use crate::address_space::core::Core;
 use crate::address_space::place::Place;
 use crate::address_space::standby::Run;
 use crate::page::EXTENT_PAGES;
+use crate::segment::GroupEvent;
 use crate::swapout::Swap;
 use crate::transfer::worker::{BATCH_PAGES, Worker};
 use zfolio_mm::Order;
@@ -137,6 +138,14 @@ impl Swap {
                 self.put_back(rest);
             }
             stored += done;
+        }
+        match failed {
+            StoreError::SwapFull => {
+                self.count_group_event(GroupEvent::SwapMax);
+                self.count_group_event(GroupEvent::SwapFail);
+            }
+            StoreError::PoolFull => self.count_group_event(GroupEvent::SwapFail),
+            _ => {}
         }
         match failed {
             _ if stored > 0 => Stored::Pages(stored),

@@ -85,6 +85,7 @@ impl Zspages {
                 self.run = None;
                 return;
             };
+            zswap.count_moved(run.cause, step.objs_moved);
             run.objs_moved += step.objs_moved as u64;
             run.pages_freed += step.pages_freed as u64;
         }
