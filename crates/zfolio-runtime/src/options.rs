@@ -1,7 +1,8 @@
 //! What the runtime was asked for.
 
-use crate::segment::{Config, codec, on_max};
+use crate::segment::{Config, PATH, codec, on_max};
 use core::array::from_fn;
+use core::ffi::CStr;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 pub use zfolio_compress::Codec;
@@ -9,9 +10,13 @@ use zfolio_compress::deflate::Tables;
 use zfolio_compress::engine::attributes::MAX_ENGINES;
 pub use zfolio_compress::engine::{Attributes, SyncMode};
 use zfolio_mm::{Order, PAGE_SHIFT};
+use zfolio_zswap::Limits;
 
 /// Most engines that may be asked for.
 pub const MOST_ENGINES: usize = MAX_ENGINES;
+
+/// The kernel's `accept_threshold_percent`.
+pub const ACCEPT: u32 = 90;
 
 /// Bytes of a manager thread's stack.
 pub(crate) const STACK: usize = 256 << 10;
@@ -21,7 +26,7 @@ pub(crate) const STACK: usize = 256 << 10;
 pub(crate) const IN_THREAD: Range<usize> = 4..32;
 
 /// How one process is to be managed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
     /// Target for the memory of the process, pages.
     pub high: usize,
@@ -43,6 +48,12 @@ pub struct Options {
     pub folio_compaction: bool,
     /// A file behind the pool.
     pub backing: Option<BackingOptions>,
+    /// The pool's maximum, percent of `high`; `None`: none.
+    pub pool_percent: Option<u32>,
+    /// A pool that was full takes pages again at this percentage of its maximum.
+    pub accept_percent: u32,
+    /// The pool is written back where memory is short, and not at its maximum alone.
+    pub shrinker: bool,
 }
 
 /// What happens at `max`.
@@ -56,16 +67,51 @@ pub enum OnMax {
     Allow,
 }
 
-/// The file behind the pool; its directory is in the control segment.
+/// The file behind the pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BackingOptions {
     /// Most bytes of it.
     pub size: u64,
-    /// The pool's maximum, percent of `high`.
-    pub pool_percent: u32,
+    /// Where it is; `None`: where the control segment says.
+    pub directory: Option<Directory>,
+}
+
+/// A directory's path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Directory([u8; PATH]);
+
+impl Directory {
+    /// Of a path of less than [`PATH`] bytes without NUL.
+    #[must_use]
+    pub fn new(path: &[u8]) -> Option<Self> {
+        let mut bytes = [0; PATH];
+        let fits = path.len() < PATH && !path.is_empty() && !path.contains(&0);
+        fits.then(|| {
+            bytes[..path.len()].copy_from_slice(path);
+            Self(bytes)
+        })
+    }
+
+    /// The path.
+    #[must_use]
+    pub fn path(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.0).unwrap_or(c".")
+    }
 }
 
 impl Options {
+    /// The limits of a pool of a process or regions that may have `high` pages.
+    pub(crate) fn pool_limits(&self, high: usize) -> Limits {
+        let limits = match self.pool_percent {
+            Some(percent) => Limits::of_percent(percent, high),
+            None => Limits::default(),
+        };
+        Limits {
+            accept_threshold_percent: self.accept_percent,
+            ..limits
+        }
+    }
+
     /// How regions are managed that may use `high` bytes.
     #[must_use]
     pub fn for_regions(high: usize, codec: Codec) -> Self {
@@ -80,6 +126,9 @@ impl Options {
             on_max: OnMax::Kill,
             folio_compaction: true,
             backing: None,
+            pool_percent: None,
+            accept_percent: ACCEPT,
+            shrinker: true,
         }
     }
 
@@ -119,10 +168,19 @@ impl Options {
                 _ => OnMax::Kill,
             },
             folio_compaction: config.no_folio_compaction.load(Ordering::Relaxed) == 0,
-            backing: (size > 0).then(|| BackingOptions {
+            backing: (size > 0).then_some(BackingOptions {
                 size,
-                pool_percent: config.pool_percent.load(Ordering::Relaxed),
+                directory: None,
             }),
+            pool_percent: match config.pool_percent.load(Ordering::Relaxed) {
+                0 => None,
+                percent => Some(percent),
+            },
+            accept_percent: match config.accept_percent.load(Ordering::Relaxed) {
+                0 => ACCEPT,
+                percent => percent,
+            },
+            shrinker: config.no_shrinker.load(Ordering::Relaxed) == 0,
             engines: engines.min(MOST_ENGINES),
             engine_attributes,
             tier: config.tier.load(Ordering::Relaxed) != 0,

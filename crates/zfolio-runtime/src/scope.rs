@@ -106,6 +106,8 @@ pub(crate) struct Regions {
     pub(crate) nursery: Mutex<usize>,
     /// First touches to go before the kernel is asked for one again.
     pub(crate) no_huge: AtomicU32,
+    /// The backing's file; `usize::MAX`: there is none.
+    pub(crate) backing_fd: AtomicUsize,
     /// Changes with every region that comes or goes.
     pub(crate) generation: AtomicU32,
 }

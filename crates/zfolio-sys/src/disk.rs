@@ -57,6 +57,12 @@ impl DiskFile {
         Err(Errno::EXIST)
     }
 
+    /// The same file by a descriptor of a high number, if that can be had.
+    #[must_use]
+    pub fn lifted(self) -> Self {
+        Self(crate::region::lift_descriptor(self.0))
+    }
+
     /// The descriptor number, in the table of the thread that opened it.
     #[must_use]
     pub const fn fd(self) -> usize {

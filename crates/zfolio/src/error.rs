@@ -24,6 +24,13 @@ pub enum Error {
     /// `high` of a group with regions in it was to be raised so far that more
     /// addresses would have to be reserved.
     LimitIsSet,
+    /// An option has no such value, or not with the others.
+    BadOption {
+        /// Its name.
+        option: &'static str,
+    },
+    /// There is no option of that name.
+    UnknownOption,
     /// More regions than can be kept track of.
     TooManyRegions,
     /// This process is the child of a fork, made without libc: it has no
@@ -52,6 +59,12 @@ impl fmt::Display for Error {
             Self::BadLimit => f.write_str("the limit is below 4 MiB, or out of range"),
             Self::LimitIsSet => {
                 f.write_str("the limit is set, with regions using it, and cannot be raised so far")
+            }
+            Self::BadOption { option } => {
+                write!(f, "the option `{option}` cannot have that value")
+            }
+            Self::UnknownOption => {
+                write!(f, "there is no such option, but {}", crate::options::NAMES.join(", "))
             }
             Self::TooManyRegions => f.write_str("there are too many regions"),
             Self::Forked => f.write_str("the child of a raw fork cannot use regions"),

@@ -15,6 +15,9 @@ use zfolio_sys::disk::DiskFile;
 /// Least of a backing, bytes: some clusters.
 const MIN_BACKING: u64 = 4 << 20;
 
+/// The pool's maximum with a backing, percent of `high`.
+const MAX_POOL: u32 = 40;
+
 /// Options of `zfolio run`.
 #[derive(Args, Debug, Default)]
 pub(crate) struct Behind {
@@ -24,11 +27,19 @@ pub(crate) struct Behind {
     /// most SIZE (default: half of what is free; --per-process: each)
     #[arg(long, value_name = "file:DIR[,size=SIZE]", value_parser = Backing::parse)]
     pub(crate) backing: Option<Backing>,
-    /// With --backing: most that the pool may take of --high before it is
-    /// written back, percent
-    #[arg(long, value_name = "PERCENT", default_value_t = 40, requires = "backing",
-          value_parser = value_parser!(u32).range(1..=90))]
-    pub(crate) max_pool: u32,
+    /// Most that the pool may take of --high, percent: then it is written back; without a
+    /// backing nothing more goes into it. Default: 40 with --backing, else no limit
+    #[arg(long, value_name = "PERCENT", value_parser = value_parser!(u32).range(1..=90))]
+    pub(crate) max_pool: Option<u32>,
+    /// A pool that was at --max-pool takes pages again once it is down to so much of that,
+    /// percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 90,
+          value_parser = value_parser!(u32).range(1..=100))]
+    pub(crate) accept_threshold: u32,
+    /// Nothing is written to the backing because memory is short: only at --max-pool or
+    /// --zswap-max
+    #[arg(long)]
+    pub(crate) no_shrinker: bool,
     /// Memory that all together (--per-process: each) must not exceed for long,
     /// when moving out does not help any more; --high at least
     #[arg(long, value_name = "SIZE", value_parser = Size::parse)]
@@ -83,7 +94,9 @@ impl Backing {
 pub(crate) struct Checked {
     /// Absolute path and bytes.
     backing: Option<(PathBuf, u64)>,
-    max_pool: u32,
+    max_pool: Option<u32>,
+    accept_threshold: u32,
+    no_shrinker: bool,
     max: Option<u64>,
     on_max: OnMax,
 }
@@ -102,7 +115,11 @@ impl Behind {
         }
         Ok(Checked {
             backing: self.backing.as_ref().map(check_backing).transpose()?,
-            max_pool: self.max_pool,
+            max_pool: self
+                .max_pool
+                .or_else(|| self.backing.is_some().then_some(MAX_POOL)),
+            accept_threshold: self.accept_threshold,
+            no_shrinker: self.no_shrinker,
             max,
             on_max: self.on_max,
         })
@@ -141,10 +158,15 @@ impl Checked {
             OnMax::Allow => on_max::ALLOW,
         };
         config.on_max.store(on_max, Relaxed);
+        config
+            .pool_percent
+            .store(self.max_pool.unwrap_or(0), Relaxed);
+        let accept = self.accept_threshold;
+        config.accept_percent.store(accept, Relaxed);
+        config.no_shrinker.store(self.no_shrinker.into(), Relaxed);
         let Some((dir, size)) = &self.backing else {
             return true;
         };
-        config.pool_percent.store(self.max_pool, Relaxed);
         config.backing_size.store(*size, Relaxed);
         config.set_backing_dir(dir.as_os_str().as_bytes())
     }
@@ -155,7 +177,7 @@ impl Checked {
     }
 
     /// For the JSON: `max` and the backing.
-    pub(crate) fn json(&self) -> [(&'static str, Value); 3] {
+    pub(crate) fn json(&self) -> [(&'static str, Value); 6] {
         let on_max = self.on_max.to_possible_value();
         let on_max = on_max.as_ref().map(|value| value.get_name().to_owned());
         let backing = self.backing.as_ref().map(|(dir, size)| {
@@ -165,10 +187,14 @@ impl Checked {
                 "max_pool_percent": self.max_pool,
             })
         });
+        let shrinker = u8::from(!self.no_shrinker);
         [
             ("max_bytes", self.max.into()),
             ("on_max", self.max.and(on_max).into()),
             ("backing", backing.into()),
+            ("max_pool_percent", self.max_pool.into()),
+            ("accept_threshold_percent", self.accept_threshold.into()),
+            ("shrinker_enabled", shrinker.into()),
         ]
     }
 }
@@ -201,7 +227,9 @@ mod tests {
                 dir: dir.into(),
                 size: Some(Size::Bytes(64 << 20)),
             }),
-            max_pool: 40,
+            max_pool: None,
+            accept_threshold: 80,
+            no_shrinker: true,
             max: max.map(Size::Bytes),
             on_max: OnMax::Wait,
         }
@@ -220,6 +248,9 @@ mod tests {
         let path = std::fs::canonicalize(dir.path()).unwrap();
         assert_eq!(stored, Ok(path.as_os_str().as_bytes().to_vec()));
         assert_eq!(config.backing_size.load(Relaxed), 64 << 20);
+        assert_eq!(config.pool_percent.load(Relaxed), MAX_POOL);
+        assert_eq!(config.accept_percent.load(Relaxed), 80);
+        assert_eq!(config.no_shrinker.load(Relaxed), 1);
         assert_eq!(config.max.load(Relaxed), 1 << 30);
         assert_eq!(config.on_max.load(Relaxed), on_max::WAIT);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);

@@ -42,7 +42,7 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
     check_target(&path, &args)?;
     if let Some(segment) = args.group.run_around() {
         check_within(&args, &segment)?;
-        args.group.define(&segment, args.high)?;
+        args.group.define(&segment, args.high, args.behind.max)?;
         return Err(args.group.become_program(&path, &args.command));
     }
     let faults = Taken::of(&args)?;
@@ -59,7 +59,7 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
         let (why, mend) = ("the path is too long", "name another directory");
         return Err(Failure::new(Status::CannotCreate, "--backing", why, mend));
     }
-    args.group.define(&segment, None)?;
+    args.group.define(&segment, None, None)?;
     let mut command = Command::new(&path);
     command
         .arg0(&name)

@@ -54,6 +54,9 @@ impl Teller<Swap> for BySigbus {
 
     fn short(&mut self, pager: &Swap, worker: &mut Worker, fault: &mut Fault) -> Next {
         pager.make_room(worker, fault);
+        if pager.may_wait_for_ever() {
+            return Next::Again;
+        }
         self.tried(pager)
     }
 }

@@ -73,13 +73,13 @@ use groups::Table;
 use pool_arena::PoolArena;
 use zfolio_compress::adaptive::{Adaptive, Density};
 use zfolio_compress::{Codec, Compressor};
-use zfolio_mm::{Order, PAGE_SIZE};
+use zfolio_mm::{Order, PAGE_SHIFT, PAGE_SIZE};
 use zfolio_sys::lock::{Mutex, futex_wait, futex_wake};
 use zfolio_sys::region::{keep_from_children, map_region};
 use zfolio_sys::syscall::Errno;
 use zfolio_sys::thread::{CallStack, pid, processors};
 use zfolio_sys::twin::Twin;
-use zfolio_zswap::{Limits, WorkContext, Zswap};
+use zfolio_zswap::{WorkContext, Zswap};
 
 /// Runs of open groups of all engines in this process: each takes two mappings.
 static RUNS: AtomicUsize = AtomicUsize::new(0);
@@ -96,6 +96,7 @@ const MOST_PAGES: usize = Order::HUGE.pages();
 pub struct Protected {
     /// The target, pages.
     high: AtomicUsize,
+    options: Options,
     zswap: Zswap<PoolArena>,
     /// Which codec `auto` uses.
     density: Density,
@@ -186,6 +187,24 @@ fn group_pages(high: usize, most_runs: usize) -> usize {
     pages
 }
 
+/// Whether this engine can do what is asked for: it has no engines, no second tier, no backing,
+/// no `max`, and its groups have a size of their own.
+fn can_do(options: &Options) -> Result<(), Errno> {
+    let usual = Options {
+        codec: options.codec,
+        pool_percent: options.pool_percent,
+        accept_percent: options.accept_percent,
+        on_max: options.on_max,
+        shrinker: options.shrinker,
+        ..Options::for_regions(options.high << PAGE_SHIFT, options.codec)
+    };
+    if *options == usual {
+        Ok(())
+    } else {
+        Err(Errno::OPNOTSUPP)
+    }
+}
+
 /// Whether the system does for shared memory what such regions need of it.
 ///
 /// # Errors
@@ -226,6 +245,7 @@ impl Protected {
         options: Options,
         before_moving: fn(),
     ) -> Result<&'static Self, Unavailable> {
+        step("what was asked for, without userfaultfd,", can_do(&options))?;
         probe()?;
         let map = step(
             "reserving the arena",
@@ -237,7 +257,7 @@ impl Protected {
             Codec::Auto => Box::new(Adaptive::new(density.clone())),
             fixed => fixed.compressor(),
         };
-        let zswap = Zswap::with_compressor(PoolArena::new(map), compressor, Limits::default());
+        let zswap = Zswap::with_compressor(PoolArena::new(map), compressor, options.pool_limits(options.high));
         let serving = (2 * processors()).clamp(IN_THREAD.start, IN_THREAD.end);
         let mut workers = Vec::with_capacity(1 + serving);
         for _ in 0..=serving {
@@ -255,6 +275,7 @@ impl Protected {
         let stats = &segment.slots[segment.claim(pid())];
         let engine: &'static Self = Box::leak(Box::new(Self {
             high: AtomicUsize::new(options.high),
+            options,
             zswap,
             density,
             core: Mutex::new(GroupCore {

@@ -151,6 +151,7 @@ impl Swap {
             _ if stored > 0 => Stored::Pages(stored),
             // Not before others give something back: as if there were nothing.
             StoreError::GroupFull | StoreError::SwapFull => Stored::Nothing,
+            StoreError::PoolFull if !self.zswap.is_backed() => Stored::Nothing,
             _ => Stored::Later,
         }
     }

@@ -6,11 +6,11 @@
 //! refuses, the pool may be larger than its part of `high`: nothing is lost and
 //! nobody waits for a device that does not work; once a second it is tried again.
 
-use crate::options::Options;
 use crate::segment::Counter;
 use crate::transfer::worker::Worker;
 use crate::upkeep::Upkeep;
 use alloc::sync::Arc;
+use core::ffi::CStr;
 use core::sync::atomic::Ordering;
 use zfolio_sys::secret::KeyPage;
 use zfolio_sys::syscall::Errno;
@@ -29,15 +29,18 @@ impl Upkeep {
         let Some(backing) = &self.options.backing else {
             return;
         };
-        let opened = self.segment().config().with_backing_dir(|dir| {
+        let open = |dir: &CStr| {
             let file = FileBacking::create(dir, backing.size)?;
-            Ok::<_, Errno>((file, KeyPage::random()?))
-        });
+            Ok::<_, Errno>((self.keep_descriptor(file), KeyPage::random()?))
+        };
+        let opened = match &backing.directory {
+            Some(directory) => open(directory.path()),
+            None => self.segment().config().with_backing_dir(open),
+        };
         match opened {
             Ok((file, key)) => {
                 self.hand.lock().vmas.keep_private(key.range());
                 self.zswap.attach(Arc::new(file), key);
-                self.zswap.set_limits(self.pool_limits(&self.options));
             }
             Err(errno) => {
                 let errno = u64::from(errno.0.unsigned_abs());
@@ -46,26 +49,35 @@ impl Upkeep {
         }
     }
 
-    fn pool_limits(&self, options: &Options) -> Limits {
-        match &options.backing {
-            Some(backing) => Limits::of_percent(backing.pool_percent, self.watermarks().high),
-            None => Limits::default(),
+    /// In a program that has regions: puts a backing's descriptor where the program is not
+    /// likely to close it, and notes it for the threads that have tables of their own.
+    fn keep_descriptor(&self, file: FileBacking) -> FileBacking {
+        let Some(regions) = self.regions() else {
+            return file;
+        };
+        let file = file.lifted();
+        regions.backing_fd.store(file.fd(), Ordering::Relaxed);
+        file
+    }
+
+    /// Sets the pool's limits by what this process may have now.
+    pub(crate) fn limit_pool(&self) {
+        let limits = self.options.pool_limits(self.watermarks().high);
+        if self.zswap.limits() != limits {
+            self.zswap.set_limits(limits);
         }
     }
 
     /// Gives room in the backing back, and tries it again if it refused.
     pub(crate) fn tend_backing(&self) {
         if !self.zswap.is_backed() {
-            return;
+            return self.limit_pool();
         }
         self.during_io(|| self.zswap.tend_backing());
         let retry = self.backing_retry_ns.load(Ordering::Relaxed);
         if retry == 0 || now_ns(Clock::Monotonic) >= retry {
             self.backing_retry_ns.store(0, Ordering::Relaxed);
-            let limits = self.pool_limits(&self.options);
-            if self.zswap.limits() != limits {
-                self.zswap.set_limits(limits);
-            }
+            self.limit_pool();
         }
     }
 
@@ -93,7 +105,7 @@ impl Upkeep {
     /// goes instead. Whether any did.
     pub(crate) fn shrink_pool(&self, worker: &mut Worker) -> bool {
         let refused = self.backing_retry_ns.load(Ordering::Relaxed) != 0;
-        if refused || !self.zswap.is_backed() {
+        if refused || !self.options.shrinker || !self.zswap.is_backed() {
             return false;
         }
         let mut written = 0;
