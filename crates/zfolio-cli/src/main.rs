@@ -52,7 +52,7 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
     match cli.command {
         Command::Run(args) => run::run(args),
         Command::Doctor(args) => Ok(doctor::doctor(args.json)),
-        Command::Stat(args) => stat::stat(args.which.as_deref()),
+        Command::Stat(args) => stat::stat(args.which.as_deref(), args.classes),
         Command::Demo(args) => demo::demo(&args),
         Command::Bench(args) => zfolio_bench::bench(&args),
         Command::Man(args) => manual::man(&args),

@@ -17,7 +17,7 @@ use zfolio_runtime::segment::{Counter, Segment};
 ///
 /// # Errors
 /// When there is none, or it cannot be read.
-pub(crate) fn stat(which: Option<&Path>) -> Result<ExitCode, Failure> {
+pub(crate) fn stat(which: Option<&Path>, classes: bool) -> Result<ExitCode, Failure> {
     let path = locate(which)?;
     let segment = SharedSegment::open(&path).map_err(|error| {
         Failure::new(
@@ -38,6 +38,12 @@ pub(crate) fn stat(which: Option<&Path>) -> Result<ExitCode, Failure> {
         println!("{}", one_line(&group.line()));
     }
     print!("{}", table(&tree));
+    if classes {
+        let with = |process: &&Process| !process.figures.classes.is_empty();
+        for process in tree.processes.iter().filter(with) {
+            print!("\n{} {}\n{}", process.pid, process.comm, process.figures.classes);
+        }
+    }
     Ok(ExitCode::SUCCESS)
 }
 

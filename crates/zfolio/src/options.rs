@@ -85,28 +85,34 @@ pub(crate) fn check(options: &mut Options, high: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// 200M, 512MiB, 1.5G, or a number of bytes.
+/// 200M, 512MiB, 1.5G (2^30 each), 10MB (10^6), or a number of bytes.
 fn size(text: &str) -> Option<u64> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.');
     let (number, unit) = text.split_at(digits.unwrap_or(text.len()));
-    let shift = match unit.trim_end_matches("iB").trim_end_matches('B') {
-        "" => 0,
-        "k" | "K" => 10,
-        "M" => 20,
-        "G" => 30,
-        "T" => 40,
+    let mut letters = unit.chars();
+    let power = match letters.next() {
+        None => 0,
+        Some('k' | 'K') => 1,
+        Some('M') => 2,
+        Some('G') => 3,
+        Some('T') => 4,
+        Some(_) => return None,
+    };
+    let unit = match letters.as_str() {
+        "" | "i" | "iB" => 1024_u64.pow(power),
+        "B" => 1000_u64.pow(power),
         _ => return None,
     };
     if let Ok(whole) = number.parse::<u64>() {
-        return whole.checked_mul(1 << shift).filter(|bytes| *bytes > 0);
+        return whole.checked_mul(unit).filter(|bytes| *bytes > 0);
     }
     let (whole, part) = number.split_once('.')?;
     let whole: u64 = whole.parse().ok()?;
     let part = part.get(..part.len().min(9))?;
     let scale = 10_u64.pow(u32::try_from(part.len()).ok()?);
     let part: u64 = part.parse().ok()?;
-    let part = u128::from(part) * (1 << shift) / u128::from(scale);
-    let bytes = whole.checked_mul(1 << shift)?;
+    let part = u128::from(part) * u128::from(unit) / u128::from(scale);
+    let bytes = whole.checked_mul(unit)?;
     bytes
         .checked_add(u64::try_from(part).ok()?)
         .filter(|bytes| *bytes > 0)
@@ -177,6 +183,8 @@ mod tests {
         assert_eq!((backing.size, path.path().to_bytes()), (1 << 30, &b"/a,b"[..]));
         assert_eq!(backed.pool_percent, Some(MAX_POOL));
         assert_eq!(is("max", "1.5G").max, Some(3 << 17));
+        assert_eq!(size("10MB"), Some(10_000_000));
+        assert_eq!(size("10MiB"), Some(10 << 20));
         assert_eq!(is("on-max", "allow").on_max, OnMax::Allow);
         assert_eq!(is("max-pool", "90").pool_percent, Some(90));
         assert_eq!(is("accept-threshold", "100").accept_percent, 100);

@@ -190,6 +190,9 @@ pub(crate) struct Doctor {
 /// `zfolio stat`.
 #[derive(Args, Debug)]
 pub(crate) struct Stat {
+    /// Print each pool's table of classes as well, as /sys/kernel/debug/zsmalloc has it
+    #[arg(long)]
+    pub(crate) classes: bool,
     /// Process id of a `zfolio run` or of a program under it, or the path of
     /// a control segment; default: the newest
     #[arg(value_name = "PID|FILE")]
