@@ -41,7 +41,10 @@ pub(crate) fn stat(which: Option<&Path>, classes: bool) -> Result<ExitCode, Fail
     if classes {
         let with = |process: &&Process| !process.figures.classes.is_empty();
         for process in tree.processes.iter().filter(with) {
-            print!("\n{} {}\n{}", process.pid, process.comm, process.figures.classes);
+            print!(
+                "\n{} {}\n{}",
+                process.pid, process.comm, process.figures.classes
+            );
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -113,7 +113,10 @@ mod tests {
         assert!(ClassTable::read(&segment.slots[1]).is_empty());
         let json = table.json();
         assert_eq!(json.as_array().map(Vec::len), Some(2));
-        assert_eq!((&json[0]["class"], &json[0]["size"]), (&3.into(), &80.into()));
+        assert_eq!(
+            (&json[0]["class"], &json[0]["size"]),
+            (&3.into(), &80.into())
+        );
         assert_eq!((&json[0]["10%"], &json[0]["100%"]), (&1.into(), &2.into()));
         assert_eq!(json[1]["freeable"], 2);
         table.add(&table.clone());

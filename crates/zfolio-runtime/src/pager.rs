@@ -97,7 +97,7 @@ pub trait RegionEngine: Sync {
         self.statistics().counter(which).load(Ordering::Relaxed)
     }
 
-    /// Brings gauges up to date, and the table of classes if it is a second old.
+    /// Brings gauges and the table of classes up to date.
     fn refresh_statistics(&self);
 
     /// Compacts the pool's zspages, as long as it frees any; how many objects it moved,

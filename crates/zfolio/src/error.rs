@@ -64,7 +64,11 @@ impl fmt::Display for Error {
                 write!(f, "the option `{option}` cannot have that value")
             }
             Self::UnknownOption => {
-                write!(f, "there is no such option, but {}", crate::options::NAMES.join(", "))
+                write!(
+                    f,
+                    "there is no such option, but {}",
+                    crate::options::NAMES.join(", ")
+                )
             }
             Self::TooManyRegions => f.write_str("there are too many regions"),
             Self::Forked => f.write_str("the child of a raw fork cannot use regions"),

@@ -175,12 +175,18 @@ mod tests {
         assert_eq!(is("compressor", "zstd:3").codec, Codec::Zstd { level: 3 });
         assert_eq!(is("folio", "16K").folio.bytes(), 16 << 10);
         let engines = is("engines", "2,verify_compress=1");
-        assert_eq!((engines.engines, engines.engine_attributes.verify), (2, true));
+        assert_eq!(
+            (engines.engines, engines.engine_attributes.verify),
+            (2, true)
+        );
         assert!(is("tier", "auto").tier);
         let backed = is("backing", "file:/a,b,size=1G");
         let backing = backed.backing.expect("one");
         let path = backing.directory.expect("one");
-        assert_eq!((backing.size, path.path().to_bytes()), (1 << 30, &b"/a,b"[..]));
+        assert_eq!(
+            (backing.size, path.path().to_bytes()),
+            (1 << 30, &b"/a,b"[..])
+        );
         assert_eq!(backed.pool_percent, Some(MAX_POOL));
         assert_eq!(is("max", "1.5G").max, Some(3 << 17));
         assert_eq!(size("10MB"), Some(10_000_000));
@@ -196,9 +202,22 @@ mod tests {
         for (name, values) in [
             ("compressor", &["", "gzip", "zstd:99"][..]),
             ("folio", &["3K", "2K", "4M", "64"]),
-            ("engines", &["", "17", "1,x=1", "1,unit_size=64", "0,retries=1", "16,descriptors=64,wqs_per_iaa=8"]),
+            (
+                "engines",
+                &[
+                    "",
+                    "17",
+                    "1,x=1",
+                    "1,unit_size=64",
+                    "0,retries=1",
+                    "16,descriptors=64,wqs_per_iaa=8",
+                ],
+            ),
             ("tier", &["on"]),
-            ("backing", &["/tmp", "file:/tmp", "file:,size=1G", "file:/tmp,size=4K"]),
+            (
+                "backing",
+                &["/tmp", "file:/tmp", "file:,size=1G", "file:/tmp,size=4K"],
+            ),
             ("max", &["0", "1M", "x", "99999999999T"]),
             ("on-max", &["stop"]),
             ("max-pool", &["0", "91"]),
@@ -206,7 +225,11 @@ mod tests {
             ("no-shrinker", &["2"]),
         ] {
             for value in values {
-                assert_eq!(of(name, value), Err(Error::BadOption { option: name }), "{value}");
+                assert_eq!(
+                    of(name, value),
+                    Err(Error::BadOption { option: name }),
+                    "{value}"
+                );
             }
         }
         assert_eq!(of("high", "1G"), Err(Error::UnknownOption));

@@ -88,20 +88,20 @@ fn mm_stat(count: &impl Fn(Counter) -> u64) -> String {
         ]
         .into_iter(),
     );
-    format!(
-        "{},\"objs_moved_by\":{by}}}",
-        columns.trim_end_matches('}')
-    )
+    format!("{},\"objs_moved_by\":{by}}}", columns.trim_end_matches('}'))
 }
 
 fn classes(slot: &ProcessSlot) -> Vec<String> {
     let rows = slot.at_once(|| {
-        let words = |row: &[AtomicU32; class_row::WORDS]| row.each_ref().map(|word| word.load(Relaxed));
+        let words =
+            |row: &[AtomicU32; class_row::WORDS]| row.each_ref().map(|word| word.load(Relaxed));
         slot.classes.each_ref().map(words)
     });
     let used = rows.iter().filter(|row| row[class_row::PAGES_USED] > 0);
     let row = |row: &[u32; class_row::WORDS]| {
-        let labels = ["10%", "20%", "30%", "40%", "50%", "60%", "70%", "80%", "90%", "99%", "100%"];
+        let labels = [
+            "10%", "20%", "30%", "40%", "50%", "60%", "70%", "80%", "90%", "99%", "100%",
+        ];
         let fullness = labels.into_iter().zip(&row[class_row::FULLNESS..]);
         let fullness = fullness.map(|(label, zspages)| (label, u64::from(*zspages)));
         let columns = COLUMNS.into_iter();
@@ -117,9 +117,14 @@ fn queues(slot: &ProcessSlot) -> Vec<String> {
     rows.filter_map(|words| {
         let (engine, queue, kind) = engine_queue::identified(words[0])?;
         let which = [("engine", engine.into()), ("queue", queue.into())];
-        let counts = engine_queue::COUNTS.into_iter().zip(words[1..].iter().copied());
+        let counts = engine_queue::COUNTS
+            .into_iter()
+            .zip(words[1..].iter().copied());
         let text = object(which.into_iter().chain(counts));
-        Some(format!("{},\"kind\":\"{kind}\"}}", text.trim_end_matches('}')))
+        Some(format!(
+            "{},\"kind\":\"{kind}\"}}",
+            text.trim_end_matches('}')
+        ))
     })
     .collect()
 }

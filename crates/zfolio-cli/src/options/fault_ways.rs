@@ -156,6 +156,7 @@ fn needs_messages(args: &Run) -> Option<&'static str> {
         ("--folio", args.folio.is_some()),
         ("--backing", args.behind.backing.is_some()),
         ("--max", args.behind.max.is_some()),
+        ("--max-pool", args.behind.max_pool.is_some()),
     ];
     let mut given = asked.into_iter().filter(|(_, given)| *given);
     let first = given.next().map(|(option, _)| option);
@@ -164,7 +165,8 @@ fn needs_messages(args: &Run) -> Option<&'static str> {
 
 /// The first limit of what is out, or in the pool.
 fn limits_of_pool(group: &Group) -> Option<&'static str> {
-    let swap = group.swap_max.is_some().then_some("--swap-max");
+    let high = group.swap_high.is_some().then_some("--swap-high");
+    let swap = high.or(group.swap_max.is_some().then_some("--swap-max"));
     swap.or(group.zswap_max.is_some().then_some("--zswap-max"))
 }
 

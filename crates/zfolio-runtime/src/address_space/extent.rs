@@ -225,7 +225,10 @@ impl Extents {
     /// Takes the marks off pages that are known now to have been touched since they were
     /// brought ahead of their fault; how many had one.
     pub(crate) fn take_ahead(&mut self, pages: impl Iterator<Item = Vpn>) -> usize {
-        let marked = |page: &Vpn| self.get_mut(*page).is_some_and(|extent| extent.take_ahead(*page));
+        let marked = |page: &Vpn| {
+            self.get_mut(*page)
+                .is_some_and(|extent| extent.take_ahead(*page))
+        };
         pages.filter(marked).count()
     }
 

@@ -25,6 +25,7 @@ use crate::segment::{
 };
 use crate::swapout::compress_threads::EngineThreads;
 use crate::transfer::move_out::EvictMode;
+use crate::upkeep::class_table;
 use crate::upkeep::zspage_compaction::compact_on_request;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -348,6 +349,7 @@ impl RegionEngine for Manager {
     }
 
     fn refresh_statistics(&self) {
+        class_table::ask(self.stats());
         self.publish(self.usage());
     }
 

@@ -8,6 +8,7 @@ use crate::page::{Vpn, addresses_of, pages_within};
 use crate::pager::{Access, RegionEngine};
 use crate::scope::Serving;
 use crate::segment::ProcessSlot;
+use crate::upkeep::class_table;
 use crate::upkeep::zspage_compaction::compact_on_request;
 use alloc::format;
 use alloc::string::String;
@@ -216,6 +217,7 @@ impl RegionEngine for Protected {
     }
 
     fn refresh_statistics(&self) {
+        class_table::ask(self.stats);
         self.publish();
     }
 

@@ -257,7 +257,11 @@ impl Protected {
             Codec::Auto => Box::new(Adaptive::new(density.clone())),
             fixed => fixed.compressor(),
         };
-        let zswap = Zswap::with_compressor(PoolArena::new(map), compressor, options.pool_limits(options.high));
+        let zswap = Zswap::with_compressor(
+            PoolArena::new(map),
+            compressor,
+            options.pool_limits(options.high),
+        );
         let serving = (2 * processors()).clamp(IN_THREAD.start, IN_THREAD.end);
         let mut workers = Vec::with_capacity(1 + serving);
         for _ in 0..=serving {

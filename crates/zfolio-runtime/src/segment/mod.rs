@@ -26,8 +26,8 @@ pub use config::{Config, ENGINE_ATTRIBUTES, PATH, codec, faults, on_max};
 pub use counter::{Counter, FaultKind};
 pub use describe::describe;
 pub use layout::{
-    GROUP_NAME, GROUPS, GroupEvent, Head, LIVES, MAGIC, MEMBERS, Member, RunGroup, SHARED, SLOTS, Segment,
-    VERSION,
+    GROUP_NAME, GROUPS, GroupEvent, Head, LIVES, MAGIC, MEMBERS, Member, RunGroup, SHARED, SLOTS,
+    Segment, VERSION,
 };
 pub use owner::{Owned, Owner, Who};
 pub use process_slot::{

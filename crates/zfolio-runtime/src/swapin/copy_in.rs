@@ -120,7 +120,8 @@ impl Transfer {
         }
         if copied == pages.len() && pages_together(pages) {
             let backed = read == copied as u64;
-            self.zswap.count_load(Order::holding_at_most(copied), backed);
+            self.zswap
+                .count_load(Order::holding_at_most(copied), backed);
         }
         if open {
             self.account_loaded(&mut core, vpn, plan, pages, copied);

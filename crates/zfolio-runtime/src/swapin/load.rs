@@ -55,7 +55,8 @@ impl Transfer {
         }
         if got < wanted {
             if together && wanted > 1 {
-                self.zswap.count_load_fallback(Order::holding_at_most(wanted));
+                self.zswap
+                    .count_load_fallback(Order::holding_at_most(wanted));
             }
             keep_near(pages, vpn, got);
             plan.range = pages[0]..pages[got - 1] + 1;

@@ -14,6 +14,11 @@ pub fn due<A: Arena>(stats: &ProcessSlot, zswap: &Zswap<A>, now: u64) -> Option<
     due.then(|| zswap.class_stats())
 }
 
+/// Makes the next table due at once.
+pub fn ask(stats: &ProcessSlot) {
+    stats.classes_ns.store(0, Ordering::Relaxed);
+}
+
 /// Writes a table, within [`ProcessSlot::update`].
 pub fn publish(stats: &ProcessSlot, table: &PoolStats, now: u64) {
     stats.classes_ns.store(now, Ordering::Relaxed);
