@@ -63,13 +63,7 @@ impl fmt::Display for Error {
             Self::BadOption { option } => {
                 write!(f, "the option `{option}` cannot have that value")
             }
-            Self::UnknownOption => {
-                write!(
-                    f,
-                    "there is no such option, but {}",
-                    crate::options::NAMES.join(", ")
-                )
-            }
+            Self::UnknownOption => f.write_str("there is no option of that name for a group"),
             Self::TooManyRegions => f.write_str("there are too many regions"),
             Self::Forked => f.write_str("the child of a raw fork cannot use regions"),
             Self::Unavailable { what, errno } => write!(

@@ -11,7 +11,7 @@ const LEAST_BACKING: u64 = 4 << 20;
 /// The pool's maximum with a backing, percent of `high`.
 const MAX_POOL: u32 = 40;
 /// Names that [`set`] knows, as `zfolio run --help` has them.
-pub(crate) const NAMES: [&str; 10] = [
+const NAMES: [&str; 10] = [
     "compressor",
     "folio",
     "engines",
