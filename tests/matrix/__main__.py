@@ -25,6 +25,7 @@ exit status:
   130 interrupted
 """
 USAGE, ENVIRONMENT, INTERRUPTED = 2, 71, 130
+WAYS = ["auto", "message", "in-thread", "guard", "protect"]
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
@@ -47,6 +48,8 @@ def arguments():
                         help="high, in percent of the natural peak (default: 40)")
     parser.add_argument("--repeat", type=int, default=1, metavar="N",
                         help="pairs of runs; times are medians (default: 1)")
+    parser.add_argument("--faults", default="auto", metavar="WAY[,WAY]",
+                        help="how faults are served, as for `zfolio run`; a row for each (default: auto)")
     parser.add_argument("--limit", type=float, metavar="SECONDS",
                         help="a run that takes longer hangs (default: 300, or 20 times the bare run)")
     parser.add_argument("--zfolio", metavar="FILE",
@@ -56,6 +59,10 @@ def arguments():
     options = parser.parse_args()
     if not 1 <= options.share <= 100:
         parser.error("--share is a percentage, 1 to 100")
+    options.ways = options.faults.split(",")
+    for way in options.ways:
+        if way not in WAYS:
+            parser.error(f"no way of serving faults {way!r}; there are {', '.join(WAYS)}")
     if options.repeat < 1:
         parser.error("--repeat is 1 or more")
     if options.short and options.names:
@@ -98,7 +105,8 @@ def main():
     try:
         zfolio, library = runner.borrow(zfolio, library, scratch)
         rows = run_all(
-            options, runner.Runner(zfolio, library, scratch, options.size, options.share, options.limit), out)
+            options, runner.Runner(zfolio, library, scratch, options.size, options.share, options.limit,
+                                   options.ways), out)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     good = all(row["good"] for row in rows)
@@ -113,16 +121,16 @@ def run_all(options, runs, out):
     }
     for index, program in enumerate(options.chosen, 1):
         runner.say(f"[{index}/{len(options.chosen)}] {program.name}: {program.about}")
-        rows.append(runs.row(program, options.repeat))
+        rows += runs.rows(program, options.repeat)
         head["seconds"] = round(time.monotonic() - begin, 1)
         # After each, so that an interrupted matrix is not lost.
         write(rows, head, out, options)
     print(report.text(rows), end="")
     skipped = [row for row in rows if row["result"].startswith("skipped")]
-    runner.say(f"matrix: {len(rows)} programs, {len(skipped)} skipped, {head['seconds']:.0f} s; "
+    runner.say(f"matrix: {len(rows)} rows, {len(skipped)} skipped, {head['seconds']:.0f} s; "
                f"table, JSON and plot in {out}")
     for row in skipped:
-        runner.say(f"matrix: {row['program']} was {row['result']}")
+        runner.say(f"matrix: {row['program']} ({row['faults']}) was {row['result']}")
     return rows
 
 

@@ -6,7 +6,7 @@ from xml.sax.saxutils import escape
 from program import MIB
 
 COLUMNS = [
-    "program", "peak bare", "high", "peak limited", "time bare", "time limited",
+    "program", "faults", "peak bare", "high", "peak limited", "time bare", "time limited",
     "ratio", "out MiB", "in MiB", "managed", "result",
 ]
 PAGE = 4096
@@ -25,14 +25,14 @@ def cells(row):
     if row.get("managed") is not None:
         managed = f"{row['managed']:.0f}/{row['processes']:.0f}"
     return [
-        row["program"], size("peak_bare"), size("high"), size("peak_limited"),
+        row["program"], row["faults"], size("peak_bare"), size("high"), size("peak_limited"),
         seconds("time_bare"), seconds("time_limited"), ratio,
         size("pages_out", MIB // PAGE), size("pages_in", MIB // PAGE), managed, row["result"],
     ]
 
 
 def notes(rows):
-    return [f"{row['program']}: {note}" for row in rows for note in row["notes"]]
+    return [f"{row['program']} ({row['faults']}): {note}" for row in rows for note in row["notes"]]
 
 
 def text(rows):
@@ -42,7 +42,7 @@ def text(rows):
     out = []
     for line in lines:
         parts = [
-            word if i == last else word.ljust(widths[i]) if i == 0 else word.rjust(widths[i])
+            word if i == last else word.ljust(widths[i]) if i < 2 else word.rjust(widths[i])
             for i, word in enumerate(line)
         ]
         out.append("  ".join(parts).rstrip())
@@ -50,7 +50,7 @@ def text(rows):
 
 
 def markdown(rows):
-    lines = [COLUMNS, ["---"] + ["---:"] * (len(COLUMNS) - 2) + ["---"], *map(cells, rows)]
+    lines = [COLUMNS, ["---"] * 2 + ["---:"] * (len(COLUMNS) - 3) + ["---"], *map(cells, rows)]
     out = ["| " + " | ".join(word.replace("|", "\\|") for word in line) + " |" for line in lines]
     return "\n".join([*out, "", *[f"- {note}" for note in notes(rows)]]) + "\n"
 
@@ -63,7 +63,7 @@ def svg(rows, title):
     """Two bars for each program (bare, limited) with a mark at `high`, and the ratio
     of times at the right. Widths are shares of each program's own bare peak."""
     rows = [row for row in rows if row.get("peak_bare") and row.get("peak_limited")]
-    left, width, step = 150, 520, 38
+    left, width, step = 210, 520, 38
     height = 60 + step * len(rows)
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + width + 230}" height="{height}" '
@@ -79,7 +79,7 @@ def svg(rows, title):
         bare, limited, high = (row[key] * scale for key in ("peak_bare", "peak_limited", "high"))
         ratio = row["time_limited"] / row["time_bare"] if row["time_bare"] else 0
         out += [
-            f'<text x="{left - 8}" y="{top + 19}" text-anchor="end">{escape(row["program"])}</text>',
+            f'<text x="{left - 8}" y="{top + 19}" text-anchor="end">{escape(row["program"])} {escape(row["faults"])}</text>',
             f'<rect x="{left}" y="{top}" width="{bare:.1f}" height="13" fill="#bbb"/>',
             f'<rect x="{left}" y="{top + 14}" width="{limited:.1f}" height="13" fill="#36c"/>',
             f'<line x1="{left + high:.1f}" x2="{left + high:.1f}" y1="{top - 2}" y2="{top + 29}" '

@@ -53,53 +53,65 @@ class Run:
 
 
 class Runner:
-    def __init__(self, zfolio, library, scratch, size, share, limit):
+    def __init__(self, zfolio, library, scratch, size, share, limit, ways):
         self.zfolio, self.library = zfolio, library
         self.scratch, self.size, self.share = scratch, size, share
         self.limit = limit
+        self.ways = ways
 
-    def row(self, program, repeat):
-        """Runs the program and says what came of it, as a row of the table."""
-        row = {"program": program.name, "about": program.about, "result": "same", "notes": []}
+    def rows(self, program, repeat):
+        """Runs the program and says what came of it: a row of the table for each way
+        of serving faults."""
+        rows = [
+            {"program": program.name, "about": program.about, "faults": way, "result": "same", "notes": []}
+            for way in self.ways
+        ]
         inputs = Path(tempfile.mkdtemp(prefix=program.name + "-", dir=self.scratch))
         inputs.chmod(0o755)
         try:
             packages.install(program.needs)
             say(f"{program.name}: preparing")
             program.prepare(Job(inputs, inputs, self.size, self.limit or LIMIT_LEAST_SECONDS))
-            self.pairs(program, inputs, repeat, row)
+            self.pairs(program, inputs, repeat, rows)
         except Skip as why:
-            row["result"] = f"skipped: {why}"
+            for row in rows:
+                row["result"] = f"skipped: {why}"
         except Failed as why:
-            row["result"] = f"not prepared: {why}"
+            for row in rows:
+                row["result"] = f"not prepared: {why}"
         finally:
             shutil.rmtree(inputs, ignore_errors=True)
         good = "same, unmanaged" if program.unmanaged else "same"
-        row["good"] = row["result"] == good or row["result"].startswith("skipped")
-        say(f"{program.name}: {row['result']}")
-        return row
+        for row in rows:
+            row["good"] = row["result"] == good or row["result"].startswith("skipped")
+            say(f"{program.name}: {row['faults']}: {row['result']}")
+        return rows
 
-    def pairs(self, program, inputs, repeat, row):
-        bares, limiteds, high = [], [], None
+    def pairs(self, program, inputs, repeat, rows):
+        """Bare, then in each way of serving faults, in turn; a way in which something was
+        wrong once is not run again."""
+        bares, high = [], None
+        limiteds = {way: [] for way in self.ways}
         for _ in range(repeat):
-            bare = self.run(program, inputs, None, self.limit or LIMIT_LEAST_SECONDS)
+            bare = self.run(program, inputs, None, None, self.limit or LIMIT_LEAST_SECONDS)
             bares.append(bare)
             if bare.ended:
-                row["result"] = f"bare: {bare.ended}"
+                for row in rows:
+                    row["result"] = f"bare: {bare.ended}"
                 break
             if high is None:
                 high = self.high(bare, program.high_least)
             limit = self.limit or max(LIMIT_LEAST_SECONDS, LIMIT_TIMES_BARE * bare.wall)
-            limited = self.run(program, inputs, high, limit)
-            limiteds.append(limited)
-            if limited.ended:
-                row["result"] = limited.ended
-            elif limited.result != bare.result:
-                row["result"] = "DIFFERS"
-                row["notes"].append(f"bare {bare.result}, limited {limited.result}")
-            if row["result"] != "same":
-                break
-        self.fill(row, bares, limiteds, high)
+            for row in (row for row in rows if row["result"] == "same"):
+                limited = self.run(program, inputs, high, row["faults"], limit)
+                limiteds[row["faults"]].append(limited)
+                if limited.ended:
+                    row["result"] = limited.ended
+                elif limited.result != bare.result:
+                    row["result"] = "DIFFERS"
+                    row["notes"].append(f"bare {bare.result}, limited {limited.result}")
+        for row in rows:
+            self.fill(row, bares, limiteds[row["faults"]], high)
 
     def high(self, bare, least):
         """A share of the natural peak. `high` is for each process, so the peak is
@@ -109,8 +121,8 @@ class Runner:
         machine's code) a share of the whole would not be reached at all."""
         return max(int(bare.anonymous * self.share / 100), least) // MIB * MIB
 
-    def run(self, program, inputs, high, limit):
-        kind = "bare" if high is None else f"limited to {mib(high):.0f} MiB"
+    def run(self, program, inputs, high, way, limit):
+        kind = "bare" if high is None else f"limited to {mib(high):.0f} MiB, faults {way}"
         run = Run()
         directory = Path(tempfile.mkdtemp(prefix=f"{program.name}-", dir=self.scratch))
         directory.chmod(0o777)  # a program may change its user
@@ -120,7 +132,7 @@ class Runner:
             words = [str(word) for word in program.command(job)]
             if high is not None:
                 words = [
-                    str(self.zfolio), "run", "--quiet", "--per-process", "--high", str(high),
+                    str(self.zfolio), "run", "--quiet", "--per-process", "--faults", way, "--high", str(high),
                     "--stats", str(stats), "--", *words,
                 ]
                 job.environment["ZFOLIO_PRELOAD"] = str(self.library)

@@ -368,7 +368,110 @@ static void spawned_beside_faults(void) {
     SETUP(pthread_join(thread, NULL) == 0 && sigaction(SIGSEGV, &before, NULL) == 0);
 }
 
+// Of the memory that MADV_DONTFORK names a child has nothing, whether it was out or not, and what
+// comes to lie there is new.
+static void dropped_at_fork(void) {
+    char *memory = map_new(AREA * PAGE);
+    fill_range(memory, AREA, TAG);
+    out_of_memory(memory, AREA, 16);
+    RIGHT(madvise(memory, AREA / 2 * PAGE, MADV_DONTFORK) == 0);
+    squeeze();
+    check_range(memory, AREA / 4, TAG, "that a child will not have");
+    out_of_memory(memory, AREA / 2, 8);
+    for (int page = 0; page < AREA / 2; page += AREA / 2 - 1) {
+        pid_t child = fork();
+        SETUP(child >= 0);
+        if (child == 0) {
+            signal(SIGSEGV, SIG_DFL), signal(SIGBUS, SIG_DFL);
+            squeeze();
+            *(volatile char *)(memory + page * PAGE) = 1;
+            _exit(0);
+        }
+        int status;
+        RIGHT(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+    }
+    pid_t child = fork();
+    SETUP(child >= 0);
+    if (child == 0) {
+        RIGHT(mmap(memory, AREA / 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == memory);
+        check_zeros(memory, AREA / 2, "mapped by a child where it had nothing");
+        fill_range(memory, AREA / 2, 2 * TAG);
+        squeeze();
+        check_range(memory, AREA / 2, 2 * TAG, "of a child that had nothing there");
+        check_range(memory + AREA / 2 * PAGE, AREA / 2, TAG + AREA / 2, "beside it");
+        _exit(0);
+    }
+    expect_child(child, "without a part of the memory");
+    // A child of vfork has it; moved and grown it is what it was; and it can be had again.
+    child = vfork();
+    SETUP(child >= 0);
+    if (child == 0) {
+        check_range(memory, AREA / 2, TAG, "of a child of vfork");
+        _exit(0);
+    }
+    expect_child(child, "of vfork");
+    char *grown = mremap(memory, AREA / 4 * PAGE, AREA * PAGE, MREMAP_MAYMOVE);
+    RIGHT(grown != MAP_FAILED);
+    out_of_memory(grown, AREA, 8);
+    child = fork();
+    SETUP(child >= 0);
+    if (child == 0) {
+        signal(SIGSEGV, SIG_DFL), signal(SIGBUS, SIG_DFL);
+        *(volatile char *)(grown + (AREA - 1) * PAGE) = 1;
+        _exit(0);
+    }
+    int status;
+    RIGHT(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+    RIGHT(madvise(grown, AREA * PAGE, MADV_DOFORK) == 0);
+    child = fork();
+    SETUP(child >= 0);
+    if (child == 0) {
+        check_range(grown, AREA / 4, TAG, "that a child has again");
+        check_zeros(grown + AREA / 4 * PAGE, AREA - AREA / 4, "that grew");
+        _exit(0);
+    }
+    expect_child(child, "that has it again");
+    check_range(grown, AREA / 4, TAG, "of the parent");
+    SETUP(munmap(grown, AREA * PAGE) == 0);
+    SETUP(munmap(memory + AREA / 4 * PAGE, (AREA - AREA / 4) * PAGE) == 0);
+}
+
+// Of the memory that MADV_WIPEONFORK names a child has zeros.
+static void wiped_at_fork(void) {
+    char *memory = map_new(AREA * PAGE);
+    fill_range(memory, AREA, TAG);
+    RIGHT(madvise(memory, AREA * PAGE, MADV_WIPEONFORK) == 0);
+    out_of_memory(memory, AREA, 16);
+    check_range(memory, 10, TAG, "that a child will not have");
+    pid_t child = fork();
+    SETUP(child >= 0);
+    if (child == 0) {
+        check_zeros(memory, AREA / 2, "wiped");
+        fill_range(memory, AREA, 2 * TAG);
+        out_of_memory(memory, AREA, 16);
+        if (fork() == 0) {
+            check_zeros(memory, AREA, "wiped again");
+            _exit(0);
+        }
+        int status;
+        RIGHT(wait(&status) > 0 && status == 0);
+        check_range(memory, AREA, 2 * TAG, "of a child that was wiped");
+        RIGHT(madvise(memory, AREA * PAGE, MADV_KEEPONFORK) == 0);
+        out_of_memory(memory, AREA, 16);
+        if (fork() == 0) {
+            check_range(memory, AREA, 2 * TAG, "kept");
+            _exit(0);
+        }
+        RIGHT(wait(&status) > 0 && status == 0);
+        _exit(0);
+    }
+    expect_child(child, "that was wiped");
+    check_range(memory, AREA, TAG, "of a parent");
+    SETUP(munmap(memory, AREA * PAGE) == 0);
+}
+
 CASES({"spawned_beside_faults", spawned_beside_faults}, {"double_fork", double_fork}, {"storm", storm}, {"in_handlers", in_handlers}, {"spawned", spawned}, {"vforked", vforked},
       {"vfork_shares", vfork_shares}, {"raw_ones", raw_ones}, {"sharing", sharing},
       {"cleared_and_sharing", cleared_and_sharing},
-      {"sharing_and_running", sharing_and_running}, {"exec_in_a_thread", exec_in_a_thread}, {"not_dumpable", not_dumpable})
+      {"sharing_and_running", sharing_and_running}, {"exec_in_a_thread", exec_in_a_thread}, {"not_dumpable", not_dumpable},
+      {"dropped_at_fork", dropped_at_fork}, {"wiped_at_fork", wiped_at_fork})

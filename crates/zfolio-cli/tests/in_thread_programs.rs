@@ -167,6 +167,8 @@ fn children() {
         "cleared_and_sharing",
         "exec_in_a_thread",
         "spawned_beside_faults",
+        "dropped_at_fork",
+        "wiped_at_fork",
     ];
     in_each_way("inthread_forks", &cases);
 }

@@ -15,7 +15,6 @@ use crate::unit::{compress_each, decompress_each};
 use crate::zstd::Zstd;
 use crate::{
     BatchOutcome, CodecError, CompressUnit, Compressor, Context, DecompressUnit, PAGE_UNIT,
-    codec::Codec,
 };
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -81,6 +80,9 @@ pub struct Adaptive {
 }
 
 impl Adaptive {
+    /// What the codec is called.
+    pub const NAME: &str = "auto";
+
     /// Follows `density`; lz4 at its default, zstd at a fast level. With a table of
     /// dictionaries of its own.
     #[must_use]
@@ -119,7 +121,7 @@ impl Adaptive {
 
 impl Compressor for Adaptive {
     fn name(&self) -> &'static str {
-        Codec::ADAPTIVE_NAME
+        Self::NAME
     }
 
     fn batch_size(&self) -> usize {

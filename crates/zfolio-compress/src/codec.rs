@@ -39,7 +39,7 @@ impl Codec {
     /// lz4 at its default acceleration.
     pub const LZ4: Self = Self::Lz4 { acceleration: 1 };
     /// What `auto` is called.
-    pub const ADAPTIVE_NAME: &str = "auto";
+    pub const ADAPTIVE_NAME: &str = Adaptive::NAME;
     /// zstd at its default level.
     pub const ZSTD: Self = Self::Zstd { level: 1 };
 

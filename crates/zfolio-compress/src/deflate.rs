@@ -17,6 +17,7 @@
 //! | `symbols` | lengths and distances as RFC 1951 codes them |
 //! | `huffman` | code lengths from frequencies, codes from lengths |
 //! | `canned` | the preset code lengths |
+//! | `tables` | the window, and which tables there are |
 //! | `matches` | finding repeats: hash chains within the window |
 //! | `encode` | symbols to bits |
 //! | `decode` | bits to bytes; safe on any input |
@@ -27,35 +28,14 @@ mod encode;
 mod huffman;
 mod matches;
 mod symbols;
+mod tables;
 
 use crate::unit::{compress_each, decompress_each};
 use crate::{BatchOutcome, CodecError, CompressUnit, Compressor, Context, DecompressUnit};
 use alloc::boxed::Box;
 use decode::Decoder;
 use encode::Encoder;
-
-/// Farthest a repeat refers back, bytes: the accelerator's history.
-pub const WINDOW: usize = 4096;
-
-/// Which tables.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Tables {
-    /// Made for each block, where that is shortest.
-    Dynamic,
-    /// Those of RFC 1951.
-    Fixed,
-    /// Preset; no headers.
-    Canned,
-}
-
-impl Tables {
-    /// Every mode, by what follows the codec's name.
-    pub const NAMES: [(&'static str, Self); 3] = [
-        ("dynamic", Self::Dynamic),
-        ("fixed", Self::Fixed),
-        ("canned", Self::Canned),
-    ];
-}
+pub use tables::{Tables, WINDOW};
 
 /// The deflate compressor.
 #[derive(Clone, Copy, Debug)]

@@ -1,10 +1,8 @@
 //! The manager's open files.
 
+use crate::kernel::{File, Moves, Pagemap, Uffd};
 use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
-use zfolio_sys::moves::Moves;
-use zfolio_sys::procfs::{File, Pagemap};
 use zfolio_sys::uffd;
-use zfolio_sys::uffd::Uffd;
 
 /// Features of the descriptor for the program's ranges.
 pub(crate) const PROGRAM_FEATURES: u64 = uffd::FEATURE_MOVE

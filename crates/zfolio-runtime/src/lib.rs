@@ -36,7 +36,8 @@
 //! fault, and whoever serves it needs 3. At a fork the program's thread asks
 //! the control thread instead.
 #![no_std]
-#![forbid(unsafe_code)]
+#![cfg_attr(not(test), forbid(unsafe_code))]
+#![deny(unsafe_code)]
 
 extern crate alloc;
 
@@ -52,12 +53,15 @@ mod fork;
 mod fork_handshake;
 mod frames;
 mod health;
+mod kernel;
 pub mod options;
 mod page;
 mod page_fault;
 pub mod pager;
 mod policy;
 pub mod protect;
+#[cfg(test)]
+mod rig;
 pub mod scope;
 pub mod segment;
 mod serve_loop;

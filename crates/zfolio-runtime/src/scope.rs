@@ -1,7 +1,7 @@
 //! Whose memory is moved: all that a process has, or regions that it asked for.
 
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, AtomicUsize};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use zfolio_sys::lock::Mutex;
 use zfolio_sys::thread::CallStack;
 
@@ -86,6 +86,89 @@ impl Scope {
             Self::Regions(regions) => regions.protects,
         }
     }
+
+    /// The target now, pages, of which `asked` was asked for at first.
+    pub(crate) fn high(&self, asked: usize) -> usize {
+        match self {
+            Self::Process => asked,
+            Self::Regions(regions) => regions.high.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Changes the target; false where it is not the program's to change.
+    pub(crate) fn set_high(&self, pages: usize) -> bool {
+        match self {
+            Self::Process => false,
+            Self::Regions(regions) => {
+                regions.high.store(pages, Ordering::Relaxed);
+                true
+            }
+        }
+    }
+
+    /// Frames that the program has and that did not come out of the arena, where they are
+    /// counted: see [`Self::counts_frames`].
+    pub(crate) fn charged(&self) -> Option<usize> {
+        match self {
+            Self::Process => None,
+            Self::Regions(regions) => Some(regions.charged.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// Counts such frames, where they are counted.
+    pub(crate) fn charge(&self, pages: usize) {
+        if let Self::Regions(regions) = self {
+            regions.charged.fetch_add(pages, Ordering::Relaxed);
+        }
+    }
+
+    /// The opposite.
+    pub(crate) fn uncharge(&self, pages: usize) {
+        if let Self::Regions(regions) = self {
+            regions.charged.fetch_sub(pages, Ordering::Relaxed);
+        }
+    }
+
+    /// What changes with the list of mappings, where they change by calls of ours alone.
+    /// `None`: whoever wants to know them asks the kernel.
+    pub(crate) fn generation(&self) -> Option<u32> {
+        match self {
+            Self::Process => None,
+            Self::Regions(regions) => Some(regions.generation.load(Ordering::Acquire)),
+        }
+    }
+
+    /// A range was added or removed.
+    pub(crate) fn changed(&self) {
+        if let Self::Regions(regions) = self {
+            regions.generation.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// Tells the face that something is about to be moved out.
+    pub(crate) fn before_moving(&self) {
+        if let Self::Regions(regions) = self {
+            (regions.before_moving)();
+        }
+    }
+
+    /// The stack on which worker `index`, of those that serve faults, works in the thread that
+    /// touches; `None` where faults are not served there.
+    pub(crate) fn stack_of(&self, index: usize) -> Option<&CallStack> {
+        match self {
+            Self::Process => None,
+            Self::Regions(regions) => regions.stacks.get(index.checked_sub(1)?),
+        }
+    }
+
+    /// Where huge pages for first touches are made; `None` where the kernel serves those
+    /// itself, as long as a range is not registered.
+    pub(crate) fn first_touches(&self) -> Option<&FirstTouches> {
+        match self {
+            Self::Process => None,
+            Self::Regions(regions) => Some(&regions.first_touches),
+        }
+    }
 }
 
 /// What the scope of regions needs besides.
@@ -102,14 +185,19 @@ pub(crate) struct Regions {
     pub(crate) charged: AtomicUsize,
     /// Called before something is moved out.
     pub(crate) before_moving: fn(),
-    /// 2 MiB of addresses where the kernel makes huge pages, for one at a time.
-    pub(crate) nursery: Mutex<usize>,
-    /// First touches to go before the kernel is asked for one again.
-    pub(crate) no_huge: AtomicU32,
+    pub(crate) first_touches: FirstTouches,
     /// The backing's file; `usize::MAX`: there is none.
     pub(crate) backing_fd: AtomicUsize,
     /// Changes with every region that comes or goes.
     pub(crate) generation: AtomicU32,
+}
+
+/// Huge pages for what is touched first.
+pub(crate) struct FirstTouches {
+    /// 2 MiB of addresses where the kernel makes huge pages, for one at a time.
+    pub(crate) nursery: Mutex<usize>,
+    /// First touches to go before the kernel is asked for one again.
+    pub(crate) no_huge: AtomicU32,
 }
 
 /// Who serves the faults of regions.

@@ -1,6 +1,6 @@
 //! The arena: one reserved range of addresses, cut into page-sized slots.
 
-use crate::syscall::{Errno, nr, syscall};
+use crate::syscall::{Errno, Kernel, Linux, nr, syscall};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use zfolio_mm::{Memory, Order, PAGE_SHIFT, PAGE_SIZE, Pfn};
@@ -257,8 +257,13 @@ impl SharedWords {
 /// of the byte that is there would: pages shared with a child of a fork become
 /// this process's own (a copy only if the child still has them).
 pub fn make_own(start: usize, len: usize) {
+    make_own_by::<Linux>(start, len);
+}
+
+/// As [`make_own`], by any kernel.
+pub fn make_own_by<K: Kernel>(start: usize, len: usize) {
     // May fail where nothing is mapped any more.
-    let _ = populate(start, len);
+    let _ = populate_by::<K>(start, len);
 }
 
 /// The same, where it matters whether it went well. Of a file, the pages there
@@ -268,9 +273,13 @@ pub fn make_own(start: usize, len: usize) {
 /// EFAULT or ENOMEM when there is no room for a page, where touching it would be a
 /// SIGBUS; EINVAL before Linux 5.14.
 pub fn populate(start: usize, len: usize) -> Result<(), Errno> {
+    populate_by::<Linux>(start, len)
+}
+
+fn populate_by<K: Kernel>(start: usize, len: usize) -> Result<(), Errno> {
     const MADV_POPULATE_WRITE: usize = 23;
     // SAFETY: changes no byte.
-    unsafe { syscall(nr::MADVISE, [start, len, MADV_POPULATE_WRITE, 0, 0, 0]).map(drop) }
+    unsafe { K::call(nr::MADVISE, [start, len, MADV_POPULATE_WRITE, 0, 0, 0]).map(drop) }
 }
 
 /// Has the kernel use huge pages in `start .. start + len` where it has them.
@@ -295,16 +304,24 @@ pub fn avoid_huge_pages(start: usize, len: usize) {
 /// # Errors
 /// As the kernel says.
 pub fn discard(start: usize, len: usize) -> Result<(), Errno> {
-    // SAFETY: by contract nobody looks at these bytes any more.
-    unsafe { syscall(nr::MADVISE, [start, len, MADV_DONTNEED_LOCKED, 0, 0, 0]).map(drop) }
+    discard_by::<Linux>(start, len)
 }
 
-/// As [`discard`], of several ranges; how many of them, from the front.
+/// As [`discard`], by any kernel.
+///
+/// # Errors
+/// As the kernel says.
+pub fn discard_by<K: Kernel>(start: usize, len: usize) -> Result<(), Errno> {
+    // SAFETY: by contract nobody looks at these bytes any more.
+    unsafe { K::call(nr::MADVISE, [start, len, MADV_DONTNEED_LOCKED, 0, 0, 0]).map(drop) }
+}
+
+/// As [`discard_by`], of several ranges; how many of them, from the front.
 ///
 /// `together`: with one interrupt of the other processors for all of them where the kernel
 /// has that (6.16). Few programs make that call, and a filter may kill for it: it is for
 /// threads of our own, and not made where calls are filtered.
-pub fn discard_all(ranges: &[Discarded], together: bool) -> usize {
+pub fn discard_all_by<K: Kernel>(ranges: &[Discarded], together: bool) -> usize {
     /// Instead of a descriptor: this process (Linux 6.14).
     const PIDFD_SELF: usize = (-10_001_isize).cast_unsigned();
     let mut left = 0;
@@ -312,13 +329,13 @@ pub fn discard_all(ranges: &[Discarded], together: bool) -> usize {
         let (list, count) = (ranges.as_ptr() as usize, ranges.len());
         let call = [PIDFD_SELF, list, count, MADV_DONTNEED_LOCKED, 0, 0];
         // SAFETY: as for `discard`, of each range; they are laid out as iovecs.
-        left = unsafe { syscall(nr::PROCESS_MADVISE, call) }.unwrap_or(0);
+        left = unsafe { K::call(nr::PROCESS_MADVISE, call) }.unwrap_or(0);
     }
     // (What it did not do is done one by one, or refused.)
     let done = ranges.iter().take_while(|range| {
         let there = left >= range.len;
         left = left.saturating_sub(range.len);
-        there || discard(range.start, range.len).is_ok()
+        there || discard_by::<K>(range.start, range.len).is_ok()
     });
     done.count()
 }

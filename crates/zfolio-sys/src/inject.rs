@@ -7,7 +7,7 @@
 //! millisecond late. The names are in `CALLS`.
 
 use crate::arena::map_shared_file;
-use crate::syscall::{Errno, nr};
+use crate::syscall::{Errno, ask_whether_it_fails, nr};
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
@@ -89,11 +89,12 @@ pub fn plan(text: &str) -> bool {
     FIRST.store(first, Ordering::Relaxed);
     STEP.store(step, Ordering::Relaxed);
     CALL.store(u32::try_from(index).unwrap_or(0) + 1, Ordering::Release);
+    ask_whether_it_fails(fails);
     true
 }
 
 /// What a call is to fail with, if it is.
-pub(crate) fn fails(number: usize, args: &[usize; 6]) -> Option<Errno> {
+fn fails(number: usize, args: &[usize; 6]) -> Option<Errno> {
     let call = CALL.load(Ordering::Acquire) as usize;
     let (_, planned, request) = CALLS.get(call.checked_sub(1)?)?;
     // As on a kernel without it, so that what stands in for it can fail.

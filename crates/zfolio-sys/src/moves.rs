@@ -6,21 +6,24 @@
 //! whenever a move stops, the page table is asked about the side that nobody
 //! else can change: pages gone from there, or come there, have been moved.
 
-use crate::procfs::Pagemap;
-use crate::syscall::Errno;
-use crate::uffd::{Progress, Uffd};
+use crate::procfs::PagemapOf;
+use crate::syscall::{Errno, Kernel, Linux};
+use crate::uffd::{Progress, UffdOf};
 use core::ops::Range;
 
 /// A descriptor that pages are moved with, and the page table to ask.
 #[derive(Clone, Copy, Debug)]
-pub struct Moves {
+pub struct MovesOf<K> {
     /// The target's descriptor.
-    pub uffd: Uffd,
+    pub uffd: UffdOf<K>,
     /// This process's page map.
-    pub pagemap: Pagemap,
+    pub pagemap: PagemapOf<K>,
 }
 
-impl Moves {
+/// Those of the kernel that this process runs on.
+pub type Moves = MovesOf<Linux>;
+
+impl<K: Kernel> MovesOf<K> {
     /// Moves `len` bytes of pages that the caller holds: present, and out of
     /// everybody else's reach. Waiters at `to` are woken.
     ///

@@ -1,7 +1,8 @@
 //! What /proc tells about this process: sizes, mappings, present pages.
 
-use crate::syscall::{Errno, nr, syscall};
+use crate::syscall::{Errno, Kernel, Linux, nr};
 use core::fmt::Write;
+use core::marker::PhantomData;
 
 const O_RDONLY_CLOEXEC: usize = 0o2_000_000;
 const O_WRONLY_CLOEXEC: usize = 0o2_000_001;
@@ -14,9 +15,12 @@ const PAGE_IS_HUGE: u64 = 1 << 6;
 
 /// A file of /proc, open in the manager's own table.
 #[derive(Clone, Copy, Debug)]
-pub struct File(usize);
+pub struct FileOf<K>(usize, PhantomData<K>);
 
-impl File {
+/// One of the kernel that this process runs on.
+pub type File = FileOf<Linux>;
+
+impl<K: Kernel> FileOf<K> {
     /// Opens `path` for reading.
     ///
     /// # Errors
@@ -24,12 +28,12 @@ impl File {
     pub fn open(path: &core::ffi::CStr) -> Result<Self, Errno> {
         // SAFETY: a NUL-terminated path.
         unsafe {
-            syscall(
+            K::call(
                 nr::OPEN,
                 [path.as_ptr() as usize, O_RDONLY_CLOEXEC, 0, 0, 0, 0],
             )
         }
-        .map(Self)
+        .map(Self::from_fd)
     }
 
     /// Opens `path` for writing.
@@ -39,18 +43,18 @@ impl File {
     pub fn open_for_writing(path: &core::ffi::CStr) -> Result<Self, Errno> {
         // SAFETY: a NUL-terminated path.
         unsafe {
-            syscall(
+            K::call(
                 nr::OPEN,
                 [path.as_ptr() as usize, O_WRONLY_CLOEXEC, 0, 0, 0, 0],
             )
         }
-        .map(Self)
+        .map(Self::from_fd)
     }
 
     /// Wraps a descriptor of the manager's own table.
     #[must_use]
     pub const fn from_fd(fd: usize) -> Self {
-        Self(fd)
+        Self(fd, PhantomData)
     }
 
     /// The descriptor number.
@@ -66,7 +70,7 @@ impl File {
     pub fn read_at(self, into: &mut [u8], offset: usize) -> Result<usize, Errno> {
         let (at, len) = (into.as_mut_ptr() as usize, into.len());
         // SAFETY: the kernel writes at most the slice.
-        twice(|| unsafe { syscall(nr::PREAD64, [self.0, at, len, offset, 0, 0]) })
+        twice(|| unsafe { K::call(nr::PREAD64, [self.0, at, len, offset, 0, 0]) })
     }
 
     /// Writes, as much as fits.
@@ -76,7 +80,7 @@ impl File {
     pub fn write(self, bytes: &[u8]) -> Result<usize, Errno> {
         // SAFETY: the kernel reads the slice.
         unsafe {
-            syscall(
+            K::call(
                 nr::WRITE,
                 [self.0, bytes.as_ptr() as usize, bytes.len(), 0, 0, 0],
             )
@@ -86,7 +90,7 @@ impl File {
     /// Closes it.
     pub fn close(self) {
         // SAFETY: the caller gives the descriptor up.
-        let _ = unsafe { syscall(nr::CLOSE, [self.0, 0, 0, 0, 0, 0]) };
+        let _ = unsafe { K::call(nr::CLOSE, [self.0, 0, 0, 0, 0, 0]) };
     }
 }
 
@@ -116,7 +120,7 @@ impl Statm {
     ///
     /// # Errors
     /// As the kernel says; `INVAL` for a line that is no statm.
-    pub fn read(file: File) -> Result<Self, Errno> {
+    pub fn read<K: Kernel>(file: FileOf<K>) -> Result<Self, Errno> {
         let mut line = [0; 128];
         let len = file.read_at(&mut line, 0)?;
         Self::parse(&line[..len]).ok_or(Errno::INVAL)
@@ -255,8 +259,8 @@ impl<'a> Mapping<'a> {
 ///
 /// # Errors
 /// As the kernel says.
-pub fn for_each_mapping(
-    file: File,
+pub fn for_each_mapping<K: Kernel>(
+    file: FileOf<K>,
     buffer: &mut [u8],
     mut each: impl FnMut(&Mapping<'_>),
 ) -> Result<(), Errno> {
@@ -289,7 +293,10 @@ pub fn for_each_mapping(
 /// # Errors
 /// `NOENT` when nothing is mapped there; `NOTTY` on older kernels; `INVAL`
 /// for a mapping of another kind.
-pub fn private_mapping_at(maps: File, address: usize) -> Result<core::ops::Range<usize>, Errno> {
+pub fn private_mapping_at<K: Kernel>(
+    maps: FileOf<K>,
+    address: usize,
+) -> Result<core::ops::Range<usize>, Errno> {
     const IOC_PROCMAP_QUERY: usize = 0xc068_6611;
     const READABLE: u64 = 1;
     const WRITABLE: u64 = 2;
@@ -300,7 +307,7 @@ pub fn private_mapping_at(maps: File, address: usize) -> Result<core::ops::Range
     arg[2] = address as u64;
     let at = arg.as_mut_ptr() as usize;
     // SAFETY: the argument has the kernel's layout and asks for no strings.
-    twice(|| unsafe { syscall(nr::IOCTL, [maps.0, IOC_PROCMAP_QUERY, at, 0, 0, 0]) })?;
+    twice(|| unsafe { K::call(nr::IOCTL, [maps.0, IOC_PROCMAP_QUERY, at, 0, 0, 0]) })?;
     let kind = arg[5] & (READABLE | WRITABLE | EXECUTABLE | SHARED);
     if kind != READABLE | WRITABLE || arg[8] != 0 {
         return Err(Errno::INVAL);
@@ -342,26 +349,29 @@ impl PresentRun {
 
 /// A pagemap.
 #[derive(Clone, Copy, Debug)]
-pub struct Pagemap(File);
+pub struct PagemapOf<K>(FileOf<K>);
 
-impl Pagemap {
+/// The one of the kernel that this process runs on.
+pub type Pagemap = PagemapOf<Linux>;
+
+impl<K: Kernel> PagemapOf<K> {
     /// Opens this process's page map.
     ///
     /// # Errors
     /// As the kernel says.
     pub fn open() -> Result<Self, Errno> {
-        File::open(c"/proc/thread-self/pagemap").map(Self)
+        FileOf::open(c"/proc/thread-self/pagemap").map(Self)
     }
 
     /// The file behind it.
     #[must_use]
-    pub const fn file(self) -> File {
+    pub const fn file(self) -> FileOf<K> {
         self.0
     }
 
     /// Wraps an open page map.
     #[must_use]
-    pub const fn from_file(file: File) -> Self {
+    pub const fn from_file(file: FileOf<K>) -> Self {
         Self(file)
     }
 
@@ -473,7 +483,7 @@ impl Pagemap {
         // `runs.len()` results.
         let mut scan = || unsafe {
             let arg = arg.as_mut_ptr() as usize;
-            syscall(nr::IOCTL, [self.0.0, IOC_PAGEMAP_SCAN, arg, 0, 0, 0])
+            K::call(nr::IOCTL, [self.0.0, IOC_PAGEMAP_SCAN, arg, 0, 0, 0])
         };
         let count = match scan() {
             Err(Errno::INTR | Errno::AGAIN) => scan()?,
@@ -484,99 +494,4 @@ impl Pagemap {
 }
 
 #[cfg(test)]
-mod tests {
-    extern crate std;
-    use super::*;
-    use std::vec::Vec;
-
-    #[test]
-    fn a_call_is_told_from_none() {
-        assert_eq!(parse_call(b"25 0x7f00 0x1000 0x2000 0x1\n"), Some(25));
-        assert_eq!(parse_call(b"-1 0x7ffe 0x7f00\n"), None);
-        assert_eq!(parse_call(b"running\n"), None);
-        assert!(!waits_in_mremap(u32::MAX));
-    }
-
-    #[test]
-    fn statm_line_parses() {
-        let parsed = Statm::parse(b"765 435 407 5 0 123 0\n").unwrap();
-        assert_eq!(
-            parsed,
-            Statm {
-                size: 765,
-                resident: 435,
-                shared: 407,
-                data: 123
-            }
-        );
-        assert_eq!(Statm::parse(b"junk"), None);
-    }
-
-    #[test]
-    fn waits_are_those_that_a_thread_chose() {
-        let status = b"Threads:\t1\nvoluntary_ctxt_switches:\t12\nnonvoluntary_ctxt_switches:\t7\n";
-        assert_eq!(parse_waits(status), Some(12));
-        assert_eq!(parse_waits(&status[..20]), None);
-        let here = crate::thread::id();
-        let before = waits_of(here).unwrap();
-        (0..3).for_each(|_| std::thread::sleep(core::time::Duration::from_millis(1)));
-        assert!(waits_of(here).unwrap() >= before + 3);
-        assert_eq!(waits_of(u32::MAX), None);
-    }
-
-    #[test]
-    fn maps_lines_parse() {
-        let line = b"7ffc1000-7ffc3000 rw-p 00000000 00:00 0                          [stack]";
-        let mapping = Mapping::parse(line).unwrap();
-        assert_eq!((mapping.start, mapping.end), (0x7ffc_1000, 0x7ffc_3000));
-        assert_eq!(
-            (mapping.perms, mapping.inode, mapping.name),
-            (&b"rw-p"[..], 0, &b"[stack]"[..])
-        );
-        let bare = Mapping::parse(b"1000-2000 rw-p 00000000 00:00 0 ").unwrap();
-        assert_eq!(bare.name, b"");
-    }
-
-    #[test]
-    fn huge_runs_are_those_of_what_is_present() {
-        const HUGE: usize = 2 << 20;
-        let mut memory = std::vec![0_u8; 5 * HUGE];
-        let start = (memory.as_ptr() as usize).next_multiple_of(HUGE);
-        crate::arena::prefer_huge_pages(start, 4 * HUGE);
-        memory.fill(1);
-        // One of them is small pages from now on.
-        crate::arena::discard(start + HUGE + 4096, 4096).unwrap();
-        let pagemap = Pagemap::open().unwrap();
-        let mut runs = [PresentRun::default(); 64];
-        let bytes = |runs: &[PresentRun]| -> usize {
-            let huge = runs.iter().filter(|run| run.is_huge());
-            huge.map(|run| run.end() - run.start()).sum()
-        };
-        let (count, reached) = pagemap.present(start, start + 4 * HUGE, &mut runs).unwrap();
-        assert_eq!(reached, start + 4 * HUGE);
-        let present = bytes(&runs[..count]);
-        let (count, reached) = pagemap.huge(start, start + 4 * HUGE, &mut runs).unwrap();
-        assert_eq!(reached, start + 4 * HUGE);
-        assert!(runs[..count].iter().all(PresentRun::is_huge));
-        assert_eq!(bytes(&runs[..count]), present);
-        assert!(present <= 3 * HUGE);
-    }
-
-    #[test]
-    fn every_mapping_is_seen_through_a_small_buffer() {
-        let file = File::open(c"/proc/thread-self/maps").unwrap();
-        let collect = |size: usize| {
-            let mut starts = Vec::new();
-            for_each_mapping(file, &mut std::vec![0; size], |m| starts.push(m.start)).unwrap();
-            starts
-        };
-        let here = (&raw const file) as usize;
-        let mut found = false;
-        for_each_mapping(file, &mut [0; 8192], |m| {
-            found |= (m.start..m.end).contains(&here)
-        })
-        .unwrap();
-        assert!(found, "our own stack is mapped");
-        assert!(collect(8192).len() > 10);
-    }
-}
+mod tests;

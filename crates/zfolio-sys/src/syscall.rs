@@ -45,6 +45,31 @@ impl Errno {
     pub const TIMEDOUT: Self = Self(110);
 }
 
+/// Who answers the calls by which pages are moved and looked at: [`Linux`], or in a test what
+/// stands in for it. What makes such calls is generic over this, so it costs nothing.
+pub trait Kernel: Copy + Eq + core::fmt::Debug + 'static {
+    /// Makes system call `number` with `args`.
+    ///
+    /// # Errors
+    /// What the kernel returned, when it was an error number.
+    ///
+    /// # Safety
+    /// Whatever the call itself demands of its arguments.
+    unsafe fn call(number: usize, args: [usize; 6]) -> Result<usize, Errno>;
+}
+
+/// The kernel that this process runs on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Linux;
+
+impl Kernel for Linux {
+    #[inline]
+    unsafe fn call(number: usize, args: [usize; 6]) -> Result<usize, Errno> {
+        // SAFETY: by contract.
+        unsafe { syscall(number, args) }
+    }
+}
+
 /// The numbers of the calls used, x86-64.
 #[allow(missing_docs)]
 pub mod nr {
@@ -145,9 +170,7 @@ pub unsafe fn bare(number: usize, args: [usize; 6]) -> isize {
 #[inline]
 pub unsafe fn syscall(number: usize, args: [usize; 6]) -> Result<usize, Errno> {
     #[cfg(debug_assertions)]
-    if let Some(errno) = crate::inject::fails(number, &args) {
-        return Err(errno);
-    }
+    planned_failure(number, &args)?;
     // SAFETY: by contract.
     let ret = unsafe { bare(number, args) };
     if (-4095..0).contains(&ret) {
@@ -155,4 +178,33 @@ pub unsafe fn syscall(number: usize, args: [usize; 6]) -> Result<usize, Errno> {
         return Err(Errno(-ret as i32));
     }
     Ok(ret.cast_unsigned())
+}
+
+/// Says what a call is to fail with, if it is.
+#[cfg(debug_assertions)]
+pub(crate) type Fails = fn(number: usize, args: &[usize; 6]) -> Option<Errno>;
+
+/// Address of the [`Fails`] that says so, once there is a plan; 0: every call is made.
+#[cfg(debug_assertions)]
+static FAILS: core::sync::atomic::AtomicUsize = core::sync::atomic::AtomicUsize::new(0);
+
+/// Has every call ask first whether it is to fail.
+#[cfg(debug_assertions)]
+pub(crate) fn ask_whether_it_fails(fails: Fails) {
+    FAILS.store(fails as usize, core::sync::atomic::Ordering::Release);
+}
+
+/// Whether a call is made; an error, if it is to fail.
+///
+/// # Errors
+/// What it is to fail with.
+#[cfg(debug_assertions)]
+pub(crate) fn planned_failure(number: usize, args: &[usize; 6]) -> Result<(), Errno> {
+    let at = FAILS.load(core::sync::atomic::Ordering::Acquire);
+    if at == 0 {
+        return Ok(());
+    }
+    // SAFETY: only `ask_whether_it_fails` stores anything, and that is such a function.
+    let fails = unsafe { core::mem::transmute::<usize, Fails>(at) };
+    fails(number, args).map_or(Ok(()), Err)
 }

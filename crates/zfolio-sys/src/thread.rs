@@ -159,9 +159,7 @@ fn call_on<F: FnOnce() -> R, R>(stack: &Stack, f: F) -> R {
 /// libc facilities that need thread-local storage, and must not unwind.
 pub unsafe fn spawn(stack: &Stack, entry: extern "C" fn(usize), arg: usize) -> Result<u32, Errno> {
     #[cfg(debug_assertions)]
-    if let Some(errno) = crate::inject::fails(nr::CLONE, &[0; 6]) {
-        return Err(errno);
-    }
+    crate::syscall::planned_failure(nr::CLONE, &[0; 6])?;
     let top = stack.base + stack.len - CONTROL_BLOCK;
     // SAFETY: inside our own stack mapping, which nobody else uses yet.
     unsafe {

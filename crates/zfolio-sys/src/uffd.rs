@@ -10,7 +10,8 @@
 //! `zfolio_mm::Memory`): that is the contract of every `usize` address here.
 
 use crate::limits::{give_from_reserve, reserve_descriptors, with_descriptors};
-use crate::syscall::{Errno, nr, syscall};
+use crate::syscall::{Errno, Kernel, Linux, nr};
+use core::marker::PhantomData;
 
 /// Pages can be write-protected.
 pub const FEATURE_WRITE_PROTECT: u64 = 1;
@@ -154,11 +155,15 @@ pub struct Progress {
 /// A userfaultfd descriptor. Not closed on drop: losing one means zero pages
 /// in the program, so closing is explicit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Uffd {
+pub struct UffdOf<K> {
     fd: i32,
+    kernel: PhantomData<K>,
 }
 
-impl Uffd {
+/// One of the kernel that this process runs on.
+pub type Uffd = UffdOf<Linux>;
+
+impl<K: Kernel> UffdOf<K> {
     /// Opens a descriptor that also sees faults from inside system calls.
     ///
     /// Tries the system call (needs `CAP_SYS_PTRACE` or
@@ -181,7 +186,7 @@ impl Uffd {
 
     fn open_with(features: u64, flags: usize) -> Result<Self, Errno> {
         // SAFETY: takes flags, returns a descriptor.
-        let fd = unsafe { syscall(nr::USERFAULTFD, [flags, 0, 0, 0, 0, 0]) }
+        let fd = unsafe { K::call(nr::USERFAULTFD, [flags, 0, 0, 0, 0, 0]) }
             .or_else(|first| Self::open_device(flags).map_err(|_| first))?;
         let this = Self::from_fd(i32::try_from(fd).map_err(|_| Errno::INVAL)?);
         let mut api = [API, features, 0];
@@ -193,18 +198,21 @@ impl Uffd {
     fn open_device(flags: usize) -> Result<usize, Errno> {
         let path = c"/dev/userfaultfd".as_ptr() as usize;
         // SAFETY: the path is a NUL-terminated constant.
-        let device = unsafe { syscall(nr::OPEN, [path, 2 | O_CLOEXEC, 0, 0, 0, 0]) }?;
+        let device = unsafe { K::call(nr::OPEN, [path, 2 | O_CLOEXEC, 0, 0, 0, 0]) }?;
         // SAFETY: takes flags, returns a descriptor.
-        let fd = unsafe { syscall(nr::IOCTL, [device, IOC_NEW, flags, 0, 0, 0]) };
+        let fd = unsafe { K::call(nr::IOCTL, [device, IOC_NEW, flags, 0, 0, 0]) };
         // SAFETY: our own descriptor, not used afterwards.
-        let _ = unsafe { syscall(nr::CLOSE, [device, 0, 0, 0, 0, 0]) };
+        let _ = unsafe { K::call(nr::CLOSE, [device, 0, 0, 0, 0, 0]) };
         fd
     }
 
     /// Wraps a descriptor that came with a FORK event.
     #[must_use]
     pub const fn from_fd(fd: i32) -> Self {
-        Self { fd }
+        Self {
+            fd,
+            kernel: PhantomData,
+        }
     }
 
     /// The descriptor number.
@@ -216,7 +224,7 @@ impl Uffd {
     /// Closes it. The last close unregisters every range.
     pub fn close(self) {
         // SAFETY: the caller gives the descriptor up.
-        let _ = unsafe { syscall(nr::CLOSE, [self.raw(), 0, 0, 0, 0, 0]) };
+        let _ = unsafe { K::call(nr::CLOSE, [self.raw(), 0, 0, 0, 0, 0]) };
     }
 
     /// As [`Self::close`], for one that came with a FORK event.
@@ -232,7 +240,7 @@ impl Uffd {
     fn ioctl<const N: usize>(self, request: usize, arg: &mut [u64; N]) -> Result<usize, Errno> {
         // SAFETY: `arg` has the layout and size the request number encodes.
         unsafe {
-            syscall(
+            K::call(
                 nr::IOCTL,
                 [self.raw(), request, arg.as_mut_ptr() as usize, 0, 0, 0],
             )
@@ -348,7 +356,7 @@ impl Uffd {
         let mut read = || {
             // SAFETY: the kernel writes at most `bytes` into the slice.
             unsafe {
-                syscall(
+                K::call(
                     nr::READ,
                     [self.raw(), into.as_mut_ptr() as usize, bytes, 0, 0, 0],
                 )
@@ -387,7 +395,7 @@ impl Uffd {
         let spec = timeout_ns.map(|ns| [ns / 1_000_000_000, ns % 1_000_000_000]);
         let spec_ptr = spec.as_ref().map_or(0, |s| s.as_ptr() as usize);
         // SAFETY: one pollfd and a timespec that outlive the call; no mask.
-        let got = unsafe { syscall(nr::PPOLL, [(&raw mut poll) as usize, 1, spec_ptr, 0, 8, 0]) };
+        let got = unsafe { K::call(nr::PPOLL, [(&raw mut poll) as usize, 1, spec_ptr, 0, 8, 0]) };
         matches!(got, Ok(count) if count > 0)
     }
 }

@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 
 use zfolio_mm::Pfn;
 
-use crate::zspage::ZspageId;
+use crate::zspage_id::ZspageId;
 
 /// Frames per leaf.
 const LEAF: usize = 512;

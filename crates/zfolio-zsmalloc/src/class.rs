@@ -298,6 +298,14 @@ fn unit_run(size: usize, page_size: usize, powers: bool) -> (usize, usize) {
     (pages, pages * page_size / size)
 }
 
+/// Pages that filling up the zspages of `class` would free, when `allocated`
+/// of its slots exist and `used` are in use: whole zspages' worth of free
+/// slots. 0 when nothing is free.
+#[must_use]
+pub const fn can_compact(class: &SizeClass, allocated: usize, used: usize) -> usize {
+    allocated.saturating_sub(used) / class.objs * class.pages
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

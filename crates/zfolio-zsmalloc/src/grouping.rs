@@ -52,34 +52,3 @@ impl Grouping for Tenths {
         u16::try_from(Fullness::of(inuse, objs).index()).unwrap_or(0)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::variants::{Coarse, Exact, PlainTenths};
-
-    fn follows_the_rules<G: Grouping>() {
-        for objs in 1..=256 {
-            let groups = G::groups(objs);
-            assert!(usize::from(groups) <= MAX_GROUPS);
-            for inuse in 0..=objs {
-                let group = G::of(inuse, objs);
-                assert!(group < groups, "{inuse} of {objs}");
-                assert_eq!(group == 0, inuse == 0, "{inuse} of {objs}");
-                assert_eq!(group == groups - 1, inuse == objs, "{inuse} of {objs}");
-                assert!(
-                    inuse == 0 || G::of(inuse - 1, objs) <= group,
-                    "{inuse} of {objs}"
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn every_grouping_follows_the_rules() {
-        follows_the_rules::<Exact>();
-        follows_the_rules::<Tenths>();
-        follows_the_rules::<PlainTenths>();
-        follows_the_rules::<Coarse>();
-    }
-}

@@ -16,7 +16,7 @@
 use core::num::NonZeroU32;
 
 use crate::chunked::Chunked;
-use crate::zspage::ZspageId;
+use crate::zspage_id::ZspageId;
 
 /// Names an object of a pool. Never 0 and below 2^28, so that an owner can
 /// pack it with four bits of its own.

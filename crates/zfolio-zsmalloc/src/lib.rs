@@ -23,7 +23,7 @@
 //! | [`fullness`] | twelve groups of zspages by how full they are |
 //! | [`grouping`] | by what a class's zspages are sorted |
 //! | [`handle`] | handle cells: location, pins, reuse |
-//! | `zspage` | zspage records |
+//! | `zspage` | zspage records, by number (`zspage_id`) |
 //! | `lists` | the lists of a class's zspages by group |
 //! | `slot` | the 8 bytes in front of each object, read and written |
 //! | `bases` | which zspage starts at a given frame |
@@ -66,6 +66,7 @@ pub mod source;
 pub mod stats;
 pub mod variants;
 mod zspage;
+mod zspage_id;
 
 pub use class::{ClassTable, Layout, MAX_UNIT, SizeClass, ZS_HANDLE_SIZE};
 pub use fullness::Fullness;

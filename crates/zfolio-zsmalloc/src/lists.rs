@@ -15,7 +15,8 @@ use alloc::boxed::Box;
 use alloc::vec;
 
 use crate::grouping::MAX_GROUPS;
-use crate::zspage::{DAMAGED, Zspage, ZspageId, Zspages};
+use crate::zspage::{DAMAGED, Zspage, Zspages};
+use crate::zspage_id::ZspageId;
 
 /// Words of the bitmap: a bit per group, and one for the damaged.
 const WORDS: usize = (MAX_GROUPS + 1).div_ceil(64);

@@ -27,7 +27,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::class::SizeClass;
+pub use crate::class::can_compact;
 use crate::fullness::{Fullness, GROUPS};
 use crate::pool::ZsPool;
 
@@ -71,14 +71,6 @@ pub struct PoolStats {
     pub objs_moved: u64,
     /// Pages freed by zspage compaction since the pool was made.
     pub pages_compacted: u64,
-}
-
-/// Pages that filling up the zspages of `class` would free, when `allocated`
-/// of its slots exist and `used` are in use: whole zspages' worth of free
-/// slots. 0 when nothing is free.
-#[must_use]
-pub const fn can_compact(class: &SizeClass, allocated: usize, used: usize) -> usize {
-    allocated.saturating_sub(used) / class.objs * class.pages
 }
 
 impl ZsPool {

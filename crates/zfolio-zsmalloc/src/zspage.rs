@@ -13,38 +13,13 @@
 //! 2. a zspage is on the list `group` says, and `group` is that of `inuse`, or
 //!    [`DAMAGED`].
 
-use core::num::NonZeroU32;
-
 use zfolio_mm::Pfn;
 
 use crate::chunked::Chunked;
 use crate::grouping::Grouping;
 use crate::handle::Handle;
 use crate::slot::NO_SLOT;
-
-/// Number of a zspage record, from 1.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct ZspageId(NonZeroU32);
-
-impl ZspageId {
-    /// The id of a value, `None` for 0.
-    pub(crate) const fn new(value: u32) -> Option<Self> {
-        match NonZeroU32::new(value) {
-            Some(value) => Some(Self(value)),
-            None => None,
-        }
-    }
-
-    /// The value, from 1.
-    pub(crate) const fn get(self) -> u32 {
-        self.0.get()
-    }
-
-    /// The record's index.
-    const fn record(self) -> u32 {
-        self.0.get() - 1
-    }
-}
+use crate::zspage_id::ZspageId;
 
 /// Group of the zspages that nothing is allocated from any more.
 pub(crate) const DAMAGED: u16 = u16::MAX;

@@ -1,6 +1,7 @@
 //! Groups: regions that share a `high`.
 
 use crate::error::Error;
+use crate::table::Engine;
 use crate::{options, process, statistics};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
@@ -24,10 +25,6 @@ const LEAST: usize = 4 << 20;
 /// like it.
 #[derive(Clone)]
 pub struct Group(pub(crate) Arc<Inner>);
-
-/// What serves a group's regions. Never freed, so that the table can name it by
-/// one word.
-pub(crate) type Engine = &'static &'static dyn RegionEngine;
 
 /// A group's engine.
 pub(crate) struct Inner {

@@ -1,9 +1,9 @@
 //! The mapping behind a region, and who manages it.
 
 use crate::error::Error;
-use crate::group::{Engine, Inner};
+use crate::group::Inner;
 use crate::process;
-use crate::table;
+use crate::table::{self, Engine};
 use core::ops::Range;
 use std::sync::Arc;
 use zfolio_sys::region::{SignalsBlocked, map_plain, map_region, unmap_region};

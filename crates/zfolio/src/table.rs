@@ -7,12 +7,15 @@
 //! own lock, and the search goes on if the address is not its. The slot of a
 //! region that somebody touches does not change.
 
-use crate::group::Engine;
 use core::ops::Range;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use zfolio_runtime::pager::{Access, RegionEngine};
 use zfolio_runtime::scope::Serving;
+
+/// What serves a group's regions. Never freed, so that the table can name it by
+/// one word.
+pub(crate) type Engine = &'static &'static dyn RegionEngine;
 
 /// Regions at a time, at most.
 const SLOTS: usize = 8192;

@@ -2,10 +2,11 @@
 //! written but what was lent, and every turn of a loop either consumes input
 //! or writes output.
 
+use super::canned;
 use super::encode::ORDER;
 use super::huffman::{FIXED_DISTANCES, fixed_litlens};
 use super::symbols::{DISTANCES, LITLENS, MAX_BITS, distance_of, length_of};
-use super::{Tables, WINDOW, canned};
+use super::tables::{Tables, WINDOW};
 use crate::CodecError;
 use alloc::boxed::Box;
 

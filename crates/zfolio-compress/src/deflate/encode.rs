@@ -1,10 +1,10 @@
 //! Symbols to bits.
 
-use super::Tables;
 use super::canned;
 use super::huffman::{self, Code, FIXED_DISTANCES, fixed_litlens};
 use super::matches::{Finder, Token};
 use super::symbols::{DISTANCES, END, LITLENS, MAX_BITS, MIN_MATCH, distance, length};
+use super::tables::Tables;
 use crate::CodecError;
 use alloc::vec::Vec;
 

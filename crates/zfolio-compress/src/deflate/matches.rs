@@ -1,8 +1,8 @@
 //! Finding repeats within the window: hash chains over 4 bytes, with one step
 //! of laziness.
 
-use super::WINDOW;
 use super::symbols::{MAX_MATCH, MIN_MATCH};
+use super::tables::WINDOW;
 use crate::CodecError;
 use alloc::vec::Vec;
 

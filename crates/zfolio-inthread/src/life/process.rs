@@ -34,14 +34,15 @@ pub(crate) fn clone(keeper: &Keeper<'_>, frame: &mut Frame, number: usize) -> is
     match number {
         // For vfork as well: the memory is the child's own, and the parent does not wait; both
         // are what fork may do for vfork. (It would wait with our locks.)
-        nr::FORK | nr::VFORK => fork(keeper.state, nr::FORK, [0; 6], 0),
+        nr::FORK => fork(keeper.state, nr::FORK, [0; 6], 0),
+        nr::VFORK => fork(keeper.state, nr::FORK, [0; 6], CLONE_VM),
         nr::CLONE => {
             let [flags, stack, parent, child, tls, _] = args;
             keeper.keep(parent, 4);
             keeper.keep(child, 4);
             if flags & CLONE_VM == 0 || stack == 0 {
-                let flags = flags & !(CLONE_VM | CLONE_VFORK);
-                let args = [flags, 0, parent, child, tls, 0];
+                let own = flags & !(CLONE_VM | CLONE_VFORK);
+                let args = [own, 0, parent, child, tls, 0];
                 return fork_to(keeper.state, frame, nr::CLONE, args, flags, stack);
             }
             let call =
@@ -93,7 +94,6 @@ fn clone3(keeper: &Keeper<'_>, frame: &mut Frame, args: [usize; 6]) -> isize {
         return err::INVAL;
     };
     if flags & CLONE_VM == 0 || top == 0 {
-        let flags = flags & !(CLONE_VM | CLONE_VFORK);
         given[0] &= !((CLONE_VM | CLONE_VFORK) as u64);
         (given[5], given[6]) = (0, 0);
         let args = [given.as_ptr() as usize, len, 0, 0, 0, 0];
@@ -273,7 +273,8 @@ fn fork_to(
     result
 }
 
-/// A child with memory of its own. Its descriptors may be the parent's as well.
+/// A child with memory of its own. `flags` are those that were asked for: its descriptors may
+/// be the parent's as well, and where it asked for the parent's memory it has a copy of all of it.
 fn fork(state: &State, number: usize, args: [usize; 6], flags: usize) -> isize {
     if !state.has_left() && !state.locked(|core| core.way.can_be_renewed()) {
         leave::leave(
@@ -301,7 +302,14 @@ fn fork_locked(
     let mut core = state.core.lock();
     let _signals = state.signals.lock();
     let sent = state.sent.lock();
+    let is_vfork = flags & CLONE_VM != 0 && !state.has_left();
+    if is_vfork {
+        core.copy_all_at_fork(true);
+    }
     let result = raw::for_program(number, args);
+    if is_vfork {
+        core.copy_all_at_fork(false);
+    }
     if result != 0 {
         core.figures.forks += u64::from(!is_error(result));
         return (result, None);
@@ -322,10 +330,16 @@ fn fork_locked(
     if !state.has_left() {
         renewed = core.way.renew(flags & CLONE_FILES != 0).is_ok();
         state.note_descriptors(&core.way);
+        core.renew_in_child(state);
+        if !is_vfork {
+            core.forget_what_is_dropped(state);
+        }
         if renewed && core.way.kind == Kind::InThread {
             core.register_again(state);
         }
-        core.renew_in_child(state);
+        if !is_vfork {
+            core.clear_what_is_wiped(state);
+        }
     }
     if arm::arm(state) != 0 {
         return (0, Some("the calls of a child of a fork cannot be seen"));

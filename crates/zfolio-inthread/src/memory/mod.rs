@@ -12,7 +12,9 @@
 //! | [`clean`] | pages that leave as they came |
 //! | [`space`] | what system calls do to the address space |
 //! | [`remap`] | of them, mremap |
+//! | [`at_fork`] | what the child of a fork has of them |
 
+mod at_fork;
 pub(crate) mod bring;
 pub(crate) mod clean;
 pub(crate) mod core;

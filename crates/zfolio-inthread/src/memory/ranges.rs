@@ -38,6 +38,16 @@ pub(crate) struct Kind {
     pub(crate) managed: bool,
     /// Registered with userfaultfd, where that is the way.
     pub(crate) registered: bool,
+    pub(crate) at_fork: AtFork,
+}
+
+/// What the child of a fork has of a range; by default, the bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct AtFork {
+    /// MADV_DONTFORK: nothing.
+    pub(crate) dropped: bool,
+    /// MADV_WIPEONFORK: zeros.
+    pub(crate) wiped: bool,
 }
 
 /// All of them, by their first address.
@@ -183,12 +193,26 @@ impl Ranges {
         Some(around)
     }
 
-    /// All managed ranges.
-    pub(crate) fn all_managed(&self) -> impl Iterator<Item = (Range<usize>, Kind)> {
+    /// Changes the kind of what of `range` is in ranges.
+    pub(crate) fn edit(&mut self, range: &Range<usize>, change: impl Fn(&mut Kind)) {
+        let mut at = range.start;
+        while let Some((part, mut kind)) = self.first_within(&(at..range.end)) {
+            at = part.end;
+            change(&mut kind);
+            self.add(part, kind);
+        }
+    }
+
+    /// All ranges.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Range<usize>, Kind)> {
         self.map
             .iter()
-            .filter(|(_, (_, kind))| kind.managed)
             .map(|(start, (end, kind))| (*start..*end, *kind))
+    }
+
+    /// All managed ranges.
+    pub(crate) fn all_managed(&self) -> impl Iterator<Item = (Range<usize>, Kind)> {
+        self.iter().filter(|(_, kind)| kind.managed)
     }
 
     /// Marks the range that begins at `start` as registered or not.
@@ -210,15 +234,26 @@ mod tests {
         #[test]
         fn ranges_are_what_a_page_by_page_model_says(
             steps in proptest::collection::vec(
-                (0_usize..60, 1_usize..20, 0_u8..4), 1..80)
+                (0_usize..60, 1_usize..20, 0_u8..6), 1..80)
         ) {
             let mut ranges = Ranges::default();
             let mut model: Vec<Option<Kind>> = std::vec![None; 80];
             for (start, len, what) in steps {
                 let range = start * PAGE..(start + len) * PAGE;
+                if what == 5 {
+                    ranges.edit(&range, |kind| kind.at_fork.dropped = true);
+                    for kind in model[start..start + len].iter_mut().flatten() {
+                        kind.at_fork.dropped = true;
+                    }
+                    for (page, kind) in model.iter().enumerate() {
+                        prop_assert_eq!(ranges.at(page * PAGE).map(|(_, kind)| kind), *kind);
+                    }
+                    continue;
+                }
+                let at_fork = AtFork { dropped: what == 4, wiped: false };
                 let kind = match what {
                     0 => None,
-                    _ => Some(Kind { managed: what > 1, registered: what > 2 }),
+                    _ => Some(Kind { managed: what > 1, registered: what > 2, at_fork }),
                 };
                 match kind {
                     None => {

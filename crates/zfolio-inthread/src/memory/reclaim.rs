@@ -7,7 +7,6 @@
 
 use super::bring::{fill_incoming, set};
 use super::core::Core;
-use super::ranges::Kind;
 use super::way::{self, STAGE};
 use super::words::{LEAF, PAGES, Word};
 use crate::raw::{self, PAGE, SHIFT, nr};
@@ -182,11 +181,7 @@ impl Core {
             return false;
         }
         // (And one range with its neighbours, if they are so too.)
-        let kind = Kind {
-            managed: true,
-            registered: true,
-        };
-        self.ranges.add(range.clone(), kind);
+        self.ranges.edit(range, |kind| kind.registered = true);
         let mut at = if in_thread { range.start } else { range.end };
         while at < range.end {
             let end = range.end.min((at / (LEAF * PAGE) + 1) * (LEAF * PAGE));

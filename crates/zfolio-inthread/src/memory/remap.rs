@@ -98,6 +98,10 @@ impl Core {
                 || self.way.kind == way::Kind::Protect
                     && state.words.get((from.end >> SHIFT) - 1).is_closed();
             result = self.move_in_pieces(&from, new_len, target.as_ref(), grows_closed);
+            if !is_error(result) && new_len > from.len() {
+                let at = result.cast_unsigned();
+                self.advise_as(&(at + from.len()..at + new_len), kind.at_fork);
+            }
         }
         if is_error(result) {
             if apart {
@@ -242,10 +246,10 @@ impl Core {
             return;
         }
         let before = (range.start >> SHIFT) - 1;
-        let watched = self
-            .ranges
-            .at(range.start - 1)
-            .is_some_and(|(_, kind)| kind.registered);
+        let Some((_, kind)) = self.ranges.at(range.start - 1) else {
+            return;
+        };
+        let watched = kind.registered;
         let protected = match self.way.kind {
             way::Kind::InThread => watched,
             way::Kind::Guard => false,
@@ -253,13 +257,9 @@ impl Core {
         };
         if !protected {
             // As new memory: open, unless memory is short.
-            self.manage(state, range);
+            self.manage(state, range, kind.at_fork);
             return;
         }
-        let kind = Kind {
-            managed: true,
-            registered: watched,
-        };
         self.ranges.add(range.clone(), kind);
         let pages = range.start >> SHIFT..range.end >> SHIFT;
         if !state.words.set_run(pages, true) {

@@ -3,7 +3,7 @@
 
 use super::bring::{bring_all, bring_each, drop_stored, set};
 use super::core::Core;
-use super::ranges::Kind;
+use super::ranges::{AtFork, Kind};
 use super::way;
 use super::words::{LEAF, Word};
 use crate::raw::{self, PAGE, SHIFT, err, is_error, nr};
@@ -23,11 +23,13 @@ const SHM_REMAP: usize = 0o40_000;
 /// Least mapping that is managed, bytes.
 const LEAST: usize = 8 * PAGE;
 
-mod advice {
+pub(super) mod advice {
     pub(super) const DONTNEED: usize = 4;
     pub(super) const FREE: usize = 8;
-    pub(super) const DONTFORK: usize = 10;
-    pub(super) const WIPEONFORK: usize = 18;
+    pub(in super::super) const DONTFORK: usize = 10;
+    pub(in super::super) const DOFORK: usize = 11;
+    pub(in super::super) const WIPEONFORK: usize = 18;
+    pub(in super::super) const KEEPONFORK: usize = 19;
     pub(super) const COLD: usize = 20;
     pub(super) const PAGEOUT: usize = 21;
     pub(super) const POPULATE_READ: usize = 22;
@@ -37,14 +39,14 @@ mod advice {
     pub(super) const GUARD_REMOVE: usize = 103;
 }
 
-const MANAGED: Kind = Kind {
-    managed: true,
-    registered: false,
-};
-const RESERVED: Kind = Kind {
-    managed: false,
-    registered: false,
-};
+/// Memory that is managed from now on, or reserved.
+fn new(managed: bool, at_fork: AtFork) -> Kind {
+    Kind {
+        managed,
+        registered: false,
+        at_fork,
+    }
+}
 
 pub(super) fn up(len: usize) -> usize {
     len.checked_add(PAGE - 1)
@@ -102,12 +104,12 @@ impl Core {
 
     /// Notes a new mapping that is to be managed. Where memory is short it is closed from the
     /// start.
-    pub(super) fn manage(&mut self, state: &State, range: Range<usize>) {
+    pub(super) fn manage(&mut self, state: &State, range: Range<usize>, at_fork: AtFork) {
         let pages = range.len() >> SHIFT;
         let short = self.usage(state) + pages > self.limit() - self.limit() / 8;
         // (Before it counts, so that no peak is told that never was.)
         let ready = short && self.begin_managing(state).is_ok();
-        self.ranges.add(range.clone(), MANAGED);
+        self.ranges.add(range.clone(), new(true, at_fork));
         if !ready || pages < 2 * self.way.group() {
             return;
         }
@@ -154,9 +156,9 @@ impl Core {
             return result;
         }
         if protection == PROT_READ_WRITE && range.len() >= LEAST {
-            self.manage(state, range);
+            self.manage(state, range, AtFork::default());
         } else if protection & !PROT_READ_WRITE == 0 {
-            self.ranges.add(range, RESERVED);
+            self.ranges.add(range, new(false, AtFork::default()));
         }
         result
     }
@@ -211,7 +213,7 @@ impl Core {
                 self.fail(format_args!("there is no room for another page's word"));
             }
             if may_be_again {
-                self.ranges.add(part, RESERVED);
+                self.ranges.add(part, new(false, kind.at_fork));
             } else {
                 self.ranges.remove(&part, |_, _| {});
             }
@@ -252,7 +254,7 @@ impl Core {
                 continue;
             }
             // (It may hold something from when it was writable before: open, then.)
-            self.ranges.add(part, MANAGED);
+            self.ranges.add(part, new(true, kind.at_fork));
         }
     }
 
@@ -261,7 +263,7 @@ impl Core {
         let new = result.cast_unsigned();
         let (old, new) = (up(self.brk), up(new));
         if new > old && old > 0 {
-            self.manage(state, old..new);
+            self.manage(state, old..new, AtFork::default());
         } else if new < old {
             self.forget(state, &(new..old));
         }
@@ -280,10 +282,10 @@ impl Core {
                 self.discard(state, args, &range)
             }
             advice::COLD | advice::PAGEOUT => 0,
-            advice::DONTFORK
-            | advice::WIPEONFORK
-            | advice::GUARD_INSTALL
-            | advice::GUARD_REMOVE => {
+            advice::DONTFORK | advice::DOFORK | advice::WIPEONFORK | advice::KEEPONFORK => {
+                self.advise_at_fork(state, args, &range)
+            }
+            advice::GUARD_INSTALL | advice::GUARD_REMOVE => {
                 self.leave_alone(state, &range);
                 plain(self)
             }
@@ -351,7 +353,7 @@ impl Core {
     }
 
     /// The bytes of `range` are gone; closed pages stay closed, and are zeros.
-    fn discarded(&mut self, state: &State, range: &Range<usize>) {
+    pub(super) fn discarded(&mut self, state: &State, range: &Range<usize>) {
         drop_stored(state, self, range);
         if self.way.kind == way::Kind::InThread {
             // What is absent is closed where faults are reported.

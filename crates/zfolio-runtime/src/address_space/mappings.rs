@@ -12,10 +12,11 @@
 //! does not wait for a page that is out. Whoever joins would wait for ever.
 
 use crate::address_space::unmanaged::Why;
+use crate::kernel::File;
 use alloc::vec::Vec;
 use core::ops::Range;
 use zfolio_mm::PAGE_SIZE;
-use zfolio_sys::procfs::{File, Mapping, for_each_mapping};
+use zfolio_sys::procfs::{Mapping, for_each_mapping};
 use zfolio_sys::syscall::Errno;
 
 /// The zero-initialised part of a library is left alone below this size.

@@ -2,10 +2,11 @@
 
 use crate::address_space::told::Told;
 use crate::events::event::Event;
+use crate::kernel::Uffd;
 use alloc::vec::Vec;
 use zfolio_sys::lock::pause;
 use zfolio_sys::syscall::Errno;
-use zfolio_sys::uffd::{RawMessage, Uffd};
+use zfolio_sys::uffd::RawMessage;
 
 /// Between two looks for a moment without an event in flight, ns. Asleep: the
 /// program's threads, with a lower priority than ours, must run to end theirs.

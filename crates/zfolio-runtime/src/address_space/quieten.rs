@@ -237,7 +237,7 @@ impl Space {
         took
     }
 
-    /// See [`Quiet::range`].
+    /// See [`Quiet::range`](crate::address_space::quiet::Quiet::range).
     pub(crate) fn range_of_holds(&self) -> Range<usize> {
         self.quiet.range()
     }

@@ -8,12 +8,13 @@ use crate::address_space::core::Core;
 use crate::address_space::newborn::Child;
 use crate::address_space::told::Told;
 use crate::events::event::Event;
+use crate::kernel::Uffd;
 use crate::page_fault::Fault;
 use crate::pager::Access;
 use zfolio_mm::PAGE_SHIFT;
 use zfolio_sys::syscall::Errno;
 use zfolio_sys::thread::{Clock, now_ns};
-use zfolio_sys::uffd::{RawMessage, Uffd};
+use zfolio_sys::uffd::RawMessage;
 
 /// Messages read at once.
 const MESSAGES: usize = 16;

@@ -10,12 +10,13 @@
 use crate::address_space::Space;
 use crate::address_space::core::Core;
 use crate::address_space::mappings::Vmas;
+use crate::kernel::File;
 use crate::page::{addresses_of, pages_within};
 use crate::segment::Counter;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 use zfolio_mm::PAGE_SIZE;
-use zfolio_sys::procfs::{File, for_each_mapping, private_mapping_at};
+use zfolio_sys::procfs::{for_each_mapping, private_mapping_at};
 use zfolio_sys::syscall::Errno;
 
 impl Space {

@@ -1,7 +1,8 @@
 //! What the kernel's descriptor tells, in our terms: the one place that reads its messages.
 
 use crate::events::event::Event;
-use zfolio_sys::uffd::{Message, RawMessage, Uffd};
+use crate::kernel::Uffd;
+use zfolio_sys::uffd::{Message, RawMessage};
 
 /// What a message says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

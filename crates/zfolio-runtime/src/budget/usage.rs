@@ -3,7 +3,6 @@
 use crate::budget::Memory;
 use crate::budget::fair_share::{Having, grown};
 use crate::policy::watermarks::Watermarks;
-use crate::scope::{Regions, Scope};
 use core::sync::atomic::Ordering;
 use zfolio_sys::procfs::Statm;
 
@@ -12,8 +11,8 @@ impl Memory {
     /// up to an eighth of `high` (mapped files are the kernel's to reclaim).
     /// For regions: theirs and the arena's.
     pub(crate) fn usage(&self) -> usize {
-        if let Some(regions) = self.regions() {
-            return self.region_usage(regions);
+        if let Some(charged) = self.scope.charged() {
+            return self.counted_usage(charged);
         }
         let Ok(statm) = Statm::read(self.fds.statm()) else {
             return self.resident.load(Ordering::Relaxed);
@@ -46,17 +45,15 @@ impl Memory {
 
     /// The target, pages: what was asked for, or what regions have since.
     pub(crate) fn high(&self) -> usize {
-        self.regions().map_or(self.options.high, |regions| {
-            regions.high.load(Ordering::Relaxed)
-        })
+        self.scope.high(self.options.high)
     }
 
-    /// Pages that regions and the arena have together.
-    pub(crate) fn region_usage(&self, regions: &Regions) -> usize {
+    /// Pages that the program and the arena have together, of which `charged` did not come
+    /// out of the arena.
+    fn counted_usage(&self, charged: usize) -> usize {
         let held = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
         let came = held(self.arena().populated.load(Ordering::Relaxed));
         let went = held(self.arena().released.load(Ordering::Relaxed));
-        let charged = regions.charged.load(Ordering::Relaxed);
         // (Read one after the other: a sum that is off by what is under way.)
         let sum = came.wrapping_add(charged).wrapping_sub(went).cast_signed();
         usize::try_from(sum).unwrap_or(0)
@@ -70,34 +67,16 @@ impl Memory {
 
     /// Notes frames of regions that did not come out of the arena.
     pub(crate) fn charge(&self, pages: usize) {
-        if let Some(regions) = self.regions() {
-            regions.charged.fetch_add(pages, Ordering::Relaxed);
-        }
+        self.scope.charge(pages);
     }
 
     /// The opposite.
     pub(crate) fn uncharge(&self, pages: usize) {
-        if let Some(regions) = self.regions() {
-            regions.charged.fetch_sub(pages, Ordering::Relaxed);
-        }
+        self.scope.uncharge(pages);
         let less = |borrowed: usize| Some(borrowed.saturating_sub(pages));
         let _ = self
             .borrowed
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
-    }
-
-    /// What the regions' scope has; `None` in a process's.
-    pub(crate) fn regions(&self) -> Option<&Regions> {
-        match &self.scope {
-            Scope::Process => None,
-            Scope::Regions(regions) => Some(regions),
-        }
-    }
-
-    pub(crate) fn regions_changed(&self) {
-        if let Some(regions) = self.regions() {
-            regions.generation.fetch_add(1, Ordering::Release);
-        }
     }
 
     /// Takes this process's part of what backings may hold, as it is now: a file is

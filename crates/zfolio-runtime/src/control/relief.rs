@@ -228,8 +228,8 @@ impl Manager {
     /// them, so that what the program touches first comes to us and waits its
     /// turn.
     fn look_at_mappings(&self, hand: &mut ClockHand, memory: &mut Remembered) {
-        if let Some(regions) = self.regions() {
-            let generation = regions.generation.load(Ordering::Acquire) as usize;
+        if let Some(generation) = self.scope.generation() {
+            let generation = generation as usize;
             if generation != memory.vmas_size {
                 memory.vmas_size = generation;
                 self.core.lock().pages.list_registered(hand.vmas.list_mut());

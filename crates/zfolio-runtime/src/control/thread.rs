@@ -36,8 +36,8 @@ impl Manager {
             self.tend_backing();
             let pressed = self.is_pressed(usage);
             self.wakeups.control_sleeps.store(0, Ordering::Relaxed);
-            if pressed && let Some(regions) = self.regions() {
-                (regions.before_moving)();
+            if pressed {
+                self.scope.before_moving();
             }
             let relief = if pressed {
                 self.relieve(&mut worker, &mut memory, &mut compacting)

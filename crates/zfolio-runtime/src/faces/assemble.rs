@@ -13,6 +13,7 @@ use crate::fork::Forks;
 use crate::frames::Physical;
 use crate::frames::arena::FrameArena;
 use crate::health::Health;
+use crate::kernel::{File, Pagemap, Uffd};
 use crate::options::Options;
 use crate::scope::Scope;
 use crate::segment::Segment;
@@ -31,10 +32,8 @@ use zfolio_compress::{Codec, Compressor};
 use zfolio_mm::{Order, Pfn};
 use zfolio_sys::arena::{ArenaMap, SharedWords};
 use zfolio_sys::lock::Mutex;
-use zfolio_sys::procfs::{File, Pagemap};
 use zfolio_sys::syscall::Errno;
 use zfolio_sys::thread::processors;
-use zfolio_sys::uffd::Uffd;
 use zfolio_zswap::{Limits, WorkContext, Zswap};
 
 /// What a manager is made of, besides what it makes itself.

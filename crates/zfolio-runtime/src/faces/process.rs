@@ -13,6 +13,7 @@ use crate::error::{Unstarted, step};
 use crate::faces::assemble::{Parts, assemble};
 use crate::frames::reserve_arena;
 use crate::health::fatal::say_unmanaged;
+use crate::kernel::{File, Pagemap, Uffd};
 use crate::options::Options;
 use crate::policy::watermarks::Watermarks;
 use crate::scope::Scope;
@@ -25,10 +26,9 @@ use zfolio_sys::arena::{SharedWords, reserve_private};
 use zfolio_sys::identity;
 use zfolio_sys::limits::{largest_resident, reserve_descriptors, room, with_descriptors};
 use zfolio_sys::process::know_standard_error;
-use zfolio_sys::procfs::{File, Pagemap, PresentRun, Statm};
+use zfolio_sys::procfs::{PresentRun, Statm};
 use zfolio_sys::syscall::Errno;
 use zfolio_sys::thread::{self, processors};
-use zfolio_sys::uffd::Uffd;
 
 /// Sleep before the first look, ns: most processes of a script are over then.
 const FIRST_NAP_NS: u64 = 3_000_000;

@@ -14,11 +14,12 @@ use crate::descriptors::SOURCE_FEATURES;
 use crate::error::{PinError, Unavailable, step};
 use crate::faces::assemble::{Parts, assemble};
 use crate::frames::reserve_arena;
+use crate::kernel::{File, Pagemap, Uffd, discard};
 use crate::options::{IN_THREAD, Options, STACK};
 use crate::page::{EXTENT_PAGES, Vpn, addresses_of, pages_within};
 use crate::pager::{Access, RegionEngine};
 use crate::protect::Protected;
-use crate::scope::{Regions, Scope, Serving};
+use crate::scope::{FirstTouches, Regions, Scope, Serving};
 use crate::segment::run_group::RUN;
 use crate::segment::{
     Counter, MAX_FAULT_THREADS, MIN_FAULT_THREADS, ProcessSlot, Segment, describe, state,
@@ -34,13 +35,10 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use zfolio_mm::{Order, PAGE_SIZE};
 use zfolio_sys::arena::{ArenaMap, SharedWords, prefer_huge_pages};
 use zfolio_sys::lock::Mutex;
-use zfolio_sys::procfs::{File, Pagemap};
 use zfolio_sys::region::{keep_from_children, lift_descriptor};
 use zfolio_sys::syscall::Errno;
 use zfolio_sys::thread::{CallStack, pid, processors};
-use zfolio_sys::uffd::{
-    FEATURE_MOVE, FEATURE_SIGBUS, FEATURE_THREAD_ID, FEATURE_WRITE_PROTECT, Uffd,
-};
+use zfolio_sys::uffd::{FEATURE_MOVE, FEATURE_SIGBUS, FEATURE_THREAD_ID, FEATURE_WRITE_PROTECT};
 
 /// Makes the engine that `serving` names; where userfaultfd is refused,
 /// [`Serving::InThread`] is had without it.
@@ -154,8 +152,10 @@ impl Manager {
                 stacks,
                 before_moving,
                 charged: AtomicUsize::new(0),
-                nursery: Mutex::new(nursery),
-                no_huge: AtomicU32::new(0),
+                first_touches: FirstTouches {
+                    nursery: Mutex::new(nursery),
+                    no_huge: AtomicU32::new(0),
+                },
                 backing_fd: AtomicUsize::new(usize::MAX),
                 generation: AtomicU32::new(0),
             }),
@@ -220,7 +220,7 @@ impl RegionEngine for Manager {
             program.register(range.start, range.len())?;
         }
         self.core.lock().pages.registered.insert(range.clone());
-        self.regions_changed();
+        self.scope.changed();
         Ok(())
     }
 
@@ -238,10 +238,8 @@ impl RegionEngine for Manager {
         self.each_present(range, |run| {
             present += (run.end() - run.start()) / PAGE_SIZE
         });
-        if let Some(regions) = self.regions() {
-            regions.charged.fetch_sub(present, Ordering::Relaxed);
-        }
-        self.regions_changed();
+        self.scope.uncharge(present);
+        self.scope.changed();
         self.wakeups.frames_freed();
     }
 
@@ -299,10 +297,8 @@ impl RegionEngine for Manager {
         self.each_present(&inner, |run| {
             present += (run.end() - run.start()) / PAGE_SIZE
         });
-        if zfolio_sys::arena::discard(inner.start, inner.len()).is_ok()
-            && let Some(regions) = self.regions()
-        {
-            regions.charged.fetch_sub(present, Ordering::Relaxed);
+        if discard(inner.start, inner.len()).is_ok() {
+            self.scope.uncharge(present);
         }
     }
 
@@ -321,12 +317,8 @@ impl RegionEngine for Manager {
 
     fn set_high_bytes(&self, bytes: usize) -> bool {
         let pages = bytes / PAGE_SIZE;
-        let Some(regions) = self.regions() else {
-            return false;
-        };
-        let fits = pages <= self.arena().map().slots() / 2;
+        let fits = pages <= self.arena().map().slots() / 2 && self.scope.set_high(pages);
         if fits {
-            regions.high.store(pages, Ordering::Relaxed);
             self.set_allowance(pages);
             // (Whoever was publishing with the old one does so again.)
             self.wakeups.wake_control();

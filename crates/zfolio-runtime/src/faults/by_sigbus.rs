@@ -64,11 +64,11 @@ impl Teller<Swap> for BySigbus {
 impl Swap {
     /// See [`RegionEngine::serve_here`](crate::pager::RegionEngine::serve_here).
     pub(crate) fn serve_in_thread(&self, address: usize, access: Access) -> bool {
-        let Some(regions) = self.regions() else {
+        if !self.scope.serves_in_thread() {
             return false;
-        };
+        }
         let (mut worker, index) = claim_worker(&self.workers);
-        let Some(stack) = regions.stacks.get(index - 1) else {
+        let Some(stack) = self.scope.stack_of(index) else {
             return false;
         };
         stack.call(|| self.serve_address(&mut worker, address, access))

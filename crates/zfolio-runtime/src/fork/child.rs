@@ -10,6 +10,7 @@ use crate::events::event::Event;
 use crate::fork::Forks;
 use crate::fork_handshake::ForkWords;
 use crate::health::fatal::{EXIT_FAILED, Line};
+use crate::kernel::{File, Pagemap, Uffd};
 use crate::page::pages_within;
 use crate::segment::{describe, state};
 use alloc::vec::Vec;
@@ -18,10 +19,9 @@ use core::ops::Range;
 use core::sync::atomic::Ordering;
 use zfolio_sys::arena::unmap;
 use zfolio_sys::limits::reserve_descriptors;
-use zfolio_sys::procfs::{File, Pagemap, for_each_mapping};
+use zfolio_sys::procfs::for_each_mapping;
 use zfolio_sys::syscall::Errno;
 use zfolio_sys::thread;
-use zfolio_sys::uffd::Uffd;
 
 /// The child's own descriptors.
 pub(crate) struct Opened {

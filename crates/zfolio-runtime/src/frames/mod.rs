@@ -27,6 +27,14 @@ use zfolio_sys::arena::ArenaMap;
 use zfolio_sys::syscall::Errno;
 use zfolio_zswap::Zswap;
 
+/// Slots of an arena at least, where addresses are plenty and where they are not. (A test walks
+/// through all of them after each step.)
+const LEAST: [usize; 2] = if cfg!(test) {
+    [1 << 12, 1 << 12]
+} else {
+    [1 << 18, 1 << 14]
+};
+
 /// Address space several times `high`: frames are scarce, places to put them
 /// must not be (a huge page needs 2 MiB of holes in one piece). Less where
 /// address space is limited: `room` bytes.
@@ -36,7 +44,7 @@ pub fn reserve_arena(high: usize, room: usize) -> Result<ArenaMap, Errno> {
             .clamp(least, 1 << 27)
             .next_multiple_of(Order::HUGE.pages())
     };
-    [slots(8, 1 << 18), slots(2, 1 << 14)]
+    [slots(8, LEAST[0]), slots(2, LEAST[1])]
         .into_iter()
         .filter(|slots| slots << PAGE_SHIFT <= room)
         .find_map(|slots| ArenaMap::reserve(slots).ok())

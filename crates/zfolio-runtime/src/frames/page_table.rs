@@ -56,7 +56,7 @@ impl Physical {
                 return;
             };
             for run in &runs[..count] {
-                zfolio_sys::arena::make_own(run.start(), run.end() - run.start());
+                crate::kernel::make_own(run.start(), run.end() - run.start());
             }
             if reached <= start {
                 return;

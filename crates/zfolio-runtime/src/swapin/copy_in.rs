@@ -136,3 +136,6 @@ impl Transfer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,7 +12,7 @@ use crate::address_space::place::Place;
 use crate::page::{EXTENT_PAGES, Vpn, address_of};
 use crate::page_fault::Outcome;
 use crate::policy::readahead;
-use crate::scope::Regions;
+use crate::scope::FirstTouches;
 use crate::segment::{Counter, FaultKind};
 use crate::transfer::Transfer;
 use crate::transfer::move_in::Placed;
@@ -34,9 +34,9 @@ impl Transfer {
         pages: &Range<Vpn>,
         window: usize,
     ) -> Option<Outcome> {
-        let regions = self.regions()?;
+        let first = self.scope.first_touches()?;
         let vpn = pages.start;
-        if self.wants_huge(core, vpn) && self.fill_huge(regions, core, vpn) {
+        if self.wants_huge(core, vpn) && self.fill_huge(first, core, vpn) {
             core.history
                 .streams
                 .brought(&readahead::extent(vpn), EXTENT_PAGES);
@@ -93,10 +93,10 @@ impl Transfer {
 
     /// Fills an untouched extent with one huge page: a fresh one while there
     /// is memory, else the one that a store has left.
-    fn fill_huge(&self, regions: &Regions, core: &mut Core, vpn: Vpn) -> bool {
+    fn fill_huge(&self, first: &FirstTouches, core: &mut Core, vpn: Vpn) -> bool {
         let below = self.usage() + EXTENT_PAGES < self.watermarks().start;
         let filled = if below {
-            self.fill_huge_from_system(regions, vpn)
+            self.fill_huge_from_system(first, vpn)
         } else {
             self.fill_huge_from_arena(core, vpn)
         };
@@ -106,17 +106,17 @@ impl Transfer {
         filled
     }
 
-    fn fill_huge_from_system(&self, regions: &Regions, vpn: Vpn) -> bool {
-        let wait = regions.no_huge.load(Ordering::Relaxed);
+    fn fill_huge_from_system(&self, first: &FirstTouches, vpn: Vpn) -> bool {
+        let wait = first.no_huge.load(Ordering::Relaxed);
         if wait > 0 {
-            regions.no_huge.store(wait - 1, Ordering::Relaxed);
+            first.no_huge.store(wait - 1, Ordering::Relaxed);
             return false;
         }
-        let Some(nursery) = regions.nursery.try_lock() else {
+        let Some(nursery) = first.nursery.try_lock() else {
             return false;
         };
         let (from, bytes) = (*nursery, Order::HUGE.bytes());
-        zfolio_sys::arena::make_own(from, bytes);
+        crate::kernel::make_own(from, bytes);
         let mut moved = 0;
         if self.is_huge(from) {
             let progress = self.fds.moves().out_of_held(address_of(vpn), from, bytes);
@@ -125,8 +125,8 @@ impl Transfer {
         }
         if moved < EXTENT_PAGES {
             // The kernel has none now: not asked again for a while.
-            regions.no_huge.store(NO_HUGE_TURNS, Ordering::Relaxed);
-            let _ = zfolio_sys::arena::discard(from, bytes);
+            first.no_huge.store(NO_HUGE_TURNS, Ordering::Relaxed);
+            let _ = crate::kernel::discard(from, bytes);
         }
         moved > 0
     }

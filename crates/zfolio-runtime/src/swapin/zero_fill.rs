@@ -148,3 +148,6 @@ impl Transfer {
         (vpn..end, advice.pages)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -403,3 +403,6 @@ impl Swap {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

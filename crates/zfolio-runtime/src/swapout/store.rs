@@ -254,3 +254,6 @@ fn claim(core: &mut Core, order: Order, resident: usize) -> Option<Run> {
         return Some(folio);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -20,6 +20,7 @@ use crate::address_space::clean_queue::{CLEAN_PART, MOST_CLEAN, OWNED_AT_ONCE};
 use crate::address_space::core::Core;
 use crate::address_space::extent::Extent;
 use crate::address_space::place::Place;
+use crate::kernel::discard_all;
 use crate::page::{Vpn, address_of, addresses_of, pages_within};
 use crate::pager::Access;
 use crate::segment::Counter;
@@ -28,7 +29,7 @@ use crate::transfer::worker::Worker;
 use alloc::vec::Vec;
 use core::ops::Range;
 use zfolio_mm::PAGE_SIZE;
-use zfolio_sys::arena::{Discarded, discard_all};
+use zfolio_sys::arena::Discarded;
 use zfolio_zswap::Slot;
 
 /// Pages that leave with one call.
@@ -225,3 +226,6 @@ fn clean_slot((vpn, place): (Vpn, Place)) -> Option<(Vpn, Slot)> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -139,3 +139,6 @@ impl Transfer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -225,7 +225,7 @@ impl Transfer {
                 Some(Errno::AGAIN | Errno::NOMEM) => zfolio_sys::thread::yield_now(),
                 // A raw fork has just taken an image, airlock included.
                 Some(Errno::BUSY) => {
-                    zfolio_sys::arena::make_own(airlock + done * PAGE_SIZE, PAGE_SIZE);
+                    crate::kernel::make_own(airlock + done * PAGE_SIZE, PAGE_SIZE);
                 }
                 Some(errno) => self.fail(format_args!(
                     "a page on its way out could not be taken over (errno {})",

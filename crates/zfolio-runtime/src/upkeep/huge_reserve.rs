@@ -1,8 +1,8 @@
 //! The huge page kept ready: how one is come by, and when it is given up.
 
+use crate::kernel::{discard, make_own};
 use crate::upkeep::Upkeep;
 use zfolio_mm::{Order, Pfn};
-use zfolio_sys::arena::{discard, make_own};
 
 impl Upkeep {
     /// Makes a huge page ready if one is wished for. The control thread's.

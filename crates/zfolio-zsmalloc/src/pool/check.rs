@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 
 use zfolio_mm::Memory;
 
-use super::compact::Running;
-use super::{ZsPool, objs};
+use super::running::Running;
+use super::zs_pool::{ZsPool, objs};
 use crate::class::SizeClass;
 use crate::grouping::Grouping;
 use crate::slot::{Header, NO_SLOT};

@@ -49,13 +49,14 @@ use core::cmp::Reverse;
 
 use zfolio_mm::Memory;
 
-use super::{ZsPool, objs, take_slot};
-use crate::class::SizeClass;
+use super::running::{Compaction, Running, Step, Stop};
+use super::zs_pool::{ZsPool, objs, take_slot};
+use crate::class::{SizeClass, can_compact};
 use crate::grouping::Grouping;
 use crate::slot::Header;
 use crate::source::FrameSource;
-use crate::stats::can_compact;
-use crate::zspage::{DAMAGED, Zspage, ZspageId};
+use crate::zspage::{DAMAGED, Zspage};
+use crate::zspage_id::ZspageId;
 
 /// Zspages a step looks at to find one without pins, before it leaves the
 /// class. Readers pin for the length of a decompression, a batch each.
@@ -64,65 +65,6 @@ pub(super) const LOOKED_AT: usize = 64;
 /// Steps in which what is left of a class, in one or few zspages, may go to larger
 /// classes.
 const LODGINGS: u8 = 16;
-
-/// The right to drive the compaction under way; see
-/// [`ZsPool::begin_compaction`].
-#[derive(Debug)]
-#[must_use = "a compaction is driven by its steps, and others are refused until it has ended"]
-pub struct Compaction {
-    ticket: u64,
-}
-
-/// What one step did.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Step {
-    /// Objects copied.
-    pub objs_moved: usize,
-    /// Pages given back.
-    pub pages_freed: usize,
-}
-
-/// The compaction under way.
-#[derive(Debug)]
-pub(super) struct Running {
-    ticket: u64,
-    /// Position of the class at work, going down; the ones from here to `end`
-    /// are done.
-    class: usize,
-    /// The first position that is compacted, and the last visited.
-    first: usize,
-    /// Steps it may still spend at `class`.
-    steps: usize,
-    /// Steps it may still spend on lodging what is left at `class`.
-    lodgings: u8,
-    /// The destination kept.
-    kept: Option<ZspageId>,
-}
-
-impl Running {
-    /// The class at work and the zspage kept.
-    pub(super) fn kept(&self) -> Option<(usize, ZspageId)> {
-        self.kept.map(|id| (self.class, id))
-    }
-
-    /// Forgets a zspage that is given up.
-    pub(super) fn forget(&mut self, id: ZspageId) {
-        self.kept = self.kept.filter(|kept| *kept != id);
-    }
-}
-
-/// Why the objects of a source stopped moving.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Stop {
-    /// The source is empty.
-    SourceEmpty,
-    /// The destination is full.
-    DestinationFull,
-    /// The source has objects left that no header names.
-    SourceDamaged,
-    /// The destination's list of free slots was overwritten.
-    DestinationDamaged,
-}
 
 impl<G: Grouping> ZsPool<G> {
     /// Compacts every class in one go and returns the pages freed: 0 when a

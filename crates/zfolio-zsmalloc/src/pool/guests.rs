@@ -22,12 +22,14 @@
 use zfolio_mm::{Memory, PAGE_SIZE};
 
 use super::compact::LOOKED_AT;
-use super::{Step, ZsPool, objs, take_slot};
+use super::running::Step;
+use super::zs_pool::{ZsPool, objs, take_slot};
 use crate::grouping::Grouping;
 use crate::handle::MAX_DISTANCE;
 use crate::slot::Header;
 use crate::source::FrameSource;
-use crate::zspage::{Zspage, ZspageId};
+use crate::zspage::Zspage;
+use crate::zspage_id::ZspageId;
 
 /// Copies that compaction makes for a page at most when it lodges objects.
 const COPIES: usize = 8;

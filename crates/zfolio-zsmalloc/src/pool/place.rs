@@ -2,7 +2,8 @@
 
 use zfolio_mm::{Memory, Pfn};
 
-use super::{ZsError, ZsPool};
+use super::error::ZsError;
+use super::zs_pool::ZsPool;
 use crate::class::SizeClass;
 use crate::grouping::Grouping;
 use crate::handle::{Handle, Place};

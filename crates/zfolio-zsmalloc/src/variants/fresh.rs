@@ -2,11 +2,11 @@
 
 use zfolio_mm::Memory;
 
-use super::Algorithm;
+use super::algorithm::Algorithm;
 use crate::grouping::Grouping;
 use crate::pool::{Stop, ZsPool};
 use crate::source::FrameSource;
-use crate::zspage::ZspageId;
+use crate::zspage_id::ZspageId;
 
 /// Source first, and for each source fresh destinations: taken from the fullest
 /// group with room, put back at the head of its group after one source. What

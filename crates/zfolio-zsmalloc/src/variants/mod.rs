@@ -7,51 +7,45 @@
 //! | compaction of a class | [`FreshDestination`]: the kernel's old loop | [`KeptDestination`]: as [`ZsPool::compact`] |
 //!
 //! [`Tenths`]: crate::grouping::Tenths
+//! [`ZsPool::compact`]: crate::pool::ZsPool::compact
 
+mod algorithm;
 mod coarse;
 mod fine;
 mod fresh;
 
-use zfolio_mm::Memory;
-
+pub use algorithm::{Algorithm, KeptDestination};
 pub use coarse::Coarse;
 pub use fine::{Exact, PlainTenths};
 pub use fresh::FreshDestination;
 
-use crate::grouping::Grouping;
-use crate::pool::ZsPool;
-use crate::source::FrameSource;
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::grouping::{Grouping, MAX_GROUPS, Tenths};
 
-/// A way of compacting one class.
-pub trait Algorithm {
-    /// What the reports call it.
-    const NAME: &'static str;
-
-    /// Compacts the class at `position` of the table in one go. What it did is
-    /// in the pool's counters.
-    fn compact_class<G: Grouping>(
-        pool: &mut ZsPool<G>,
-        position: usize,
-        memory: &impl Memory,
-        frames: &mut impl FrameSource,
-    );
-}
-
-/// The pool's own: a destination is kept until it is full.
-#[derive(Clone, Copy, Debug)]
-pub struct KeptDestination;
-
-impl Algorithm for KeptDestination {
-    const NAME: &'static str = "kept destination";
-
-    fn compact_class<G: Grouping>(
-        pool: &mut ZsPool<G>,
-        position: usize,
-        memory: &impl Memory,
-        frames: &mut impl FrameSource,
-    ) {
-        if let Some(run) = pool.begin_compaction_of(position..position + 1) {
-            while pool.compaction_step(&run, memory, frames).is_some() {}
+    fn follows_the_rules<G: Grouping>() {
+        for objs in 1..=256 {
+            let groups = G::groups(objs);
+            assert!(usize::from(groups) <= MAX_GROUPS);
+            for inuse in 0..=objs {
+                let group = G::of(inuse, objs);
+                assert!(group < groups, "{inuse} of {objs}");
+                assert_eq!(group == 0, inuse == 0, "{inuse} of {objs}");
+                assert_eq!(group == groups - 1, inuse == objs, "{inuse} of {objs}");
+                assert!(
+                    inuse == 0 || G::of(inuse - 1, objs) <= group,
+                    "{inuse} of {objs}"
+                );
+            }
         }
+    }
+
+    #[test]
+    fn every_grouping_follows_the_rules() {
+        follows_the_rules::<Exact>();
+        follows_the_rules::<Tenths>();
+        follows_the_rules::<PlainTenths>();
+        follows_the_rules::<Coarse>();
     }
 }

@@ -1,0 +1,198 @@
+//! Random lives of a program, beside a model of its memory.
+
+extern crate std;
+
+use super::{Rig, content};
+use crate::page_fault::Outcome;
+use crate::pager::{Access, RegionEngine};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ops::Range;
+use proptest::prelude::*;
+use zfolio_fake_kernel::plan::{self, Call, Failure};
+use zfolio_fake_kernel::program;
+use zfolio_sys::syscall::Errno;
+use zfolio_zswap::Limits;
+
+/// What the program may use, and what it has, pages.
+const HIGH: usize = 512;
+const PAGES: usize = 640;
+
+/// What happens.
+#[derive(Clone, Debug)]
+enum Step {
+    Write(Range<usize>, u32),
+    Read(Range<usize>),
+    Discard(Range<usize>),
+    MoveOut(Range<usize>),
+    Store,
+    Relieve,
+    Compact,
+    /// Present pages of a range are pinned by the kernel, or shared with a child.
+    Pin(Range<usize>),
+    Unpin,
+    Share(Range<usize>),
+    /// The pool takes nothing more, or as much as it likes.
+    PoolIsFull(bool),
+    /// A call fails, once, after some others.
+    Fail(Call, usize, Failure),
+    /// As `Discard`, and what the kernel does meanwhile comes between.
+    DiscardSlowly(Range<usize>, Vec<usize>),
+}
+
+fn pages() -> impl Strategy<Value = Range<usize>> {
+    let len = prop_oneof![4 => 1..4_usize, 3 => 4..40_usize, 1 => 40..300_usize];
+    (0..PAGES, len).prop_map(|(from, len)| from..(from + len).min(PAGES))
+}
+
+fn failure() -> impl Strategy<Value = Step> {
+    let errno = prop_oneof![
+        Just(Errno::AGAIN),
+        Just(Errno::NOMEM),
+        Just(Errno::BUSY),
+        Just(Errno::EXIST)
+    ];
+    let call = prop_oneof![Just(Call::Move), Just(Call::Copy)];
+    (call, 1..6_usize, 0..20_usize, errno, 0..8_u8).prop_map(|(call, nth, done, errno, how)| {
+        // (COPY knows nothing of pages that are busy.)
+        let errno = match (call, errno) {
+            (Call::Copy, Errno::BUSY) => Errno::AGAIN,
+            _ => errno,
+        };
+        let untold = call == Call::Move && how == 0;
+        let done = if untold || how < 4 { done } else { 0 };
+        let errno = if untold { Errno::EXIST } else { errno };
+        let failure = Failure {
+            done,
+            errno,
+            untold,
+        };
+        Step::Fail(call, nth, failure)
+    })
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (pages(), 0..64_u32).prop_map(|(pages, kind)| Step::Write(pages, kind)),
+        6 => pages().prop_map(Step::Read),
+        2 => pages().prop_map(Step::Discard),
+        4 => pages().prop_map(Step::MoveOut),
+        3 => Just(Step::Store),
+        3 => Just(Step::Relieve),
+        1 => Just(Step::Compact),
+        1 => pages().prop_map(Step::Pin),
+        1 => Just(Step::Unpin),
+        1 => pages().prop_map(Step::Share),
+        1 => any::<bool>().prop_map(Step::PoolIsFull),
+        6 => failure(),
+        2 => (pages(), prop::collection::vec(0..PAGES, 0..6))
+            .prop_map(|(pages, touched)| Step::DiscardSlowly(pages, touched)),
+    ]
+}
+
+/// Does a step.
+fn take(rig: &mut Rig, step: Step) {
+    let present = |rig: &Rig, pages: Range<usize>| -> Vec<usize> {
+        let addresses = pages.map(|page| rig.address(page));
+        addresses.filter(|at| program::is_present(*at)).collect()
+    };
+    match step {
+        Step::Write(pages, kind) => pages.for_each(|page| rig.write(page, kind)),
+        Step::Read(pages) => pages.for_each(|page| rig.read(page)),
+        Step::Discard(pages) => {
+            // (madvise takes a page from under a pin, which this kernel does not.)
+            rig.discard(pages);
+        }
+        Step::MoveOut(pages) => {
+            let _ = rig.move_out(pages);
+        }
+        Step::Store => rig.store_all(),
+        Step::Relieve => rig.relieve(),
+        Step::Compact => {
+            let manager = rig.manager;
+            manager.compact(&mut manager.compacting.lock(), true);
+        }
+        Step::Pin(pages) => present(rig, pages)
+            .iter()
+            .for_each(|at| program::pin(*at, true)),
+        Step::Unpin => present(rig, 0..PAGES)
+            .iter()
+            .for_each(|at| program::pin(*at, false)),
+        Step::Share(pages) => present(rig, pages)
+            .iter()
+            .for_each(|at| program::share(*at)),
+        Step::PoolIsFull(full) => rig.manager.zswap.set_limits(Limits {
+            max_pool_pages: full.then_some(0),
+            ..Limits::default()
+        }),
+        Step::Fail(call, nth, failure) => plan::fail_as(call, nth, failure),
+        Step::DiscardSlowly(pages, touched) if rig.manager.scope.has_events() => {
+            program::discard(rig.address(pages.start)..rig.address(pages.end));
+            for page in touched {
+                // Before the event is applied nothing comes and nothing goes.
+                if !program::is_present(rig.address(page)) {
+                    let outcome = rig.try_fault(page, Access::Read, 0);
+                    assert!(!matches!(outcome, Outcome::Served(_)), "{outcome:?}");
+                }
+                let _ = rig.move_out(page..PAGES.min(page + 9));
+            }
+            rig.settle();
+            rig.model[pages].fill(0);
+        }
+        Step::DiscardSlowly(pages, _) => {
+            let range = rig.address(pages.start)..rig.address(pages.end);
+            rig.manager.advise_cold(&range);
+        }
+    }
+}
+
+fn live(mut rig: Rig, steps: Vec<Step>) {
+    for step in steps {
+        take(&mut rig, step);
+        rig.validate();
+    }
+    plan::clear();
+    take(&mut rig, Step::Unpin);
+    rig.read_all();
+    rig.validate();
+    rig.discard(0..PAGES);
+    rig.read_all();
+    rig.validate();
+}
+
+/// Of the usual number of cases a part: each is some hundred calls.
+fn config() -> ProptestConfig {
+    let usual = ProptestConfig::default();
+    ProptestConfig {
+        cases: (usual.cases / 16).max(1),
+        max_shrink_iters: 2000,
+        failure_persistence: None,
+        ..usual
+    }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn a_program_with_regions_finds_what_it_wrote(
+        steps in prop::collection::vec(step(), 1..60),
+    ) {
+        live(Rig::of_regions(HIGH, PAGES), steps);
+    }
+
+    #[test]
+    fn a_process_finds_what_it_wrote(steps in prop::collection::vec(step(), 1..60)) {
+        live(Rig::of_process(HIGH, PAGES), steps);
+    }
+}
+
+#[test]
+fn no_two_kinds_of_page_are_alike() {
+    for kind in 1..64 {
+        assert!(
+            (0..kind).all(|other| content(other) != content(kind)),
+            "{kind}"
+        );
+    }
+}

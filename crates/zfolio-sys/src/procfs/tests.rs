@@ -1,0 +1,96 @@
+//! What /proc tells, read from text and from the system.
+
+extern crate std;
+use super::*;
+use std::vec::Vec;
+
+#[test]
+fn a_call_is_told_from_none() {
+    assert_eq!(parse_call(b"25 0x7f00 0x1000 0x2000 0x1\n"), Some(25));
+    assert_eq!(parse_call(b"-1 0x7ffe 0x7f00\n"), None);
+    assert_eq!(parse_call(b"running\n"), None);
+    assert!(!waits_in_mremap(u32::MAX));
+}
+
+#[test]
+fn statm_line_parses() {
+    let parsed = Statm::parse(b"765 435 407 5 0 123 0\n").unwrap();
+    assert_eq!(
+        parsed,
+        Statm {
+            size: 765,
+            resident: 435,
+            shared: 407,
+            data: 123
+        }
+    );
+    assert_eq!(Statm::parse(b"junk"), None);
+}
+
+#[test]
+fn waits_are_those_that_a_thread_chose() {
+    let status = b"Threads:\t1\nvoluntary_ctxt_switches:\t12\nnonvoluntary_ctxt_switches:\t7\n";
+    assert_eq!(parse_waits(status), Some(12));
+    assert_eq!(parse_waits(&status[..20]), None);
+    let here = crate::thread::id();
+    let before = waits_of(here).unwrap();
+    (0..3).for_each(|_| std::thread::sleep(core::time::Duration::from_millis(1)));
+    assert!(waits_of(here).unwrap() >= before + 3);
+    assert_eq!(waits_of(u32::MAX), None);
+}
+
+#[test]
+fn maps_lines_parse() {
+    let line = b"7ffc1000-7ffc3000 rw-p 00000000 00:00 0                          [stack]";
+    let mapping = Mapping::parse(line).unwrap();
+    assert_eq!((mapping.start, mapping.end), (0x7ffc_1000, 0x7ffc_3000));
+    assert_eq!(
+        (mapping.perms, mapping.inode, mapping.name),
+        (&b"rw-p"[..], 0, &b"[stack]"[..])
+    );
+    let bare = Mapping::parse(b"1000-2000 rw-p 00000000 00:00 0 ").unwrap();
+    assert_eq!(bare.name, b"");
+}
+
+#[test]
+fn huge_runs_are_those_of_what_is_present() {
+    const HUGE: usize = 2 << 20;
+    let mut memory = std::vec![0_u8; 5 * HUGE];
+    let start = (memory.as_ptr() as usize).next_multiple_of(HUGE);
+    crate::arena::prefer_huge_pages(start, 4 * HUGE);
+    memory.fill(1);
+    // One of them is small pages from now on.
+    crate::arena::discard(start + HUGE + 4096, 4096).unwrap();
+    let pagemap = Pagemap::open().unwrap();
+    let mut runs = [PresentRun::default(); 64];
+    let bytes = |runs: &[PresentRun]| -> usize {
+        let huge = runs.iter().filter(|run| run.is_huge());
+        huge.map(|run| run.end() - run.start()).sum()
+    };
+    let (count, reached) = pagemap.present(start, start + 4 * HUGE, &mut runs).unwrap();
+    assert_eq!(reached, start + 4 * HUGE);
+    let present = bytes(&runs[..count]);
+    let (count, reached) = pagemap.huge(start, start + 4 * HUGE, &mut runs).unwrap();
+    assert_eq!(reached, start + 4 * HUGE);
+    assert!(runs[..count].iter().all(PresentRun::is_huge));
+    assert_eq!(bytes(&runs[..count]), present);
+    assert!(present <= 3 * HUGE);
+}
+
+#[test]
+fn every_mapping_is_seen_through_a_small_buffer() {
+    let file = File::open(c"/proc/thread-self/maps").unwrap();
+    let collect = |size: usize| {
+        let mut starts = Vec::new();
+        for_each_mapping(file, &mut std::vec![0; size], |m| starts.push(m.start)).unwrap();
+        starts
+    };
+    let here = (&raw const file) as usize;
+    let mut found = false;
+    for_each_mapping(file, &mut [0; 8192], |m| {
+        found |= (m.start..m.end).contains(&here)
+    })
+    .unwrap();
+    assert!(found, "our own stack is mapped");
+    assert!(collect(8192).len() > 10);
+}
