@@ -190,9 +190,7 @@ impl RegionEngine for Manager {
             fd(self.arena().moves().uffd),
             self.fds.pagemap().file().fd(),
         ];
-        let backing = self.regions().map(|regions| &regions.backing_fd);
-        let backing = backing.map(|fd| fd.load(Ordering::Relaxed));
-        all.extend(backing.filter(|fd| *fd != usize::MAX));
+        all.extend(self.scope.backing());
         all
     }
 

@@ -52,11 +52,11 @@ impl Upkeep {
     /// In a program that has regions: puts a backing's descriptor where the program is not
     /// likely to close it, and notes it for the threads that have tables of their own.
     fn keep_descriptor(&self, file: FileBacking) -> FileBacking {
-        let Some(regions) = self.regions() else {
+        if !self.scope.is_guest() {
             return file;
-        };
+        }
         let file = file.lifted();
-        regions.backing_fd.store(file.fd(), Ordering::Relaxed);
+        self.scope.note_backing(file.fd());
         file
     }
 
