@@ -170,9 +170,11 @@ impl Group {
     /// times the first one may need more than was reserved.
     ///
     /// # Errors
-    /// [`Error::BadLimit`]; [`Error::LimitIsSet`] if it would need more.
+    /// [`Error::BadLimit`], also above the group's `max`; [`Error::LimitIsSet`] if it would need
+    /// more.
     pub fn set_high(&self, high: usize) -> Result<(), Error> {
-        if !is_limit(high) {
+        let max = self.0.kind.options.max;
+        if !is_limit(high) || max.is_some_and(|max| high >> PAGE_SHIFT > max) {
             return Err(Error::BadLimit);
         }
         if let Some(engine) = self.0.engine {

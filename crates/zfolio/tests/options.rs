@@ -234,6 +234,11 @@ fn mistakes_are_told_by_name() {
     assert_eq!(builder.option("folio", "3K").err(), bad("folio"));
     let small = builder.option("max", "4M").expect("a size");
     assert_eq!(small.build().err(), bad("max"));
+    let limited = builder.option("max", "16M").and_then(|of| of.build());
+    if let Ok(group) = limited {
+        assert_eq!(group.set_high(17 * MIB), Err(Error::BadLimit));
+        assert_eq!(group.set_high(16 * MIB), Ok(()));
+    }
     let nowhere = builder.option("backing", "file:/nowhere/at/all,size=64M");
     let refused = nowhere.expect("a path").serving(Serving::InThread).build();
     assert!(matches!(refused.err(), Some(Error::Unavailable { .. })));
