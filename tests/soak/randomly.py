@@ -48,11 +48,14 @@ def drawn(seed, folder, zfolio, way):
     run = [str(zfolio), "run", "--quiet", "--faults", way, "--high", f"{high}M"]
     compressor = draw.choice(COMPRESSORS)
     run += ["--compressor", compressor]
-    by_message = ["--folio", draw.choice(["4K", "16K", "64K", "64K", "256K", "2M"])]
+    folio = draw.choice(["4K", "16K", "64K", "64K", "256K", "2M"])
+    if folio != "2M" or way == "message":
+        run += ["--folio", folio]
+    by_message = []
     if compressor == "auto" and draw.random() < 0.5:
         by_message += ["--tier", "auto"]
     if draw.random() < 0.3:
-        by_message += ["--backing", f"file:{folder},size={draw.choice([64, 512])}M"]
+        run += ["--backing", f"file:{folder},size={draw.choice([64, 512])}M"]
     if draw.random() < 0.25:
         by_message += ["--engines", str(draw.choice([1, 2]))]
     if way == "message":
@@ -63,6 +66,9 @@ def drawn(seed, folder, zfolio, way):
         run += ["--per-process"]
     elif draw.random() < 0.2:
         run += ["--group", "soak/random"]
+    # (Drawn last: older seeds have the other options as they had them.)
+    if "--per-process" not in run and draw.random() < 0.15:
+        run += [draw.choice(["--swap-max", "--zswap-max"]), f"{draw.choice([2, 8, 24])}M"]
     return run, program
 
 

@@ -37,6 +37,14 @@ use args::{Bench, Experiment};
 use std::process::ExitCode;
 use zfolio_host::exit::Failure;
 
+/// Finds out how much memory a program can do without.
+///
+/// # Errors
+/// When it fails, or a file cannot be written.
+pub fn advise(args: &args::Advise) -> Result<ExitCode, Failure> {
+    experiments::advise::advise(args)
+}
+
 /// Runs the experiment that was asked for.
 ///
 /// # Errors

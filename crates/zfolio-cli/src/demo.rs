@@ -68,6 +68,7 @@ pub(crate) fn demo(args: &Demo) -> Result<ExitCode, Failure> {
     println!("and now in {}, under zfolio run:", human(high));
     let mut limited = Command::new(&exe);
     limited
+        .env(zfolio_host::PLAIN.0, zfolio_host::PLAIN.1)
         .args(["run", "--high", &high.to_string(), "--"])
         .arg(&exe)
         .args(&work);

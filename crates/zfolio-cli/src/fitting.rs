@@ -15,13 +15,15 @@
 //! # Invariants
 //! - `high` is never below half of what the others leave, nor below [`MIN_HIGH`]: a reserve
 //!   that was chosen too large costs time, and a job without memory does not get on.
-//! - It never rises above what the run began with: processes size their tables by that.
+//! - It never rises above what the run began with, unless somebody asks for that
+//!   (`requests`); then it is what was asked for.
 
 use std::collections::HashMap;
 use std::fs;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 use zfolio_host::cgroup_limits::{Limits, Use};
+use zfolio_host::group_state::high_now;
 use zfolio_host::machine::mem_total;
 use zfolio_host::size::MIN_HIGH;
 use zfolio_host::slots::used;
@@ -89,6 +91,8 @@ impl Chosen {
 pub(crate) struct Fitting {
     limits: Limits,
     chosen: Chosen,
+    /// What [`Fitting::most`] said last, bytes.
+    most: u64,
     next: Instant,
 }
 
@@ -105,6 +109,7 @@ impl Fitting {
         Self {
             limits,
             chosen,
+            most: chosen.high,
             next: now,
         }
     }
@@ -114,6 +119,11 @@ impl Fitting {
         self.chosen
     }
 
+    /// From now on it is this, bytes, which somebody asked for.
+    pub(crate) const fn give(&mut self, high: u64) {
+        self.chosen = Chosen { high, limit: None };
+    }
+
     /// Whether there is a limit, and a `high` that processes share.
     fn is_followed(&self, segment: &Segment) -> bool {
         self.chosen.limit.is_some() && segment.config().shared.load(Relaxed) != 0
@@ -121,19 +131,31 @@ impl Fitting {
 
     /// Looks again, if it is time, and says it anew.
     pub(crate) fn look(&mut self, segment: &Segment, now: Instant) {
-        if !self.is_followed(segment) || now < self.next {
-            return;
-        }
-        let uses = self.limits.read();
-        let ours = anonymous(segment);
         let last = high_now(segment);
-        let each = uses.iter().map(|of| again(*of, ours, last));
-        let most = segment.config().high.load(Relaxed);
-        let high = each.min().unwrap_or(most).min(most);
+        let high = self.again(segment, last, now);
         if high != last {
             segment.groups[0].high.store(high, Relaxed);
         }
+    }
+
+    /// The same where somebody else says what `high` is: what that may be at most now, bytes.
+    pub(crate) fn most(&mut self, segment: &Segment, now: Instant) -> u64 {
+        self.most = self.again(segment, self.most, now);
+        self.most.min(segment.config().high.load(Relaxed))
+    }
+
+    /// What `high` is to be that was `last`, bytes; `last` if it is not time yet.
+    fn again(&mut self, segment: &Segment, last: u64, now: Instant) -> u64 {
+        if !self.is_followed(segment) || now < self.next {
+            return last;
+        }
+        let uses = self.limits.read();
+        let ours = anonymous(segment);
+        let each = uses.iter().map(|of| again(*of, ours, last));
+        let most = segment.config().high.load(Relaxed);
+        let high = each.min().unwrap_or(most).min(most);
         self.next = now + EVERY.max(now.elapsed() * SHARE);
+        high
     }
 }
 
@@ -150,14 +172,6 @@ fn again(of: Use, ours: u64, last: u64) -> u64 {
         high.max(last)
     } else {
         high
-    }
-}
-
-/// What a run's processes share now, bytes.
-pub(crate) fn high_now(segment: &Segment) -> u64 {
-    match segment.groups[0].high.load(Relaxed) {
-        0 => segment.config().high.load(Relaxed),
-        high => high,
     }
 }
 
@@ -286,6 +300,7 @@ mod tests {
         let mut fitting = Fitting {
             chosen: Chosen::of(&limits.read(), 1 << 40),
             limits,
+            most: 0,
             next: now,
         };
         assert_eq!(fitting.chosen().high, 270 * MIB);

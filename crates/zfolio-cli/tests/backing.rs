@@ -154,6 +154,7 @@ fn nothing_readable_is_left_when_it_is_killed() {
     let dir = support::tempdir();
     // Not compressed: without encryption the text would be there as it is.
     let mut command = z.command(["run", "--quiet", "--high", "16M", "--compressor", "none"]);
+    command.args(support::in_another_way(&[]));
     command.args(["--backing", &option(dir.path()), "--max-pool", "20", "--"]);
     command
         .arg(program)
@@ -293,7 +294,8 @@ fn on_a_lost_disk(before: &str) -> Option<Output> {
     let stats = support::tempdir();
     let file = stats.path().join("stats.json");
     let mut command = z.command(["run", "--high", "16M", "--max-pool", "20", "--stats"]);
-    command.arg(&file).args(["--backing", &option(dir), "--"]);
+    command.arg(&file).args(support::in_another_way(&[]));
+    command.args(["--backing", &option(dir), "--"]);
     command.arg(program).arg(dir).args([before, "80"]);
     command
         .stdin(Stdio::piped())

@@ -6,7 +6,6 @@ mod support;
 
 use memory::compiled;
 use nobody::{Nobody, WAYS};
-use support::finish;
 
 /// A case of `inthread.c` in each of the ways.
 #[track_caller]
@@ -111,21 +110,5 @@ print('right')
             let peak = output.stats["total"]["resident_peak_bytes"].as_u64();
             assert!(peak < Some(44 << 20), "{way}: {peak:?}");
         }
-    }
-}
-
-#[test]
-fn options_that_need_messages_are_refused() {
-    let Some(z) = support::real() else { return };
-    for option in [["--engines", "1"], ["--tier", "auto"], ["--max", "64M"]] {
-        let mut command = z.command(["run", "--faults", "guard", "--high", "64M"]);
-        command.args(option).args(["--", "true"]);
-        let output = finish(&mut command, "");
-        assert_eq!(output.status.code(), Some(2), "{}", output.stderr);
-        assert!(
-            output.stderr.contains("--faults message only"),
-            "{}",
-            output.stderr
-        );
     }
 }

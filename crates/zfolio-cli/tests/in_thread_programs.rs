@@ -161,6 +161,19 @@ fn threads() {
 }
 
 #[test]
+fn threads_that_fault_at_once() {
+    let cases = [
+        "same_pages",
+        "no_write_is_lost",
+        "beside_changes",
+        "beside_forks",
+        "beside_calls",
+        "beside_discards",
+    ];
+    in_each_way("inthread_transit", &cases);
+}
+
+#[test]
 fn children() {
     let cases = [
         "storm",

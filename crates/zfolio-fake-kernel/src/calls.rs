@@ -485,17 +485,10 @@ unsafe fn read_text(world: &mut World, args: [usize; 6]) -> Result<usize, Errno>
             }
         }
         Kind::Statm => {
-            let registered = world.pages.registered.iter().map(|one| one.pages.clone());
-            let apart = world.events.mapped.iter().cloned();
-            let mut ranges: Vec<_> = registered.chain(apart).collect();
-            ranges.sort_by_key(|range| range.start);
-            let (mut size, mut resident, mut from) = (0, 0, 0);
-            for range in ranges {
-                let part = range.start.max(from)..range.end.max(from);
-                size += part.len();
-                from = part.end;
-                resident += world.pages.count(part);
-            }
+            // (What is mapped changes with the program's mappings alone.)
+            let mapped = world.events.mapped.iter();
+            let size: usize = mapped.map(Range::len).sum();
+            let resident = world.pages.all;
             writeln!(text, "{size} {resident} 0 0 0 {size} 0").expect("text");
         }
         _ => return Err(BAD_FILE),

@@ -42,6 +42,15 @@ fn with<R>(f: impl FnOnce(&mut World) -> R) -> R {
     WORLD.with_borrow_mut(f)
 }
 
+/// Begins anew: the calling thread's kernel knows nothing, and what it kept of memory is the
+/// system's again. Who was managed by it before is no more.
+pub fn restart() {
+    with(|world| {
+        world.pages.give_back();
+        *world = World::default();
+    });
+}
+
 impl Kernel for Fake {
     unsafe fn call(number: usize, args: [usize; 6]) -> Result<usize, Errno> {
         // SAFETY: by contract.

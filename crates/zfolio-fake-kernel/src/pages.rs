@@ -1,6 +1,7 @@
 //! Which pages are present, where, and for whom.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
 use zfolio_mm::{PAGE_SHIFT, PAGE_SIZE};
 
@@ -31,10 +32,33 @@ pub(crate) struct Registered {
     pub(crate) protects: bool,
 }
 
+/// Spreads page numbers, which nobody chooses to do harm.
+#[derive(Default)]
+struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes
+            .iter()
+            .for_each(|byte| self.write_usize((*byte).into()));
+    }
+
+    fn write_usize(&mut self, page: usize) {
+        self.0 = (self.0 ^ page as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 ^= self.0 >> 32;
+    }
+}
+
 /// The page table and the registrations.
 #[derive(Default)]
 pub(crate) struct Pages {
-    states: HashMap<Page, State>,
+    states: HashMap<Page, State, BuildHasherDefault<Spread>>,
+    /// Pages that are present.
+    pub(crate) all: usize,
     pub(crate) registered: Vec<Registered>,
 }
 
@@ -81,6 +105,16 @@ impl Pages {
         self.registered = parts.filter(|one| !one.pages.is_empty()).collect();
     }
 
+    /// Gives the memory of all pages back to the system, where they read as zeros.
+    pub(crate) fn give_back(&mut self) {
+        let mut pages: Vec<Page> = self.states.drain().map(|(page, _)| page).collect();
+        pages.sort_unstable();
+        for run in pages.chunk_by(|one, other| one + 1 == *other) {
+            let (start, len) = (run[0] << PAGE_SHIFT, run.len() * PAGE_SIZE);
+            zfolio_sys::arena::discard(start, len).expect("memory of this process");
+        }
+    }
+
     /// How many pages of a range are present.
     pub(crate) fn count(&self, pages: Range<Page>) -> usize {
         if pages.len() < self.states.len() {
@@ -110,6 +144,7 @@ impl Pages {
         let bytes = unsafe { std::slice::from_raw_parts_mut(at, PAGE_SIZE) };
         let absent = if was.is_some() { ABSENT } else { 0 };
         assert!(was.is_none_or(|was| !was.present), "a page that is there");
+        self.all += 1;
         assert!(
             bytes.iter().all(|byte| *byte == absent),
             "somebody wrote to page {page:#x}, which was absent"
@@ -129,6 +164,7 @@ impl Pages {
         let state = self.states.get_mut(&page).filter(|state| state.present);
         let Some(state) = state else { return };
         *state = State::default();
+        self.all -= 1;
         // SAFETY: by contract.
         unsafe { ((page << PAGE_SHIFT) as *mut u8).write_bytes(ABSENT, PAGE_SIZE) };
     }

@@ -1,6 +1,7 @@
 //! A pool's table of classes, copied out of its process's slot.
 
-use serde_json::{Map, Value};
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
@@ -47,10 +48,12 @@ impl ClassTable {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
+}
 
+impl Serialize for ClassTable {
     /// An object a class, with the columns' names.
-    pub(crate) fn json(&self) -> Value {
-        self.0.values().map(row_json).collect()
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.values().map(Row))
     }
 }
 
@@ -82,23 +85,29 @@ fn class_of(words: &[usize; class_row::WORDS]) -> ClassStats {
     }
 }
 
-fn row_json(row: &ClassStats) -> Value {
-    let mut map = Map::new();
-    map.insert("class".into(), row.class.into());
-    map.insert("size".into(), row.size.into());
-    for (label, zspages) in Fullness::LABELS.iter().zip(row.groups) {
-        map.insert((*label).into(), zspages.into());
+/// A class, to be shown.
+struct Row<'a>(&'a ClassStats);
+
+impl Serialize for Row<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let row = self.0;
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("class", &row.class)?;
+        map.serialize_entry("size", &row.size)?;
+        for (label, zspages) in Fullness::LABELS.iter().zip(row.groups) {
+            map.serialize_entry(label, &zspages)?;
+        }
+        for (name, value) in [
+            ("obj_allocated", row.obj_allocated),
+            ("obj_used", row.obj_used),
+            ("pages_used", row.pages_used),
+            ("pages_per_zspage", row.pages_per_zspage),
+            ("freeable", row.freeable),
+        ] {
+            map.serialize_entry(name, &value)?;
+        }
+        map.end()
     }
-    for (name, value) in [
-        ("obj_allocated", row.obj_allocated),
-        ("obj_used", row.obj_used),
-        ("pages_used", row.pages_used),
-        ("pages_per_zspage", row.pages_per_zspage),
-        ("freeable", row.freeable),
-    ] {
-        map.insert(name.into(), value.into());
-    }
-    Value::Object(map)
 }
 
 #[cfg(test)]
@@ -111,13 +120,14 @@ mod tests {
         let segment = example();
         let mut table = ClassTable::read(&segment.slots[0]);
         assert!(ClassTable::read(&segment.slots[1]).is_empty());
-        let json = table.json();
+        let json = serde_json::to_value(&table).expect("JSON");
         assert_eq!(json.as_array().map(Vec::len), Some(2));
         assert_eq!(
             (&json[0]["class"], &json[0]["size"]),
-            (&3.into(), &80.into())
+            (&serde_json::json!(3), &serde_json::json!(80))
         );
-        assert_eq!((&json[0]["10%"], &json[0]["100%"]), (&1.into(), &2.into()));
+        assert_eq!(json[0]["10%"], 1);
+        assert_eq!(json[0]["100%"], 2);
         assert_eq!(json[1]["freeable"], 2);
         table.add(&table.clone());
         let text = table.to_string();

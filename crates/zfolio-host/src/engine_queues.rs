@@ -1,6 +1,7 @@
 //! What the queues of a process's engines counted, copied out of its slot.
 
-use serde_json::{Map, Value};
+use serde::{Serialize, Serializer};
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 use zfolio_runtime::segment::{ENGINE_QUEUES, ProcessSlot, engine_queue};
 
@@ -44,20 +45,6 @@ impl EngineQueues {
         })
     }
 
-    /// An object a queue.
-    pub(crate) fn json(&self) -> Value {
-        let rows = self.rows().map(|((engine, queue, kind), counts)| {
-            let mut row = Map::new();
-            row.insert("engine".into(), engine.into());
-            row.insert("queue".into(), queue.into());
-            row.insert("kind".into(), kind.into());
-            let counts = counts.into_iter();
-            row.extend(counts.map(|(name, count)| (name.to_owned(), count.into())));
-            Value::Object(row)
-        });
-        rows.collect()
-    }
-
     /// A line a queue.
     pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
         self.rows().map(|((engine, queue, kind), counts)| {
@@ -66,5 +53,29 @@ impl EngineQueues {
             let counts = counts.join(", ");
             format!("engine {engine}, queue {queue} ({kind}): {counts}")
         })
+    }
+}
+
+/// A queue in the statistics: which it is, then its counters by name.
+#[derive(Serialize)]
+struct QueueShown {
+    engine: u8,
+    queue: u8,
+    kind: &'static str,
+    #[serde(flatten)]
+    counts: BTreeMap<&'static str, u64>,
+}
+
+impl Serialize for EngineQueues {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(
+            self.rows()
+                .map(|((engine, queue, kind), counts)| QueueShown {
+                    engine,
+                    queue,
+                    kind,
+                    counts: counts.into_iter().collect(),
+                }),
+        )
     }
 }

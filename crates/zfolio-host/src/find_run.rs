@@ -13,7 +13,7 @@ pub fn locate(which: Option<&Path>) -> Result<PathBuf, Failure> {
     let none = |what: String| {
         Failure::new(
             Status::NotFound,
-            "zfolio stat",
+            "looking at a run",
             what,
             "start one with zfolio run",
         )
@@ -47,4 +47,20 @@ pub fn locate(which: Option<&Path>) -> Result<PathBuf, Failure> {
     by_environment
         .or_else(by_name)
         .ok_or_else(|| none(format!("process {pid} is not under zfolio run")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_taken_as_it_is() {
+        let path = Path::new("/x/y.control");
+        assert_eq!(locate(Some(path)), Ok(path.to_path_buf()));
+        let nobody = locate(Some(Path::new("4294967295")));
+        assert_eq!(
+            nobody.map_err(|failure| failure.status),
+            Err(Status::NotFound)
+        );
+    }
 }

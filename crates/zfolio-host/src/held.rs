@@ -1,6 +1,6 @@
 //! How much was stored, compressed and in the pool at one instant.
 
-use serde_json::{Value, json};
+use serde::{Serialize, Serializer};
 use std::sync::atomic::Ordering::Relaxed;
 use zfolio_mm::PAGE_SIZE;
 use zfolio_runtime::segment::{Counter, ProcessSlot};
@@ -49,16 +49,28 @@ impl Held {
     pub fn ratio(self) -> Option<f64> {
         quotient(self.stored, self.compressed)
     }
+}
 
-    /// The object in the statistics; ratios are null with nothing compressed.
-    pub fn json(self) -> Value {
-        json!({
-            "stored_bytes": self.stored,
-            "compressed_bytes": self.compressed,
-            "pool_bytes": self.pool,
-            "ratio_compressed": rounded(self.ratio()),
-            "ratio_pool": rounded(quotient(self.stored, self.pool)),
-        })
+/// The object in the statistics; ratios are null with nothing compressed.
+#[derive(Serialize)]
+struct HeldShown {
+    stored_bytes: u64,
+    compressed_bytes: u64,
+    pool_bytes: u64,
+    ratio_compressed: Option<f64>,
+    ratio_pool: Option<f64>,
+}
+
+impl Serialize for Held {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let shown = HeldShown {
+            stored_bytes: self.stored,
+            compressed_bytes: self.compressed,
+            pool_bytes: self.pool,
+            ratio_compressed: rounded(self.ratio()),
+            ratio_pool: rounded(quotient(self.stored, self.pool)),
+        };
+        shown.serialize(serializer)
     }
 }
 
@@ -110,8 +122,9 @@ mod tests {
             compressed: 4096,
             pool: 8192,
         };
-        assert_eq!(held.json()["ratio_compressed"], 3.0);
-        assert_eq!(held.json()["ratio_pool"], 1.5);
+        let json = serde_json::to_value(held).unwrap();
+        assert_eq!(json["ratio_compressed"], 3.0);
+        assert_eq!(json["ratio_pool"], 1.5);
         assert_eq!(Held::default().ratio(), None);
         assert_eq!(held.larger(Held::default()), held);
         assert_eq!(Held::default().larger(held), held);

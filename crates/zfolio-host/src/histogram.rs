@@ -50,6 +50,27 @@ impl Latency {
         self.sum_ns = self.sum_ns.saturating_add(other.sum_ns);
     }
 
+    /// What was counted since `before`, an earlier copy of the same. The largest of these values
+    /// is not known: the largest of all stands for it.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        let mut since = self.clone();
+        for (now, then) in since.buckets.iter_mut().zip(&before.buckets) {
+            *now = now.saturating_sub(*then);
+        }
+        since.sum_ns = since.sum_ns.saturating_sub(before.sum_ns);
+        since
+    }
+
+    /// Buckets from the fastest: no value in one reaches its bound in ns (the last has none), and how many
+    /// values are in it.
+    pub fn buckets(&self) -> impl Iterator<Item = (Option<u64>, u64)> {
+        let last = BUCKETS - 1;
+        let bound = move |at| (at < last).then(|| Histogram::upper_bound(at));
+        let counts = self.buckets.iter().enumerate();
+        counts.map(move |(at, count)| (bound(at), *count))
+    }
+
     /// How many values.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
@@ -115,6 +136,27 @@ mod tests {
         one.merge(&recorded(&[5_000]));
         assert_eq!((one.count(), one.max_ns, one.mean_ns()), (4, 5_000, 1_400));
         assert_eq!(one.percentile_ns(100), 5_000);
+    }
+
+    #[test]
+    fn what_came_since_is_told_apart() {
+        let before = recorded(&[100, 200, 300]);
+        let after = recorded(&[100, 200, 300, 5_000, 7_000]);
+        let since = after.since(&before);
+        assert_eq!((since.count(), since.mean_ns()), (2, 6_000));
+        assert!((5_000..7_000).contains(&since.percentile_ns(50)));
+        assert_eq!(before.since(&after).count(), 0, "another began anew");
+    }
+
+    #[test]
+    fn buckets_have_bounds_that_grow_and_all_values() {
+        let all: Vec<_> = recorded(&[20, 5_000, u64::MAX / 2]).buckets().collect();
+        assert_eq!(all.len(), BUCKETS);
+        assert_eq!(all.iter().map(|(_, count)| count).sum::<u64>(), 3);
+        assert_eq!(all[BUCKETS - 1], (None, 1));
+        let bounds: Vec<u64> = all.iter().filter_map(|(bound, _)| *bound).collect();
+        assert!(bounds.windows(2).all(|pair| pair[0] < pair[1]));
+        assert_eq!(bounds.len(), BUCKETS - 1);
     }
 
     proptest! {

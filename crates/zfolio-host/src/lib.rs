@@ -6,6 +6,7 @@
 //! | module | concept |
 //! |---|---|
 //! | `size`, `compressor` | sizes and codecs as people write them |
+//! | `controller` | the least memory at which a program loses no more time than asked for |
 //! | `exit` | exit statuses, and failures told in one line |
 //! | `outfile`, `histogram` | files for results; service times |
 //! | `cgroup_limits`, `machine` | memory, its limits, processors, the kernel |
@@ -14,14 +15,21 @@
 //! | `elf`, `target` | what kind of file a program is, and whether it can be managed |
 //! | `segment_file`, `find_run` | the control segment of a run as a file (the only unsafe here) |
 //! | `slots`, `held`, `group_state`, `engine_queues`, `class_table`, `statistics` | what a control segment says |
+//! | `owners` | whether who a slot is of is still alive |
+//! | `shown`, `staying` | figures as JSON; memory that cannot leave, and why |
 #![deny(unsafe_code)]
 
 #[cfg(test)]
 extern crate self as zfolio_host;
 
+/// The variable that names the configuration, and the value with which `zfolio run` takes options
+/// of its command line alone: for those who start it to measure.
+pub const PLAIN: (&str, &str) = ("ZFOLIO_CONFIG", "none");
+
 pub mod cgroup_limits;
 pub mod class_table;
 pub mod compressor;
+pub mod controller;
 pub mod elf;
 mod engine_queues;
 #[cfg(test)]
@@ -33,11 +41,14 @@ pub mod held;
 pub mod histogram;
 pub mod machine;
 pub mod outfile;
+pub mod owners;
 pub mod process_tree;
 #[allow(unsafe_code, reason = "maps the control segment")]
 pub mod segment_file;
+pub mod shown;
 pub mod size;
 pub mod slots;
 pub mod statistics;
+pub mod staying;
 pub mod target;
 pub mod uffd_probe;

@@ -14,10 +14,10 @@ use crate::exit::{Failure, Status};
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, FileType, OpenOptions};
 use std::io;
 use std::ops::Deref;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -28,6 +28,14 @@ use zfolio_runtime::segment::{MAGIC, Segment, VERSION};
 const PREFIX: &str = "zfolio-";
 /// Every complete segment's file name ends with this.
 const SUFFIX: &str = ".control";
+
+/// Every socket's file name ends with this.
+const SOCKET: &str = "socket";
+
+/// Where the socket of the run is whose segment is at `control`.
+pub fn socket_beside(control: &Path) -> PathBuf {
+    control.with_extension(SOCKET)
+}
 
 /// A file is incomplete for milliseconds; after so long nobody is at it.
 const UNFINISHED: Duration = Duration::from_secs(3600);
@@ -256,6 +264,15 @@ fn is_hidden(name: &str) -> bool {
 
 /// Files in `dir` that belong to us and have such names, with their age.
 fn files(dir: &Path, such: impl Fn(&str) -> bool) -> Vec<(SystemTime, PathBuf)> {
+    entries(dir, such, FileType::is_file)
+}
+
+/// Entries of `dir` of a kind that belong to us and have such names, with their age.
+fn entries(
+    dir: &Path,
+    such: impl Fn(&str) -> bool,
+    kind: impl Fn(&FileType) -> bool,
+) -> Vec<(SystemTime, PathBuf)> {
     let uid = rustix::process::geteuid().as_raw();
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     entries
@@ -263,7 +280,8 @@ fn files(dir: &Path, such: impl Fn(&str) -> bool) -> Vec<(SystemTime, PathBuf)> 
         .filter_map(|entry| {
             // Not followed: a link is nobody's segment.
             let meta = entry.metadata().ok()?;
-            (meta.is_file() && meta.uid() == uid).then(|| (meta.modified().ok(), entry.path()))
+            (kind(&meta.file_type()) && meta.uid() == uid)
+                .then(|| (meta.modified().ok(), entry.path()))
         })
         .filter_map(|(age, path)| Some((age?, path)))
         .collect()
@@ -277,6 +295,17 @@ fn sweep(dir: &Path) {
         let free = File::open(&path)
             .is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok());
         if free {
+            let _ = fs::remove_file(&path);
+        }
+    }
+    // A socket comes after its segment, and goes before it.
+    let such = |name: &str| name.starts_with(PREFIX) && name.ends_with(SOCKET);
+    for (_, path) in entries(dir, such, FileTypeExt::is_socket) {
+        if path
+            .with_extension(&SUFFIX[1..])
+            .symlink_metadata()
+            .is_err()
+        {
             let _ = fs::remove_file(&path);
         }
     }
@@ -362,9 +391,15 @@ mod tests {
         let living = OwnSegment::create_in(dir.path(), &mut |_| {}).unwrap();
         let dead = dir.path().join("zfolio-1-0.control");
         fs::write(&dead, b"left behind").unwrap();
+        let bound = |control: &Path| {
+            let path = socket_beside(control);
+            std::os::unix::net::UnixListener::bind(&path).unwrap();
+            path
+        };
+        let (left, kept) = (bound(&dead), bound(living.path()));
         sweep(dir.path());
-        assert!(!dead.exists());
-        assert!(living.path().exists());
+        assert!(!dead.exists() && !left.exists());
+        assert!(living.path().exists() && kept.exists());
     }
 
     #[test]

@@ -174,6 +174,13 @@ pub fn grouped(count: u64) -> String {
     text
 }
 
+/// A part as percent: `5 %`, `2.5 %`.
+#[must_use]
+pub fn percent(part: f64) -> String {
+    let tenths = (part * 1000.0).round() / 10.0;
+    format!("{tenths} %")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,4 +1,4 @@
-//! What a segment says, copied out, and its JSON form.
+//! What a segment says, copied out. (Its JSON form: `shown`.)
 //!
 //! | type | what |
 //! |---|---|
@@ -15,48 +15,30 @@ use crate::group_state::GroupState;
 use crate::held::Held;
 use crate::histogram::Latency;
 use crate::slots::used;
-use serde_json::{Map, Value, json};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use zfolio_mm::{ORDERS, Order, PAGE_SIZE};
-use zfolio_runtime::segment::{Counter, FaultKind, MESSAGE, ProcessSlot, Segment, faults, state};
+use zfolio_mm::ORDERS;
+use zfolio_runtime::segment::{
+    Counter, FaultKind, MESSAGE, ProcessSlot, Segment, Used, faults, state,
+};
 
 /// Folios by order: how many were stored, loaded, refused whole, and split then.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Folios {
-    out: [u64; ORDERS],
-    back: [u64; ORDERS],
-    read: [u64; ORDERS],
-    read_fallback: [u64; ORDERS],
-    fallback: [u64; ORDERS],
-    split: [u64; ORDERS],
-    split_failed: [u64; ORDERS],
-}
-
-impl Folios {
-    fn json(&self) -> Value {
-        let all = Order::all().map(|order| {
-            let at = order.index();
-            let values = json!({
-                "zswpout": self.out[at],
-                "zswpin": self.back[at],
-                "swpin": self.read[at],
-                "swpin_fallback": self.read_fallback[at],
-                "swpout_fallback": self.fallback[at],
-                "split": self.split[at],
-                "split_failed": self.split_failed[at],
-            });
-            (format!("hugepages-{}kB", order.bytes() >> 10), values)
-        });
-        Value::Object(all.collect())
-    }
+    pub(crate) out: [u64; ORDERS],
+    pub(crate) back: [u64; ORDERS],
+    pub(crate) read: [u64; ORDERS],
+    pub(crate) read_fallback: [u64; ORDERS],
+    pub(crate) fallback: [u64; ORDERS],
+    pub(crate) split: [u64; ORDERS],
+    pub(crate) split_failed: [u64; ORDERS],
 }
 
 /// Counters, folios and faults: of one process, or of all.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Figures {
     counters: [u64; Counter::COUNT],
-    folios: Folios,
-    queues: EngineQueues,
+    pub(crate) folios: Folios,
+    pub(crate) queues: EngineQueues,
     /// The pool's classes.
     pub classes: ClassTable,
     /// By [`FaultKind`].
@@ -135,6 +117,21 @@ impl Figures {
         }
     }
 
+    /// What is left without these, which are among it. Gauges and peaks are not told apart.
+    #[must_use]
+    pub fn less<'a>(&self, some: impl Iterator<Item = &'a Self>) -> Self {
+        let mut left = self.clone();
+        for one in some {
+            for (left, less) in left.counters.iter_mut().zip(&one.counters) {
+                *left = left.saturating_sub(*less);
+            }
+            for (left, less) in left.faults.iter_mut().zip(&one.faults) {
+                *left = left.since(less);
+            }
+        }
+        left
+    }
+
     /// A counter.
     pub fn get(&self, which: Counter) -> u64 {
         self.counters[which as usize]
@@ -154,66 +151,9 @@ impl Figures {
         all
     }
 
-    /// The pool as zram's `mm_stat` has it.
-    fn mm_stat(&self) -> Value {
-        let of = |which| self.get(which);
-        json!({
-            "orig_data_size": of(Counter::StoredPages).saturating_mul(PAGE_SIZE as u64),
-            "compr_data_size": of(Counter::CompressedBytes),
-            "mem_used_total": of(Counter::PoolBytes),
-            "mem_limit": 0,
-            "mem_used_max": of(Counter::PoolPeak),
-            "same_pages": of(Counter::SameFilled),
-            "pages_compacted": of(Counter::PagesCompacted),
-            "huge_pages": of(Counter::StoredIncompressible),
-            "huge_pages_since": of(Counter::HugePagesSince),
-            "objs_moved": of(Counter::ObjsMoved),
-            "objs_moved_by": {
-                "period": of(Counter::ObjsMovedPeriod),
-                "pressure": of(Counter::ObjsMovedPressure),
-                "request": of(Counter::ObjsMovedRequest),
-            },
-        })
-    }
-
-    fn json(&self) -> Map<String, Value> {
-        let counters = Counter::ALL
-            .iter()
-            .map(|which| (which.name().to_owned(), self.get(*which).into()));
-        let mut faults: Map<String, Value> = FaultKind::ALL
-            .iter()
-            .map(|kind| {
-                (
-                    kind.name().to_owned(),
-                    latency(&self.faults[*kind as usize]),
-                )
-            })
-            .collect();
-        faults.insert("all".into(), latency(&self.all_faults()));
-        let mut map = Map::new();
-        map.insert(
-            "program_peak_bytes".into(),
-            self.get(Counter::ProgramPeak).into(),
-        );
-        map.insert(
-            "resident_peak_bytes".into(),
-            self.get(Counter::ResidentPeak).into(),
-        );
-        map.insert(
-            "resident_peak_steady_bytes".into(),
-            self.get(Counter::ResidentPeakSteady).into(),
-        );
-        map.insert("pool_peak_bytes".into(), self.get(Counter::PoolPeak).into());
-        map.insert("pages_out".into(), self.get(Counter::PagesOut).into());
-        map.insert("pages_in".into(), self.get(Counter::PagesIn).into());
-        map.insert("most_held".into(), self.most_held.json());
-        map.insert("faults".into(), Value::Object(faults));
-        map.insert("folios".into(), self.folios.json());
-        map.insert("mm_stat".into(), self.mm_stat());
-        map.insert("classes".into(), self.classes.json());
-        map.insert("engine_queues".into(), self.queues.json());
-        map.insert("counters".into(), Value::Object(counters.collect()));
-        map
+    /// Service times of a kind of fault.
+    pub fn faults_of(&self, kind: FaultKind) -> &Latency {
+        &self.faults[kind as usize]
     }
 }
 
@@ -225,16 +165,6 @@ const fn is_peak(which: Counter) -> bool {
             | Counter::ResidentPeakSteady
             | Counter::PoolPeak
     )
-}
-
-fn latency(of: &Latency) -> Value {
-    json!({
-        "count": of.count(),
-        "mean_ns": of.mean_ns(),
-        "p50_ns": of.percentile_ns(50),
-        "p99_ns": of.percentile_ns(99),
-        "max_ns": of.max_ns,
-    })
 }
 
 /// One slot, copied.
@@ -312,16 +242,6 @@ impl Process {
     pub fn was_managed(&self) -> bool {
         self.state == state::MANAGING || self.figures.get(Counter::PagesOut) > 0
     }
-
-    fn json(&self) -> Value {
-        let mut map = self.figures.json();
-        map.insert("pid".into(), self.pid.into());
-        map.insert("comm".into(), self.comm.clone().into());
-        map.insert("faults_told_by".into(), self.told_by.into());
-        map.insert("state".into(), self.state_name().into());
-        map.insert("message".into(), self.message.clone().into());
-        Value::Object(map)
-    }
 }
 
 /// A whole tree of processes.
@@ -349,7 +269,11 @@ pub struct Tree {
 impl Tree {
     /// Copies a segment that may be changing meanwhile.
     pub fn read(segment: &Segment) -> Self {
-        let all = used(segment);
+        Self::of(segment, &used(segment))
+    }
+
+    /// The same of these slots of it.
+    pub fn of(segment: &Segment, all: &[Used<'_>]) -> Self {
         let processes: Vec<Process> = all.iter().map(|used| Process::read(used.slot)).collect();
         let mut total = Figures::default();
         let mut held = Held::default();
@@ -381,26 +305,6 @@ impl Tree {
     /// How many those are, whether they are listed or not.
     pub fn managed_count(&self) -> u64 {
         self.managed().count() as u64 + self.not_listed_managed
-    }
-
-    /// The JSON parts: totals, and one object a process.
-    pub fn json(&self) -> Map<String, Value> {
-        let mut map = Map::new();
-        map.insert("processes_loaded".into(), self.loaded.into());
-        map.insert("processes_managed".into(), self.managed_count().into());
-        map.insert("processes_not_listed".into(), self.not_listed.into());
-        let peak = self.resident_peak;
-        map.insert("shared_resident_peak_bytes".into(), peak.into());
-        let backing = self.backing_peak;
-        map.insert("shared_backing_peak_bytes".into(), backing.into());
-        let groups = self.groups.iter().map(GroupState::json);
-        map.insert("groups".into(), groups.collect());
-        map.insert("total".into(), Value::Object(self.total.json()));
-        map.insert(
-            "processes".into(),
-            self.processes.iter().map(Process::json).collect(),
-        );
-        map
     }
 }
 
@@ -435,52 +339,5 @@ mod tests {
         assert_eq!(tree.total.get(Counter::PagesOut), 300_000);
         assert_eq!(tree.total.all_faults().count(), 100);
         assert_eq!(tree.total.most_held.stored, 380 << 20);
-    }
-
-    #[test]
-    fn every_counter_and_kind_is_in_the_json_by_name() {
-        let json = Value::Object(Tree::read(&example()).json());
-        for part in [&json["total"], &json["processes"][0]] {
-            for which in Counter::ALL {
-                assert!(part["counters"][which.name()].is_u64(), "{}", which.name());
-            }
-            for kind in FaultKind::ALL {
-                assert!(
-                    part["faults"][kind.name()]["p99_ns"].is_u64(),
-                    "{}",
-                    kind.name()
-                );
-            }
-            assert_eq!(
-                part["folios"]["hugepages-64kB"],
-                json!({
-                    "zswpout": 3, "zswpin": 0, "swpin": 2, "swpin_fallback": 6, "swpout_fallback": 5, "split": 4, "split_failed": 1,
-                })
-            );
-            let mm_stat = json!({
-                "orig_data_size": 380 << 20, "compr_data_size": 120 << 20,
-                "mem_used_total": 122 << 20, "mem_limit": 0, "mem_used_max": 124 << 20,
-                "same_pages": 70, "pages_compacted": 30, "huge_pages": 40,
-                "huge_pages_since": 50, "objs_moved": 60,
-                "objs_moved_by": { "period": 10, "pressure": 20, "request": 30 },
-            });
-            assert_eq!(part["mm_stat"], mm_stat);
-            assert_eq!(part["classes"][1]["obj_used"], 80);
-            let queues = part["engine_queues"].as_array().expect("a list");
-            assert_eq!(queues.len(), 1, "rows of none are left out");
-            assert_eq!(queues[0]["kind"], "compress");
-            assert_eq!(
-                (&queues[0]["engine"], &queues[0]["queue"]),
-                (&json!(1), &json!(2))
-            );
-            assert_eq!(
-                (&queues[0]["submitted"], &queues[0]["output_bytes"]),
-                (&json!(9), &json!(7))
-            );
-            assert_eq!(part["folios"].as_object().map(Map::len), Some(ORDERS));
-            assert_eq!(part["most_held"]["ratio_compressed"], 3.167);
-        }
-        assert_eq!(json["processes"][1]["most_held"]["ratio_pool"], Value::Null);
-        assert_eq!(json["processes_managed"], 1);
     }
 }

@@ -47,3 +47,5 @@ mod seen;
 pub mod start;
 mod state;
 mod threads;
+
+pub use memory::folios::LARGEST_FOLIO;

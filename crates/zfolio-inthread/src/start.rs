@@ -7,7 +7,9 @@ use crate::life::masks::Sent;
 use crate::life::signals::Signals;
 use crate::memory::core::Core;
 use crate::memory::texts::Texts;
-use crate::memory::way::Way;
+use crate::memory::transit::Bells;
+use crate::memory::transit::stage::Stages;
+use crate::memory::way::{Kind, Way};
 use crate::memory::words::Words;
 use crate::pins::Batches;
 use crate::raw::{self, nr};
@@ -16,9 +18,9 @@ use crate::state::{self, Descriptors, State};
 use crate::threads::Threads;
 use alloc::boxed::Box;
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use zfolio_runtime::fair_share::Membership;
-use zfolio_runtime::options::Options;
+use zfolio_runtime::options::{Options, pool_percent};
 use zfolio_runtime::segment::run_group;
 use zfolio_runtime::segment::{Segment, faults};
 use zfolio_sys::lock::Mutex;
@@ -62,19 +64,29 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
     rewrite::reserve(texts.lowest()).map_err(failed("reserving memory"))?;
     let group = parts.group.and_then(|name| run_group::named(segment, name));
     let membership = Membership::of(group.unwrap_or(run_group::RUN));
+    // (With a backing or a maximum who faults may have to wait for more than a page.)
+    let is_simple = options.backing.is_none()
+        && pool_percent(config).is_none()
+        && !membership.has_max(segment);
+    let beside = way.kind != Kind::Guard && is_simple;
     let file = &config.standard_error;
     let [device, inode] = [0, 1].map(|at: usize| file[at].load(Ordering::Relaxed));
     know_standard_error((device, inode));
     let brk = raw::own(nr::BRK, [0; 3]).cast_unsigned();
     let state: &'static State = Box::leak(Box::new(State {
         words,
-        core: Mutex::new(Core::new(way, membership, options.high, brk)),
+        core: Mutex::new(Core::new(way, &options, brk)),
+        membership,
+        retry_ns: AtomicU64::new(0),
+        bells: Bells::new(),
+        stages: Stages::for_processors(zfolio_sys::thread::processors()),
         batches: Batches::new(),
         threads,
         texts: Mutex::new(texts),
         signals: Mutex::new(Signals::now()),
         sent: Mutex::new(Sent::new()),
         some_sent: AtomicBool::new(false),
+        beside,
         several: AtomicBool::new(false),
         left: AtomicBool::new(false),
         moving_stacks: AtomicBool::new(false),

@@ -3,16 +3,21 @@
 use crate::life::descriptors::OwnMemory;
 use crate::life::masks::Sent;
 use crate::life::signals::Signals;
+use crate::memory::bring::{Access, bring};
 use crate::memory::core::Core;
 use crate::memory::texts::Texts;
+use crate::memory::transit::Bells;
+use crate::memory::transit::stage::Stages;
+use crate::memory::transit::swap_in::bring_beside;
 use crate::memory::way::{OURS, Way};
 use crate::memory::words::Words;
 use crate::pins::Batches;
 use crate::raw::Blocked;
-use crate::threads::{Threads, on_service_stack};
+use crate::threads::{Record, Threads, on_service_stack};
 use core::ops::Range;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use zfolio_runtime::fair_share::Membership;
 use zfolio_runtime::options::Options;
 use zfolio_runtime::segment::Segment;
 use zfolio_sys::lock::Mutex;
@@ -20,6 +25,13 @@ use zfolio_sys::lock::Mutex;
 pub(crate) struct State {
     pub(crate) words: Words,
     pub(crate) core: Mutex<Core>,
+    /// Its place among those that share the limits.
+    pub(crate) membership: Membership,
+    /// When the backing, which refused, is tried again (0: it did not), ns.
+    pub(crate) retry_ns: AtomicU64,
+    pub(crate) bells: Bells,
+    /// Held before the core lock.
+    pub(crate) stages: Stages,
     pub(crate) batches: Batches,
     pub(crate) threads: Threads,
     /// Taken with all signals blocked.
@@ -29,6 +41,8 @@ pub(crate) struct State {
     /// whether there ever was one.
     pub(crate) sent: Mutex<Sent>,
     pub(crate) some_sent: AtomicBool,
+    /// Threads that fault at once serve themselves beside one another: [`State::is_beside`].
+    pub(crate) beside: bool,
     /// More than one thread; never again one.
     pub(crate) several: AtomicBool,
     /// Management has ended: every page is open and stays so.
@@ -79,10 +93,45 @@ pub(crate) fn is_there() -> bool {
 }
 
 impl State {
-    /// Runs `f` under the core lock: all signals blocked, on the service stack.
+    /// Runs `f` under the core lock while nothing is in transit: all signals blocked, on the
+    /// service stack.
     pub(crate) fn locked<R>(&self, f: impl FnOnce(&mut Core) -> R) -> R {
+        self.at_rest(|| f(&mut self.exclusive()))
+    }
+
+    /// Waits until a batch of reclaim's that is under way has ended.
+    pub(crate) fn await_batch(&self) {
+        self.at_rest(|| drop(self.core.lock()));
+    }
+
+    /// Opens the page at `address` for a system call, if it is closed.
+    pub(crate) fn bring(&self, record: &Record, address: usize) {
+        self.at_rest(|| {
+            if self.is_beside() {
+                bring_beside(self, Some(record), address, Access::Write, &mut |_| false)
+            } else {
+                bring(
+                    self,
+                    &mut self.core.lock(),
+                    Some(record),
+                    address,
+                    Access::Write,
+                )
+            }
+        });
+    }
+
+    /// Runs `f` with all signals blocked, on the service stack.
+    fn at_rest<R>(&self, f: impl FnOnce() -> R) -> R {
         let blocked = Blocked::new();
-        on_service_stack(&blocked, || f(&mut self.core.lock()))
+        on_service_stack(&blocked, f)
+    }
+
+    /// Whether faults are served in transit. Not by guards: what protects a page for the moment in
+    /// which it is filled or closed interrupts the other processors four times, and threads
+    /// that sleep at the lock meanwhile need no interrupt.
+    pub(crate) fn is_beside(&self) -> bool {
+        self.beside && self.is_several()
     }
 
     pub(crate) fn is_several(&self) -> bool {

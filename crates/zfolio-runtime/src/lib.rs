@@ -71,7 +71,7 @@ mod transfer;
 mod upkeep;
 mod wakeups;
 
-pub use budget::fair_share;
+pub use budget::{fair_share, hard_limit};
 pub use control::Manager;
 pub use faces::{process, regions};
 pub use frames::reserve_arena;

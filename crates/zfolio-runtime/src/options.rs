@@ -1,6 +1,6 @@
 //! What the runtime was asked for.
 
-use crate::segment::{Config, PATH, codec, on_max};
+use crate::segment::{Config, PATH, backing, codec, on_max};
 use core::array::from_fn;
 use core::ffi::CStr;
 use core::ops::Range;
@@ -40,15 +40,19 @@ pub struct Options {
     pub engine_attributes: Attributes,
     /// What stays in the pool is compressed again, denser.
     pub tier: bool,
-    /// Most memory of the process, pages; `None`: whatever it takes.
-    pub max: Option<usize>,
-    /// What happens there.
-    pub on_max: OnMax,
+    /// `high` of the run follows the program, far below what it began with.
+    pub follows: bool,
     /// Folio compaction runs; off for experiments alone.
     pub folio_compaction: bool,
-    /// A file behind the pool.
+    /// Of regions: memory that they must not exceed, pages; `None`: there is no such limit. (A
+    /// run's is in the control segment, where it may change: see `budget::hard_limit`.)
+    pub max: Option<usize>,
+    /// Of regions: what happens there.
+    pub on_max: OnMax,
+    /// A file or a store behind the pool.
     pub backing: Option<BackingOptions>,
-    /// The pool's maximum, percent of `high`; `None`: none.
+    /// Of regions: the pool's maximum, percent of `high`; `None`: none. (A run's may change:
+    /// [`pool_percent`].)
     pub pool_percent: Option<u32>,
     /// A pool that was full takes pages again at this percentage of its maximum.
     pub accept_percent: u32,
@@ -67,13 +71,39 @@ pub enum OnMax {
     Allow,
 }
 
-/// The file behind the pool.
+impl OnMax {
+    /// By its number in a control segment (`segment::on_max`).
+    #[must_use]
+    pub const fn of_number(number: u32) -> Self {
+        match number {
+            on_max::WAIT => Self::Wait,
+            on_max::ALLOW => Self::Allow,
+            _ => Self::Kill,
+        }
+    }
+
+    /// The opposite.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        match self {
+            Self::Kill => on_max::KILL,
+            Self::Wait => on_max::WAIT,
+            Self::Allow => on_max::ALLOW,
+        }
+    }
+}
+
+/// The file or the store behind the pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BackingOptions {
     /// Most bytes of it.
     pub size: u64,
     /// Where it is; `None`: where the control segment says.
     pub directory: Option<Directory>,
+    /// It is no file but a store behind a pager.
+    pub is_store: bool,
+    /// Of a store: how long a read may take, ns; `None`: for ever.
+    pub deadline_ns: Option<u64>,
 }
 
 /// A directory's path.
@@ -100,9 +130,11 @@ impl Directory {
 }
 
 impl Options {
-    /// The limits of a pool of a process or regions that may have `high` pages.
-    pub(crate) fn pool_limits(&self, high: usize) -> Limits {
-        let limits = match self.pool_percent {
+    /// The limits of a pool that may have `percent` of `high` pages; `None`: as many as there
+    /// are.
+    #[must_use]
+    pub fn pool_limits(&self, percent: Option<u32>, high: usize) -> Limits {
+        let limits = match percent {
             Some(percent) => Limits::of_percent(percent, high),
             None => Limits::default(),
         };
@@ -122,9 +154,10 @@ impl Options {
             engines: 0,
             engine_attributes: Attributes::for_engines(0),
             tier: false,
+            follows: false,
+            folio_compaction: true,
             max: None,
             on_max: OnMax::Kill,
-            folio_compaction: true,
             backing: None,
             pool_percent: None,
             accept_percent: ACCEPT,
@@ -148,7 +181,6 @@ impl Options {
         if high < 1024 {
             return Err("`high` is below 4 MiB");
         }
-        let max = usize::try_from(config.max.load(Ordering::Relaxed) >> PAGE_SHIFT);
         let size = config.backing_size.load(Ordering::Relaxed);
         let engines = config.engines.load(Ordering::Relaxed) as usize;
         let numbers = from_fn(|at| config.engine_attributes[at].load(Ordering::Relaxed));
@@ -161,21 +193,19 @@ impl Options {
             high,
             codec,
             folio,
-            max: max.ok().filter(|max| *max > 0),
-            on_max: match config.on_max.load(Ordering::Relaxed) {
-                on_max::WAIT => OnMax::Wait,
-                on_max::ALLOW => OnMax::Allow,
-                _ => OnMax::Kill,
-            },
             folio_compaction: config.no_folio_compaction.load(Ordering::Relaxed) == 0,
             backing: (size > 0).then_some(BackingOptions {
                 size,
                 directory: None,
+                is_store: config.backing_kind.load(Ordering::Relaxed) == backing::STORE,
+                deadline_ns: match config.backing_deadline_ns.load(Ordering::Relaxed) {
+                    0 => None,
+                    deadline => Some(deadline),
+                },
             }),
-            pool_percent: match config.pool_percent.load(Ordering::Relaxed) {
-                0 => None,
-                percent => Some(percent),
-            },
+            max: None,
+            on_max: OnMax::Kill,
+            pool_percent: pool_percent(config),
             accept_percent: match config.accept_percent.load(Ordering::Relaxed) {
                 0 => ACCEPT,
                 percent => percent,
@@ -184,11 +214,25 @@ impl Options {
             engines: engines.min(MOST_ENGINES),
             engine_attributes,
             tier: config.tier.load(Ordering::Relaxed) != 0,
+            follows: config.slowdown.load(Ordering::Relaxed) != 0,
         })
     }
 }
 
-fn codec_of(name: u32, number: i32) -> Result<Codec, &'static str> {
+/// What part of `high` the pools of a run may take now, percent; `None`: there is no limit.
+#[must_use]
+pub fn pool_percent(config: &Config) -> Option<u32> {
+    match config.pool_percent.load(Ordering::Relaxed) {
+        0 => None,
+        percent => Some(percent),
+    }
+}
+
+/// The codec that [`Config`] holds as these words.
+///
+/// # Errors
+/// When they are those of none.
+pub fn codec_of(name: u32, number: i32) -> Result<Codec, &'static str> {
     Ok(match name {
         codec::LZ4 => Codec::Lz4 {
             acceleration: number,

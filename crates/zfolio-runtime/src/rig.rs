@@ -24,12 +24,16 @@ use crate::segment::Segment;
 use crate::segment::run_group::RUN;
 use crate::transfer::move_out::EvictMode;
 use alloc::vec::Vec;
+use core::cell::RefCell;
 use core::ops::Range;
 use zfolio_fake_kernel::program::{self, Stopped};
 use zfolio_mm::frames::Kind;
 use zfolio_mm::{Memory, PAGE_SIZE};
 use zfolio_sys::arena::SharedWords;
 use zfolio_sys::syscall::Errno;
+
+/// Waits for which one try counts: few are enough for memory beyond `high`.
+const IMPATIENCE: usize = 30;
 
 /// Tries of one fault after which it is not going to be served.
 const TRIES: usize = 1000;
@@ -47,16 +51,16 @@ pub(crate) struct Rig {
     pub(crate) memory: Range<usize>,
     /// What each page holds: see [`content`]; 0: zeros.
     pub(crate) model: Vec<u32>,
-    remembered: Remembered,
+    remembered: RefCell<Remembered>,
 }
 
 /// Kinds of page that are made once.
-const KINDS: usize = 64;
+const KINDS: u32 = 64;
 
 /// Whether a page is of a kind.
 fn is_of(bytes: &[u8], kind: u32) -> bool {
     static MADE: std::sync::OnceLock<Vec<Vec<u8>>> = std::sync::OnceLock::new();
-    let made = MADE.get_or_init(|| (0..KINDS).map(|kind| content(kind as u32)).collect());
+    let made = MADE.get_or_init(|| (0..KINDS).map(content).collect());
     match made.get(kind as usize) {
         Some(page) => bytes == page,
         None => bytes == content(kind),
@@ -93,6 +97,7 @@ fn segment() -> &'static Segment {
 impl Rig {
     /// A program with a region of `pages` pages, which may use `high`.
     pub(crate) fn of_regions(high: usize, pages: usize) -> Self {
+        zfolio_fake_kernel::restart();
         let options = Options::for_regions(high * PAGE_SIZE, Codec::Lz4 { acceleration: 1 });
         let made = Manager::for_regions(segment(), options, Serving::InThread, || {});
         let rig = Self::new(made.expect("a manager"), pages);
@@ -102,6 +107,7 @@ impl Rig {
 
     /// A process with `pages` pages, all registered, which may use `high`.
     pub(crate) fn of_process(high: usize, pages: usize) -> Self {
+        zfolio_fake_kernel::restart();
         let options = Options::for_regions(high * PAGE_SIZE, Codec::Lz4 { acceleration: 1 });
         let open = |path| File::open(path).expect("a file");
         let segment = segment();
@@ -136,12 +142,18 @@ impl Rig {
         rig
     }
 
+    /// One of each scope, one after the other: the kernel begins anew for each.
+    pub(crate) fn both(high: usize, pages: usize) -> impl Iterator<Item = Self> {
+        let makers: [fn(usize, usize) -> Self; 2] = [Self::of_regions, Self::of_process];
+        makers.into_iter().map(move |make| make(high, pages))
+    }
+
     fn new(manager: &'static Manager, pages: usize) -> Self {
         Self {
             manager,
             memory: program::map(pages),
             model: alloc::vec![0; pages],
-            remembered: Remembered::default(),
+            remembered: RefCell::default(),
         }
     }
 
@@ -197,7 +209,7 @@ impl Rig {
         for waits in 0..TRIES {
             match touch() {
                 Ok(done) => return done,
-                Err(_) => self.fault(page, access, waits),
+                Err(_) => self.fault(page, access, waits * IMPATIENCE),
             };
         }
         panic!("the fault of page {page} was never served");
@@ -209,9 +221,12 @@ impl Rig {
         match outcome {
             Outcome::Served(_) => {}
             Outcome::Defer => self.settle(),
-            Outcome::NeedFrames => self
-                .manager
-                .make_frames(&mut self.manager.workers[1].lock()),
+            // The thread rings for the control thread, and stores for itself.
+            Outcome::NeedFrames => {
+                self.relieve();
+                self.manager
+                    .make_frames(&mut self.manager.workers[1].lock());
+            }
         }
         outcome
     }
@@ -274,11 +289,15 @@ impl Rig {
     }
 
     /// Reclaims until usage is where it should be, as the control thread does.
-    pub(crate) fn relieve(&mut self) {
+    pub(crate) fn relieve(&self) {
         let manager = self.manager;
         let mut worker = manager.workers[0].lock();
         let mut compacting = manager.compacting.lock();
-        let relief = manager.relieve(&mut worker, &mut self.remembered, &mut compacting);
+        let relief = manager.relieve(
+            &mut worker,
+            &mut self.remembered.borrow_mut(),
+            &mut compacting,
+        );
         manager.adjust_overdraft(relief);
     }
 

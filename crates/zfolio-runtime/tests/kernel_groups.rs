@@ -219,3 +219,30 @@ fn members_of_one_group_share_its_limit() {
     assert_eq!(outside.publish(), GroupLimits::default());
     one.verify(&slots);
 }
+
+/// Not the kernel's: `high` of a run that was changed, or that somebody wrote anything to.
+#[test]
+fn a_run_has_what_it_is_given_within_what_its_tables_are_made_for() {
+    let segment = segment();
+    let alone = Membership::of(run_group::RUN);
+    let allowed = |bytes: u64| {
+        segment.groups[0].high.store(bytes, Ordering::Relaxed);
+        let all = Having {
+            owner: 7,
+            resident: HIGH,
+            needs: 8 * HIGH,
+            ..Having::default()
+        };
+        alone.update(&segment, all, HIGH).high
+    };
+    let bytes = |pages: usize| (pages * PAGE_SIZE) as u64;
+    for shared in [1, 0] {
+        segment.config().shared.store(shared, Ordering::Relaxed);
+        assert_eq!(allowed(0), HIGH, "what it began with");
+        for pages in [HIGH / 2, HIGH, 3 * HIGH, 4 * HIGH] {
+            assert_eq!(allowed(bytes(pages)), pages);
+        }
+        assert_eq!(allowed(u64::MAX), 4 * HIGH);
+        assert_eq!(allowed(1), 2048, "the least");
+    }
+}

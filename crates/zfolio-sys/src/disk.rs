@@ -63,6 +63,12 @@ impl DiskFile {
         Self(crate::region::lift_descriptor(self.0))
     }
 
+    /// The file that is open as `fd`.
+    #[must_use]
+    pub const fn from_fd(fd: usize) -> Self {
+        Self(fd)
+    }
+
     /// The descriptor number, in the table of the thread that opened it.
     #[must_use]
     pub const fn fd(self) -> usize {

@@ -23,6 +23,7 @@
 //! | [`swap`] | swap areas, for experiments |
 //! | [`region`] | memory a program asks for, and being a guest in its process |
 //! | `vdso` | the clock without a system call |
+//! | [`exchange`] | shared memory between processes and the one that keeps values for them |
 //! | [`twin`] | memory mapped twice, one view of it open or closed |
 #![no_std]
 
@@ -30,6 +31,7 @@ pub mod arena;
 pub mod blocks;
 pub mod cache;
 pub mod disk;
+pub mod exchange;
 pub mod heap;
 pub mod hold;
 pub mod identity;

@@ -5,6 +5,7 @@ use crate::procfs::File;
 use crate::syscall::{Errno, nr, syscall};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+const RLIMIT_FSIZE: usize = 1;
 const RLIMIT_DATA: usize = 2;
 const RLIMIT_NOFILE: usize = 7;
 const RLIMIT_AS: usize = 9;
@@ -65,6 +66,12 @@ pub fn with_descriptors<R>(with: impl FnOnce() -> R) -> R {
         let _ = before.set(RLIMIT_NOFILE);
     }
     result
+}
+
+/// Bytes of the largest file that this process may write: beyond it gets SIGXFSZ.
+#[must_use]
+pub fn largest_file() -> u64 {
+    Limit::get(RLIMIT_FSIZE).map_or(INFINITY, |limit| limit.soft)
 }
 
 /// Bytes of private memory that may be mapped yet before the program's limits

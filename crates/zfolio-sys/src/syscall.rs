@@ -37,8 +37,12 @@ impl Errno {
     pub const MFILE: Self = Self(24);
     /// No such request on this descriptor.
     pub const NOTTY: Self = Self(25);
+    /// A file would be too large.
+    pub const FBIG: Self = Self(27);
     /// No space is left.
     pub const NOSPC: Self = Self(28);
+    /// Nobody at the other end.
+    pub const PIPE: Self = Self(32);
     /// Not supported.
     pub const OPNOTSUPP: Self = Self(95);
     /// Timed out.

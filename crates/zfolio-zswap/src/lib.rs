@@ -73,7 +73,9 @@ mod store;
 mod writeback;
 
 pub use arena::{Arena, PlainArena};
-pub use backing::{Backing, FileBacking, MemoryBacking, NullBacking};
+pub use backing::{
+    Backing, FileBacking, MemoryBacking, NetworkBacking, NullBacking, store_is_waited_for,
+};
 pub use limits::Limits;
 pub use load::error::{LoadError, LoadFault};
 pub use pool::charge::{Charged, GroupLimits};

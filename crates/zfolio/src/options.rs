@@ -155,6 +155,8 @@ fn backing_of(text: &str) -> Option<BackingOptions> {
     Some(BackingOptions {
         size: bytes,
         directory: Some(Directory::new(dir.as_bytes())?),
+        is_store: false,
+        deadline_ns: None,
     })
 }
 

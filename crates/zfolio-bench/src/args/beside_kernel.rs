@@ -154,3 +154,28 @@ pub struct BenchSaved {
     #[command(flatten)]
     pub files: BenchFiles,
 }
+
+/// `zfolio advise`.
+#[derive(Args, Debug)]
+pub struct Advise {
+    /// The slowdown to find the memory for
+    #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = percent)]
+    pub slowdown: f64,
+    /// Seconds a run may last
+    #[arg(long, value_name = "SECONDS", default_value_t = 3600, value_parser = value_parser!(u64).range(1..=86_400))]
+    pub limit: u64,
+    /// Where the results go besides the terminal
+    #[command(flatten)]
+    pub files: BenchFiles,
+    /// The program and its arguments: it ends by itself and does the same each time
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
+}
+
+/// `5%`, `5` or `2.5%`.
+fn percent(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).trim_end();
+    let value = number.parse::<f64>().ok();
+    let value = value.filter(|value| (0.1..=100.0).contains(value));
+    value.ok_or_else(|| format!("{text:?} is not between 0.1% and 100%"))
+}

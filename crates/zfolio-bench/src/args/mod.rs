@@ -6,7 +6,7 @@ mod files;
 mod workloads;
 
 pub use alone::{BenchArena, BenchCompaction, BenchCompressors, BenchTier, BenchZsmalloc};
-pub use beside_kernel::{BenchPeers, BenchPool, BenchSaved, BenchUsemem};
+pub use beside_kernel::{Advise, BenchPeers, BenchPool, BenchSaved, BenchUsemem};
 pub use files::BenchFiles;
 pub(crate) use files::chosen;
 pub use workloads::{BenchChild, BenchWork, Usemem, Work};

@@ -11,7 +11,9 @@
 //! | `peers` | a workload native, under `zfolio run`, and on the kernel's swap |
 //! | `usemem` | the runs of the kernel's swap series, ours and the kernel's way |
 //! | `saved` | memory saved at a slowdown, by codec |
+//! | `advise` | the same of a program of one's own: `zfolio advise` |
 
+pub(crate) mod advise;
 pub(crate) mod arena;
 pub(crate) mod compaction;
 pub(crate) mod compressors;

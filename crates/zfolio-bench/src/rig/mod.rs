@@ -2,7 +2,7 @@
 //! control group whose cold pages go to the kernel's zram, zswap or swap file.
 //!
 //! Everything the kernel needs for a run is set up before it and undone after,
-//! by the [`Keeper`], so that no run sees another's pool.
+//! by the [`Keeper`](crate::keeper::Keeper), so that no run sees another's pool.
 //!
 //! | module | concept |
 //! |---|---|

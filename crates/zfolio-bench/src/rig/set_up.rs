@@ -237,6 +237,7 @@ impl Rig {
         let _ = fs::remove_file(&stats);
         let mut command = Command::new(&self.exe);
         command
+            .env(zfolio_host::PLAIN.0, zfolio_host::PLAIN.1)
             .args(["bench-child", "--parent"])
             .arg(std::process::id().to_string());
         if let Some(group) = &group {

@@ -5,10 +5,12 @@ mod faults;
 mod machine;
 mod messages;
 mod regions;
+mod store;
 
 use check::{Check, Level};
 use regions::Regions;
 
+use crate::options::backing_options::Backing;
 use crate::preload;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -19,10 +21,13 @@ use zfolio_host::size::human;
 use zfolio_runtime::segment::Segment;
 
 /// Looks, prints, and says by the status whether programs can be managed.
-pub(crate) fn doctor(json: bool) -> ExitCode {
+pub(crate) fn doctor(json: bool, backing: Option<&Backing>) -> ExitCode {
     let regions = Regions::find();
     let mut checks = examine(&regions);
     let way = faults::judge(&mut checks);
+    if let Some(Backing::Store { spec, .. }) = backing {
+        checks.extend(store::checks(spec));
+    }
     let usable = checks.iter().all(|check| check.level != Level::Fail);
     if json {
         let checks: Vec<Value> = checks.iter().map(Check::json).collect();

@@ -1,19 +1,23 @@
 //! The command line.
 
-use crate::options::backing_options::Behind;
+use crate::options::asking::{Compact, Set, fixed};
+use crate::options::backing_options::{Backing, Behind, ENV_BACKING};
 use crate::options::engines::{self, Engines};
 use crate::options::groups::Group;
+use crate::options::slowdown::Slowdown;
 use crate::own;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use zfolio_bench::args::{Bench, BenchChild, BenchWork, Usemem};
+use zfolio_bench::args::{Advise, Bench, BenchChild, BenchWork, Usemem};
 use zfolio_host::compressor::Compressor;
 use zfolio_host::exit::{self, Failure, Status, one_line};
 use zfolio_host::size::{self, Size};
 use zfolio_mm::Order;
 use zfolio_runtime::segment::faults;
+use zfolio_views::args::{Plot, Stat, Top, Which, WhileRunning};
 
 /// Compressed memory for any program, from user space.
 #[derive(Parser, Debug)]
@@ -28,12 +32,24 @@ pub(crate) struct Cli {
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
     /// Run a program with its cold memory kept compressed
-    #[command(after_help = exit::help())]
-    Run(Run),
+    #[command(after_help = run_help())]
+    Run(Box<Run>),
     /// Say whether this machine can run managed programs, and what would mend it
     Doctor(Doctor),
-    /// Show the statistics of a running tree
+    /// Show the statistics of a run while it lasts, as a table or as JSON
     Stat(Stat),
+    /// Watch all running trees: memory by kind, faults, what moves, over time
+    Top(Top),
+    /// Print the figures of a running tree as OpenMetrics text (run --metrics serves them)
+    Metrics(Which),
+    /// Draw what run --record wrote
+    Plot(Plot),
+    /// Run a program some times with less and less memory, and say how little is enough
+    Advise(Advise),
+    /// Change limits of a running tree
+    Set(Set),
+    /// Have every process of a running tree compact its pool and its arena now
+    Compact(Compact),
     /// Run a built-in workload bare and then with its memory limited, and compare
     Demo(Demo),
     /// Run an experiment on the parts zfolio is made of
@@ -49,6 +65,9 @@ pub(crate) enum Command {
     DemoWork(DemoWork),
     /// Use memory: the workload of the kernel's swap series
     Usemem(Usemem),
+    /// Keeps what is behind the pool in a store, as standard input says
+    #[command(hide = true)]
+    Pager,
     /// Sets up what an experiment needs of the kernel, and undoes it
     #[command(hide = true)]
     BenchKeeper,
@@ -60,6 +79,19 @@ pub(crate) enum Command {
     BenchWork(BenchWork),
 }
 
+/// What `--help` of `run` ends with.
+fn run_help() -> String {
+    format!(
+        "Options elsewhere:\n  Each option may also be given as a variable (ZFOLIO_HIGH for \
+         --high, ZFOLIO_SWAP_MAX for\n  --swap-max; 1 and 0 for one that takes nothing) and in \
+         a file zfolio.toml (high = \"2G\")\n  in this directory or in \
+         $XDG_CONFIG_HOME/zfolio; ZFOLIO_CONFIG names another file, or is none.\n  The command \
+         line counts first, then variables, this directory, the user's file.\n  Within another \
+         run only the command line does.\n\n{}",
+        exit::help()
+    )
+}
+
 /// `zfolio run`.
 #[derive(Args, Debug)]
 pub(crate) struct Run {
@@ -69,6 +101,9 @@ pub(crate) struct Run {
     /// keeps the job under it; else half of this machine's memory
     #[arg(long, value_name = "SIZE", value_parser = Size::parse)]
     pub(crate) high: Option<Size>,
+    /// What may be paid for memory.
+    #[command(flatten)]
+    pub(crate) paid: Slowdown,
     /// --high, --max and size= are for each process on its own, not shared
     #[arg(long)]
     pub(crate) per_process: bool,
@@ -103,12 +138,15 @@ pub(crate) struct Run {
     /// needs no privilege: in-thread (by userfaultfd, Linux 6.8), guard (guard markers,
     /// Linux 6.13) or protect (page protection, Linux 5.11). auto: message where it is
     /// permitted, else the first of the others that works here. --engines, --tier,
-    /// --folio, --backing, --max, --swap-max and --zswap-max need message
+    /// --slowdown, a store as --backing and --folio above 256K need message
     #[arg(long, value_name = "WAY", value_enum, default_value_t = Faults::Auto)]
     pub(crate) faults: Faults,
     /// Write statistics to FILE as JSON when the program has ended
     #[arg(long, value_name = "FILE")]
     pub(crate) stats: Option<PathBuf>,
+    /// What is shown while it runs.
+    #[command(flatten)]
+    pub(crate) shown: WhileRunning,
     /// Print nothing of our own unless something fails
     #[arg(long)]
     pub(crate) quiet: bool,
@@ -116,8 +154,15 @@ pub(crate) struct Run {
     /// programs it starts are still managed where possible
     #[arg(long)]
     pub(crate) allow_unmanaged: bool,
+    /// Print what holds for each option, and from where, instead of running anything
+    #[arg(long)]
+    pub(crate) print_config: bool,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    #[arg(
+        required_unless_present = "print_config",
+        trailing_var_arg = true,
+        value_name = "CMD"
+    )]
     pub(crate) command: Vec<OsString>,
 }
 
@@ -185,18 +230,11 @@ pub(crate) struct Doctor {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-/// `zfolio stat`.
-#[derive(Args, Debug)]
-pub(crate) struct Stat {
-    /// Print each pool's table of classes as well, as /sys/kernel/debug/zsmalloc has it
-    #[arg(long)]
-    pub(crate) classes: bool,
-    /// Process id of a `zfolio run` or of a program under it, or the path of
-    /// a control segment; default: the newest
-    #[arg(value_name = "PID|FILE")]
-    pub(crate) which: Option<PathBuf>,
+    /// Look at a store as well, as `zfolio run --backing` takes it: how fast it is, and
+    /// what would be lost when
+    #[arg(long, value_name = "redis://HOST", env = ENV_BACKING, hide_env = true,
+          value_parser = Backing::parse)]
+    pub(crate) backing: Option<Backing>,
 }
 
 /// `zfolio demo`.
@@ -243,6 +281,11 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, Fai
         if !error.use_stderr() {
             error.exit();
         }
+        if let Some(option) = fixed_option(&error) {
+            let why = format!("cannot change while a run lasts: {}", fixed(&option));
+            let mend = "start the run anew with it";
+            return Failure::new(Status::Usage, format!("--{option}"), why, mend);
+        }
         let rendered = error.render().to_string();
         // clap's first paragraph is the error, the rest is usage; a missing
         // subcommand is told by its help alone.
@@ -257,6 +300,19 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, Fai
     })
 }
 
+/// The option that `set` was given and only `run` has.
+fn fixed_option(error: &clap::Error) -> Option<String> {
+    // (`zfolio set` is what the usage of the error is about.)
+    let of_set = error.render().to_string().contains("Usage: zfolio set ");
+    let ContextValue::String(word) = error.get(ContextKind::InvalidArg)? else {
+        return None;
+    };
+    let name = word.strip_prefix("--")?.split('=').next()?;
+    let run = Run::augment_args(clap::Command::new("run"));
+    let known = run.get_arguments().any(|arg| arg.get_long() == Some(name));
+    (of_set && known && error.kind() == ErrorKind::UnknownArgument).then(|| name.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -265,7 +321,7 @@ mod tests {
     fn run(words: &[&str]) -> Result<Run, String> {
         let all = ["zfolio", "run"].iter().chain(words).map(OsString::from);
         match parse(all).map_err(|failure| failure.to_string())?.command {
-            Command::Run(run) => Ok(run),
+            Command::Run(run) => Ok(*run),
             other => Err(format!("{other:?}")),
         }
     }
@@ -337,6 +393,37 @@ mod tests {
                 "{told}"
             );
         }
+    }
+
+    #[test]
+    fn what_cannot_change_is_refused_with_a_reason() {
+        let set = |words: &[&str]| {
+            let all = ["zfolio", "set", "1"].iter().chain(words);
+            parse(all.map(OsString::from)).map_err(|failure| failure.to_string())
+        };
+        let own = Set::augment_args(clap::Command::new("set"));
+        let own: Vec<&str> = own
+            .get_arguments()
+            .filter_map(|arg| arg.get_long())
+            .collect();
+        let run = Run::augment_args(clap::Command::new("run"));
+        let mut refused = 0;
+        for name in run.get_arguments().filter_map(|arg| arg.get_long()) {
+            if !own.contains(&name) {
+                let told = set(&[&format!("--{name}=1")]).expect_err(name);
+                let begin = format!("zfolio: --{name}: cannot change while a run lasts: ");
+                assert!(told.starts_with(&begin), "{told}");
+                refused += 1;
+            }
+        }
+        assert!(refused > 8 && own.len() > 7, "{refused}");
+        let unknown = set(&["--hihg", "1G"]).expect_err("no such option");
+        assert!(
+            unknown.contains("command line: unexpected argument '--hihg'"),
+            "{unknown}"
+        );
+        assert!(set(&["--max", "none", "--writeback", "no", "--high", "40%"]).is_ok());
+        assert!(set(&["--max", "nothing"]).is_err());
     }
 
     #[test]

@@ -4,16 +4,26 @@ use clap::{Args, ValueEnum, value_parser};
 use serde_json::{Value, json};
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 use zfolio_host::exit::{Failure, Status};
 use zfolio_host::machine;
 use zfolio_host::size::{Size, human, short};
-use zfolio_runtime::segment::{Config, on_max};
+use zfolio_pager::probe;
+use zfolio_pager::spec::Spec;
+use zfolio_runtime::options::pool_percent;
+use zfolio_runtime::segment::{Config, backing, on_max};
 use zfolio_sys::disk::DiskFile;
 
 /// Least of a backing, bytes: some clusters.
 const MIN_BACKING: u64 = 4 << 20;
+/// Size of a store that has no limit of its own and for which none is given, bytes: what
+/// one process can name.
+const UNLIMITED: u64 = 256 << 30;
+
+/// In place of --backing: for what has a password in it.
+pub(crate) const ENV_BACKING: &str = "ZFOLIO_BACKING";
 
 /// The pool's maximum with a backing, percent of `high`.
 const MAX_POOL: u32 = 40;
@@ -21,11 +31,13 @@ const MAX_POOL: u32 = 40;
 /// Options of `zfolio run`.
 #[derive(Args, Debug, Default)]
 pub(crate) struct Behind {
-    /// Write pages that stay long in the pool to a file: compressed, encrypted
-    /// with a key that only the process has, and gone with it. DIR is where;
-    /// every managed process has a file of its own there, all together of at
-    /// most SIZE (default: half of what is free; --per-process: each)
-    #[arg(long, value_name = "file:DIR[,size=SIZE]", value_parser = Backing::parse)]
+    /// Write pages that stay long in the pool to a file (file:DIR[,size=SIZE]) or to a
+    /// Redis or Valkey store (redis://HOST:PORT,...[,copies=N][,size=SIZE]...):
+    /// compressed, encrypted with a key that only the process has, and gone with it.
+    /// DIR is where; every managed process has a file of its own there, all
+    /// together of at most SIZE (default: half of what is free; --per-process: each)
+    #[arg(long, value_name = "file:DIR|redis://HOST",
+          value_parser = Backing::parse)]
     pub(crate) backing: Option<Backing>,
     /// Most that the pool may take of --high, percent: then it is written back; without a
     /// backing nothing more goes into it. Default: 40 with --backing, else no limit
@@ -61,39 +73,97 @@ pub(crate) enum OnMax {
     Allow,
 }
 
+impl Behind {
+    /// Whether the backing is a store of other machines.
+    pub(crate) const fn asks_for_store(&self) -> bool {
+        matches!(self.backing, Some(Backing::Store { .. }))
+    }
+}
+
+impl OnMax {
+    /// As the control segment has it.
+    pub(crate) const fn number(self) -> u32 {
+        match self {
+            Self::Kill => on_max::KILL,
+            Self::Wait => on_max::WAIT,
+            Self::Allow => on_max::ALLOW,
+        }
+    }
+
+    /// The opposite.
+    const fn from_number(number: u32) -> Self {
+        match number {
+            on_max::WAIT => Self::Wait,
+            on_max::ALLOW => Self::Allow,
+            _ => Self::Kill,
+        }
+    }
+}
+
 /// A backing on the command line.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Backing {
-    dir: PathBuf,
-    size: Option<Size>,
+pub(crate) enum Backing {
+    /// Files in a directory.
+    File { dir: PathBuf, size: Option<Size> },
+    /// A store of other machines.
+    Store { spec: Spec, size: Option<Size> },
 }
 
 impl Backing {
-    fn parse(text: &str) -> Result<Self, String> {
-        const FORM: &str = "write file:DIR or file:DIR,size=SIZE";
+    /// Reads one.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        if text.starts_with("redis") {
+            return Self::parse_store(text);
+        }
+        const FORM: &str = "write file:DIR, file:DIR,size=SIZE or redis://HOST:PORT,...";
         let rest = text.strip_prefix("file:").ok_or(FORM)?;
         let (dir, size) = match rest.rsplit_once(",size=") {
-            Some((dir, size)) => {
-                let size = Size::parse(size).map_err(|error| error.to_string())?;
-                (dir, Some(size))
-            }
+            Some((dir, size)) => (dir, Some(parse_size(size)?)),
             None => (rest, None),
         };
         if dir.is_empty() {
             return Err(FORM.into());
         }
-        Ok(Self {
+        Ok(Self::File {
             dir: dir.into(),
             size,
         })
     }
+
+    fn parse_store(text: &str) -> Result<Self, String> {
+        // (A password may have commas in it; what comes behind the hosts may not.)
+        let hosts = text.rfind('@').unwrap_or(0);
+        let (head, choices) = text.split_at(hosts);
+        let mut size = None;
+        let mut rest = Vec::new();
+        for part in choices.split(',') {
+            match part.strip_prefix("size=") {
+                Some(given) => size = Some(parse_size(given)?),
+                None => rest.push(part),
+            }
+        }
+        let spec = Spec::parse(&format!("{head}{}", rest.join(",")))?;
+        Ok(Self::Store { spec, size })
+    }
+}
+
+fn parse_size(text: &str) -> Result<Size, String> {
+    Size::parse(text).map_err(|error| error.to_string())
+}
+
+/// Where pages go that stay long in the pool.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    /// Absolute path and bytes.
+    File(PathBuf, u64),
+    /// A store, bytes, and where its pager is met, once that is known.
+    Store(Spec, u64, PathBuf),
 }
 
 /// The same, checked.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Checked {
-    /// Absolute path and bytes.
-    backing: Option<(PathBuf, u64)>,
+    backing: Option<Place>,
     max_pool: Option<u32>,
     accept_threshold: u32,
     no_shrinker: bool,
@@ -126,25 +196,54 @@ impl Behind {
     }
 }
 
-fn check_backing(backing: &Backing) -> Result<(PathBuf, u64), Failure> {
-    let what = format!("--backing file:{}", backing.dir.display());
+fn check_backing(backing: &Backing) -> Result<Place, Failure> {
+    match backing {
+        Backing::File { dir, size } => check_file(dir, *size),
+        Backing::Store { spec, size } => check_store(spec, *size),
+    }
+}
+
+/// Asks the store what it is, and refuses one that would lose pages.
+fn check_store(spec: &Spec, size: Option<Size>) -> Result<Place, Failure> {
+    let what = format!("--backing {}", spec.shown());
+    let cannot = |why: &str, mend: &str| Failure::new(Status::CannotCreate, &what, why, mend);
+    let look = format!("zfolio doctor --backing {} says more", spec.shown());
+    let facts = probe::facts(spec).map_err(|why| cannot(&why, &look))?;
+    if let Some((why, mend)) = facts.unfit(spec) {
+        return Err(cannot(&why, &mend));
+    }
+    let size = match size {
+        Some(size) => size.bytes(machine::mem_total()),
+        None => facts
+            .room(spec.copies)
+            .map_or(UNLIMITED, |room| room / 4 * 3),
+    };
+    if size < MIN_BACKING {
+        let why = format!("{} is too little", human(size));
+        return Err(cannot(&why, "give it more, or the store more memory"));
+    }
+    Ok(Place::Store(spec.clone(), size, PathBuf::new()))
+}
+
+fn check_file(dir: &Path, size: Option<Size>) -> Result<Place, Failure> {
+    let what = format!("--backing file:{}", dir.display());
     let cannot = |why: &dyn std::fmt::Display| {
         let mend = "name a directory on a disk that you may write";
         Failure::new(Status::CannotCreate, &what, why, mend)
     };
-    let dir = std::fs::canonicalize(&backing.dir).map_err(|error| cannot(&error))?;
+    let dir = std::fs::canonicalize(dir).map_err(|error| cannot(&error))?;
     let path = CString::new(dir.as_os_str().as_bytes()).map_err(|error| cannot(&error))?;
     DiskFile::anonymous(&path)
         .map_err(|errno| cannot(&std::io::Error::from_raw_os_error(errno.0)))?;
     let space = rustix::fs::statvfs(&dir).map_err(|error| cannot(&error))?;
-    let size = match backing.size {
+    let size = match size {
         Some(size) => size.bytes(machine::mem_total()),
         None => space.f_bavail.saturating_mul(space.f_frsize) / 2,
     };
     if size < MIN_BACKING {
         return Err(cannot(&format!("{} is too little", human(size))));
     }
-    Ok((dir, size))
+    Ok(Place::File(dir, size))
 }
 
 impl Checked {
@@ -152,23 +251,52 @@ impl Checked {
     /// long for that.
     pub(crate) fn store(&self, config: &Config) -> bool {
         config.max.store(self.max.unwrap_or(0), Relaxed);
-        let on_max = match self.on_max {
-            OnMax::Kill => on_max::KILL,
-            OnMax::Wait => on_max::WAIT,
-            OnMax::Allow => on_max::ALLOW,
-        };
-        config.on_max.store(on_max, Relaxed);
+        config.on_max.store(self.on_max.number(), Relaxed);
         config
             .pool_percent
             .store(self.max_pool.unwrap_or(0), Relaxed);
         let accept = self.accept_threshold;
         config.accept_percent.store(accept, Relaxed);
         config.no_shrinker.store(self.no_shrinker.into(), Relaxed);
-        let Some((dir, size)) = &self.backing else {
-            return true;
+        let (path, size, kind, deadline) = match &self.backing {
+            None => return true,
+            Some(Place::File(dir, size)) => (dir, size, backing::FILE, Duration::ZERO),
+            Some(Place::Store(spec, size, path)) => {
+                let deadline = if spec.wait_for_ever {
+                    Duration::ZERO
+                } else {
+                    spec.deadline
+                };
+                (path, size, backing::STORE, deadline)
+            }
         };
+        let ns = u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX);
+        config.backing_kind.store(kind, Relaxed);
+        config.backing_deadline_ns.store(ns, Relaxed);
         config.backing_size.store(*size, Relaxed);
-        config.set_backing_dir(dir.as_os_str().as_bytes())
+        config.set_backing_dir(path.as_os_str().as_bytes())
+    }
+
+    /// The store that is asked for, if one is.
+    pub(crate) fn store_asked_for(&self) -> Option<&Spec> {
+        match &self.backing {
+            Some(Place::Store(spec, ..)) => Some(spec),
+            _ => None,
+        }
+    }
+
+    /// The store's pager is met there.
+    pub(crate) fn meet_at(&mut self, exchange: &Path) {
+        if let Some(Place::Store(_, _, path)) = &mut self.backing {
+            exchange.clone_into(path);
+        }
+    }
+
+    /// Takes over what was changed while the run lasted.
+    pub(crate) fn reread(&mut self, config: &Config) {
+        self.max = Some(config.max.load(Relaxed)).filter(|max| *max > 0);
+        self.on_max = OnMax::from_number(config.on_max.load(Relaxed));
+        self.max_pool = pool_percent(config);
     }
 
     /// Whether there is a backing.
@@ -180,12 +308,21 @@ impl Checked {
     pub(crate) fn json(&self) -> [(&'static str, Value); 6] {
         let on_max = self.on_max.to_possible_value();
         let on_max = on_max.as_ref().map(|value| value.get_name().to_owned());
-        let backing = self.backing.as_ref().map(|(dir, size)| {
-            json!({
+        let backing = self.backing.as_ref().map(|place| match place {
+            Place::File(dir, size) => json!({
                 "directory": dir.to_string_lossy(),
                 "size_bytes": size,
                 "max_pool_percent": self.max_pool,
-            })
+            }),
+            Place::Store(spec, size, _) => json!({
+                "store": spec.shown(),
+                "copies": spec.copies,
+                "wait": spec.wait,
+                "ttl_s": spec.ttl.as_secs(),
+                "deadline_s": (!spec.wait_for_ever).then_some(spec.deadline.as_secs()),
+                "size_bytes": size,
+                "max_pool_percent": self.max_pool,
+            }),
         });
         let shrinker = u8::from(!self.no_shrinker);
         [
@@ -205,10 +342,17 @@ mod tests {
 
     #[test]
     fn backings_parse() {
-        let parse = |text| Backing::parse(text).map(|of| (of.dir, of.size));
-        assert_eq!(parse("file:/tmp"), Ok(("/tmp".into(), None)));
+        let file = |dir: &str, size| {
+            let dir = dir.into();
+            Ok(Backing::File { dir, size })
+        };
+        let parse = Backing::parse;
+        assert_eq!(parse("file:/tmp"), file("/tmp", None));
         let size = Some(Size::Bytes(1 << 30));
-        assert_eq!(parse("file:/a,b,size=1G"), Ok(("/a,b".into(), size)));
+        assert_eq!(parse("file:/a,b,size=1G"), file("/a,b", size));
+        let text = "redis://u:a,size=3@h:1,i:2,size=1G,copies=2";
+        let spec = Spec::parse("redis://u:a,size=3@h:1,i:2,copies=2").unwrap();
+        assert_eq!(parse(text), Ok(Backing::Store { spec, size }));
         for text in [
             "",
             "/tmp",
@@ -216,6 +360,9 @@ mod tests {
             "file:,size=1G",
             "disk:/tmp",
             "file:/tmp,size=x",
+            "redis:/h",
+            "redis://h,size=x",
+            "redis://h,copies=0",
         ] {
             assert!(parse(text).is_err(), "{text}");
         }
@@ -223,7 +370,7 @@ mod tests {
 
     fn behind(dir: &std::path::Path, max: Option<u64>) -> Behind {
         Behind {
-            backing: Some(Backing {
+            backing: Some(Backing::File {
                 dir: dir.into(),
                 size: Some(Size::Bytes(64 << 20)),
             }),
@@ -253,6 +400,13 @@ mod tests {
         assert_eq!(config.no_shrinker.load(Relaxed), 1);
         assert_eq!(config.max.load(Relaxed), 1 << 30);
         assert_eq!(config.on_max.load(Relaxed), on_max::WAIT);
+        let mut again = checked.clone();
+        again.reread(config);
+        assert_eq!(again, checked);
+        config.max.store(0, Relaxed);
+        config.pool_percent.store(50, Relaxed);
+        again.reread(config);
+        assert_eq!((again.max, again.max_pool), (None, Some(50)));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
@@ -267,7 +421,10 @@ mod tests {
             Err(Status::Usage)
         );
         let mut small = behind(dir.path(), None);
-        small.backing.as_mut().unwrap().size = Some(Size::Bytes(4096));
+        small.backing = Some(Backing::File {
+            dir: dir.path().into(),
+            size: Some(Size::Bytes(4096)),
+        });
         assert_eq!(status(small), Err(Status::CannotCreate));
         assert!(status(Behind::default()).is_ok());
     }

@@ -57,6 +57,18 @@ impl Engines {
         Ok(Self { count, attributes })
     }
 
+    /// Those of a run.
+    pub(crate) fn of(config: &Config) -> Self {
+        let numbers = config.engine_attributes.each_ref();
+        let numbers = numbers.map(|word| word.load(Relaxed));
+        let count = config.engines.load(Relaxed);
+        let none = Attributes::for_engines(count as usize);
+        Self {
+            count,
+            attributes: Attributes::from_numbers(&numbers).unwrap_or(none),
+        }
+    }
+
     /// Checks that their buffers leave the program its memory.
     ///
     /// # Errors
@@ -153,6 +165,7 @@ mod tests {
             .each_ref()
             .map(|word| word.load(Relaxed));
         assert_eq!(Attributes::from_numbers(&read), Ok(engines.attributes));
+        assert_eq!(Engines::of(segment.config()), engines);
         // What is not said depends on how many there are.
         let two = Engines::parse("2").expect("a number").attributes;
         assert_eq!((two.descriptors, two.sync_mode), (16, SyncMode::Assist));

@@ -13,11 +13,11 @@
 //! | another | yes | status 2 |
 
 use crate::options::args::{Faults, Run, Tier};
-use crate::options::groups::Group;
 use serde_json::{Map, Value};
 use std::sync::atomic::Ordering::Relaxed;
 use zfolio_host::exit::{Failure, Status};
 use zfolio_host::uffd_probe;
+use zfolio_inthread::LARGEST_FOLIO;
 use zfolio_runtime::segment::Segment;
 
 /// What to do about a way that does not work.
@@ -150,31 +150,35 @@ impl Taken {
 
 /// The first option of a command line that only messages have.
 fn needs_messages(args: &Run) -> Option<&'static str> {
+    let is_large = args.folio.is_some_and(|folio| folio > LARGEST_FOLIO);
     let asked = [
+        ("--slowdown", args.paid.slowdown.is_some()),
+        // (Both are threads of ours beside the program's, or their time.)
         ("--engines", args.engines.count > 0),
         ("--tier auto", args.tier == Tier::Auto),
-        ("--folio", args.folio.is_some()),
-        ("--backing", args.behind.backing.is_some()),
-        ("--max", args.behind.max.is_some()),
-        ("--max-pool", args.behind.max_pool.is_some()),
+        ("--folio above 256K", is_large),
+        ("--backing redis://", args.behind.asks_for_store()),
+        // (Whoever faults is to wait there, in a thread of ours.)
+        ("--swap-high", args.group.swap_high.is_some()),
     ];
     let mut given = asked.into_iter().filter(|(_, given)| *given);
-    let first = given.next().map(|(option, _)| option);
-    first.or_else(|| limits_of_pool(&args.group))
-}
-
-/// The first limit of what is out, or in the pool.
-fn limits_of_pool(group: &Group) -> Option<&'static str> {
-    let high = group.swap_high.is_some().then_some("--swap-high");
-    let swap = high.or(group.swap_max.is_some().then_some("--swap-max"));
-    swap.or(group.zswap_max.is_some().then_some("--zswap-max"))
+    given.next().map(|(option, _)| option)
 }
 
 /// Checks the options of a group that joins the run around, whose way stands.
 ///
 /// # Errors
-/// It lacks what is asked for, or is not the one asked for.
+/// It is not the one asked for.
 pub(crate) fn check_within(args: &Run, around: &Segment) -> Result<(), Failure> {
+    if args.paid.slowdown.is_some() {
+        let why = "is the run's, not a group's within it";
+        return Err(Failure::new(
+            Status::Usage,
+            "--slowdown",
+            why,
+            "leave it out",
+        ));
+    }
     let number = around.config().faults.load(Relaxed);
     let Some(way) = Faults::from_number(number) else {
         return Ok(());
@@ -184,18 +188,20 @@ pub(crate) fn check_within(args: &Run, around: &Segment) -> Result<(), Failure> 
         let what = format!("--faults {}", args.faults.name());
         return Err(Failure::new(Status::Usage, what, why, "leave it out"));
     }
-    match limits_of_pool(&args.group) {
-        Some(option) if way != Faults::Message => Err(contradicts(option, way)),
-        _ => Ok(()),
+    if args.group.swap_high.is_some() && way != Faults::Message {
+        let why = "works with --faults message only, which the run around has not";
+        return Err(Failure::new(
+            Status::Usage,
+            "--swap-high",
+            why,
+            "leave it out",
+        ));
     }
+    Ok(())
 }
 
 fn contradicts(option: &str, way: Faults) -> Failure {
-    let why = match way {
-        // (What a run around says that has taken another way than messages by itself.)
-        Faults::Auto => "works with --faults message only, which the run around has not".into(),
-        way => format!("works with --faults message only, not with {}", way.name()),
-    };
+    let why = format!("works with --faults message only, not with {}", way.name());
     Failure::new(Status::Usage, option, why, "leave one of them out")
 }
 

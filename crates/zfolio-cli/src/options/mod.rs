@@ -5,13 +5,20 @@
 //! | `backing_options` | the backing and `max` |
 //! | `engines` | threads that help to compress, and their attributes |
 //! | `groups` | named parts of a run |
+//! | `slowdown` | what may be paid for memory |
+//! | `asking` | the command lines of `set` and `compact` |
 //! | `args` | the command line |
+//! | `config_file`, `layers` | options in files and variables, and which of them hold |
 //! | `fault_ways` | who is told of faults, and which options go with that |
 //! | `settings` | all of it as the processes of a run read it |
 
 pub(crate) mod args;
+pub(crate) mod asking;
 pub(crate) mod backing_options;
+pub(crate) mod config_file;
 pub(crate) mod engines;
 pub(crate) mod fault_ways;
 pub(crate) mod groups;
+pub(crate) mod layers;
 pub(crate) mod settings;
+pub(crate) mod slowdown;

@@ -4,6 +4,7 @@ use crate::options::args::Tier;
 use crate::options::backing_options::Checked;
 use crate::options::engines::Engines;
 use crate::options::fault_ways::Taken;
+use crate::options::slowdown::Asked;
 use zfolio_host::compressor::Compressor;
 use zfolio_mm::Order;
 use zfolio_runtime::options::codec_words;
@@ -18,6 +19,8 @@ pub(crate) struct Settings {
     /// The memory limit that `high` was chosen for, bytes; `None` where it was given, or
     /// there is none.
     pub(crate) limit: Option<u64>,
+    /// What may be lost for less memory, if that was said.
+    pub(crate) slowdown: Option<Asked>,
     /// Who is told of faults.
     pub(crate) faults: Taken,
     /// Codec and level.
@@ -39,11 +42,21 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
+    /// Takes over what was changed while the run lasted; `high`: what was asked for then.
+    pub(crate) fn reread(&mut self, config: &Config, high: Option<u64>) {
+        if let Some(high) = high {
+            (self.high, self.limit) = (high, None);
+        }
+        self.behind.reread(config);
+    }
+
     /// Writes them where the preload library reads them; false if a path does
     /// not fit there.
     pub(crate) fn store(&self, config: &Config) -> bool {
         use std::sync::atomic::Ordering::Relaxed;
         config.high.store(self.high, Relaxed);
+        let slowdown = self.slowdown.map_or(0, |asked| asked.slowdown);
+        config.slowdown.store(slowdown, Relaxed);
         let (codec, level) = codec_words(self.compressor.0);
         config.codec.store(codec, Relaxed);
         config.level.store(level.cast_unsigned(), Relaxed);

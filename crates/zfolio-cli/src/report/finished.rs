@@ -5,7 +5,9 @@ use crate::supervise::Outcome;
 use crate::tree::unreached::Stranger;
 use std::ffi::OsString;
 use std::time::Duration;
+use zfolio_host::controller::Bought;
 use zfolio_host::statistics::Tree;
+use zfolio_pager::keeper::Totals;
 
 /// What the program cost, from rusage of everything waited for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -31,10 +33,14 @@ pub(crate) struct Finished {
     pub(crate) settings: Settings,
     /// What the segment said.
     pub(crate) tree: Tree,
+    /// What `--slowdown` came to.
+    pub(crate) bought: Option<Bought>,
     /// Whom it never reached.
     pub(crate) unreached: Vec<Stranger>,
     /// What it cost.
     pub(crate) usage: Usage,
     /// How it ended.
     pub(crate) outcome: Outcome,
+    /// What went to a store and came from it.
+    pub(crate) store: Option<Totals>,
 }

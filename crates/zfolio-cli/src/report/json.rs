@@ -5,10 +5,8 @@ use crate::supervise::Outcome;
 use crate::tree::unreached;
 use serde_json::{Map, Value, json};
 use zfolio_host::machine;
+use zfolio_host::shown::Program;
 use zfolio_mm::PAGE_SIZE;
-
-/// Version of the JSON's shape; raised when a key changes its meaning.
-const SCHEMA: u32 = 1;
 
 impl Finished {
     /// The object `--stats` writes.
@@ -23,16 +21,15 @@ impl Finished {
             Outcome::Killed(signal) => (None, Some(signal)),
         };
         let mut map = Map::new();
-        map.insert(
-            "zfolio".into(),
-            json!({ "version": env!("CARGO_PKG_VERSION"), "schema": SCHEMA }),
-        );
+        map.insert("zfolio".into(), json!(Program::THIS));
         map.insert("command".into(), json!(command));
         map.insert("pid".into(), self.pid.into());
         let mut config = json!({
             "high_bytes": self.settings.high,
             "high_is_shared": self.settings.shared,
             "limit_bytes": self.settings.limit,
+            "slowdown_percent": self.settings.slowdown.map(|of| f64::from(of.slowdown) / 1e4),
+            "low_bytes": self.settings.slowdown.map(|of| of.low),
             "compressor": self.settings.compressor.name(),
             "folio_bytes": self.settings.folio.bytes(),
             "folio_order": self.settings.folio.get(),
@@ -65,8 +62,26 @@ impl Finished {
                 "max_rss_bytes": self.usage.max_rss,
             }),
         );
+        let store = self.store.as_ref().map(|totals| {
+            json!({
+                "sent_bytes": totals.sent,
+                "received_bytes": totals.received,
+                "retries": totals.retries,
+                "lost_copies": totals.lost_copies,
+                "other_copy": totals.other_copy,
+                "pagers": totals.pagers,
+                "reads_us": totals.waits,
+                "read_p50_us": totals.quantile(50),
+                "read_p99_us": totals.quantile(99),
+            })
+        });
+        map.insert("store".into(), store.into());
+        map.insert("slowdown".into(), self.bought_json());
         map.insert("unreached".into(), unreached::json(&self.unreached));
-        map.extend(self.tree.json());
+        let Ok(Value::Object(figures)) = serde_json::to_value(&self.tree) else {
+            unreachable!("a tree is an object, and all its keys are text")
+        };
+        map.extend(figures);
         Value::Object(map)
     }
 }

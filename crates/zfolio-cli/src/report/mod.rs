@@ -4,8 +4,10 @@
 //! |---|---|
 //! | `finished` | a run that has ended |
 //! | `summary` | lines for people |
+//! | `bought` | what `--slowdown` bought |
 //! | `json` | an object for tools |
 
+mod bought;
 mod finished;
 mod json;
 mod summary;

@@ -1,11 +1,11 @@
 //! Lines for people.
 
 use super::finished::Finished;
-use crate::tree::staying;
 use std::path::Path;
 use zfolio_host::exit::one_line;
 use zfolio_host::size::{grouped, human, short};
 use zfolio_host::statistics::Process;
+use zfolio_host::staying;
 use zfolio_mm::PAGE_SIZE;
 use zfolio_runtime::segment::{Counter, state};
 
@@ -93,12 +93,14 @@ impl Finished {
             ),
         };
         let processes = counted(self.tree.loaded, "process", "processes");
+        let bought = self.about_slowdown();
         let Some(largest) = self
             .tree
             .managed()
             .max_by_key(|process| process.figures.get(Counter::ProgramPeak))
         else {
-            return vec![self.nothing_managed(&high, &processes)];
+            let line = self.nothing_managed(&high, &processes);
+            return [line].into_iter().chain(bought).collect();
         };
         let managed = self.tree.managed_count();
         let figures = &largest.figures;
@@ -135,6 +137,8 @@ impl Finished {
         ];
         lines.extend(self.about_high(largest));
         lines.extend(self.about_backing());
+        lines.extend(self.about_store());
+        lines.extend(bought);
         lines.iter().map(|line| one_line(line)).collect()
     }
 
@@ -171,6 +175,32 @@ impl Finished {
             "zfolio: backing: {} written back, {} read{trouble}.",
             pages(Counter::Pswpout),
             pages(Counter::Pswpin),
+        ))
+    }
+
+    /// A line on the way to a store, if one was used.
+    fn about_store(&self) -> Option<String> {
+        let totals = self.store.as_ref()?;
+        let us = |percent| totals.quantile(percent).map(|us| duration(us * 1000));
+        let reads = match (us(50), us(99)) {
+            (Some(half), Some(most)) => format!("; a read took p50 {half}, p99 {most}"),
+            _ => String::new(),
+        };
+        let trouble = [
+            (totals.retries, "tries more"),
+            (totals.other_copy, "reads from another copy"),
+            (totals.lost_copies, "copies lost"),
+            (u64::from(totals.pagers.saturating_sub(1)), "pagers more"),
+        ];
+        let trouble: String = trouble
+            .iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, what)| format!("; {} {what}", grouped(*count)))
+            .collect();
+        Some(format!(
+            "zfolio: store: {} sent, {} received{reads}{trouble}.",
+            human(totals.sent),
+            human(totals.received),
         ))
     }
 

@@ -5,10 +5,12 @@ use crate::options::backing_options::Checked;
 use crate::options::engines::Engines;
 use crate::options::fault_ways::Taken;
 use crate::options::settings::Settings;
+use crate::options::slowdown::Asked;
 use crate::supervise::Outcome;
 use serde_json::json;
 use std::time::Duration;
 use zfolio_host::compressor::Compressor;
+use zfolio_host::controller::Bought;
 use zfolio_host::statistics::Tree;
 use zfolio_mm::Order;
 use zfolio_runtime::options::Codec;
@@ -21,6 +23,7 @@ fn finished(tree: Tree) -> Finished {
         settings: Settings {
             high: 200 << 20,
             limit: None,
+            slowdown: None,
             faults: Taken::by_messages(),
             compressor: Compressor(Codec::LZ4),
             folio: Order::K64,
@@ -32,6 +35,7 @@ fn finished(tree: Tree) -> Finished {
             behind: Checked::default(),
         },
         tree,
+        bought: None,
         unreached: Vec::new(),
         usage: Usage {
             wall: Duration::from_secs(2),
@@ -39,6 +43,7 @@ fn finished(tree: Tree) -> Finished {
             ..Usage::default()
         },
         outcome: Outcome::Exited(3),
+        store: None,
     }
 }
 
@@ -149,4 +154,42 @@ fn durations_read() {
     assert_eq!(duration(6_000_000), "6 ms");
     assert_eq!(duration(300_000_000), "0.3 s");
     assert_eq!(duration(4_100_000_000), "4.1 s");
+}
+
+#[test]
+fn what_was_bought_is_a_line_and_an_object() {
+    let mut finished = finished(example());
+    assert!(finished.json()["slowdown"].is_null());
+    finished.settings.slowdown = Some(Asked {
+        slowdown: 50_000,
+        low: 8 << 20,
+    });
+    finished.bought = Some(Bought {
+        slowdown: 0.0432,
+        run: 60.0,
+        needed: 400 << 20,
+        resident: 300 << 20,
+        needed_since: 474 << 20,
+        resident_since: 250 << 20,
+        steps: [9, 2],
+        ..Bought::default()
+    });
+    let lines = finished.summary();
+    assert_eq!(
+        lines.last().map(String::as_str),
+        Some(
+            "zfolio: slowdown: lived in 250 MiB instead of 474 MiB on average since memory was first taken (300 MiB instead of 400 MiB over all), at about 4.3 % (asked 5 %)."
+        )
+    );
+    let json = finished.json();
+    assert_eq!(json["config"]["slowdown_percent"], 5.0);
+    assert_eq!(json["slowdown"]["resident_since_bytes"], 250 << 20);
+    assert_eq!(json["slowdown"]["steps_down"], 9);
+    assert_eq!(json["slowdown"]["phase"], "young");
+    finished.bought = Some(Bought::default());
+    let lines = finished.summary();
+    assert!(
+        lines[3].contains("nothing was taken: the program ran too shortly"),
+        "{lines:?}"
+    );
 }

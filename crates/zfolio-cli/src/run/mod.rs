@@ -2,27 +2,38 @@
 //!
 //! Everything that can be known to fail is checked before the program starts;
 //! from then on the program's own end is what counts. Its environment is the
-//! only thing changed: three variables, for it and its children alone.
+//! only thing changed: three variables, and one that may hold a password taken out, for it and
+//! its children alone.
+
+mod store;
+
+mod beside;
 
 use crate::fitting::{Chosen, Fitting};
 use crate::options::args::Run;
+use crate::options::backing_options::ENV_BACKING;
 use crate::options::fault_ways::{Taken, check_within};
+use crate::options::layers::{default_of, options};
 use crate::options::settings::Settings;
 use crate::preload::{self, ENV_ASAN, ENV_LD_PRELOAD};
 use crate::report::{Finished, Usage};
+use crate::requests::server::Server;
+use crate::slowdown::Following;
 use crate::supervise::{Outcome, Supervisor};
 use crate::tree::compressed_peak::Peaks;
 use crate::tree::orphaned::Orphaned;
 use crate::tree::too_little_memory::TooLittleMemory;
 use crate::tree::unreached::{self, Unreached};
+use beside::Beside;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
-use zfolio_host::exit::{Failure, Status};
+use zfolio_host::exit::{Failure, Status, one_line};
 use zfolio_host::machine;
 use zfolio_host::outfile::OutFile;
 use zfolio_host::segment_file::OwnSegment;
@@ -31,6 +42,26 @@ use zfolio_host::statistics::Tree;
 use zfolio_host::target;
 use zfolio_mm::Order;
 use zfolio_runtime::segment::{ENV_CONTROL, ENV_GROUP};
+
+/// Prints what holds for each option, and from where.
+pub(crate) fn print_config(args: &Run, given: &BTreeMap<String, (String, String)>) -> ExitCode {
+    let chosen = Fitting::find(None, Instant::now()).chosen();
+    for (option, _) in options() {
+        let (value, from) = match given.get(&option) {
+            Some((value, from)) => (store::without_login(value), from.clone()),
+            None if option == "high" && args.high.is_none() => {
+                let why = match chosen.limit {
+                    Some(limit) => format!("within a limit of {}", human(limit)),
+                    None => "half of this machine's memory".into(),
+                };
+                (size::short(chosen.high), format!("default: {why}"))
+            }
+            None => (default_of(&option), "default".into()),
+        };
+        println!("{}", one_line(&format!("{option:<16} {value:<16} {from}")));
+    }
+    ExitCode::SUCCESS
+}
 
 /// Runs the program and ends as it does.
 ///
@@ -42,15 +73,18 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
     check_target(&path, &args)?;
     if let Some(segment) = args.group.run_around() {
         check_within(&args, &segment)?;
+        beside::check_within(&args.shown)?;
         args.group.define(&segment, args.high, args.behind.max)?;
         return Err(args.group.become_program(&path, &args.command));
     }
     let faults = Taken::of(&args)?;
     let given = args.high.map(|size| size.bytes(machine::mem_total()));
     let mut fitting = Fitting::find(given, Instant::now());
-    let settings = settings(&args, faults, fitting.chosen())?;
+    let mut settings = settings(&args, faults, fitting.chosen())?;
+    let exchange = store::exchange(&mut settings)?;
     let stats = args.stats.as_deref().map(open_stats).transpose()?;
     let library = preload::find()?.path;
+    let beside = Beside::open(&args.shown, &args.command)?;
 
     let supervisor = Supervisor::install().map_err(|error| internal("signal handlers", error))?;
     let mut stored = true;
@@ -60,6 +94,10 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
         return Err(Failure::new(Status::CannotCreate, "--backing", why, mend));
     }
     args.group.define(&segment, None, None)?;
+    let keeper = exchange.map(|exchange| store::start(exchange, &settings));
+    let keeper = keeper.transpose()?;
+    // (Without one, where its path would be too long say, nothing can be asked of the run.)
+    let mut server = Server::beside(segment.path()).ok();
     let mut command = Command::new(&path);
     command
         .arg0(&name)
@@ -70,6 +108,7 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
         )
         .env(ENV_CONTROL, segment.path())
         .env_remove(ENV_GROUP)
+        .env_remove(ENV_BACKING)
         .envs(args.group.env())
         .env(
             ENV_ASAN,
@@ -87,10 +126,18 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
     let pid = running.pid();
     let mut too_little = TooLittleMemory::new(started, settings.limit);
     let mut orphaned = Orphaned::new(&segment, started);
+    let following = settings.slowdown;
+    let mut following = following.map(|asked| Following::new(asked, settings.high, started));
     let mut unreached = Unreached::new(segment.path(), &library, settings.high, started);
     let looked = || {
         let now = Instant::now();
-        fitting.look(&segment, now);
+        if let Some(server) = &mut server {
+            server.look(&segment, &mut fitting, now);
+        }
+        match &mut following {
+            None => fitting.look(&segment, now),
+            Some(following) => following.look(&segment, fitting.most(&segment, now), now),
+        }
         for line in too_little.look(&segment, now) {
             if !settings.quiet {
                 say(&line);
@@ -101,8 +148,16 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
         }
         unreached.look(now);
     };
-    let (peaks, outcome) = Peaks::during(&segment, looked, || running.wait());
+    let peaks = Peaks::default();
+    let beside = beside.start(segment.path(), &peaks.ended(), started);
+    for line in beside.told(settings.quiet) {
+        say(&line);
+    }
+    let (peaks, outcome) = peaks.during(&segment, looked, || running.wait());
     let wall = started.elapsed();
+    for line in beside.finish() {
+        say(&line);
+    }
     let mut outcome = outcome.map_err(|error| internal("waiting for the program", error))?;
     if orphaned.has_ended(pid) {
         outcome = Outcome::Exited(Status::Internal.code());
@@ -110,15 +165,19 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
 
     let mut tree = Tree::read(&segment);
     peaks.apply(&mut tree, &segment);
-    drop(segment);
+    settings.reread(segment.config(), server.as_ref().and_then(Server::high));
+    drop((server, segment));
+    let store = keeper.map(zfolio_pager::keeper::Keeper::finish);
     let finished = Finished {
         command: args.command,
         pid,
         settings,
         tree,
+        bought: following.map(|following| following.finish()),
         unreached: unreached.finish(),
         usage: usage(wall),
         outcome,
+        store,
     };
     tell(&finished);
     let written = stats.map_or(Ok(()), |(path, file)| {
@@ -166,6 +225,7 @@ fn settings(args: &Run, faults: Taken, chosen: Chosen) -> Result<Settings, Failu
     Ok(Settings {
         high,
         limit,
+        slowdown: args.paid.check(high)?,
         faults,
         compressor: args.compressor,
         folio: args.folio.unwrap_or(Order::K64),

@@ -13,6 +13,7 @@ use zfolio_host::held::Held;
 use zfolio_host::slots::{ByTurn, used};
 use zfolio_host::statistics::Tree;
 use zfolio_runtime::segment::{Segment, Used};
+use zfolio_views::look::EndedTotal;
 
 /// Between two looks.
 const EVERY: Duration = Duration::from_millis(50);
@@ -60,9 +61,15 @@ impl Peaks {
         self.ended.apply(tree);
     }
 
+    /// What those counted whose slots are others' by now.
+    pub(crate) fn ended(&self) -> EndedTotal {
+        self.ended.total()
+    }
+
     /// Runs `work` while looking at `segment` from another thread, which calls
     /// `looked` each time.
     pub(crate) fn during<R>(
+        mut self,
         segment: &Segment,
         mut looked: impl FnMut() + Send,
         work: impl FnOnce() -> R,
@@ -70,13 +77,12 @@ impl Peaks {
         let done = AtomicBool::new(false);
         thread::scope(|scope| {
             let looker = scope.spawn(|| {
-                let mut peaks = Self::default();
                 while !done.load(Ordering::Acquire) {
-                    peaks.look(segment);
+                    self.look(segment);
                     looked();
                     thread::park_timeout(EVERY);
                 }
-                peaks
+                self
             });
             let result = work();
             done.store(true, Ordering::Release);
@@ -120,7 +126,7 @@ mod tests {
     #[test]
     fn the_result_comes_back_with_the_peaks() {
         let segment = crate::example::example();
-        let (_, result) = Peaks::during(&segment, || {}, || 7);
+        let (_, result) = Peaks::default().during(&segment, || {}, || 7);
         assert_eq!(result, 7);
     }
 }

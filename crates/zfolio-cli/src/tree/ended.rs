@@ -13,13 +13,15 @@
 //! - The total only grows.
 
 use crate::tree::members::Members;
-use crate::tree::owners::{Owners, Sight};
 use rustix::time::{ClockId, clock_gettime};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 use zfolio_host::held::Held;
+use zfolio_host::owners::{Owners, Sight};
 use zfolio_host::slots::{ByTurn, used};
-use zfolio_host::statistics::{Figures, Process, Tree};
+use zfolio_host::statistics::{Process, Tree};
 use zfolio_runtime::segment::{Counter, Owned, Segment, Used, state};
+use zfolio_views::look::EndedTotal;
 
 /// Slots that are kept free for those who come between two looks.
 const RESERVE: usize = 256;
@@ -40,7 +42,8 @@ pub(crate) struct Ended {
     over: ByTurn<bool>,
     sight: Option<Sight>,
     next: Option<Instant>,
-    total: Figures,
+    /// Others may look at it while the run lasts.
+    total: EndedTotal,
     processes: u64,
     managed: u64,
     largest: Option<Process>,
@@ -48,6 +51,11 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
+    /// The total, for those who look while the run lasts.
+    pub(crate) fn total(&self) -> EndedTotal {
+        Arc::clone(&self.total)
+    }
+
     /// Looks, if it is time. `held`: what each slot held at most.
     pub(crate) fn look(&mut self, segment: &Segment, held: &ByTurn<Held>, now: Instant) {
         if self.next.is_some_and(|next| now < next) {
@@ -87,8 +95,11 @@ impl Ended {
 
     /// Adds up what the process of a slot counted, which is over, and makes the slot nobody's.
     fn retire(&mut self, segment: &Segment, index: usize, most: Held) {
+        let total = Arc::clone(&self.total);
+        let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
         let mut process = Process::read(&segment.slots[index]);
         process.figures.most_held = process.figures.most_held.larger(most);
+        total.add(&process.figures);
         self.add(process);
         segment.retire(index);
     }
@@ -98,9 +109,8 @@ impl Ended {
         self.over.get(index, turn) == Some(&true)
     }
 
-    /// Adds up what a process counted.
+    /// Counts a process, whose figures are in the total.
     fn add(&mut self, process: Process) {
-        self.total.add(&process.figures);
         self.processes += 1;
         let peak = |of: &Process| of.figures.get(Counter::ProgramPeak);
         if process.was_managed() {
@@ -130,7 +140,8 @@ impl Ended {
 
     /// Puts the ended into what was read of the segment.
     pub(crate) fn apply(self, tree: &mut Tree) {
-        tree.total.add(&self.total);
+        let total = self.total.lock().unwrap_or_else(PoisonError::into_inner);
+        tree.total.add(&total);
         let mut rows = self.reasons;
         let known = |one: &Process, rows: &[Process]| rows.iter().any(|row| row.pid == one.pid);
         rows.extend(self.largest.filter(|one| !known(one, &rows)));

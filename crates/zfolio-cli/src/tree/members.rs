@@ -6,8 +6,8 @@
 //! the others'. Should it be wrong, or be misled, the process takes a place again when it
 //! says next what it has.
 
-use crate::tree::owners::{Owners, Sight};
 use std::sync::atomic::Ordering::Acquire;
+use zfolio_host::owners::{Owners, Sight};
 use zfolio_runtime::segment::{MEMBERS, Owned, Segment};
 
 /// Sees which members are over.
@@ -110,6 +110,21 @@ mod tests {
         let allowed = Membership::of(RUN).update(&segment, having(2), HIGH);
         assert!(allowed.high < HIGH / 10, "{allowed:?}");
         ends(child);
+    }
+
+    #[test]
+    fn who_is_small_beside_high_as_it_is_now_is_no_member() {
+        let (segment, now) = (segment(), HIGH / 2);
+        segment.groups[0].high.store((now * 4096) as u64, Relaxed);
+        let me = Membership::of(RUN);
+        let has = |resident: usize| Having {
+            resident,
+            ..having(1)
+        };
+        assert_eq!(me.update(&segment, has(now / 64 - 1), HIGH).high, now);
+        assert!(segment.members[0].owner.is_free());
+        assert_eq!(me.update(&segment, has(now / 64 + 1), HIGH).high, now);
+        assert_eq!(segment.members[0].owner.word.load(Relaxed), 1);
     }
 
     #[test]

@@ -22,7 +22,6 @@
 //! are not random its next arena may lie there as well: only the last slot of a process
 //! id is looked at, which is claimed before there is an arena), and a stranger.
 
-use crate::tree::owners::own_id_in_proc;
 use rustix::io::Result;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::fs;
@@ -31,6 +30,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 use zfolio_host::exit::one_line;
+use zfolio_host::owners::own_id_in_proc;
 use zfolio_host::slots::{ByTurn, used};
 use zfolio_host::statistics::Process;
 use zfolio_runtime::segment::{ProcessSlot, Segment, Used, WATCHDOG_NAME, state};

@@ -2,10 +2,10 @@
 //! fit in `high` even compressed goes in and out for ever, and its user would
 //! look at a program that works and gets nowhere.
 
-use crate::fitting::high_now;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 use zfolio_host::exit::one_line;
+use zfolio_host::group_state::high_now;
 use zfolio_host::size::human;
 use zfolio_host::slots::{ByTurn, used};
 use zfolio_host::statistics::Process;

@@ -14,7 +14,6 @@
 //! last changes with exec, after which it may be reached or not anew. Nothing is
 //! done to anybody here, so a mistaken identity is at worst a wrong line.
 
-use crate::tree::owners::own_id_in_proc;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::fs;
@@ -22,6 +21,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use zfolio_host::exit::one_line;
+use zfolio_host::owners::own_id_in_proc;
 use zfolio_host::process_tree::descendants;
 use zfolio_host::size::{human, short};
 

@@ -118,7 +118,9 @@ impl<'a> Case<'a> {
         let dir = support::tempdir();
         let stats = dir.path().join("stats.json");
         let mut command = z.command(["run", "--quiet", "--high", self.high, "--stats"]);
-        command.arg(&stats).args(self.options).arg("--");
+        command.arg(&stats);
+        command.args(support::in_another_way(self.options));
+        command.arg("--");
         command.arg(program).args(self.args);
         let mut output = in_time(&mut command, self.limit);
         if let Ok(text) = fs::read_to_string(&stats) {

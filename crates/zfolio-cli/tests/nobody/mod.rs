@@ -40,13 +40,7 @@ impl Nobody {
     /// Runs a program under one of the ways; `None` where this kernel does not have it.
     #[track_caller]
     pub fn run(&self, way: &str, high: &str, program: &[&str]) -> Option<Output> {
-        if !self.works.contains(&format!("--faults {way} works\n")) {
-            support::skip(&format!("--faults {way}: {}", self.works));
-            return None;
-        }
-        let mut args = vec!["--quiet", "--faults", way, "--high", high, "--"];
-        args.extend(program);
-        let output = self.user.run(&args);
+        let output = self.run_with(way, &["--high", high], program)?;
         output.succeeded();
         // A process that gave up was not managed to its end.
         for process in output.stats["processes"].as_array().expect("processes") {
@@ -54,5 +48,27 @@ impl Nobody {
             assert_eq!(process["faults_told_by"], way, "{process}");
         }
         Some(output)
+    }
+
+    /// As [`Self::run`], with other options, to whatever end.
+    #[track_caller]
+    pub fn run_with(&self, way: &str, options: &[&str], program: &[&str]) -> Option<Output> {
+        if !self.works.contains(&format!("--faults {way} works\n")) {
+            support::skip(&format!("--faults {way}: {}", self.works));
+            return None;
+        }
+        let args = [&["--quiet", "--faults", way], options, &["--"], program].concat();
+        Some(self.user.run(&args))
+    }
+
+    /// The command's executable, for that user.
+    pub fn exe(&self) -> PathBuf {
+        self.user.exe()
+    }
+
+    /// A directory that the user can write in.
+    pub fn directory(&self) -> PathBuf {
+        let inside = self.user.writable("x");
+        inside.parent().expect("a directory").to_owned()
     }
 }

@@ -254,6 +254,8 @@ impl Zfolio {
         command
             .args(args)
             .env("ZFOLIO_PRELOAD", &self.library)
+            // Whatever the user has configured.
+            .env("ZFOLIO_CONFIG", "none")
             .stdin(Stdio::null())
             .process_group(0);
         command
@@ -270,23 +272,31 @@ impl Zfolio {
         let stats = dir.path().join("stats.json");
         let mut command = self.command(["run", "--stats"]);
         command.arg(&stats);
-        // Another way of telling faults, for a test that is run once more with it; what it
-        // lacks and would be refused for is left out where the test does not depend on it.
-        let mut options = options.to_vec();
-        if let Ok(way) = std::env::var("ZFOLIO_TEST_FAULTS") {
-            command.args(["--faults", &way]);
-            let folio = options.iter().position(|option| *option == "--folio");
-            if let Some(at) = folio.filter(|_| way != "message") {
-                options.drain(at..at + 2);
-            }
-        }
-        command.args(options).arg("--").args(program);
+        command.args(in_another_way(options));
+        command.arg("--").args(program);
         let mut output = finish(&mut command, input);
         if let Ok(text) = fs::read_to_string(&stats) {
             output.stats = serde_json::from_str(&text).expect("--stats writes JSON");
         }
         output
     }
+}
+
+/// Options of `zfolio run`, for a test that is run once more with another way of telling faults
+/// (`ZFOLIO_TEST_FAULTS`); the folio of 2 MiB, which such a way refuses, is left out.
+pub fn in_another_way(options: &[&str]) -> Vec<String> {
+    let mut options: Vec<String> = options.iter().map(ToString::to_string).collect();
+    let Ok(way) = std::env::var("ZFOLIO_TEST_FAULTS") else {
+        return options;
+    };
+    let folio = options
+        .windows(2)
+        .position(|pair| pair[0] == "--folio" && pair[1] == "2M");
+    if let Some(at) = folio.filter(|_| way != "message") {
+        options.drain(at..at + 2);
+    }
+    options.extend(["--faults".into(), way]);
+    options
 }
 
 /// Runs `run` until `met` says that the case was met, three times at most: how

@@ -43,6 +43,7 @@ impl Nobody {
             .arg(program)
             .env("ZFOLIO_PRELOAD", self.path("libzfolio_preload.so"))
             .env_remove("ZFOLIO_CONTROL")
+            .env("ZFOLIO_CONFIG", "none")
             .stdin(Stdio::null())
             .process_group(0);
         command

@@ -2,6 +2,7 @@
 //! reaches its memory in another way.
 
 use super::leave;
+use crate::memory::core::Core;
 use crate::memory::way::Kind;
 use crate::raw::{self, PAGE, err, is_error, nr};
 use crate::state::State;
@@ -179,7 +180,11 @@ pub(crate) fn opened(state: &State, number: usize, args: [usize; 6], fd: isize) 
         b"iax",
     ];
     let pins = PINNING.iter().any(|prefix| device.starts_with(prefix));
-    if pins && state.locked(|core| core.way.kind != Kind::InThread) {
+    let unseen = |core: &mut Core| {
+        core.has_devices = true;
+        core.way.kind != Kind::InThread
+    };
+    if pins && state.locked(unseen) {
         leave::leave(state, "it opened a device that keeps pages of the program");
     }
 }

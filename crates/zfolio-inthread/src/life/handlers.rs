@@ -9,6 +9,7 @@ use super::masks::{self, Context, SAVED, returning};
 use super::signals::{self, Action, DEFAULT, IGNORE, NODEFER, RESETHAND, RESTORER, SIGINFO};
 use crate::memory::bring::{Access, Brought, bring};
 use crate::memory::core::Core;
+use crate::memory::transit::swap_in::bring_beside;
 use crate::memory::way::Kind;
 use crate::raw::{self, OURS, SHIFT, nr};
 use crate::seen::arm;
@@ -317,23 +318,45 @@ fn serve(
     if !state.has_left() {
         let is_timed = record.is_some_and(Record::counts_another_fault);
         let came = is_timed.then(|| now_ns(Clock::Monotonic));
-        let (brought, pages) = {
+        let mut pages = false;
+        let mut is_other = |core: &Core| {
+            pages = core.ranges.at(frame.register(at::RSP)).is_some();
+            is_protection(state, core, signal, address)
+        };
+        let brought = if state.is_beside() {
+            bring_beside(state, record, address, frame.access(), &mut is_other)
+        } else {
             let mut core = state.core.lock();
-            let brought = if is_protection(state, &core, signal, address) {
+            let is_managed = || {
+                core.ranges
+                    .at(address)
+                    .is_some_and(|(_, kind)| kind.managed)
+            };
+            if state.has_max() && is_managed() && core.waits_at_max(state) {
+                // The access is repeated, and faults again; between the two signals come.
+                drop(core);
+                state.nap_at_max();
+                return true;
+            }
+            if is_other(&core) {
                 Brought::WasOpen
             } else {
                 bring(state, &mut core, record, address, frame.access())
-            };
-            if let (Brought::Open(kind), Some(came)) = (brought, came) {
-                core.note_served(kind, came);
             }
-            (brought, core.ranges.at(frame.register(at::RSP)).is_some())
         };
+        if let (Brought::Open(kind), Some(came)) = (brought, came) {
+            state.core.lock().note_served(kind, came);
+        }
         if pages && !state.moving_stacks.load(Ordering::Relaxed) {
             signals::handle_elsewhere(state);
         }
         match brought {
-            Brought::Open(_) => return true,
+            Brought::Open(_) => {
+                if let Some(record) = record {
+                    record.last_fault[1].store(0, Ordering::Relaxed);
+                }
+                return true;
+            }
             Brought::WasOpen if is_to_be_tried_again(record, address) => return true,
             _ => {}
         }

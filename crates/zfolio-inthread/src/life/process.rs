@@ -299,7 +299,10 @@ fn fork_locked(
     args: [usize; 6],
     flags: usize,
 ) -> (isize, Option<&'static str>) {
-    let mut core = state.core.lock();
+    let mut core = state.exclusive();
+    if !state.has_left() && !core.recall(state) {
+        return (err::NOMEM, None);
+    }
     let _signals = state.signals.lock();
     let sent = state.sent.lock();
     let is_vfork = flags & CLONE_VM != 0 && !state.has_left();
@@ -328,7 +331,8 @@ fn fork_locked(
     state.several.store(false, Ordering::SeqCst);
     let mut renewed = true;
     if !state.has_left() {
-        renewed = core.way.renew(flags & CLONE_FILES != 0).is_ok();
+        renewed = core.way.renew(flags & CLONE_FILES != 0).is_ok()
+            && state.stages.renew_in_child(&core).is_ok();
         state.note_descriptors(&core.way);
         core.renew_in_child(state);
         if !is_vfork {

@@ -17,7 +17,7 @@ const FRESH: usize = 64;
 /// Most pages brought at a time because they are in a row.
 const MOST_AHEAD: usize = 32;
 /// Pages of a folio of the usual size (64 KiB): how loads are told apart.
-const FOLIO: usize = 16;
+pub(super) const FOLIO: usize = 16;
 /// Pages looked at to each side when the kernel has no mapping left for a hole in a run.
 const WIDE: usize = 4096;
 
@@ -41,7 +41,7 @@ pub(crate) enum Brought {
 }
 
 /// Opens the page at `address`, which `access` is about, if it is closed. The core lock is
-/// held.
+/// held, and nothing is in transit.
 pub(crate) fn bring(
     state: &State,
     core: &mut Core,
@@ -76,20 +76,15 @@ pub(crate) fn bring(
             }
             Brought::Open(FaultKind::Standby)
         }
+        Word::Transit(_) => core.fail(format_args!(
+            "the page at {address:#x} is in transit, and nothing is"
+        )),
         Word::Zero | Word::Stored(_) => {
             core.figures.faults += 1;
             core.figures.major += 1;
             let ahead = ahead(core, record, page);
-            let is_one = |word| matches!(word, Word::Zero | Word::Stored(_));
-            let group = core.way.group();
-            let run = if group > 1 {
-                let first = page & !(group - 1);
-                let run = alike(state, core, page, ahead.max(group), is_one);
-                run.start.max(first)..run.end.min((page + ahead).next_multiple_of(group))
-            } else {
-                let run = alike(state, core, page, ahead, is_one);
-                page..run.end
-            };
+            let run = stored_run(state, core, page, ahead);
+            let run = core.with_group(state, run, page);
             if let Some(record) = record {
                 record.row[0].store(run.end, Ordering::Relaxed);
             }
@@ -104,9 +99,21 @@ pub(crate) fn bring(
     }
 }
 
+/// The pages that come from the pool with `page`: `ahead` at most, and all of its group.
+pub(super) fn stored_run(state: &State, core: &Core, page: Vpn, ahead: usize) -> Range<Vpn> {
+    let is_one = |word| matches!(word, Word::Zero | Word::Stored(_));
+    let group = core.way.group();
+    if group == 1 {
+        return page..alike(state, core, page, ahead, is_one).end;
+    }
+    let first = page & !(group - 1);
+    let run = alike(state, core, page, ahead.max(group), is_one);
+    run.start.max(first)..run.end.min((page + ahead).next_multiple_of(group))
+}
+
 /// A fault on a page that is open by our words: absent, where absence faults; or somebody
 /// else was faster.
-fn was_open(state: &State, core: &mut Core, page: Vpn) -> Brought {
+pub(super) fn was_open(state: &State, core: &mut Core, page: Vpn) -> Brought {
     let address = page << SHIFT;
     match core.ranges.at(address) {
         Some((range, kind)) if kind.managed => {
@@ -129,7 +136,7 @@ fn was_open(state: &State, core: &mut Core, page: Vpn) -> Brought {
 }
 
 /// How many pages to bring at once: more and more where faults come in a row.
-fn ahead(core: &Core, record: Option<&Record>, page: Vpn) -> usize {
+pub(super) fn ahead(core: &Core, record: Option<&Record>, page: Vpn) -> usize {
     let Some(record) = record else { return 1 };
     let len = record.row[1].load(Ordering::Relaxed);
     let len = if record.row[0].load(Ordering::Relaxed) == page {
@@ -143,7 +150,7 @@ fn ahead(core: &Core, record: Option<&Record>, page: Vpn) -> usize {
 
 /// How many pages to open at once where nobody has been: many where they are touched in a row,
 /// few where they are not; what nobody touches then is memory for nothing.
-fn fresh(core: &Core, record: Option<&Record>, page: Vpn) -> usize {
+pub(super) fn fresh(core: &Core, record: Option<&Record>, page: Vpn) -> usize {
     let least = match core.way.kind {
         Kind::InThread => 1,
         Kind::Guard | Kind::Protect => 4,
@@ -160,7 +167,7 @@ fn fresh(core: &Core, record: Option<&Record>, page: Vpn) -> usize {
 
 /// The pages around `page`, `most` to each side at most, of the same range and with a word
 /// that is alike.
-fn alike(
+pub(super) fn alike(
     state: &State,
     core: &Core,
     page: Vpn,
@@ -184,7 +191,7 @@ fn alike(
     start..end
 }
 
-fn set_open(state: &State, core: &Core, pages: Range<Vpn>, heat: u8) {
+pub(super) fn set_open(state: &State, core: &Core, pages: Range<Vpn>, heat: u8) {
     for page in pages {
         set(state, core, page, Word::Open { heat });
     }
@@ -215,11 +222,13 @@ fn open_fresh(state: &State, core: &mut Core, run: &Range<Vpn>) {
 
 /// Loads and opens `run`, in which `wanted` faulted.
 fn load(state: &State, core: &mut Core, run: &Range<Vpn>, wanted: Vpn, access: Access) {
+    let before = core.loaded_from_behind();
     let slots = fill_incoming(state, core, run);
     let addresses = run.start << SHIFT..run.end << SHIFT;
     if core.comes_clean(run, access) && core.way.fill_clean(&addresses).is_ok() {
         core.figures.pages_in += run.len() as u64;
         core.figures.ahead += run.len() as u64 - 1;
+        core.count_loaded(run.len(), before);
         core.note_clean(state, run, &slots);
         return;
     }
@@ -232,6 +241,7 @@ fn load(state: &State, core: &mut Core, run: &Range<Vpn>, wanted: Vpn, access: A
             }
             core.figures.pages_in += run.len() as u64;
             core.figures.ahead += run.len() as u64 - 1;
+            core.count_loaded(run.len(), before);
             drop_slots(core, &slots[..run.len()]);
         }
         Err(_) if core.way.kind == Kind::Protect => open_wide(state, core, wanted),
@@ -256,6 +266,11 @@ pub(crate) fn fill_incoming(state: &State, core: &mut Core, run: &Range<Vpn>) ->
         if let Word::Stored(slot) = state.words.get(page) {
             slots[index] = slot;
         }
+    }
+    if core.fill_from_behind(run.start, &slots[..run.len()]) {
+        return slots;
+    }
+    for (index, page) in run.clone().enumerate() {
         let into = core.way.incoming_page(index);
         if slots[index] == Slot::ZERO {
             into.fill(0);
@@ -265,11 +280,10 @@ pub(crate) fn fill_incoming(state: &State, core: &mut Core, run: &Range<Vpn>) ->
             .pool
             .as_mut()
             .map(|pool| pool.zswap.load_into(&mut pool.context, slots[index], into));
-        if !matches!(loaded, Some(Ok(()))) {
-            core.fail(format_args!(
-                "the page at {:#x} did not come back from the pool as it went",
-                page << SHIFT
-            ));
+        match loaded {
+            Some(Ok(())) => {}
+            Some(Err(error)) => core.fail_to_load(page, error),
+            None => core.fail(format_args!("there is no pool to bring a page back from")),
         }
     }
     slots

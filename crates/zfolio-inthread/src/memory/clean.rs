@@ -74,7 +74,7 @@ impl CleanPages {
         (page & (self.left.len() - 1), tag + 1)
     }
 
-    fn note_left(&mut self, page: Vpn) {
+    pub(super) fn note_left(&mut self, page: Vpn) {
         let (place, tag) = self.place(page);
         self.left[place] = (tag, self.count);
         self.count = self.count.wrapping_add(1);
@@ -148,6 +148,27 @@ impl Core {
         }
     }
 
+    /// Takes the oldest clean pages out of the queue that may go, as many as there is room
+    /// for in `pages` and more than may well be. In a batch.
+    pub(super) fn oldest_clean(&mut self, state: &State, pages: &mut [(Vpn, Slot)]) -> usize {
+        let mut count = 0;
+        while count < pages.len()
+            && state.words.clean() > self.clean.most / 2 + count
+            && let Some((page, slot)) = self.clean.queue.pop_front()
+        {
+            if state.words.get(page) != Word::Clean(slot) {
+                continue;
+            }
+            if self.seen.covers(&(page << SHIFT..(page + 1) << SHIFT)) {
+                disown(state, self, (page, slot));
+                continue;
+            }
+            pages[count] = (page, slot);
+            count += 1;
+        }
+        count
+    }
+
     /// Lets pages go that follow one another, those of them that nobody wrote to.
     fn drop_clean_run(&mut self, state: &State, run: &[(Vpn, Slot)]) {
         let start = run[0].0;
@@ -214,7 +235,7 @@ impl Core {
 }
 
 /// A clean page is the program's alone from here on.
-fn disown(state: &State, core: &Core, (page, slot): (Vpn, Slot)) {
+pub(super) fn disown(state: &State, core: &Core, (page, slot): (Vpn, Slot)) {
     if state.words.get(page) == Word::Clean(slot) {
         set(state, core, page, Word::Open { heat: 1 });
     }

@@ -1,7 +1,9 @@
 //! What the core lock guards, and the pool, which is made when memory first runs short.
 
+use super::bounds::Bounds;
 use super::clean::CleanPages;
 use super::ranges::Ranges;
+use super::transit::{Frozen, Transits};
 use super::way::Way;
 use crate::life::signals::handle_elsewhere;
 use crate::pins::Seen;
@@ -13,8 +15,9 @@ use core::sync::atomic::Ordering;
 use zfolio_compress::adaptive::{Adaptive, Density, Form};
 use zfolio_compress::{Codec, Compressor};
 use zfolio_runtime::class_table;
-use zfolio_runtime::fair_share::{Having, Membership, grown};
+use zfolio_runtime::fair_share::{Having, grown, high_now};
 use zfolio_runtime::fatal;
+use zfolio_runtime::options::Options;
 use zfolio_runtime::protect::pool_arena::PoolArena;
 use zfolio_runtime::reserve_arena;
 use zfolio_runtime::segment::{Counter, FaultKind, ProcessSlot, describe, state};
@@ -35,6 +38,15 @@ pub(crate) struct Core {
     pub(crate) way: Way,
     pub(crate) pool: Option<Pool>,
     pub(super) clean: CleanPages,
+    pub(super) bounds: Bounds,
+    pub(super) transits: Transits,
+    /// Pages on their way out.
+    pub(super) going: usize,
+    /// Transits to begin until threads are thought to fault one at a time.
+    pub(super) crowd: u32,
+    pub(super) frozen: Frozen,
+    /// The program has opened a device that may write to its memory unseen.
+    pub(crate) has_devices: bool,
     /// Not to be closed now: all of it is being brought.
     pub(crate) held: Range<usize>,
     /// Management ends: nothing is closed any more.
@@ -46,7 +58,6 @@ pub(crate) struct Core {
     pub(crate) seen: Box<Seen>,
     /// The end of the heap, as the program set it.
     pub(crate) brk: usize,
-    pub(super) membership: Membership,
     /// What this process may have, pages.
     pub(crate) high: usize,
     /// Resident pages that are neither managed nor the pool's, at least.
@@ -61,7 +72,8 @@ pub(crate) struct Core {
 
 /// Where what is closed goes.
 pub(crate) struct Pool {
-    pub(crate) zswap: Zswap<PoolArena>,
+    /// Used in transit, or under the lock.
+    pub(crate) zswap: &'static Zswap<PoolArena>,
     pub(crate) context: WorkContext,
     density: Density,
     pub(crate) stats: &'static ProcessSlot,
@@ -90,20 +102,25 @@ pub(crate) struct Figures {
 }
 
 impl Core {
-    pub(crate) fn new(way: Way, membership: Membership, high: usize, brk: usize) -> Self {
+    pub(crate) fn new(way: Way, options: &Options, brk: usize) -> Self {
         Self {
             ranges: Ranges::default(),
             way,
             pool: None,
             clean: CleanPages::default(),
+            bounds: Bounds::new(),
+            transits: Transits::default(),
+            going: 0,
+            crowd: 0,
+            frozen: Frozen::new(),
+            has_devices: false,
             held: 0..0,
             leaving: false,
             managed_stacks: false,
             hand: 0,
             seen: Box::new(Seen::new()),
             brk,
-            membership,
-            high,
+            high: options.high,
             apart: 0,
             room: 0,
             batches: 0,
@@ -128,7 +145,12 @@ impl Core {
 
     /// Above this no page is opened before others are closed.
     pub(crate) fn limit(&self) -> usize {
-        self.high - (self.high / 64).clamp(64, 4096) + self.room
+        self.high - self.slack() + self.room
+    }
+
+    /// Pages between that limit and what there may be.
+    pub(super) fn slack(&self) -> usize {
+        (self.high / 64).clamp(64, 4096)
     }
 
     /// Whether any of `range` is being brought, and not to be closed.
@@ -148,30 +170,31 @@ impl Core {
             self.apart = resident.saturating_sub(ours).max(self.apart / 2);
         }
         let usage = self.usage(state);
-        let pool = self.pool.as_ref().map(|pool| pool.zswap.snapshot());
+        let charged = self.pool.as_ref().map(|pool| pool.zswap.charged());
+        let charged = charged.unwrap_or_default();
         let has = Having {
             owner: identity::of_process(),
             resident: usage,
             needs: grown(usage + away(state)),
-            zswap_bytes: pool.as_ref().map_or(0, |pool| pool.compressed_bytes),
-            swap_bytes: pool
-                .as_ref()
-                .map_or(0, |pool| pool.stored_pages * PAGE as u64),
-            backing_bytes: 0,
+            zswap_bytes: charged.zswap,
+            swap_bytes: charged.swap,
+            backing_bytes: self.backing_bytes(),
         };
-        let allowed = self
+        let allowed = state
             .membership
             .update(state.segment, has, state.options.high);
-        self.membership.stay(state.segment);
+        state.membership.stay(state.segment);
         // The others may sleep, and do not shrink while they do: what they have is taken.
         let shared = state.segment.config().shared.load(Ordering::Relaxed) != 0;
         let taken = if shared {
-            self.membership.resident_of_others(state.segment)
+            state.membership.resident_of_others(state.segment)
         } else {
             0
         };
-        let left = state.options.high.saturating_sub(taken).max(LEAST);
+        let high = high_now(state.segment, state.options.high);
+        let left = high.saturating_sub(taken).max(LEAST);
         self.high = allowed.high.min(left.max(allowed.high / 4));
+        self.take_allowed(state, &allowed);
         if let Some(pool) = &self.pool {
             let taken = pool.zswap.pool_pages();
             pool.density.set(if taken * 2 > self.high {
@@ -210,7 +233,11 @@ impl Core {
             Codec::Auto => Box::new(Adaptive::new(density.clone())),
             fixed => fixed.compressor(),
         };
-        let zswap = Zswap::with_compressor(PoolArena::new(map), compressor, Limits::default());
+        let zswap =
+            Zswap::with_compressor(PoolArena::of_process(map), compressor, Limits::default());
+        let zswap: &'static Zswap<PoolArena> = Box::leak(Box::new(zswap));
+        // (Before there is a context, which has room for it.)
+        let backed = self.open_backing(state, zswap);
         let context = zswap
             .context()
             .map_err(|_| "a compressor could not be made")?;
@@ -222,6 +249,9 @@ impl Core {
             density,
             stats,
         });
+        if let Err(errno) = backed {
+            self.note_no_backing(errno);
+        }
         if self.managed_stacks {
             handle_elsewhere(state);
         }
@@ -302,19 +332,21 @@ impl Core {
     /// The process ends, or becomes another program.
     pub(crate) fn end(&mut self, state: &State) {
         self.publish(state);
-        self.membership.leave(state.segment);
+        state.membership.leave(state.segment);
     }
 
     /// In the child of a fork: the statistics are the parent's, and its place.
     pub(crate) fn renew_in_child(&mut self, state: &State) {
-        self.membership.forget();
+        state.membership.forget();
         self.figures = Figures::default();
+        self.bounds = Bounds::new();
         let number = self.way.kind.number();
         if let Some(pool) = &mut self.pool {
             pool.zswap.reset_in_fork_child();
             pool.zswap.stats().restart();
             pool.stats = claim(state, number);
         }
+        self.open_backing_in_child(state);
         state.segment.processes.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -327,9 +359,11 @@ impl Core {
     }
 }
 
-/// Closed pages that take no memory.
+/// Closed pages that take no memory. (Those in transit do, or will in a moment.)
 fn away(state: &State) -> usize {
-    state.words.closed().saturating_sub(state.words.standby())
+    let words = &state.words;
+    let here = words.standby() + words.transit();
+    words.closed().saturating_sub(here)
 }
 
 /// A place for statistics.

@@ -7,6 +7,7 @@
 
 use super::bring::{fill_incoming, set};
 use super::core::Core;
+use super::transit::swap_out::Batch;
 use super::way::{self, STAGE};
 use super::words::{LEAF, PAGES, Word};
 use crate::raw::{self, PAGE, SHIFT, nr};
@@ -14,16 +15,41 @@ use crate::state::State;
 use core::ops::Range;
 use zfolio_runtime::segment::GroupEvent;
 use zfolio_sys::thread::{Clock, now_ns};
-use zfolio_zswap::Slot;
+use zfolio_zswap::{Slot, StoreError};
 
-/// Pages stored at a time.
-const OUT: usize = 16;
+/// Pages stored at a time, at least.
+pub(super) const OUT: usize = 16;
 /// Runs that hold nothing are closed from this length on, pages.
 const FEWEST_UNTOUCHED: usize = 16;
 /// Pages by which the limit is raised where reclaim gets nowhere.
-const ROOM: usize = 256;
+pub(super) const ROOM: usize = 256;
 /// Room made beyond what is asked for, pages: batches cost less than single pages.
-const SLACK: usize = 32;
+pub(super) const SLACK: usize = 32;
+
+/// What is done with pages that may go.
+pub(super) enum Closing<'a> {
+    /// They are stored and closed, until usage is at the goal.
+    Now,
+    /// They are marked as on their way out, and gathered.
+    Later(&'a mut Batch),
+}
+
+impl Closing<'_> {
+    /// Whether more is to be closed.
+    fn goes_on(&self, core: &Core, state: &State, goal: usize) -> bool {
+        match self {
+            Self::Now => core.usage(state) > goal,
+            Self::Later(batch) => batch.room() >= OUT && core.beyond(state, goal) > batch.len(),
+        }
+    }
+
+    fn close(&mut self, core: &mut Core, state: &State, run: &Range<usize>) {
+        match self {
+            Self::Now => core.store(state, run),
+            Self::Later(batch) => batch.add(state, core, run),
+        }
+    }
+}
 
 impl Core {
     /// Closes pages until `pages` more may be opened; what cannot be closed is gone over
@@ -33,37 +59,37 @@ impl Core {
             return;
         }
         let start = now_ns(Clock::Monotonic);
-        self.look(state, false);
+        let refused = self.bounds.begin();
+        self.look(state, refused);
         let goal = self.limit().saturating_sub(pages + SLACK);
         self.figures.waits += 1;
-        self.membership.count_event(state.segment, GroupEvent::High);
+        state
+            .membership
+            .count_event(state.segment, GroupEvent::High);
         state.batches.begin(&state.threads, &mut self.seen);
         self.drop_clean(state, goal);
         let most = 3 * self.ranges.managed_pages() + LEAF;
         let mut looked = 0;
         let (closed, pool) = (state.words.closed(), self.pool_pages());
-        while looked < most && self.usage(state) > goal {
+        while looked < most && self.usage(state) > goal && self.bounds.goes_on() {
             let Some(window) = self.next_window() else {
                 break;
             };
             looked += window.len() >> SHIFT;
-            self.close_window(state, &window, goal);
+            self.close_window(state, &window, goal, &mut Closing::Now);
         }
         state.batches.end();
         let closed = state.words.closed().saturating_sub(closed);
         let pool = self.pool_pages().saturating_sub(pool);
-        if self.usage(state) > goal && closed < 2 * pool + SLACK {
-            // Nothing more to close, or the pool takes what closing gives: the limit is
-            // raised, until there is less to do again.
-            self.room += ROOM.max(pages);
-        } else {
-            self.room -= self.room.div_ceil(64);
-        }
+        // Nothing more to close, or the pool takes what closing gives: the limit is raised,
+        // until there is less to do again.
+        let helpless = self.usage(state) > goal && closed < 2 * pool + SLACK;
+        self.settle_room(state, pages, helpless);
         self.figures.waited_ns += now_ns(Clock::Monotonic) - start;
     }
 
     /// The next part of managed memory under the hand: a leaf's at most.
-    fn next_window(&mut self) -> Option<Range<usize>> {
+    pub(super) fn next_window(&mut self) -> Option<Range<usize>> {
         let found = self.ranges.managed_from(self.hand);
         let range = match found {
             Some(range) => range,
@@ -79,7 +105,13 @@ impl Core {
     }
 
     /// Closes what may be closed of a window, until usage is at `goal`.
-    fn close_window(&mut self, state: &State, window: &Range<usize>, goal: usize) {
+    pub(super) fn close_window(
+        &mut self,
+        state: &State,
+        window: &Range<usize>,
+        goal: usize,
+        closing: &mut Closing<'_>,
+    ) {
         let pages = window.start >> SHIFT..window.end >> SHIFT;
         let nothing = if state.words.has_leaf(pages.start) {
             !state.words.is_any_open(&pages)
@@ -97,7 +129,7 @@ impl Core {
         };
         let group = self.way.group();
         let mut page = pages.start;
-        while page < pages.end && self.usage(state) > goal {
+        while page < pages.end && closing.goes_on(self, state, goal) {
             self.open_standby(state, page..pages.end);
             let unit = open_unit(state, page, group, pages.end);
             if unit.is_empty() || !self.may_close(state, &unit) {
@@ -109,7 +141,11 @@ impl Core {
                     .any(|page| present[page - pages.start] & 1 != 0)
             };
             let here = is_present(&unit);
-            let most = if here { OUT } else { LEAF };
+            let most = if here {
+                state.most_stored(unit.start)
+            } else {
+                LEAF
+            };
             let mut run = unit;
             while run.end < pages.end && run.len() + group <= most {
                 let next = open_unit(state, run.end, group, pages.end);
@@ -119,9 +155,9 @@ impl Core {
                 run.end = next.end;
             }
             if here {
-                self.store(state, &run);
+                closing.close(self, state, &run);
             } else {
-                self.close_absent_run(state, &run);
+                self.close_absent_run(state, &run, closing);
             }
             page = run.end;
         }
@@ -161,7 +197,7 @@ impl Core {
     }
 
     /// Has faults of the range that a window is in reported, from the first on.
-    fn is_watched(&mut self, state: &State, window: &Range<usize>) -> bool {
+    pub(super) fn is_watched(&mut self, state: &State, window: &Range<usize>) -> bool {
         let Some((range, kind)) = self.ranges.at(window.start) else {
             return false;
         };
@@ -235,7 +271,7 @@ impl Core {
 
     /// Closes pages that hold nothing, as few mappings as can be made by it. (They count as
     /// open, and nothing else would make them count less.)
-    fn close_absent_run(&mut self, state: &State, run: &Range<usize>) {
+    fn close_absent_run(&mut self, state: &State, run: &Range<usize>, closing: &mut Closing<'_>) {
         let is_closed = |page: usize| state.words.get(page).is_closed();
         if run.len() >= FEWEST_UNTOUCHED {
             self.close_untouched(state, run);
@@ -247,7 +283,7 @@ impl Core {
                 self.close_untouched(state, run);
             }
             // (As zeros: another thread may put something there meanwhile.)
-            way::Kind::Guard => self.store(state, run),
+            way::Kind::Guard => closing.close(self, state, run),
             way::Kind::InThread | way::Kind::Protect => {}
         }
     }
@@ -260,31 +296,38 @@ impl Core {
         }
     }
 
-    /// Stores and closes a run of pages.
-    fn store(&mut self, state: &State, run: &Range<usize>) {
+    /// Stores and closes a run of pages, all of them that can be frozen now.
+    ///
+    /// # Errors
+    /// The pool has refused them: they are open, and as they were.
+    pub(super) fn store_run(
+        &mut self,
+        state: &State,
+        run: &Range<usize>,
+    ) -> Result<(), StoreError> {
         let addresses = run.start << SHIFT..run.end << SHIFT;
         let several = state.is_several();
         let frozen = match self.way.freeze(&addresses, several) {
             Ok(frozen) if frozen > 0 => frozen,
             _ => {
                 self.figures.unmovable += run.len() as u64;
-                return;
+                return Ok(());
             }
         };
         let addresses = addresses.start..addresses.start + frozen;
         let count = frozen >> SHIFT;
-        let mut slots = [Slot::ZERO; OUT];
+        let mut slots = [Slot::ZERO; STAGE];
         let slots = &mut slots[..count];
-        let Some(pool) = &mut self.pool else { return };
+        let Some(pool) = &mut self.pool else {
+            return Ok(());
+        };
         let source = self.way.source(&addresses);
-        let mut pages: [&[u8]; OUT] = [&[]; OUT];
+        let mut pages: [&[u8]; STAGE] = [&[]; STAGE];
         for (page, bytes) in pages.iter_mut().zip(source.chunks_exact(PAGE)) {
             *page = bytes;
         }
-        let stored = pool
-            .zswap
-            .store_bytes(&mut pool.context, &pages[..count], slots);
-        if stored.is_ok() {
+        let stored = state.store(pool.zswap, &mut pool.context, &pages[..count], slots);
+        let Err(error) = stored else {
             for (page, slot) in (run.start..).zip(&*slots) {
                 let word = match *slot {
                     Slot::ZERO => Word::Zero,
@@ -296,16 +339,21 @@ impl Core {
             if self.way.commit(&addresses, several).is_err() {
                 self.put_back(state, &(run.start..run.start + count), several);
             }
-            return;
-        }
+            return Ok(());
+        };
         if let Err(errno) = self.way.undo(&addresses, several) {
             self.fail(format_args!(
                 "the memory at {:#x} could not be opened again (errno {})",
                 addresses.start, errno.0
             ));
         }
-        self.figures.unmovable += count as u64;
-        for page in run.start..run.start + count {
+        Err(error)
+    }
+
+    /// Pages stay that are open: they are passed over for a while.
+    pub(super) fn stay(&mut self, state: &State, run: &Range<usize>) {
+        self.figures.unmovable += run.len() as u64;
+        for page in run.clone() {
             set(state, self, page, Word::Open { heat: 2 });
         }
     }
@@ -344,7 +392,7 @@ fn open_unit(state: &State, page: usize, group: usize, end: usize) -> Range<usiz
 }
 
 /// Which pages of a window are in memory, a byte each; `None` where it is not all mapped.
-fn present(window: &Range<usize>) -> Option<[u8; LEAF]> {
+pub(super) fn present(window: &Range<usize>) -> Option<[u8; LEAF]> {
     let mut present = [0_u8; LEAF];
     let into = present.as_mut_ptr() as usize;
     let result = raw::own(nr::MINCORE, [window.start, window.len(), into]);

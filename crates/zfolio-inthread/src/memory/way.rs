@@ -13,7 +13,9 @@
 //! is opened. Closing has three steps, so that a failure in between leaves the page open and
 //! whole: [`Way::freeze`], then [`Way::commit`] or [`Way::undo`].
 
+use super::own_file::OwnFile;
 use crate::raw::{self, PAGE, is_error, nr};
+use alloc::sync::Arc;
 use core::ops::Range;
 use zfolio_runtime::segment::faults;
 use zfolio_sys::arena::reserve_private;
@@ -24,7 +26,7 @@ use zfolio_sys::syscall::Errno;
 use zfolio_sys::uffd::{FEATURE_MOVE, FEATURE_SIGBUS, FEATURE_WP_ASYNC, Progress, Uffd};
 
 /// Most descriptors of ours.
-pub(crate) const OURS: usize = 4;
+pub(crate) const OURS: usize = 5;
 /// Most pages closed or filled at a time.
 pub(crate) const STAGE: usize = 64;
 
@@ -57,6 +59,7 @@ impl Kind {
 }
 
 /// A way, with what it works with.
+#[derive(Clone)]
 pub(crate) struct Way {
     pub(crate) kind: Kind,
     moves: Option<Moves>,
@@ -66,6 +69,8 @@ pub(crate) struct Way {
     memory: Option<usize>,
     /// What the process has resident.
     sizes: Option<usize>,
+    /// What is behind the pool.
+    pub(super) backing: Option<Arc<OwnFile>>,
     /// What comes in is made here.
     incoming: usize,
     /// What goes out is moved here.
@@ -109,6 +114,7 @@ impl Way {
                 tells_written: false,
                 memory: None,
                 sizes: None,
+                backing: None,
                 incoming: stage.start,
                 outgoing: stage.start + STAGE * PAGE,
                 zeros: stage.start + 2 * STAGE * PAGE,
@@ -144,7 +150,7 @@ impl Way {
                     uffd,
                     pagemap: Pagemap::from_file(pagemap),
                 });
-                uffd.register(self.outgoing, STAGE * PAGE)
+                self.prepare_outgoing()
                     .map_err(|errno| ("registering with userfaultfd", errno))
             }
             Kind::Guard | Kind::Protect => {
@@ -193,6 +199,31 @@ impl Way {
             Ok(())
         } else {
             Err(("trying it on a page", Errno::OPNOTSUPP))
+        }
+    }
+
+    /// The same way, with other places for what comes in and goes out, of [`STAGE`] pages each.
+    pub(crate) fn with_places(&self, incoming: usize, outgoing: usize) -> Self {
+        Self {
+            incoming,
+            outgoing,
+            ..self.clone()
+        }
+    }
+
+    pub(crate) fn incoming(&self) -> usize {
+        self.incoming
+    }
+
+    pub(crate) fn outgoing(&self) -> usize {
+        self.outgoing
+    }
+
+    /// Has its place for what goes out ready: once, and in the child of a fork anew.
+    pub(crate) fn prepare_outgoing(&self) -> Result<(), Errno> {
+        match self.moves {
+            Some(moves) => moves.uffd.register(self.outgoing, STAGE * PAGE),
+            None => Ok(()),
         }
     }
 
@@ -338,6 +369,19 @@ impl Way {
         unsafe { raw::bytes(at, range.len()) }
     }
 
+    /// The bytes of `range` after [`Self::write_protect`].
+    #[allow(clippy::unused_self, reason = "as `source`")]
+    pub(crate) fn source_in_place(&self, range: &Range<usize>) -> &[u8] {
+        // SAFETY: the caller has protected it, and whoever would open it waits for the caller.
+        unsafe { raw::bytes(range.start, range.len()) }
+    }
+
+    /// Has whoever writes to `range` fault; [`Self::open_written`] ends it, also where this has
+    /// failed.
+    pub(crate) fn write_protect(&self, range: &Range<usize>) -> Result<(), Errno> {
+        protect(range, READ)
+    }
+
     /// Whether page `at` of what was frozen at `frozen` is the first incoming page.
     pub(crate) fn is_incoming(&self, frozen: &Range<usize>, at: usize) -> bool {
         // SAFETY: memory of ours, used under the core lock alone.
@@ -461,6 +505,7 @@ impl Way {
             self.memory,
             moves.and_then(|moves| usize::try_from(moves.uffd.fd()).ok()),
             moves.map(|moves| moves.pagemap.file().fd()),
+            self.backing.as_ref().map(|file| file.fd()),
         ]
     }
 
@@ -470,6 +515,9 @@ impl Way {
             if *own == Some(fd) {
                 *own = Some(lift_descriptor(fd));
             }
+        }
+        if let Some(file) = self.backing.as_ref().filter(|file| file.fd() == fd) {
+            file.move_away();
         }
         if let Some(moves) = &mut self.moves {
             if moves.uffd.fd() == i32::try_from(fd).unwrap_or(-1) {
@@ -489,6 +537,9 @@ impl Way {
     }
 
     fn forget_descriptors(&mut self) {
+        if let Some(file) = self.backing.take() {
+            file.forget();
+        }
         self.memory = None;
         self.sizes = None;
         self.moves = None;

@@ -5,8 +5,8 @@
 //! *open* or *untouched*; so that a reservation of terabytes costs nothing.
 //!
 //! # Invariants
-//! 1. `closed` is the number of pages whose word is not open, `standby` of those among them
-//!    that are on standby, `clean` of those that are clean.
+//! 1. `closed` is the number of pages whose word is not open, `standby` and `transit` of those
+//!    among them that are on standby or in transit, `clean` of those that are clean.
 //! 2. A leaf counts its words that are not zero; one without any is free.
 
 use super::Vpn;
@@ -42,6 +42,9 @@ pub(crate) enum Word {
     Stored(Slot),
     /// Closed, its bytes in place.
     Standby,
+    /// On its way in or out: whoever has the stage of this number says what it is next
+    /// ([`super::transit`]). It counts as closed, and may be present.
+    Transit(u32),
 }
 
 impl Word {
@@ -55,6 +58,7 @@ impl Word {
             Self::Zero => 3,
             Self::Standby => 4,
             Self::Clean(slot) => slot.as_u32() << 3 | 5,
+            Self::Transit(stage) => stage << 3 | 6,
             Self::Stored(slot) => slot.as_u32() << 3 | 7,
         }
     }
@@ -69,6 +73,7 @@ impl Word {
             3 => Self::Zero,
             4 => Self::Standby,
             5 => Self::Clean(Slot::from_u32(bits >> 3)),
+            6 => Self::Transit(bits >> 3),
             _ => Self::Stored(Slot::from_u32(bits >> 3)),
         }
     }
@@ -83,6 +88,10 @@ impl Word {
             Self::Stored(slot) | Self::Clean(slot) => Some(slot),
             _ => None,
         }
+    }
+
+    const fn is_transit(self) -> bool {
+        matches!(self, Self::Transit(_))
     }
 
     const fn is_clean(self) -> bool {
@@ -109,6 +118,8 @@ pub(crate) struct Words {
     closed: AtomicU32,
     /// Closed pages whose bytes are in place.
     standby: AtomicU32,
+    /// Pages on their way in or out.
+    transit: AtomicU32,
     clean: AtomicU32,
 }
 
@@ -130,6 +141,7 @@ impl Words {
             free: AtomicU32::new(0),
             closed: AtomicU32::new(0),
             standby: AtomicU32::new(0),
+            transit: AtomicU32::new(0),
             clean: AtomicU32::new(0),
         })
     }
@@ -158,6 +170,11 @@ impl Words {
     /// Closed pages whose bytes are in memory all the same.
     pub(crate) fn standby(&self) -> usize {
         self.standby.load(Ordering::Relaxed) as usize
+    }
+
+    /// Pages on their way in or out.
+    pub(crate) fn transit(&self) -> usize {
+        self.transit.load(Ordering::Relaxed) as usize
     }
 
     /// Clean pages.
@@ -246,6 +263,7 @@ impl Words {
                 before == Word::Standby,
                 word == Word::Standby,
             ),
+            (&self.transit, before.is_transit(), word.is_transit()),
             (&self.clean, before.is_clean(), word.is_clean()),
         ] {
             Self::count(counter, usize::from(before), usize::from(after));
@@ -276,11 +294,13 @@ impl Words {
             if page.is_multiple_of(LEAF) && pages.end - page >= LEAF {
                 let before = self.words_in(page / LEAF, Word::is_closed);
                 let standby = self.words_in(page / LEAF, |word| word == Word::Standby);
+                let transit = self.words_in(page / LEAF, Word::is_transit);
                 let clean = self.words_in(page / LEAF, Word::is_clean);
                 self.drop_leaf(page / LEAF, says);
                 let after = if untouched { LEAF } else { 0 };
                 Self::count(&self.closed, before, after);
                 Self::count(&self.standby, standby, 0);
+                Self::count(&self.transit, transit, 0);
                 Self::count(&self.clean, clean, 0);
                 page += LEAF;
             } else if !untouched && self.top[page / LEAF].load(Ordering::Relaxed) == OPEN {
@@ -348,6 +368,7 @@ mod tests {
             Just(Word::Untouched),
             Just(Word::Zero),
             Just(Word::Standby),
+            (0_u32..64).prop_map(Word::Transit),
             (1_u32..1 << 28).prop_map(|slot| Word::Stored(Slot::from_u32(slot))),
             (1_u32..1 << 28).prop_map(|slot| Word::Clean(Slot::from_u32(slot))),
         ]
@@ -387,6 +408,8 @@ mod tests {
                 prop_assert_eq!(words.closed(), closed);
                 let standby = model.values().filter(|word| **word == Word::Standby).count();
                 prop_assert_eq!(words.standby(), standby);
+                let transit = model.values().filter(|word| word.is_transit()).count();
+                prop_assert_eq!(words.transit(), transit);
                 let clean = model.values().filter(|word| word.is_clean()).count();
                 prop_assert_eq!(words.clean(), clean);
                 let first = model.iter().find(|(_, word)| word.slot().is_some()).map(|(page, _)| *page);

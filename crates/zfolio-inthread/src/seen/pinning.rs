@@ -2,7 +2,6 @@
 
 use super::table::Pointer;
 use crate::life::leave;
-use crate::memory::bring::{Access, bring};
 use crate::raw::{self, PAGE, SHIFT};
 use crate::state::State;
 use crate::threads::Record;
@@ -39,6 +38,8 @@ impl Keeper<'_> {
     /// Keeps whatever is open, until the call returns.
     pub(crate) fn keep_everything(&self) {
         self.publish(&(0..usize::MAX));
+        // (What was chosen before goes, and what is touched from here on comes back.)
+        self.state.locked(|_| ());
     }
 
     pub(super) fn publish(&self, range: &Range<usize>) -> bool {
@@ -59,8 +60,7 @@ impl Keeper<'_> {
     /// Brings what of a range that is pinned is out.
     pub(super) fn bring(&self, range: &Range<usize>) {
         if self.state.batches.is_under_way() {
-            // A batch lasts as long as the lock is held.
-            self.state.locked(|_| ());
+            self.state.await_batch();
         }
         let end = ((range.end - 1) >> SHIFT) + 1;
         let mut page = range.start >> SHIFT;
@@ -68,9 +68,8 @@ impl Keeper<'_> {
             if self.state.has_left() {
                 return;
             }
-            let address = closed << SHIFT;
-            self.state
-                .locked(|core| bring(self.state, core, Some(self.record), address, Access::Write));
+            self.state.wait_at_max();
+            self.state.bring(self.record, closed << SHIFT);
             page = closed;
         }
     }

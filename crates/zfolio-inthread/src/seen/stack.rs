@@ -7,6 +7,7 @@
 
 use super::pinning::Keeper;
 use crate::memory::ranges;
+use crate::memory::words::Word;
 use crate::raw::{self, PAGE, SHIFT, nr};
 use crate::threads::Record;
 use core::ops::Range;
@@ -54,6 +55,10 @@ fn keep_managed(keeper: &Keeper<'_>, window: &Range<usize>) {
     let end = window.end.div_ceil(PAGE);
     let mut page = window.start >> SHIFT;
     while let Some(closed) = state.words.next_closed(page, end) {
+        // (What is on its way out may be there still, and will not be.)
+        while matches!(state.words.get(closed), Word::Transit(_)) {
+            raw::own(nr::SCHED_YIELD, [0; 3]);
+        }
         // A fault like the program's own.
         let _: Option<u8> = raw::read(closed << SHIFT);
         page = closed + 1;

@@ -15,7 +15,7 @@
 //! needs, and what is left is shared equally among the others.
 
 use crate::segment::run_group::{RUN, is_below, path};
-use crate::segment::{GroupEvent, LIVES, Member, RunGroup, Segment, Who};
+use crate::segment::{GroupEvent, LIVES, MOST_TIMES, Member, RunGroup, Segment, Who};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use zfolio_mm::PAGE_SIZE;
 use zfolio_sys::process::is_there;
@@ -30,6 +30,18 @@ const LEAST: usize = 2048;
 const ROUNDS: usize = 64;
 /// A process below this part of `high` is no member yet.
 const SMALL: usize = 64;
+
+/// What the run may have now, or each of its processes, pages, where it began with `begun`:
+/// `zfolio set` and a limit of memory change it. Everybody can write there, so a process holds
+/// it to what its tables are made for ([`MOST_TIMES`]).
+#[must_use]
+pub fn high_now(segment: &Segment, begun: usize) -> usize {
+    let most = begun.saturating_mul(usize::try_from(MOST_TIMES).unwrap_or(1));
+    match segment.groups[RUN as usize].high.load(Ordering::Relaxed) {
+        0 => begun,
+        bytes => pages(bytes).clamp(LEAST.min(begun), most),
+    }
+}
 
 /// A process's group, and its place among the members.
 #[derive(Debug)]
@@ -84,9 +96,10 @@ pub struct Allowed {
     pub limits: GroupLimits,
     /// Its part of what backings may take, bytes.
     pub backing: u64,
-    /// Its part of `max`, pages.
+    /// Its part of `max`, the run's and its groups', pages.
     pub max: usize,
-    /// The least `max` there is for it and others, pages: with more it is too large alone.
+    /// The least `max` of its groups, pages: with more it is too large alone. (The run's is
+    /// read anew each time it is asked for.)
     pub max_alone: usize,
     /// The run's `max`, pages.
     max_of_run: usize,
@@ -120,6 +133,14 @@ impl Membership {
         for (_, group) in path(segment, group) {
             group.events[event as usize].fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Whether a `max` holds for this process now: the run's, or a group's.
+    #[must_use]
+    pub fn has_max(&self, segment: &Segment) -> bool {
+        let of_group = |(_, group): (u32, &RunGroup)| group.max.load(Ordering::Relaxed) != 0;
+        segment.config().max.load(Ordering::Relaxed) != 0
+            || path(segment, self.group).any(of_group)
     }
 
     /// For the child of a fork: the place is its parent's, the namespace may be.
@@ -158,7 +179,7 @@ impl Membership {
 
     /// Says that this process's backing takes `out` bytes, and returns its part of
     /// what all may take; `None` for one on its own.
-    pub(crate) fn backing(&self, segment: &Segment, out: u64) -> Option<u64> {
+    pub fn backing(&self, segment: &Segment, out: u64) -> Option<u64> {
         let at = self.place.load(Ordering::Relaxed) as usize;
         let mine = segment.members.get(at)?;
         let now = now_ns(Clock::Realtime);
@@ -174,9 +195,10 @@ impl Membership {
         Some(size.saturating_sub(all.saturating_sub(out)))
     }
 
-    /// Writes what this process has and needs, and returns what it may have.
-    /// Where no place is free, it may have the least.
-    pub fn update(&self, segment: &Segment, of: Having, high: usize) -> Allowed {
+    /// Writes what this process has and needs, and returns what it may have, where the run
+    /// began with `begun` pages. Where no place is free, it may have the least.
+    pub fn update(&self, segment: &Segment, of: Having, begun: usize) -> Allowed {
+        let high = high_now(segment, begun);
         let max = match segment.config().max.load(Ordering::Relaxed) {
             0 => usize::MAX,
             bytes => pages(bytes),
@@ -186,7 +208,7 @@ impl Membership {
             limits: GroupLimits::default(),
             backing: segment.config().backing_size.load(Ordering::Relaxed),
             max,
-            max_alone: max,
+            max_alone: usize::MAX,
             max_of_run: max,
             swap_penalty_ns: 0,
             holding: [RUN; holding::COUNT],
@@ -194,6 +216,11 @@ impl Membership {
         if segment.config().shared.load(Ordering::Relaxed) == 0 {
             return all;
         }
+        // (What the run has now: a process that is small beside that is no member yet.)
+        let run = match segment.groups[RUN as usize].high.load(Ordering::Relaxed) {
+            0 => high,
+            bytes => pages(bytes).min(high),
+        };
         let now = now_ns(Clock::Realtime);
         let at = self.place.load(Ordering::Relaxed) as usize;
         let mine = segment.members.get(at);
@@ -201,7 +228,7 @@ impl Membership {
         let mine = mine.filter(|member| member.owner.word.load(Ordering::Relaxed) == of.owner);
         let mine = match mine {
             Some(mine) => mine,
-            None if of.resident < high / SMALL => return all,
+            None if of.resident < run / SMALL => return Allowed { high: run, ..all },
             None => match self.join(segment, of.owner, now) {
                 Some(at) => {
                     self.place
@@ -325,13 +352,13 @@ impl View<'_> {
 }
 
 impl Allowed {
-    /// Takes the limits of one group into account. `run`: the run's own `high`.
+    /// Takes the limits of one group into account. `run`: the run's `high`, as it is now.
     fn narrow(&mut self, view: &View<'_>, group: &RunGroup, of: Having, run: usize) {
         let total = view.sum(|member| &member.resident_bytes);
         group.resident_bytes.store(total, Ordering::Relaxed);
         group.resident_peak.fetch_max(total, Ordering::Relaxed);
         let high = match group.high.load(Ordering::Relaxed) {
-            0 if view.group == RUN => run,
+            _ if view.group == RUN => run,
             0 => usize::MAX,
             bytes => pages(bytes),
         };
@@ -363,7 +390,9 @@ impl Allowed {
             if part < self.max {
                 (self.max, self.holding[holding::MAX]) = (part, view.group);
             }
-            self.max_alone = self.max_alone.min(max);
+            if view.group != RUN {
+                self.max_alone = self.max_alone.min(max);
+            }
         }
         let zswap = view.sum(|member| &member.zswap_bytes);
         let swap = view.sum(|member| &member.swap_bytes);

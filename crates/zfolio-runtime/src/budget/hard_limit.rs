@@ -10,11 +10,18 @@
 //! and an equal part always (`fair_share.rs`). What another had that has ended counts for
 //! two seconds more, so nobody is ended for the others before it has lasted
 //! longer; and then only one at a time, since that may be enough.
+//!
+//! A named group of a run may have a `max` of its own, with the same meaning for its processes:
+//! the narrowest holds. Where there is no run's, there is a group's all the same.
+//!
+//! What the run was asked for is read anew each time: `zfolio set` changes it. Regions have
+//! what their options say.
 
 use crate::budget::Memory;
-use crate::options::OnMax;
-use crate::segment::{Counter, GroupEvent};
-use core::sync::atomic::Ordering;
+use crate::options::{OnMax, Options};
+use crate::segment::{Config, Counter, GroupEvent};
+use core::fmt;
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use zfolio_mm::PAGE_SHIFT;
 use zfolio_sys::thread::{Clock, now_ns};
 
@@ -27,16 +34,203 @@ const EXCEEDED_NS: u64 = 3_000_000_000;
 /// Between two processes that are ended for that, ns.
 const APART_NS: u64 = 1_000_000_000;
 
-impl Memory {
-    /// What this process may have, pages: all of the run's `max` or its group's, or its part.
-    fn max(&self) -> Option<usize> {
-        let part = self.max_part.load(Ordering::Relaxed);
-        (part < usize::MAX).then_some(part)
+/// `max`, and this process's part of it.
+#[derive(Debug)]
+pub struct HardLimit {
+    /// The run's, or the regions'. Bytes; 0: there is none.
+    max: AtomicU64,
+    /// One of `segment::on_max`.
+    on_max: AtomicU32,
+    /// What this process may have of that and of its groups' own, pages; `usize::MAX`: it is
+    /// not said, or there is none.
+    part: AtomicUsize,
+    /// The least of its groups' own, whatever others have, pages; `usize::MAX`: none.
+    of_groups: AtomicUsize,
+    /// Since when that is exceeded (0: it is not), ns.
+    since_ns: AtomicU64,
+}
+
+/// What becomes of one who wants memory beyond `high`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Beyond {
+    /// It is within `max`.
+    Within,
+    /// It is not, and is counted only.
+    Allowed,
+    /// It does not get any now.
+    Waits,
+    /// The process is to end, by [`HardLimit::reached`].
+    Ends,
+}
+
+impl Default for HardLimit {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl HardLimit {
+    /// There is none; all of what comes is this process's.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            max: AtomicU64::new(0),
+            on_max: AtomicU32::new(OnMax::Kill.number()),
+            part: AtomicUsize::new(usize::MAX),
+            of_groups: AtomicUsize::new(usize::MAX),
+            since_ns: AtomicU64::new(0),
+        }
     }
 
-    /// The same, whatever others have.
-    fn max_alone(&self) -> usize {
-        self.max_alone.load(Ordering::Relaxed)
+    /// That of regions, by their options.
+    pub(crate) fn of(options: &Options) -> Self {
+        let hard = Self::new();
+        let pages = options.max.unwrap_or(0);
+        hard.set((pages << PAGE_SHIFT) as u64, options.on_max.number());
+        hard
+    }
+
+    /// Takes over what the run is asked for now.
+    pub fn follow(&self, config: &Config) -> &Self {
+        self.set(
+            config.max.load(Ordering::Relaxed),
+            config.on_max.load(Ordering::Relaxed),
+        );
+        self
+    }
+
+    fn set(&self, max: u64, on_max: u32) {
+        self.on_max.store(on_max, Ordering::Relaxed);
+        // (The part is one of what was: of another it is said with the next look.)
+        if self.max.swap(max, Ordering::Relaxed) != max {
+            self.part.store(usize::MAX, Ordering::Relaxed);
+        }
+    }
+
+    /// The least `max` that holds for this process, whatever others have, pages; `None`: there
+    /// is none.
+    fn whole(&self) -> Option<usize> {
+        let of_groups = self.of_groups.load(Ordering::Relaxed);
+        let pages = match self.max.load(Ordering::Relaxed) {
+            0 => of_groups,
+            bytes => usize::try_from(bytes >> PAGE_SHIFT)
+                .unwrap_or(usize::MAX)
+                .min(of_groups),
+        };
+        (pages < usize::MAX).then_some(pages)
+    }
+
+    /// What happens there.
+    fn on_max(&self) -> OnMax {
+        OnMax::of_number(self.on_max.load(Ordering::Relaxed))
+    }
+
+    /// Whether one who wants more waits until there is some.
+    #[must_use]
+    pub fn waits(&self) -> bool {
+        self.on_max() == OnMax::Wait && self.whole().is_some()
+    }
+
+    /// Changes what this process may have, pages: its part of what its groups and the run may
+    /// have, and the least `max` of its groups (`usize::MAX`: none).
+    pub fn set_part(&self, part: usize, of_groups: usize) {
+        self.of_groups.store(of_groups, Ordering::Relaxed);
+        self.part.store(part, Ordering::Relaxed);
+    }
+
+    /// What this process may have, pages: all of `max` or its part.
+    #[must_use]
+    pub fn pages(&self) -> Option<usize> {
+        let part = self.part.load(Ordering::Relaxed);
+        self.whole().map(|max| max.min(part))
+    }
+
+    /// Whether `usage` pages are more than there may be.
+    #[must_use]
+    pub fn is_exceeded_by(&self, usage: usize) -> bool {
+        self.on_max() != OnMax::Allow && self.pages().is_some_and(|max| usage > max)
+    }
+
+    /// It is not exceeded now.
+    pub fn note_within(&self) {
+        self.since_ns.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether a process that would have `usage` pages is to be ended: at once
+    /// where that is too much for it alone.
+    fn is_to_end(&self, ended: &AtomicU64, usage: usize) -> bool {
+        if self.whole().is_some_and(|max| usage > max) {
+            return true;
+        }
+        let now = now_ns(Clock::Monotonic);
+        let since = self.since_ns.load(Ordering::Relaxed);
+        if since == 0 {
+            self.since_ns.store(now, Ordering::Relaxed);
+        }
+        if since == 0 || now.saturating_sub(since) < EXCEEDED_NS {
+            return false;
+        }
+        let last = ended.load(Ordering::Relaxed);
+        now.saturating_sub(last) >= APART_NS
+            && ended
+                .compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    /// What becomes of one with whom the process would have `usage` pages, where nothing more
+    /// can be moved out. All but [`Beyond::Within`] is to be counted. `ended`: when a process
+    /// of the run was last ended for what others had (`max_ended_ns` of the segment).
+    pub fn beyond(&self, ended: &AtomicU64, usage: usize) -> Beyond {
+        if self.pages().is_none_or(|max| usage <= max) {
+            self.note_within();
+            return Beyond::Within;
+        }
+        match self.on_max() {
+            OnMax::Allow => Beyond::Allowed,
+            OnMax::Kill if self.is_to_end(ended, usage) => Beyond::Ends,
+            OnMax::Wait | OnMax::Kill => Beyond::Waits,
+        }
+    }
+
+    /// How far what is `limit` pages without it may be raised.
+    #[must_use]
+    pub fn overdraft_within(&self, limit: usize, overdraft: usize) -> usize {
+        match (self.pages(), self.on_max()) {
+            (Some(max), OnMax::Kill | OnMax::Wait) => overdraft.min(max.saturating_sub(limit)),
+            _ => overdraft,
+        }
+    }
+
+    /// The line with which a process ends there.
+    #[must_use]
+    pub fn reached(&self) -> impl fmt::Display + '_ {
+        Reached(self)
+    }
+}
+
+struct Reached<'a>(&'a HardLimit);
+
+impl fmt::Display for Reached<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mib = |pages: Option<usize>| pages.unwrap_or(0) >> (20 - PAGE_SHIFT);
+        write!(
+            f,
+            "its memory reached --max ({} MiB, of which it may have {}) and no more of it can \
+             be moved out",
+            mib(self.0.whole()),
+            mib(self.0.pages()),
+        )
+    }
+}
+
+impl Memory {
+    /// `max` as it is now.
+    pub(super) fn hard(&self) -> &HardLimit {
+        if self.scope.is_guest() {
+            &self.hard
+        } else {
+            self.hard.follow(self.segment().config())
+        }
     }
 
     fn count_max(&self) {
@@ -46,65 +240,39 @@ impl Memory {
 
     /// Whether `usage` pages are more than there may be.
     pub(crate) fn exceeds_max(&self, usage: usize) -> bool {
-        self.options.on_max != OnMax::Allow && self.max().is_some_and(|max| usage > max)
-    }
-
-    /// Whether a process that would have `usage` pages is to be ended: at once
-    /// where that is too much for it alone.
-    fn is_to_end(&self, usage: usize) -> bool {
-        if usage > self.max_alone() {
-            return true;
-        }
-        let now = now_ns(Clock::Monotonic);
-        let since = self.max_since_ns.load(Ordering::Relaxed);
-        if since == 0 {
-            self.max_since_ns.store(now, Ordering::Relaxed);
-        }
-        if since == 0 || now.saturating_sub(since) < EXCEEDED_NS {
-            return false;
-        }
-        let ended = &self.segment().max_ended_ns;
-        let last = ended.load(Ordering::Relaxed);
-        now.saturating_sub(last) >= APART_NS
-            && ended
-                .compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok()
+        self.hard().is_exceeded_by(usage)
     }
 
     /// A fault that lost its patience wants `pages` beyond `high`: whether it
     /// gets them. Ends the process if that is what was asked for.
     pub(crate) fn may_go_beyond(&self, pages: usize) -> bool {
-        let usage = self.usage() + pages;
-        if self.max().is_none_or(|max| usage <= max) {
-            self.max_since_ns.store(0, Ordering::Relaxed);
-            return true;
+        let beyond = self
+            .hard()
+            .beyond(&self.segment().max_ended_ns, self.usage() + pages);
+        if beyond != Beyond::Within {
+            self.count_max();
         }
-        self.count_max();
-        match self.options.on_max {
-            OnMax::Allow => true,
-            OnMax::Kill if self.is_to_end(usage) => self.end_at_max(),
-            OnMax::Wait | OnMax::Kill => false,
+        if beyond == Beyond::Ends {
+            self.end_at_max();
         }
+        beyond != Beyond::Waits
     }
 
     /// How far the watermarks may be raised.
     pub(crate) fn overdraft_within_max(&self, overdraft: usize) -> usize {
-        match (self.max(), self.options.on_max) {
-            (Some(max), OnMax::Kill | OnMax::Wait) => {
-                overdraft.min(max.saturating_sub(self.watermarks().limit))
-            }
-            _ => overdraft,
-        }
+        let limit = self.watermarks().limit;
+        self.hard().overdraft_within(limit, overdraft)
     }
 
     /// The control thread's look at `usage`; `over` counts those above `max`.
     /// `helpless`: nothing more can be moved out or written back.
     pub(crate) fn look_at_max(&self, usage: usize, helpless: bool, over: &mut u32) {
-        if self.max().is_none_or(|max| usage <= max) {
+        let hard = self.hard();
+        if hard.pages().is_none_or(|max| usage <= max) {
             *over = 0;
             // (A fault may want more than there is: its own look says so again.)
-            if self.max().is_some_and(|max| usage < max) && !helpless {
-                self.max_since_ns.store(0, Ordering::Relaxed);
+            if hard.pages().is_some_and(|max| usage < max) && !helpless {
+                hard.note_within();
             }
             return;
         }
@@ -112,7 +280,7 @@ impl Memory {
         if *over >= LOOKS {
             *over = 0;
             self.count_max();
-            if self.options.on_max == OnMax::Kill && self.is_to_end(usage) {
+            if hard.beyond(&self.segment().max_ended_ns, usage) == Beyond::Ends {
                 self.end_at_max();
             }
         }
@@ -120,7 +288,7 @@ impl Memory {
 
     /// Whether a fault may have to wait until the program frees something.
     pub(crate) fn may_wait_for_ever(&self) -> bool {
-        self.options.on_max == OnMax::Wait && self.max().is_some()
+        self.hard().waits()
     }
 
     /// A fault begins, or ends, to wait at `max`.
@@ -132,12 +300,101 @@ impl Memory {
 
     fn end_at_max(&self) -> ! {
         self.membership.leave(self.segment());
-        let mib = |pages: usize| pages >> (20 - PAGE_SHIFT);
-        self.fail(format_args!(
-            "its memory reached --max ({} MiB, of which it may have {}) and no more of it can \
-             be moved out",
-            mib(self.max_alone()),
-            mib(self.max().unwrap_or(0)),
-        ))
+        self.fail(format_args!("{}", self.hard.reached()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use std::string::ToString;
+
+    fn limit(max: Option<usize>, on_max: OnMax) -> HardLimit {
+        let hard = HardLimit::new();
+        hard.set((max.unwrap_or(0) << PAGE_SHIFT) as u64, on_max.number());
+        hard
+    }
+
+    #[test]
+    fn what_is_too_much_for_one_alone_ends_it_at_once() {
+        let ended = AtomicU64::new(0);
+        let hard = limit(Some(1000), OnMax::Kill);
+        assert_eq!(hard.beyond(&ended, 1000), Beyond::Within);
+        assert_eq!(hard.beyond(&ended, 1001), Beyond::Ends);
+        assert_eq!(
+            limit(Some(1000), OnMax::Wait).beyond(&ended, 1001),
+            Beyond::Waits
+        );
+        assert_eq!(
+            limit(Some(1000), OnMax::Allow).beyond(&ended, 1001),
+            Beyond::Allowed
+        );
+        assert_eq!(
+            limit(None, OnMax::Kill).beyond(&ended, 1 << 40),
+            Beyond::Within
+        );
+    }
+
+    #[test]
+    fn what_others_have_is_waited_for_first() {
+        let ended = AtomicU64::new(0);
+        let hard = limit(Some(1024), OnMax::Kill);
+        hard.set_part(512, usize::MAX);
+        assert_eq!(hard.beyond(&ended, 600), Beyond::Waits);
+        assert_ne!(hard.since_ns.load(Ordering::Relaxed), 0);
+        assert_eq!(hard.beyond(&ended, 512), Beyond::Within);
+        assert_eq!(hard.since_ns.load(Ordering::Relaxed), 0, "it begins anew");
+        hard.since_ns.store(1, Ordering::Relaxed);
+        assert_eq!(hard.beyond(&ended, 600), Beyond::Ends);
+        // One at a time.
+        assert_eq!(hard.beyond(&ended, 600), Beyond::Waits);
+        assert!(
+            hard.reached()
+                .to_string()
+                .starts_with("its memory reached --max (4 MiB, of which it may have 2)")
+        );
+    }
+
+    #[test]
+    fn a_group_has_one_of_its_own_whatever_the_run_has() {
+        let ended = AtomicU64::new(0);
+        let hard = limit(None, OnMax::Kill);
+        assert_eq!(hard.pages(), None);
+        hard.set_part(300, 500);
+        assert_eq!(hard.pages(), Some(300));
+        assert_eq!(hard.beyond(&ended, 301), Beyond::Waits);
+        assert_eq!(hard.beyond(&ended, 501), Beyond::Ends, "too large alone");
+        assert!(!hard.waits());
+        hard.set_part(usize::MAX, usize::MAX);
+        assert_eq!(hard.beyond(&ended, 501), Beyond::Within);
+        let hard = limit(Some(400), OnMax::Wait);
+        hard.set_part(300, 500);
+        assert_eq!((hard.whole(), hard.waits()), (Some(400), true));
+    }
+
+    #[test]
+    fn a_part_of_what_was_does_not_hold_for_what_is() {
+        let hard = limit(Some(1000), OnMax::Kill);
+        hard.set_part(600, usize::MAX);
+        hard.set(2000 << PAGE_SHIFT, OnMax::Kill.number());
+        assert_eq!(hard.pages(), Some(2000));
+        hard.set_part(600, usize::MAX);
+        hard.set(2000 << PAGE_SHIFT, OnMax::Wait.number());
+        assert_eq!((hard.pages(), hard.waits()), (Some(600), true));
+        hard.set(0, OnMax::Kill.number());
+        assert_eq!(hard.pages(), None);
+    }
+
+    #[test]
+    fn what_is_raised_stays_within_it() {
+        let hard = limit(Some(1000), OnMax::Wait);
+        assert_eq!(hard.overdraft_within(900, 50), 50);
+        assert_eq!(hard.overdraft_within(900, 500), 100);
+        assert_eq!(hard.overdraft_within(1100, 500), 0);
+        assert!(hard.is_exceeded_by(1001) && !hard.is_exceeded_by(1000));
+        let allow = limit(Some(1000), OnMax::Allow);
+        assert_eq!(allow.overdraft_within(900, 500), 500);
+        assert!(!allow.is_exceeded_by(1001));
     }
 }

@@ -12,11 +12,12 @@
 //! Below: the segment, `health`.
 
 pub mod fair_share;
-pub(crate) mod hard_limit;
+pub mod hard_limit;
 pub(crate) mod pressure;
 pub(crate) mod usage;
 
 use crate::budget::fair_share::Membership;
+use crate::budget::hard_limit::HardLimit;
 use crate::health::Health;
 use crate::options::Options;
 use crate::scope::Scope;
@@ -37,14 +38,10 @@ pub struct Memory {
     membership: Membership,
     /// Pages this process may have of `high`: all, or its share.
     allowance: AtomicUsize,
-    /// Of `max` likewise, and since when it is exceeded (0: it is not), ns.
-    max_part: AtomicUsize,
-    /// The least `max` of its groups and the run, whatever others have: with more it is too
-    /// large alone. Pages.
-    max_alone: AtomicUsize,
+    /// `max`, and what it may have of it.
+    hard: HardLimit,
     /// How long each fault waits because of its group's `swap.high`, ns.
     swap_penalty_ns: AtomicU64,
-    max_since_ns: AtomicU64,
     /// Frames of ours to give back to the system for copies that it made.
     borrowed: AtomicUsize,
     /// Pages beyond `high` granted because nothing more could be moved out.
@@ -77,10 +74,8 @@ impl Memory {
             wakeups: Wakeups::default(),
             membership,
             allowance: AtomicUsize::new(options.high),
-            max_part: AtomicUsize::new(options.max.unwrap_or(usize::MAX)),
-            max_alone: AtomicUsize::new(options.max.unwrap_or(usize::MAX)),
+            hard: HardLimit::of(&options),
             swap_penalty_ns: AtomicU64::new(0),
-            max_since_ns: AtomicU64::new(0),
             borrowed: AtomicUsize::new(0),
             overdraft: AtomicUsize::new(0),
             urgent_ns: AtomicU64::new(0),
@@ -92,7 +87,7 @@ impl Memory {
     pub(crate) fn reset_in_fork_child(&self) {
         self.health.reset_in_fork_child();
         self.wakeups.frame_waiters.store(0, Ordering::Relaxed);
-        self.max_since_ns.store(0, Ordering::Relaxed);
+        self.hard.note_within();
     }
 
     /// Counts an event for the group whose limit is meant, and for those above it.

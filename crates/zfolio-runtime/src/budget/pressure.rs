@@ -59,10 +59,21 @@ impl Memory {
         if usage > self.watermarks().start + self.overdraft() {
             return true;
         }
+        if self.has_room_for_frames(usage) {
+            return false;
+        }
         // (Regions take frames from the system as long as there is memory.)
         let short =
             !self.scope.counts_frames() || usage > self.watermarks().stop + self.overdraft();
         short && self.arena().free_frames() < self.watermarks().free_low
+    }
+
+    /// Whether frames to keep at hand can be had of the system: where `high` follows the
+    /// program it may be above what the program needs, and pages that are moved out for a frame
+    /// come back.
+    pub(crate) fn has_room_for_frames(&self, usage: usize) -> bool {
+        let wanted = 2 * self.watermarks().free_target;
+        self.options.follows && usage + wanted < self.watermarks().stop + self.overdraft()
     }
 
     /// Rings for the control thread if regions with `usage` have work for it.

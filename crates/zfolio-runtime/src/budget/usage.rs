@@ -1,7 +1,7 @@
 //! What is resident, and by which marks it is judged.
 
 use crate::budget::Memory;
-use crate::budget::fair_share::{Having, grown};
+use crate::budget::fair_share::{Having, grown, high_now};
 use crate::policy::watermarks::Watermarks;
 use core::sync::atomic::Ordering;
 use zfolio_sys::procfs::Statm;
@@ -18,7 +18,7 @@ impl Memory {
             return self.resident.load(Ordering::Relaxed);
         };
         let private = statm.resident.saturating_sub(statm.shared);
-        let usage = private + statm.shared.min(self.options.high / 8);
+        let usage = private + statm.shared.min(self.high() / 8);
         self.resident.store(usage, Ordering::Relaxed);
         usage
     }
@@ -43,9 +43,9 @@ impl Memory {
         Statm::read(self.fds.statm()).map_or(0, |statm| statm.size)
     }
 
-    /// The target, pages: what was asked for, or what regions have since.
+    /// The target, pages: what the run has now, or what regions have.
     pub(crate) fn high(&self) -> usize {
-        self.scope.high(self.options.high)
+        self.scope.high(high_now(self.segment(), self.options.high))
     }
 
     /// Pages that the program and the arena have together, of which `charged` did not come
@@ -110,7 +110,8 @@ impl Memory {
             swap_bytes: figures.swap,
             backing_bytes: self.zswap.stats().snapshot().backing_bytes,
         };
-        let allowed = self.membership.update(self.segment(), of, self.high());
+        let begun = self.scope.high(self.options.high);
+        let allowed = self.membership.update(self.segment(), of, begun);
         self.allowance.store(allowed.high, Ordering::Relaxed);
         if self.zswap.group_limits() != allowed.limits {
             self.zswap.set_group_limits(allowed.limits);
@@ -118,8 +119,7 @@ impl Memory {
         if self.zswap.is_backed() {
             self.zswap.limit_backing(allowed.backing);
         }
-        self.max_part.store(allowed.max, Ordering::Relaxed);
-        self.max_alone.store(allowed.max_alone, Ordering::Relaxed);
+        self.hard().set_part(allowed.max, allowed.max_alone);
         self.swap_penalty_ns
             .store(allowed.swap_penalty_ns, Ordering::Relaxed);
     }

@@ -2,12 +2,14 @@
 
 use crate::budget::pressure::Relief;
 use crate::control::Manager;
+use crate::options::Options;
 use crate::policy::codec_choice::Turnover;
 use crate::swapout::store::Stored;
 use crate::swapout::{clock_hand::HandStep, hand::ClockHand};
 use crate::transfer::worker::Worker;
 use crate::upkeep::zspage_compaction::Compacting;
 use core::sync::atomic::Ordering;
+use zfolio_compress::adaptive::Form;
 use zfolio_sys::syscall::Errno;
 use zfolio_sys::thread::{Clock, now_ns};
 
@@ -49,6 +51,16 @@ pub(crate) struct Remembered {
     /// Looks in a row at usage above `max`.
     pub(crate) over_max: u32,
     pub(crate) turnover: Turnover,
+}
+
+/// The form that is stored in at least. Whoever follows the program with `high` sees to it that
+/// little comes back, so room is worth more than time from the start.
+const fn least_form(options: &Options) -> Form {
+    if options.follows {
+        Form::Densest
+    } else {
+        Form::Fast
+    }
 }
 
 impl Manager {
@@ -100,6 +112,10 @@ impl Manager {
                 continue;
             }
             if over == 0 && surplus > 0 {
+                return Relief::Enough;
+            }
+            // (`high` has risen meanwhile, to above what the program needs.)
+            if self.has_room_for_frames(usage) {
                 return Relief::Enough;
             }
             if self.should_yield() {
@@ -221,7 +237,9 @@ impl Manager {
     fn choose_density(&self, memory: &mut Remembered) {
         let pool = self.zswap.pool_pages();
         let turnover = &mut memory.turnover;
-        turnover.choose_density(self.stats(), &self.watermarks(), pool, &self.density);
+        let least = least_form(&self.options);
+        let marks = self.watermarks();
+        turnover.choose_density(self.stats(), least, &marks, pool, &self.density);
     }
 
     /// Reads the mappings if they changed or the list is old, and registers

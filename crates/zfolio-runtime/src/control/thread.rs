@@ -34,6 +34,7 @@ impl Manager {
             let usage = self.usage();
             self.make_huge_frame(usage);
             self.tend_backing();
+            self.take_frames(usage);
             let pressed = self.is_pressed(usage);
             self.wakeups.control_sleeps.store(0, Ordering::Relaxed);
             if pressed {
@@ -91,6 +92,19 @@ impl Manager {
     /// How long to sleep between looks at regions: whoever takes frames rings.
     fn region_nap(&self) -> Option<u64> {
         (self.zswap.pool_pages() > 0).then_some(REGION_NAP_NS)
+    }
+
+    /// Takes the frames to keep at hand of the system, where there is room for them.
+    fn take_frames(&self, usage: usize) {
+        let free = self.arena().free_frames();
+        if !self.has_room_for_frames(usage) || free >= self.watermarks().free_low {
+            return;
+        }
+        let wanted = (self.watermarks().free_target - free).min(self.watermarks().window());
+        if let Some(run) = self.arena().populate_run(wanted) {
+            self.arena().give_frames(run, wanted);
+            self.wakeups.frames_freed();
+        }
     }
 
     /// A process of which nothing could be registered is not managed: that is

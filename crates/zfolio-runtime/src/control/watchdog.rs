@@ -9,6 +9,7 @@ use crate::control::Manager;
 use crate::fork_handshake::request;
 use core::sync::atomic::Ordering;
 use zfolio_sys::lock::pause;
+use zfolio_zswap::store_is_waited_for;
 
 /// Between two looks, ns.
 const TURN_NS: u64 = 1_000_000_000;
@@ -52,7 +53,7 @@ impl Manager {
             let (io_waits, io_done) = self.io();
             let io_waits = io_waits && io_done == io_seen;
             io_seen = io_done;
-            if io_waits || self.any_waits_at_max() {
+            if io_waits || self.any_waits_at_max() || store_is_waited_for() {
                 continue;
             }
             let waiting = self.oldest_waiting();

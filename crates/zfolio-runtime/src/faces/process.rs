@@ -81,7 +81,7 @@ pub fn watch(host: &'static Host, _index: usize, stack: Range<usize>) -> ! {
         let options = Options::from_config(segment.config()).ok()?;
         let group = (host.group)().and_then(|name| run_group::named(segment, name));
         let membership = Membership::of(group.unwrap_or(RUN));
-        loop {
+        let allowed = loop {
             // Without /proc nothing can be managed, which is told once it matters.
             let size = statm.and_then(Statm::read);
             let usage = size.map_or_else(
@@ -97,12 +97,12 @@ pub fn watch(host: &'static Host, _index: usize, stack: Range<usize>) -> ! {
             let allowed = membership.update(segment, has, options.high);
             let activate = Watermarks::of(allowed.high).activate;
             if usage >= activate {
-                break;
+                break allowed.high;
             }
             if !(host.nap)(nap_ns(activate - usage)) {
                 return None;
             }
-        }
+        };
         let index = segment.claim(thread::pid());
         describe(&segment.slots[index]);
         let started = (host.unfit)()
@@ -115,7 +115,14 @@ pub fn watch(host: &'static Host, _index: usize, stack: Range<usize>) -> ! {
                 (host.hold_forks)();
                 let started = with_descriptors(|| {
                     let names = (index, membership);
-                    start(host, segment, options, statm, names, stack.clone())
+                    start(
+                        host,
+                        segment,
+                        options,
+                        (statm, allowed),
+                        names,
+                        stack.clone(),
+                    )
                 });
                 (host.release_forks)();
                 started
@@ -170,7 +177,7 @@ fn start(
     host: &'static Host,
     segment: &'static Segment,
     options: Options,
-    statm: File,
+    (statm, allowed): (File, usize),
     (index, membership): (usize, Membership),
     stack: Range<usize>,
 ) -> Result<&'static Manager, Unstarted> {
@@ -202,7 +209,11 @@ fn start(
     )?;
     let words = step("mapping shared memory", SharedWords::map())?;
 
-    let map = step("reserving the arena", reserve_arena(options.high, room))?;
+    let map = step(
+        "reserving the arena",
+        reserve_arena(arena_for(&options, allowed), room),
+    )?;
+    let follows = options.follows;
     let manager = assemble(Parts {
         options,
         membership,
@@ -221,12 +232,27 @@ fn start(
         workers: processors().clamp(MIN_FAULT_THREADS, MAX_FAULT_THREADS),
         scope: Scope::Process,
     })?;
+    if follows {
+        // (What is kept at hand is a part of that, not of what the run began with.)
+        manager.set_allowance(allowed);
+    }
     step("registering with userfaultfd", manager.register_own())?;
     step("taking the first frames", manager.first_frames())?;
     manager.describe_process();
     step("starting threads", manager.start_threads())?;
     (host.publish)(manager);
     Ok(manager)
+}
+
+/// The `high` that the arena is made for, pages, where so many are allowed now. Where `high`
+/// follows the program that it began with says nothing of the program, and an arena for all of
+/// it would take tables as large as a small program.
+const fn arena_for(options: &Options, allowed: usize) -> usize {
+    if options.follows && 2 * allowed < options.high {
+        2 * allowed
+    } else {
+        options.high
+    }
 }
 
 /// Whether new memory is made present and locked at once (MCL_FUTURE): all

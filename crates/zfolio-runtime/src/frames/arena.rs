@@ -262,8 +262,9 @@ impl FrameArena {
             self.populated
                 .fetch_add((progress.done / PAGE_SIZE) as u64, Ordering::Relaxed);
             if progress.done == 0 {
-                let _ = discard(self.map.address(at), done * PAGE_SIZE);
-                self.released.fetch_add(done as u64, Ordering::Relaxed);
+                if discard(self.map.address(at), done * PAGE_SIZE).is_ok() {
+                    self.released.fetch_add(done as u64, Ordering::Relaxed);
+                }
                 return false;
             }
         }

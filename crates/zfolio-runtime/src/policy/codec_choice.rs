@@ -41,10 +41,11 @@ impl Turnover {
 
     /// Room or time: decided by how much of `high` a pool of `pool` pages has taken.
     /// Where much of it comes back, room has to be scarcer before it is bought with
-    /// time.
+    /// time. `least`: the form that new units have at least, before the pool is large.
     pub(crate) fn choose_density(
         &mut self,
         stats: &ProcessSlot,
+        least: Form,
         watermarks: &Watermarks,
         pool: usize,
         density: &Density,
@@ -57,8 +58,14 @@ impl Turnover {
             watermarks.dense(self.judge(came, went)),
             watermarks.densest(),
         ];
-        density.set(form(density.get(), pool, limits));
+        let by_size = form(density.get(), pool, limits);
+        density.set(denser(by_size, least));
     }
+}
+
+/// The form that needs less room.
+fn denser(one: Form, other: Form) -> Form {
+    if one as u8 > other as u8 { one } else { other }
 }
 
 /// What follows `now` with a pool of `pool` pages: each form but the first has a size of the
@@ -97,6 +104,16 @@ mod tests {
             assert_eq!(now, then, "{pool}");
         }
         assert_eq!(form(Form::Densest, 30, [[35, 25], [60, 40]]), Form::Dense);
+    }
+
+    #[test]
+    fn the_form_that_needs_less_room_is_the_denser() {
+        let all = [Form::Fast, Form::Dense, Form::Densest];
+        for (at, one) in all.into_iter().enumerate() {
+            for (other_at, other) in all.into_iter().enumerate() {
+                assert_eq!(denser(one, other), all[at.max(other_at)]);
+            }
+        }
     }
 
     #[test]

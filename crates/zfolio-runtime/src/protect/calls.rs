@@ -200,7 +200,8 @@ impl RegionEngine for Protected {
         let fits = pages <= self.zswap.arena().slots() / 2;
         if fits {
             self.high.store(pages, Ordering::Relaxed);
-            self.zswap.set_limits(self.options.pool_limits(pages));
+            let percent = self.options.pool_percent;
+            self.zswap.set_limits(self.options.pool_limits(percent, pages));
             self.ring_at(&self.core.lock());
         }
         fits

@@ -11,6 +11,7 @@ use crate::upkeep::statistics::publish_pool;
 use crate::upkeep::zspage_compaction::{PRESSED_NS, TURN_NS, Zspages};
 use core::ops::Range;
 use core::sync::atomic::Ordering;
+use zfolio_compress::adaptive::Form;
 use zfolio_mm::{Order, PAGE_SIZE};
 use zfolio_sys::lock::futex_wait;
 use zfolio_sys::thread::{Clock, ask_for_low_latency, now_ns};
@@ -244,7 +245,7 @@ impl Protected {
         self.store_until(worker, |core| {
             let watermarks = self.watermarks();
             let pool = self.zswap.pool_pages();
-            turnover.choose_density(self.stats, &watermarks, pool, &self.density);
+            turnover.choose_density(self.stats, Form::Fast, &watermarks, pool, &self.density);
             self.usage(core) <= watermarks.stop + self.overdraft()
                 && core.table.standby_pages() <= self.standby_target(core)
         })

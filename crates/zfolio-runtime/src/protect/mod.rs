@@ -260,7 +260,7 @@ impl Protected {
         let zswap = Zswap::with_compressor(
             PoolArena::new(map),
             compressor,
-            options.pool_limits(options.high),
+            options.pool_limits(options.pool_percent, options.high),
         );
         let serving = (2 * processors()).clamp(IN_THREAD.start, IN_THREAD.end);
         let mut workers = Vec::with_capacity(1 + serving);

@@ -16,6 +16,8 @@ const KEPT: usize = 64;
 pub struct PoolArena {
     map: ArenaMap,
     frames: Mutex<Frames>,
+    /// Free frames go back together, by a call that filters of system calls seldom know.
+    together: bool,
 }
 
 impl PoolArena {
@@ -25,6 +27,16 @@ impl PoolArena {
         Self {
             map,
             frames: Mutex::new(Frames::new(map.slots())),
+            together: false,
+        }
+    }
+
+    /// The same for a process that is managed as a whole, and has no filter of system calls of its own.
+    #[must_use]
+    pub fn of_process(map: ArenaMap) -> Self {
+        Self {
+            together: true,
+            ..Self::new(map)
         }
     }
 
@@ -68,7 +80,7 @@ impl Arena for PoolArena {
             frames.free_pages(Kind::Backed)
         };
         if free > 2 * KEPT {
-            release_free(self.map, &self.frames, free - KEPT, false);
+            release_free(self.map, &self.frames, free - KEPT, self.together);
         }
     }
 }

@@ -54,14 +54,18 @@ fn failure() -> impl Strategy<Value = Step> {
     ];
     let call = prop_oneof![Just(Call::Move), Just(Call::Copy)];
     (call, 1..6_usize, 0..20_usize, errno, 0..8_u8).prop_map(|(call, nth, done, errno, how)| {
-        // (COPY knows nothing of pages that are busy.)
+        // (COPY knows nothing of pages that are busy; and MOVE says that pages are there
+        // already of those alone that it has moved.)
         let errno = match (call, errno) {
             (Call::Copy, Errno::BUSY) => Errno::AGAIN,
             _ => errno,
         };
-        let untold = call == Call::Move && how == 0;
-        let done = if untold || how < 4 { done } else { 0 };
-        let errno = if untold { Errno::EXIST } else { errno };
+        let untold = call == Call::Move && errno == Errno::EXIST;
+        let done = match how {
+            _ if untold => done + 1,
+            0..4 => done,
+            _ => 0,
+        };
         let failure = Failure {
             done,
             errno,

@@ -37,9 +37,14 @@ pub mod faults {
 }
 
 /// What `zfolio run` was asked for.
+///
+/// Processes read most of it once, when they begin. `max`, `on_max`, `pool_percent` and
+/// `compactions` are read again and again: `zfolio run`, which alone can write here, changes
+/// them on request (`zfolio set`, `zfolio compact`).
 #[repr(C)]
 pub struct Config {
-    /// `high` in bytes: of the tree, or of each process.
+    /// `high` in bytes that the run began with: of the tree, or of each process. Tables are
+    /// sized by it. What holds now is that of [`super::RunGroup`] 0, if it is not 0.
     pub high: AtomicU64,
     /// One of [`codec`].
     pub codec: AtomicU32,
@@ -63,6 +68,8 @@ pub struct Config {
     pub standard_error: [AtomicU64; 2],
     /// 1: `high` is the whole tree's.
     pub shared: AtomicU32,
+    /// Slowdown asked for, millionths: `zfolio run` sets `high` of the run as it goes; 0: none.
+    pub slowdown: AtomicU32,
     /// One of [`faults`].
     pub faults: AtomicU32,
     /// `max` in bytes, of the tree or of each process as `high` is; 0: none.
@@ -78,10 +85,29 @@ pub struct Config {
     /// Most bytes of the backings: of all together, or of each process's; 0: no
     /// backing.
     pub backing_size: AtomicU64,
-    /// The directory it lies in: a path of less than [`PATH`] bytes, NUL-padded,
-    /// eight bytes a word.
+    /// The directory it lies in, or what [`backing`] says: a path of less than [`PATH`] bytes,
+    /// NUL-padded, eight bytes a word.
     pub backing_dir: [AtomicU64; PATH / 8],
+    /// One of [`backing`].
+    pub backing_kind: AtomicU32,
+    /// Of a store: how long a read may take, ns; 0: for ever.
+    pub backing_deadline_ns: AtomicU64,
+    /// How often somebody has asked for compaction: a process that finds more than it has done
+    /// compacts once.
+    pub compactions: AtomicU32,
 }
+
+/// What a backing is: choices of [`Config::backing_kind`].
+pub mod backing {
+    /// A file in the directory [`super::Config::backing_dir`].
+    pub const FILE: u32 = 0;
+    /// A store, through the pager of the exchange whose path is there.
+    pub const STORE: u32 = 1;
+}
+
+/// What is allowed while a run lasts: `high` up to so many times what it began with. The tables
+/// of a process and the addresses of its arena are made for that.
+pub const MOST_TIMES: u64 = 4;
 
 /// Attributes of engines.
 pub const ENGINE_ATTRIBUTES: usize = Attributes::NAMES.len();

@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// First word of a segment: "zfolio01".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"zfolio01");
 /// Layout version: both sides must agree.
-pub const VERSION: u32 = 16;
+pub const VERSION: u32 = 17;
 /// Process slots in a segment.
 pub const SLOTS: usize = 1024;
 /// The slot of those who find none that is free: the last, nobody's own.
@@ -53,7 +53,8 @@ pub struct RunGroup {
     pub parent: AtomicU32,
     /// UTF-8, NUL-padded, eight bytes a word.
     pub name: [AtomicU64; GROUP_NAME / 8],
-    /// What its processes share; of the run: see [`Config::high`].
+    /// What its processes share. Of the run: what holds now, of the tree or of each process;
+    /// 0: what it began with ([`Config::high`]).
     pub high: AtomicU64,
     /// `zswap.max` plus one, so that 0 can be said.
     pub zswap_max: AtomicU64,
@@ -115,6 +116,17 @@ impl GroupEvent {
     }
 }
 
+/// What `zfolio run --slowdown` says while it goes, for who looks from outside.
+#[repr(C)]
+pub struct Slowdown {
+    /// Time lost, as estimated: millionths of the time run.
+    pub estimated: AtomicU64,
+    /// What the run needed since memory was first taken, the mean over time; bytes. 0: none was.
+    pub needed_bytes: AtomicU64,
+    /// What it had, likewise.
+    pub resident_bytes: AtomicU64,
+}
+
 /// Most members at a time.
 pub const MEMBERS: usize = 1024;
 
@@ -151,6 +163,8 @@ pub struct Segment {
     pub backing_peak: AtomicU64,
     /// When a process was last ended because of what all have together, ns.
     pub max_ended_ns: AtomicU64,
+    /// What `--slowdown` has come to.
+    pub slowdown: Slowdown,
     /// Members after which all are free.
     pub members_used: AtomicU32,
     /// Who shares `high`.

@@ -22,12 +22,12 @@ mod slots;
 mod stamp;
 mod threads;
 
-pub use config::{Config, ENGINE_ATTRIBUTES, PATH, codec, faults, on_max};
+pub use config::{Config, ENGINE_ATTRIBUTES, MOST_TIMES, PATH, backing, codec, faults, on_max};
 pub use counter::{Counter, FaultKind};
 pub use describe::describe;
 pub use layout::{
     GROUP_NAME, GROUPS, GroupEvent, Head, LIVES, MAGIC, MEMBERS, Member, RunGroup, SHARED, SLOTS,
-    Segment, VERSION,
+    Segment, Slowdown, VERSION,
 };
 pub use owner::{Owned, Owner, Who};
 pub use process_slot::{

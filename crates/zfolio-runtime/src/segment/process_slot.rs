@@ -161,6 +161,8 @@ pub struct ProcessSlot {
     pub arena: AtomicU64,
     /// How its faults are told: one of [`super::faults`]; 0: nothing is managed yet.
     pub told_by: AtomicU32,
+    /// Compactions on request that it has done, by number ([`super::Config::compactions`]).
+    pub compacted: AtomicU32,
     /// Command name (comm), NUL-padded bytes.
     pub comm: [AtomicU64; 2],
     /// By [`Counter`].
@@ -274,7 +276,7 @@ impl ProcessSlot {
     /// Every word of 32 bits.
     fn words(&self) -> impl Iterator<Item = &AtomicU32> {
         let faults = self.faults.iter().flat_map(|of| &of.buckets);
-        let single = [&self.pid, &self.state, &self.told_by];
+        let single = [&self.pid, &self.state, &self.told_by, &self.compacted];
         let classes = self.classes.iter().flatten();
         single
             .into_iter()
@@ -336,6 +338,7 @@ mod tests {
             threads: [const { AtomicU32::new(1) }; THREADS],
             arena: AtomicU64::new(1),
             told_by: AtomicU32::new(1),
+            compacted: AtomicU32::new(1),
             comm: [const { AtomicU64::new(1) }; 2],
             counters: [const { AtomicU64::new(1) }; Counter::COUNT],
             zswpout_order: [const { AtomicU64::new(1) }; 10],

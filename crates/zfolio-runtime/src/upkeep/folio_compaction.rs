@@ -57,6 +57,8 @@ pub(crate) struct Evacuating {
     /// The score at which the compaction under way is to stop; it goes on in the
     /// next turn if time ran out in this one.
     until: Option<usize>,
+    /// Somebody asked for the compaction under way.
+    requested: bool,
     /// Pages of the pool when a run made no progress: with another pool it may.
     idle_pool: Option<usize>,
     /// Of the slots that a run holds, those with a frame: a bit each.
@@ -71,10 +73,22 @@ impl Evacuating {
             compactor: Compactor::new(slots),
             proactive: Proactive::default(),
             until: None,
+            requested: false,
             idle_pool: None,
             standby: Vec::new(),
             backed: vec![0; slots.div_ceil(64)],
         }
+    }
+
+    /// Begins a compaction of the whole arena, however little is scattered.
+    pub(crate) const fn request(&mut self) {
+        self.until = Some(0);
+        self.requested = true;
+    }
+
+    /// Whether it is under way.
+    pub(crate) const fn is_requested(&self) -> bool {
+        self.requested
     }
 
     /// Notes what stands by. (The queue has runs that are out of date; one that
@@ -160,6 +174,7 @@ impl Evacuating {
         // Short of time it goes on in the next turn, if it does get on.
         self.until = (outcome == Outcome::Contended && !idle).then_some(low);
         if self.until.is_none() {
+            self.requested = false;
             self.idle_pool = idle.then_some(pool);
             self.proactive.ended(now_ms, after);
         }

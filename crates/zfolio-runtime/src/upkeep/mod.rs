@@ -26,7 +26,7 @@ pub(crate) mod zspage_compaction;
 
 use crate::swapout::Swap;
 use crate::upkeep::tier::Tier;
-use crate::upkeep::zspage_compaction::{Compacting, PRESSED_NS, TURN_NS};
+use crate::upkeep::zspage_compaction::{Compacting, PRESSED_NS, REQUESTED_NS, TURN_NS};
 use core::ops::Deref;
 use core::sync::atomic::{AtomicU64, Ordering};
 use zfolio_sys::limits::with_descriptors;
@@ -58,9 +58,10 @@ impl Deref for Upkeep {
 
 impl Upkeep {
     pub(crate) fn new(swap: Swap, tier: Tier, slots: usize) -> Self {
+        let requests = swap.segment().config().compactions.load(Ordering::Relaxed);
         Self {
             swap,
-            compacting: Mutex::new(Compacting::new(slots)),
+            compacting: Mutex::new(Compacting::new(slots, requests)),
             tier: Mutex::new(tier),
             backing_retry_ns: AtomicU64::new(0),
             huge_count_ns: AtomicU64::new(0),
@@ -88,7 +89,17 @@ impl Upkeep {
     /// Compacts for a while, if that is due or under way. `pressed`: memory is
     /// short, and what reclaim could do at once is done.
     pub(crate) fn compact(&self, state: &mut Compacting, pressed: bool) {
-        let time = if pressed { PRESSED_NS } else { TURN_NS };
+        let requests = &self.segment().config().compactions;
+        let done = state.follow_requests(
+            requests.load(Ordering::Relaxed),
+            self.options.folio_compaction,
+        );
+        self.stats().compacted.store(done, Ordering::Release);
+        let time = match (state.is_requested(), pressed) {
+            (true, _) => REQUESTED_NS,
+            (false, true) => PRESSED_NS,
+            (false, false) => TURN_NS,
+        };
         if state.zspages.is_due(&self.zswap, pressed) {
             let stop = || self.should_yield();
             self.while_open(|| state.zspages.compact(&self.zswap, time, stop));

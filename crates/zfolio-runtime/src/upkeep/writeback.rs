@@ -6,16 +6,19 @@
 //! refuses, the pool may be larger than its part of `high`: nothing is lost and
 //! nobody waits for a device that does not work; once a second it is tried again.
 
+use crate::options::pool_percent;
 use crate::segment::Counter;
 use crate::transfer::worker::Worker;
 use crate::upkeep::Upkeep;
 use alloc::sync::Arc;
 use core::ffi::CStr;
 use core::sync::atomic::Ordering;
+use zfolio_sys::exchange::Exchange;
+use zfolio_sys::identity;
 use zfolio_sys::secret::KeyPage;
 use zfolio_sys::syscall::Errno;
 use zfolio_sys::thread::{Clock, now_ns};
-use zfolio_zswap::{FileBacking, Limits, Shrunk};
+use zfolio_zswap::{Backing, FileBacking, Limits, NetworkBacking, Shrunk};
 
 /// Between two tries of a backing that refused, ns.
 const RETRY_NS: u64 = 1_000_000_000;
@@ -23,24 +26,33 @@ const RETRY_NS: u64 = 1_000_000_000;
 const TURN: usize = 256;
 
 impl Upkeep {
-    /// Opens this process's own file behind the pool, if one is asked for;
-    /// without it the process is managed all the same, and it is counted.
+    /// Opens this process's own file behind the pool, or takes its ring of the exchange with
+    /// the pager, if that is asked for; without it the process is managed all the same, and it
+    /// is counted.
     pub(crate) fn open_backing(&self) {
         let Some(backing) = &self.options.backing else {
             return;
         };
-        let open = |dir: &CStr| {
-            let file = FileBacking::create(dir, backing.size)?;
-            Ok::<_, Errno>((self.keep_descriptor(file), KeyPage::random()?))
+        let open = |path: &CStr| {
+            let opened: Arc<dyn Backing> = if backing.is_store {
+                let exchange = Exchange::join(path, identity::of_process())?;
+                let (size, deadline) = (backing.size, backing.deadline_ns);
+                Arc::new(NetworkBacking::new(exchange, size, deadline))
+            } else {
+                let file = FileBacking::create(path, backing.size)?;
+                Arc::new(self.keep_descriptor(file))
+            };
+            Ok::<_, Errno>((opened, KeyPage::random()?))
         };
         let opened = match &backing.directory {
             Some(directory) => open(directory.path()),
             None => self.segment().config().with_backing_dir(open),
         };
         match opened {
-            Ok((file, key)) => {
+            Ok((opened, key)) => {
                 self.hand.lock().vmas.keep_private(key.range());
-                self.zswap.attach(Arc::new(file), key);
+                self.zswap.attach(opened, key);
+                self.limit_pool();
             }
             Err(errno) => {
                 let errno = u64::from(errno.0.unsigned_abs());
@@ -60,9 +72,14 @@ impl Upkeep {
         file
     }
 
-    /// Sets the pool's limits by what this process may have now.
+    /// Sets the pool's limits by what this process, or its regions, may have now.
     pub(crate) fn limit_pool(&self) {
-        let limits = self.options.pool_limits(self.watermarks().high);
+        let percent = if self.scope.is_guest() {
+            self.options.pool_percent
+        } else {
+            pool_percent(self.segment().config())
+        };
+        let limits = self.options.pool_limits(percent, self.watermarks().high);
         if self.zswap.limits() != limits {
             self.zswap.set_limits(limits);
         }

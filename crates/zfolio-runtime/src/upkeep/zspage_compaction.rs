@@ -5,6 +5,9 @@
 //! [`Policy`]'s to say; here is only how it goes on: some steps a turn, so that
 //! neither reclaim nor a fork waits for it, until the pool has been gone
 //! through once.
+//!
+//! On request (`zfolio compact`) both are done whatever the policies say, once, with more time
+//! a turn; the number of the last request that was done is in the process's slot.
 
 use crate::upkeep::folio_compaction::Evacuating;
 use zfolio_sys::lock::pause;
@@ -16,17 +19,25 @@ use zfolio_zswap::{Arena, Compaction, Zswap};
 pub(crate) const TURN_NS: u64 = 1_000_000;
 /// The same while reclaim has more to do than it could.
 pub(crate) const PRESSED_NS: u64 = 250_000;
+/// Time in a turn while a request is being done: a fork waits no longer than that.
+pub(crate) const REQUESTED_NS: u64 = 5_000_000;
 
 /// What the control thread remembers of compaction.
 pub(crate) struct Compacting {
     pub(crate) zspages: Zspages,
     pub(crate) evacuating: Evacuating,
+    /// Number of the request that was done last.
+    done: u32,
+    /// Number of the request that is being done.
+    doing: Option<u32>,
 }
 
 /// Compaction of a pool's zspages.
 pub(crate) struct Zspages {
     policy: Policy,
     run: Option<CompactionRun>,
+    /// Somebody asked, and the run for it has not begun.
+    asked: bool,
 }
 
 /// A compaction under way, and what came of it so far.
@@ -38,11 +49,39 @@ struct CompactionRun {
 }
 
 impl Compacting {
-    pub(crate) fn new(slots: usize) -> Self {
+    /// For an arena of so many slots; nothing is to be done of what was asked for before.
+    pub(crate) fn new(slots: usize, requests: u32) -> Self {
         Self {
             zspages: Zspages::new(),
             evacuating: Evacuating::new(slots),
+            done: requests,
+            doing: None,
         }
+    }
+
+    /// Begins what was asked for, and notes it when it is done. `folios`: those of the arena
+    /// as well. Returns the number of the last request that is done.
+    pub(crate) fn follow_requests(&mut self, requests: u32, folios: bool) -> u32 {
+        match self.doing {
+            Some(number) if !self.zspages.is_requested() && !self.evacuating.is_requested() => {
+                self.done = number;
+                self.doing = None;
+            }
+            None if requests != self.done => {
+                self.doing = Some(requests);
+                self.zspages.asked = true;
+                if folios {
+                    self.evacuating.request();
+                }
+            }
+            _ => {}
+        }
+        self.done
+    }
+
+    /// Whether somebody waits for it.
+    pub(crate) const fn is_requested(&self) -> bool {
+        self.doing.is_some()
     }
 }
 
@@ -51,21 +90,29 @@ impl Zspages {
         Self {
             policy: Policy::new(now_ms()),
             run: None,
+            asked: false,
         }
+    }
+
+    /// Whether a run that was asked for is under way, or to come.
+    fn is_requested(&self) -> bool {
+        let asked = |run: &CompactionRun| run.cause == Cause::Request;
+        self.asked || self.run.as_ref().is_some_and(asked)
     }
 
     /// Whether there is something to do: begins a run if one is due.
     /// `pressed`: memory is short, and what reclaim could do at once is done.
     pub(crate) fn is_due<A: Arena>(&mut self, zswap: &Zswap<A>, pressed: bool) -> bool {
-        if self.run.is_none() && self.policy.may_be_due(now_ms(), pressed) {
+        if self.run.is_none() && (self.asked || self.policy.may_be_due(now_ms(), pressed)) {
             let situation = Situation {
                 freeable_pages: zswap.freeable_pages(),
                 pool_pages: zswap.pool_pages(),
                 pressure: pressed,
-                request: false,
+                request: self.asked,
             };
             let cause = self.policy.due(now_ms(), situation);
             self.run = cause.and_then(|cause| CompactionRun::begin(zswap, cause));
+            self.asked &= self.run.is_none();
         }
         self.run.is_some()
     }

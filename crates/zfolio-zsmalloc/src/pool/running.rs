@@ -3,7 +3,7 @@
 use crate::zspage_id::ZspageId;
 
 /// The right to drive the compaction under way; see
-/// [`ZsPool::begin_compaction`].
+/// [`ZsPool::begin_compaction`](super::ZsPool::begin_compaction).
 #[derive(Debug)]
 #[must_use = "a compaction is driven by its steps, and others are refused until it has ended"]
 pub struct Compaction {

@@ -1,6 +1,7 @@
 //! What is behind the pool, and where in it things are.
 //!
 //! - `kinds`: the trait, and a file, memory and nothing as its siblings.
+//! - `network`: their sibling beyond this machine, through the pager.
 //! - `clusters`: a backing is a log in clusters; where each record lies.
 //! - `encryption`: nobody else can read a record there, nor put another in its place.
 //! - `writeback_order`: the list of entries that may be written back, oldest first.
@@ -14,6 +15,8 @@
 pub(crate) mod clusters;
 pub(crate) mod encryption;
 pub(crate) mod kinds;
+pub(crate) mod network;
 pub(crate) mod writeback_order;
 
 pub use kinds::{Backing, CLUSTER, Call, FileBacking, MemoryBacking, NullBacking};
+pub use network::{NetworkBacking, store_is_waited_for};

@@ -14,6 +14,7 @@ use crate::pool::zswap::Zswap;
 use crate::slot::Slot;
 use zfolio_compress::Context;
 use zfolio_mm::{PAGE_SIZE, Pfn};
+use zfolio_sys::syscall::Errno;
 
 impl<A: Arena> Zswap<A> {
     /// Brings what is in the backing into frames, without the lock: what lies
@@ -37,6 +38,7 @@ impl<A: Arena> Zswap<A> {
         }
         records[..count].sort_unstable_by_key(|record| record.map(|(at, ..)| at));
         let mut rest = &records[..count];
+        let mut late = false;
         while let Some(Some((first, ..))) = rest.first() {
             let fits = |record: &&Option<_>| {
                 record.is_some_and(|(at, _, record, _): (Position, _, Record, _)| {
@@ -52,13 +54,18 @@ impl<A: Arena> Zswap<A> {
                 .flatten()
                 .map(|(at, _, record, _)| byte(at.offset() - first.offset()) + record_len(record));
             let len = len.max().unwrap_or(0);
-            let whole = context
-                .io
-                .get_mut(..len)
-                .is_some_and(|io| door.backing.read(first.offset(), io).is_ok());
+            let read = match context.io.get_mut(..len) {
+                // (What has been waited for in vain is not waited for again.)
+                _ if late => Err(Errno::TIMEDOUT),
+                Some(io) => door.backing.read(first.offset(), io),
+                None => Err(Errno::NOMEM),
+            };
+            late |= read == Err(Errno::TIMEDOUT);
             for &(at, index, record, nonce) in these.iter().flatten() {
                 let fault = self.arena.with_mut(dst[index], 0, PAGE_SIZE, |page| {
-                    let fault = if whole {
+                    let fault = if late {
+                        Some(LoadFault::Backing(Errno::TIMEDOUT))
+                    } else if read.is_ok() {
                         let from = byte(at.offset() - first.offset());
                         let sealed = &mut context.io[from..from + record_len(&record)];
                         unseal(

@@ -41,6 +41,12 @@ impl fmt::Display for LoadError {
             LoadFault::Owner => write!(f, "page {index}: its object was overwritten"),
             LoadFault::Checksum => write!(f, "page {index}: wrong checksum"),
             LoadFault::Codec(error) => write!(f, "page {index}: {error}"),
+            LoadFault::Backing(Errno::NOENT) => {
+                write!(f, "page {index}: the backing does not have it any more")
+            }
+            LoadFault::Backing(Errno::TIMEDOUT) => {
+                write!(f, "page {index}: the backing did not answer in time")
+            }
             LoadFault::Backing(errno) => {
                 write!(f, "page {index}: the backing failed (errno {})", errno.0)
             }

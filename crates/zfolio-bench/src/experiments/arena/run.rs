@@ -85,6 +85,7 @@ impl Plan {
         let stats = Scratch(std::env::temp_dir().join(name));
         let mut command = Command::new(&exe);
         command
+            .env(zfolio_host::PLAIN.0, zfolio_host::PLAIN.1)
             .args(["bench-child", "--parent"])
             .arg(own.to_string());
         command.arg("--").arg(&exe);

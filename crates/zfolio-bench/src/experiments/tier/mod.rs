@@ -166,6 +166,7 @@ impl Plan {
         let stats = Scratch::named("stats.json");
         let mut command = Command::new(&exe);
         command
+            .env(zfolio_host::PLAIN.0, zfolio_host::PLAIN.1)
             .args(["bench-child", "--parent"])
             .arg(std::process::id().to_string());
         command.arg("--").arg(&exe).args(["run", "--quiet"]);

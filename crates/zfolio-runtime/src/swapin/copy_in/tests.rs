@@ -10,13 +10,12 @@ use zfolio_sys::syscall::Errno;
 
 const TOUCHED: usize = 5;
 
-fn rigs() -> [Rig; 2] {
-    let mut rigs = [Rig::of_regions(2048, 64), Rig::of_process(2048, 64)];
-    for rig in &mut rigs {
+fn rigs() -> impl Iterator<Item = Rig> {
+    Rig::both(2048, 64).map(|mut rig| {
         rig.write_all(0..16);
         rig.swap_out(0..16);
-    }
-    rigs
+        rig
+    })
 }
 
 fn serve(rig: &Rig) -> Outcome {

@@ -13,7 +13,7 @@ use zfolio_sys::syscall::Errno;
 
 #[test]
 fn a_folio_partly_touched_keeps_what_is_there() {
-    for mut rig in [Rig::of_regions(2048, 64), Rig::of_process(2048, 64)] {
+    for mut rig in Rig::both(2048, 64) {
         // All of it has been touched but is nowhere, except page 5, which came meanwhile.
         rig.write_all(0..16);
         rig.discard(0..16);
@@ -38,7 +38,7 @@ fn frames(rig: &Rig) -> Vec<Pfn> {
 
 #[test]
 fn a_fill_that_stops_halfway_is_none_of_what_did_not_come() {
-    for mut rig in [Rig::of_regions(2048, 64), Rig::of_process(2048, 64)] {
+    for mut rig in Rig::both(2048, 64) {
         rig.write_all(0..32);
         rig.discard(0..32);
         for call in [Call::Copy, Call::Move] {

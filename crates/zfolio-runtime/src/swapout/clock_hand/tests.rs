@@ -7,10 +7,11 @@ use zfolio_fake_kernel::program;
 use zfolio_sys::syscall::Errno;
 
 /// Both scopes, with 32 pages written.
-fn rigs() -> [Rig; 2] {
-    let mut rigs = [Rig::of_regions(2048, 64), Rig::of_process(2048, 64)];
-    rigs.iter_mut().for_each(|rig| rig.write_all(0..32));
-    rigs
+fn rigs() -> impl Iterator<Item = Rig> {
+    Rig::both(2048, 64).map(|mut rig| {
+        rig.write_all(0..32);
+        rig
+    })
 }
 
 fn stand_by(rig: &Rig) -> usize {

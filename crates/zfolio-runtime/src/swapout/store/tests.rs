@@ -6,13 +6,12 @@ use zfolio_fake_kernel::program;
 use zfolio_zswap::Limits;
 
 /// A program of which 32 pages stand by.
-fn rigs() -> [Rig; 2] {
-    let mut rigs = [Rig::of_regions(2048, 64), Rig::of_process(2048, 64)];
-    for rig in &mut rigs {
+fn rigs() -> impl Iterator<Item = Rig> {
+    Rig::both(2048, 64).map(|mut rig| {
         rig.write_all(0..32);
         assert_eq!(rig.move_out(0..32), Ok(32));
-    }
-    rigs
+        rig
+    })
 }
 
 fn standing_by(rig: &Rig) -> usize {
@@ -68,7 +67,7 @@ fn what_was_put_back_can_be_touched() {
 
 #[test]
 fn a_folio_that_is_refused_whole_goes_as_far_as_it_can() {
-    for mut rig in [Rig::of_regions(2048, 64), Rig::of_process(2048, 64)] {
+    for mut rig in Rig::both(2048, 64) {
         rig.write_all(0..16);
         // Nothing compresses this one.
         rig.write(5, 4);

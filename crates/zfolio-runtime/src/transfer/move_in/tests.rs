@@ -10,13 +10,12 @@ use zfolio_sys::syscall::Errno;
 
 const TOUCHED: usize = 3;
 
-fn rigs() -> [Rig; 2] {
-    let mut rigs = [Rig::of_regions(2048, 64), Rig::of_process(2048, 64)];
-    for rig in &mut rigs {
+fn rigs() -> impl Iterator<Item = Rig> {
+    Rig::both(2048, 64).map(|mut rig| {
         rig.write_all(0..16);
         assert_eq!(rig.move_out(0..16), Ok(16));
-    }
-    rigs
+        rig
+    })
 }
 
 fn serve(rig: &Rig) -> Outcome {

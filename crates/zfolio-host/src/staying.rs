@@ -1,7 +1,7 @@
 //! What could not leave, and why, in a line.
 
-use zfolio_host::size::human;
-use zfolio_host::statistics::Figures;
+use crate::size::human;
+use crate::statistics::Figures;
 use zfolio_runtime::segment::Counter;
 
 /// The reasons, as people are told.
@@ -18,13 +18,13 @@ const REASONS: [(Counter, &str); 6] = [
 const TOLD: u64 = 1 << 20;
 
 /// All that stayed, bytes.
-pub(crate) fn bytes(figures: &Figures) -> u64 {
+pub fn bytes(figures: &Figures) -> u64 {
     REASONS.iter().map(|(which, _)| figures.get(*which)).sum()
 }
 
 /// `112 MiB could not leave (96 MiB read-only, 16 MiB of files)`; `None` where nothing to
 /// speak of stayed.
-pub(crate) fn words(figures: &Figures) -> Option<String> {
+pub fn words(figures: &Figures) -> Option<String> {
     let all = bytes(figures);
     let mut told: Vec<(u64, &str)> = REASONS
         .iter()
@@ -42,7 +42,7 @@ pub(crate) fn words(figures: &Figures) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use zfolio_host::statistics::Tree;
+    use crate::statistics::Tree;
 
     #[test]
     fn the_largest_reason_comes_first_and_small_ones_are_not_told() {

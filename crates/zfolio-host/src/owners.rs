@@ -13,6 +13,7 @@
 //! - A process that called exec is the same process. Its new image claims anew, which tells
 //!   that the old one is over: of places of one process id in one namespace the last lives.
 
+use crate::slots::ByTurn;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Timespec, fstat};
 use rustix::io::Errno;
@@ -20,7 +21,6 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use zfolio_host::slots::ByTurn;
 use zfolio_runtime::segment::Owned;
 
 /// Times a process was not found in /proc before it is over.
@@ -39,7 +39,7 @@ struct Known {
 
 /// Says who is over; one for each kind of places.
 #[derive(Debug, Default)]
-pub(crate) struct Owners {
+pub struct Owners {
     known: ByTurn<Known>,
     /// By namespace and process id, the last turn.
     last: HashMap<(u64, u32), u64>,
@@ -60,7 +60,7 @@ struct Elsewhere {
 
 /// Whether processes of other namespaces can be looked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Sight {
+pub struct Sight {
     /// Our own pid namespace; 0: not known.
     namespace: u64,
     /// /proc shows all processes of it.
@@ -69,7 +69,7 @@ pub(crate) struct Sight {
 
 impl Sight {
     /// Of this process.
-    pub(crate) fn is_ours() -> Self {
+    pub fn is_ours() -> Self {
         let hides = fs::read_to_string("/proc/self/mountinfo").map_or(true, |mounts| {
             let mut proc = mounts
                 .lines()
@@ -85,13 +85,13 @@ impl Sight {
 }
 
 /// Which process we are in /proc, which may be of another pid namespace.
-pub(crate) fn own_id_in_proc() -> Option<u32> {
+pub fn own_id_in_proc() -> Option<u32> {
     fs::read_link("/proc/self").ok()?.to_str()?.parse().ok()
 }
 
 impl Owners {
     /// Begins a look at all places, which `owned` are whose.
-    pub(crate) fn begin(&mut self, owned: impl Iterator<Item = Owned>) {
+    pub fn begin(&mut self, owned: impl Iterator<Item = Owned>) {
         self.elsewhere = None;
         self.last.clear();
         for Owned { who, turn } in owned.filter(|owned| owned.who.namespace != 0) {
@@ -101,7 +101,7 @@ impl Owners {
     }
 
     /// Whether the process of the place at `index` is over.
-    pub(crate) fn is_over(&mut self, index: usize, owned: Owned, sight: Sight) -> bool {
+    pub fn is_over(&mut self, index: usize, owned: Owned, sight: Sight) -> bool {
         let Owned { who, turn } = owned;
         let last = self.last.get(&(who.namespace, who.pid));
         if last.is_some_and(|last| *last > turn) {

@@ -1,53 +1,131 @@
-//! `zfolio stat`: the figures of a tree that is running, as a table.
+//! `zfolio stat`: the figures of a run that lasts, as a table or as JSON.
 
-use crate::fitting::high_now;
-use crate::tree::staying;
-use std::path::Path;
+use crate::args::Stat;
+use crate::document::Document;
+use crate::look::{Look, Seen};
+use crate::slowdown::Slowdown;
+use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::{Duration, Instant};
 use zfolio_host::exit::{Failure, Status, one_line};
-use zfolio_host::find_run::locate;
-use zfolio_host::segment_file::SharedSegment;
+use zfolio_host::group_state::GroupState;
+use zfolio_host::shown::MmStat;
 use zfolio_host::size::human;
 use zfolio_host::statistics::{Process, Tree};
+use zfolio_host::staying;
 use zfolio_mm::PAGE_SIZE;
 use zfolio_runtime::segment::{Counter, Segment};
 
-/// Prints the table of the named segment, or of the newest.
+/// Between two looks whether the run has ended.
+const OFTEN: Duration = Duration::from_millis(50);
+
+/// Prints the figures of the named run, or of the newest.
 ///
 /// # Errors
 /// When there is none, or it cannot be read.
-pub(crate) fn stat(which: Option<&Path>, classes: bool) -> Result<ExitCode, Failure> {
-    let path = locate(which)?;
-    let segment = SharedSegment::open(&path).map_err(|error| {
-        Failure::new(
-            Status::Internal,
-            path.display(),
-            error,
-            "name a running zfolio run, or its segment",
-        )
-    })?;
-    let tree = Tree::read(&segment);
-    println!(
-        "{} (high {}{})",
-        path.display(),
-        human(high_now(&segment)),
-        shared(&segment),
-    );
-    for group in &tree.groups {
-        println!("{}", one_line(&group.line()));
-    }
-    print!("{}", table(&tree));
-    if classes {
-        let with = |process: &&Process| !process.figures.classes.is_empty();
-        for process in tree.processes.iter().filter(with) {
-            print!(
-                "\n{} {}\n{}",
-                process.pid, process.comm, process.figures.classes
-            );
+pub fn stat(args: &Stat) -> Result<ExitCode, Failure> {
+    let mut look = Look::find(args.which.which.as_deref())?;
+    let mut out = io::stdout().lock();
+    let mut next = Instant::now();
+    loop {
+        let seen = look.look();
+        let text = if args.json {
+            json(&look, &seen, args.watch.is_some())?
+        } else {
+            let classes = args.classes.then(|| classes(&seen.tree));
+            text(&look, &seen) + &classes.unwrap_or_default()
+        };
+        let end = if args.watch.is_some() && !args.json {
+            "\n"
+        } else {
+            ""
+        };
+        if let Err(error) = write!(out, "{text}{end}").and_then(|()| out.flush()) {
+            // Nobody reads any more (a pipe to head, say): that is an end like another.
+            let nobody = error.kind() == io::ErrorKind::BrokenPipe;
+            return if nobody {
+                Ok(ExitCode::SUCCESS)
+            } else {
+                let mend = "name a place with room";
+                Err(Failure::new(
+                    Status::CannotCreate,
+                    "standard output",
+                    error,
+                    mend,
+                ))
+            };
+        }
+        let Some(every) = args.watch else {
+            return Ok(ExitCode::SUCCESS);
+        };
+        next += every;
+        loop {
+            if look.has_ended() {
+                return Ok(ExitCode::SUCCESS);
+            }
+            let left = next.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            thread::sleep(left.min(OFTEN));
         }
     }
-    Ok(ExitCode::SUCCESS)
+}
+
+/// An object: on a line of its own where others follow.
+fn json(look: &Look, seen: &Seen, one_line: bool) -> Result<String, Failure> {
+    let document = Document::new(look, seen);
+    let made = if one_line {
+        serde_json::to_string(&document)
+    } else {
+        serde_json::to_value(&document).map(|value| format!("{value:#}"))
+    };
+    let made = made.map(|text| text + "\n");
+    made.map_err(|error| Failure::new(Status::Internal, "JSON", error, "please report this"))
+}
+
+fn text(look: &Look, seen: &Seen) -> String {
+    let mut text = format!(
+        "{} (high {}{}{})\n",
+        look.path().display(),
+        human(seen.config.high_bytes),
+        limits(look.segment()),
+        shared(look.segment()),
+    );
+    if let Some(slowdown) = Slowdown::read(look.segment()) {
+        text.push_str(&slowdown.line());
+        text.push('\n');
+    }
+    for group in &seen.tree.groups {
+        text.push_str(&one_line(&group.line()));
+        text.push('\n');
+    }
+    text + &table(&seen.tree)
+}
+
+/// Each pool's table of classes, where there is one.
+fn classes(tree: &Tree) -> String {
+    let with = |process: &&Process| !process.figures.classes.is_empty();
+    let tables = tree.processes.iter().filter(with);
+    let tables = tables.map(|process| {
+        format!(
+            "\n{} {}\n{}",
+            process.pid, process.comm, process.figures.classes
+        )
+    });
+    tables.collect()
+}
+
+/// What limits the run besides `high`.
+fn limits(segment: &Segment) -> String {
+    let config = segment.config();
+    let max = match config.max.load(Relaxed) {
+        0 => String::new(),
+        max => format!(", max {}", human(max)),
+    };
+    max + &GroupState::limits(&segment.groups[0])
 }
 
 /// What those that share `high` have, if they do.
@@ -71,6 +149,7 @@ fn table(tree: &Tree) -> String {
     for process in &tree.processes {
         text.push_str(&engines(process));
     }
+    text.push_str(&format!("mm_stat {}\n", MmStat::of(&tree.total)));
     for process in &tree.processes {
         if let Some(words) = staying::words(&process.figures) {
             text.push_str(&format!(
@@ -143,7 +222,11 @@ mod tests {
         let own = crate::example::example();
         let text = table(&Tree::read(&own));
         let rows: Vec<&str> = text.lines().collect();
-        assert_eq!(rows.len(), 3);
+        assert_eq!(rows.len(), 4);
+        assert_eq!(
+            rows[3],
+            format!("mm_stat {}", MmStat::of(&Tree::read(&own).total))
+        );
         assert!(
             rows[1].contains("python3") && rows[1].ends_with("3.2x"),
             "{}",
@@ -185,17 +268,6 @@ mod tests {
         assert!(
             queue.contains("engine 1, queue 2 (compress): 9 submitted, 0 comp"),
             "{queue}"
-        );
-    }
-
-    #[test]
-    fn a_path_is_taken_as_it_is() {
-        let path = Path::new("/x/y.control");
-        assert_eq!(locate(Some(path)), Ok(path.to_path_buf()));
-        let nobody = locate(Some(Path::new("4294967295")));
-        assert_eq!(
-            nobody.map_err(|failure| failure.status),
-            Err(Status::NotFound)
         );
     }
 }

@@ -1,0 +1,95 @@
+//! The command lines of `set` and `compact`, which ask a run that lasts.
+
+use crate::options::backing_options::OnMax;
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+use zfolio_host::size::Size;
+
+/// `zfolio set`.
+#[derive(Args, Debug)]
+pub(crate) struct Set {
+    /// Process id of a `zfolio run` or of a program under it, or the path of
+    /// a control segment
+    #[arg(value_name = "PID|FILE")]
+    pub(crate) which: PathBuf,
+    /// Of this named group of the run, not of the run
+    #[arg(long, value_name = "NAME")]
+    pub(crate) group: Option<String>,
+    /// What may be resident together (--per-process: of each): 8M at least, four
+    /// times what the run began with at most; of a group whatever it is to be, or none
+    #[arg(long, value_name = "SIZE|none", value_parser = MaySize::parse)]
+    pub(crate) high: Option<MaySize>,
+    /// Most that may be out, uncompressed size
+    #[arg(long, value_name = "SIZE|none", value_parser = MaySize::parse)]
+    pub(crate) swap_max: Option<MaySize>,
+    /// Most compressed bytes in the pool
+    #[arg(long, value_name = "SIZE|none", value_parser = MaySize::parse)]
+    pub(crate) zswap_max: Option<MaySize>,
+    /// Whether anything is written to the backing
+    #[arg(long, value_name = "WHETHER", value_enum)]
+    pub(crate) writeback: Option<YesNo>,
+    /// Memory that must not be exceeded for long; --high at least
+    #[arg(long, value_name = "SIZE|none", value_parser = MaySize::parse)]
+    pub(crate) max: Option<MaySize>,
+    /// What happens at --max
+    #[arg(long, value_name = "WHAT", value_enum)]
+    pub(crate) on_max: Option<OnMax>,
+    /// Most that the pool may take of --high, percent: then it is written back; without a
+    /// backing nothing more goes into it
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=90))]
+    pub(crate) max_pool: Option<u32>,
+}
+
+/// A limit, or that there is none.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct MaySize(pub(crate) Option<Size>);
+
+impl MaySize {
+    fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "none" => Ok(Self(None)),
+            size => Size::parse(size)
+                .map(|size| Self(Some(size)))
+                .map_err(|error| format!("{error}; or none")),
+        }
+    }
+}
+
+/// Yes or no.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum YesNo {
+    /// It is
+    Yes,
+    /// It is not
+    No,
+}
+
+impl YesNo {
+    /// Whether it is yes.
+    pub(crate) fn is_yes(self) -> bool {
+        self == Self::Yes
+    }
+}
+
+/// Why an option of `run` is not one of `set`.
+pub(crate) fn fixed(option: &str) -> &'static str {
+    match option {
+        "compressor" | "folio" | "engines" | "tier" => {
+            "pools are made with it when a process begins to be managed"
+        }
+        "faults" => "a process keeps to the way in which it began",
+        "per-process" => "members count as they began",
+        "backing" => "each process has opened its file",
+        "no-writeback" => "it is --writeback no here",
+        _ => "it is read at the start only",
+    }
+}
+
+/// `zfolio compact`.
+#[derive(Args, Debug)]
+pub(crate) struct Compact {
+    /// Process id of a `zfolio run` or of a program under it, or the path of
+    /// a control segment
+    #[arg(value_name = "PID|FILE")]
+    pub(crate) which: PathBuf,
+}

@@ -1,0 +1,88 @@
+//! What `--slowdown` bought.
+
+use super::finished::Finished;
+use serde_json::{Value, json};
+use zfolio_host::controller::{Bought, Phase};
+use zfolio_host::size::{human, percent};
+
+/// A program that ran for less, seconds, was too short for more than a beginning.
+const SHORT: f64 = 3.0;
+
+impl Finished {
+    /// A line on it, where it was asked for.
+    pub(super) fn about_slowdown(&self) -> Option<String> {
+        let asked = self.settings.slowdown?.percent();
+        let bought = self.bought.as_ref()?;
+        let lost = percent(bought.slowdown);
+        if bought.needed_since == 0 {
+            return Some(format!(
+                "zfolio: slowdown: nothing was taken: {}.",
+                why(bought)
+            ));
+        }
+        let why = if bought.run < SHORT {
+            "; it ran too shortly for more"
+        } else if bought.rests > 0 {
+            "; for a part of the time nothing was taken, since it used all of its memory"
+        } else {
+            ""
+        };
+        Some(format!(
+            "zfolio: slowdown: lived in {} instead of {} on average since memory was first taken ({} instead of {} over all), at about {lost} (asked {asked}){why}.",
+            human(bought.resident_since),
+            human(bought.needed_since),
+            human(bought.resident),
+            human(bought.needed),
+        ))
+    }
+
+    /// As `--stats` has it; null where it was not asked for.
+    pub(super) fn bought_json(&self) -> Value {
+        let Some(bought) = &self.bought else {
+            return Value::Null;
+        };
+        json!({
+            "estimated_percent": bought.slowdown * 100.0,
+            "run_s": bought.run,
+            "needed_mean_bytes": bought.needed,
+            "resident_mean_bytes": bought.resident,
+            "needed_since_bytes": bought.needed_since,
+            "resident_since_bytes": bought.resident_since,
+            "least_high_bytes": bought.least_high,
+            "steps_down": bought.steps[0],
+            "steps_up": bought.steps[1],
+            "rests": bought.rests,
+            "phase": bought.phase.name(),
+        })
+    }
+}
+
+/// Why nothing was taken.
+fn why(bought: &Bought) -> &'static str {
+    match bought.phase {
+        Phase::Growing => "the program grew until it ended",
+        Phase::Young => "the program ran too shortly",
+        _ if bought.run < SHORT => "the program ran too shortly",
+        _ => "there was nothing to take above the least that was allowed",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn why_nothing_was_taken_is_told() {
+        let of = |phase, run| {
+            why(&Bought {
+                phase,
+                run,
+                ..Bought::default()
+            })
+        };
+        assert!(of(Phase::Growing, 9.0).contains("grew"));
+        assert!(of(Phase::Young, 0.1).contains("too shortly"));
+        assert!(of(Phase::Holding, 1.0).contains("too shortly"));
+        assert!(of(Phase::Holding, 60.0).contains("nothing to take"));
+    }
+}

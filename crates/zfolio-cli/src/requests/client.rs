@@ -1,0 +1,43 @@
+//! Asking a run.
+
+use crate::requests::message::{Answer, Refused, Request};
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+use zfolio_host::exit::{Failure, Status};
+use zfolio_host::segment_file::socket_beside;
+
+/// How long an answer may take: a run looks some times a second.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Asks the run whose segment is at `control`.
+///
+/// # Errors
+/// It cannot be asked, or refuses.
+pub(crate) fn ask(control: &Path, request: &Request) -> Result<Answer, Failure> {
+    let path = socket_beside(control);
+    let failed = |error: &dyn std::fmt::Display| {
+        let mend = "name a zfolio run that goes on, as the user who started it or root";
+        Failure::new(Status::Internal, path.display(), error, mend)
+    };
+    let answer = exchange(&path, request).map_err(|error| failed(&error))?;
+    match serde_json::from_slice(&answer) {
+        Ok(Answer::Refused(Refused { what, why, mend })) => {
+            Err(Failure::new(Status::Usage, what, why, mend))
+        }
+        Ok(answer) => Ok(answer),
+        Err(_) => Err(failed(&"no answer that could be read")),
+    }
+}
+
+fn exchange(path: &Path, request: &Request) -> io::Result<Vec<u8>> {
+    let mut stream = UnixStream::connect(path)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(&serde_json::to_vec(request)?)?;
+    stream.shutdown(Shutdown::Write)?;
+    let mut answer = Vec::new();
+    stream.take(1 << 20).read_to_end(&mut answer)?;
+    Ok(answer)
+}

@@ -1,0 +1,88 @@
+//! What is asked of a run, and its answer: one JSON text each way, of at most [`MOST`] bytes.
+
+use serde::{Deserialize, Serialize};
+
+/// Most bytes of either.
+pub(crate) const MOST: usize = 4096;
+
+/// A request.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) enum Request {
+    /// Change these limits, all or none.
+    Set(Changes),
+    /// Have every process compact.
+    Compact,
+}
+
+/// A limit, bytes, or none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Limit {
+    /// There is none.
+    None,
+    /// Bytes.
+    Bytes(u64),
+}
+
+/// What is to be otherwise.
+#[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub(crate) struct Changes {
+    /// Of this group, not the run.
+    pub(crate) group: Option<String>,
+    /// Memory that may be resident.
+    pub(crate) high: Option<Limit>,
+    /// What may be out, uncompressed.
+    pub(crate) swap_max: Option<Limit>,
+    /// Compressed bytes in the pool.
+    pub(crate) zswap_max: Option<Limit>,
+    /// Whether anything is written to the backing.
+    pub(crate) writeback: Option<bool>,
+    /// Memory that must not be exceeded for long.
+    pub(crate) max: Option<Limit>,
+    /// What happens there: `zfolio_runtime::segment::on_max`.
+    pub(crate) on_max: Option<u32>,
+    /// Most that the pool takes of `high` before it is written back, percent.
+    pub(crate) max_pool: Option<u32>,
+}
+
+/// An answer.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Answer {
+    /// What was, and what is now; a line each.
+    Changed(Vec<String>),
+    /// Processes have done it once [`compacted`] of each is this number or more.
+    ///
+    /// [`compacted`]: zfolio_runtime::segment::ProcessSlot::compacted
+    Compacting(u32),
+    /// Nothing has changed.
+    Refused(Refused),
+}
+
+/// Why not, as a failure has it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Refused {
+    /// The option.
+    pub(crate) what: String,
+    /// Why.
+    pub(crate) why: String,
+    /// What to do.
+    pub(crate) mend: String,
+}
+
+impl Refused {
+    /// Of an option.
+    pub(crate) fn new(
+        what: impl Into<String>,
+        why: impl Into<String>,
+        mend: impl Into<String>,
+    ) -> Self {
+        Self {
+            what: what.into(),
+            why: why.into(),
+            mend: mend.into(),
+        }
+    }
+}

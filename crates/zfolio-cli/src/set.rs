@@ -1,0 +1,54 @@
+//! `zfolio set`: limits of a run, changed while it lasts.
+
+use crate::options::asking::Set;
+use crate::requests::client::ask;
+use crate::requests::message::{Answer, Changes, Limit, Request};
+use std::process::ExitCode;
+use zfolio_host::exit::{Failure, Status, one_line};
+use zfolio_host::find_run::locate;
+use zfolio_host::machine::mem_total;
+use zfolio_host::size::Size;
+
+/// Asks the run to change what is given, and prints what was and what is.
+///
+/// # Errors
+/// There is no such run, nothing is given, or the run refuses.
+pub(crate) fn set(args: &Set) -> Result<ExitCode, Failure> {
+    let changes = changes(args);
+    let group = changes.group.clone();
+    if changes
+        == (Changes {
+            group,
+            ..Changes::default()
+        })
+    {
+        let (why, mend) = ("nothing to change is given", "see zfolio set --help");
+        return Err(Failure::new(Status::Usage, "command line", why, mend));
+    }
+    let control = locate(Some(&args.which))?;
+    if let Answer::Changed(lines) = ask(&control, &Request::Set(changes))? {
+        for line in lines {
+            println!("{}", one_line(&line));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn changes(args: &Set) -> Changes {
+    let limit = |of: Option<Option<Size>>| {
+        of.map(|size| match size {
+            None => Limit::None,
+            Some(size) => Limit::Bytes(size.bytes(mem_total())),
+        })
+    };
+    Changes {
+        group: args.group.clone(),
+        high: limit(args.high.map(|of| of.0)),
+        swap_max: limit(args.swap_max.map(|of| of.0)),
+        zswap_max: limit(args.zswap_max.map(|of| of.0)),
+        writeback: args.writeback.map(|yes| yes.is_yes()),
+        max: limit(args.max.map(|of| of.0)),
+        on_max: args.on_max.map(|what| what.number()),
+        max_pool: args.max_pool,
+    }
+}

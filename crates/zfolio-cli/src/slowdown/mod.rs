@@ -1,0 +1,111 @@
+//! `--slowdown`: `high` of the run follows what the program loses.
+//!
+//! `zfolio run` looks at the tree ten times a second, hands what it sees to the controller
+//! (`zfolio_host::controller`) and writes what that says to `high` of the run's group, which
+//! every process reads when it says next what it has.
+//!
+//! | module | concept |
+//! |---|---|
+//! | `signal` | time run and time lost, memory needed and had, of the whole tree |
+
+mod signal;
+
+use crate::options::slowdown::Asked;
+use signal::Signal;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+use zfolio_host::controller::{self, Bought, Controller};
+use zfolio_host::owners::own_id_in_proc;
+use zfolio_runtime::segment::Segment;
+
+/// Between two looks at least.
+const EVERY: Duration = Duration::from_millis(100);
+/// Looking takes at most this part of the time.
+const SHARE: u32 = 200;
+
+/// Follows a run.
+#[derive(Debug)]
+pub(crate) struct Following {
+    controller: Controller,
+    signal: Signal,
+    began: Instant,
+    next: Instant,
+}
+
+impl Following {
+    /// From `now` on, in a run that begins with so much `high` (bytes).
+    pub(crate) fn new(asked: Asked, high: u64, now: Instant) -> Self {
+        let asked = controller::Asked {
+            slowdown: f64::from(asked.slowdown) / 1e6,
+            low: asked.low,
+            high,
+        };
+        Self {
+            controller: Controller::new(asked),
+            signal: Signal::default(),
+            began: now,
+            next: now,
+        }
+    }
+
+    /// Looks, if it is time. `most`: what `high` may be at most now, bytes.
+    pub(crate) fn look(&mut self, segment: &Segment, most: u64, now: Instant) {
+        if now < self.next {
+            return;
+        }
+        // (As /proc has us, which may be another namespace's.)
+        if let Some(root) = own_id_in_proc() {
+            let at = now.saturating_duration_since(self.began);
+            let sample = self.signal.sample(segment, root, at);
+            self.controller.set_most(most);
+            let high = self.controller.step(sample);
+            segment.groups[0].high.store(high, Relaxed);
+            self.tell(segment);
+        }
+        self.next = now + EVERY.max(now.elapsed() * SHARE);
+    }
+
+    /// Writes what it has come to where `zfolio stat` reads it.
+    fn tell(&self, segment: &Segment) {
+        let bought = self.controller.bought();
+        let to = &segment.slowdown;
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "not below 0; saturates"
+        )]
+        to.estimated.store((bought.slowdown * 1e6) as u64, Relaxed);
+        to.needed_bytes.store(bought.needed_since, Relaxed);
+        to.resident_bytes.store(bought.resident_since, Relaxed);
+    }
+
+    /// What was bought.
+    pub(crate) fn finish(&self) -> Bought {
+        self.controller.bought()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn high_is_written_where_processes_read_it() {
+        let segment = crate::example::example();
+        segment.config().high.store(1 << 30, Relaxed);
+        let begin = Instant::now();
+        let asked = Asked {
+            slowdown: 50_000,
+            low: 8 << 20,
+        };
+        let mut following = Following::new(asked, 1 << 30, begin);
+        following.look(&segment, 512 << 20, begin);
+        assert_eq!(segment.groups[0].high.load(Relaxed), 512 << 20, "the most");
+        // Not yet time.
+        following.look(&segment, 256 << 20, begin + EVERY / 2);
+        assert_eq!(segment.groups[0].high.load(Relaxed), 512 << 20);
+        let bought = following.finish();
+        assert_eq!((bought.steps, bought.needed_since), ([0, 0], 0));
+        assert_eq!(segment.slowdown.needed_bytes.load(Relaxed), 0);
+    }
+}

@@ -1,0 +1,320 @@
+//! What a tree of processes runs, loses, needs and has.
+//!
+//! *Run* is processor time of the program's own threads: that of all processes below us, as
+//! /proc has it, less what our threads in them took.
+//!
+//! *Lost* is the sum of
+//!
+//! | what | from |
+//! |---|---|
+//! | faults, from the message read to the page in place | the histograms of the slots |
+//! | the thread asleep before and woken after | [`WAKE`] for each |
+//! | calls that discard, unmap or move memory: they wait until they were seen | [`EVENT`] for each |
+//! | the interrupt when pages are taken out | [`CALL`] for each call, of [`PAGES_A_CALL`] pages |
+//! | processor time of our threads that was not idle otherwise | what the machine was idle |
+//!
+//! What nothing tells: caches and page-table entries that are cold after a page came back, and
+//! huge pages that came back as small ones. docs/slowdown.md has what the estimate was
+//! measured against.
+
+use std::collections::HashMap;
+use std::fs;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use zfolio_host::controller::Sample;
+use zfolio_host::process_tree::descendants;
+use zfolio_host::slots::used;
+use zfolio_mm::PAGE_SIZE;
+use zfolio_runtime::segment::{Counter, ProcessSlot, Segment, state};
+
+/// A thread that faults sleeps before its message is read, and is woken after. ns.
+const WAKE: u64 = 5_000;
+/// A call that is reported waits for the thread that reads the report. ns.
+const EVENT: u64 = 15_000;
+/// What a call that takes pages out costs a thread that runs on another processor. ns.
+const CALL: u64 = 10_000;
+/// Pages that such a call takes, rather few.
+const PAGES_A_CALL: u64 = 16;
+/// Of the time that the machine was idle, so much may stand for what our threads took later. ns.
+const CREDIT: u64 = 300_000_000;
+
+/// Sums over the tree as they are now. Nanoseconds, bytes, pages.
+#[derive(Clone, Copy, Debug, Default)]
+struct Now {
+    /// Of all threads.
+    cpu: u64,
+    /// Of ours among them.
+    ours: u64,
+    /// Lost, the processor apart.
+    lost: u64,
+    /// What the machine's processors were idle, each counted.
+    idle: u64,
+    /// Pages that came back.
+    pages_in: u64,
+}
+
+/// A sum that only grows, of parts that may go away.
+#[derive(Clone, Copy, Debug, Default)]
+struct Growing {
+    last: u64,
+    total: u64,
+}
+
+impl Growing {
+    /// What it grew by.
+    fn take(&mut self, now: u64) -> u64 {
+        let more = now.saturating_sub(self.last);
+        self.last = now;
+        self.total += more;
+        more
+    }
+}
+
+/// Looks at a tree, again and again.
+#[derive(Debug, Default)]
+pub(super) struct Signal {
+    cpu: Growing,
+    ours: Growing,
+    lost: Growing,
+    idle: Growing,
+    pages_in: Growing,
+    /// Processor time that ours took from others, ns.
+    taken: u64,
+    /// Idle time that was not used up yet, ns.
+    credit: u64,
+}
+
+impl Signal {
+    /// The tree below `root` as it is, `at` so long after the start.
+    pub(super) fn sample(&mut self, segment: &Segment, root: u32, at: Duration) -> Sample {
+        let slots = Slots::read(segment);
+        let mut now = slots.now;
+        let (mut needed, mut resident, mut out) = (0, 0, 0);
+        for pid in descendants(root) {
+            now.cpu += cpu_of(pid).unwrap_or(0);
+            let has = match slots.by_pid.get(&pid) {
+                Some(Kept::Managed(has)) => *has,
+                Some(Kept::No) => continue,
+                None => Has::unmanaged(resident_of(pid).unwrap_or(0)),
+            };
+            needed += has.needed;
+            resident += has.resident;
+            out += has.out;
+        }
+        now.idle = idle().unwrap_or(0);
+        self.add(now);
+        let run = self.cpu.total.saturating_sub(self.ours.total);
+        Sample {
+            at,
+            run: Duration::from_nanos(run),
+            stall: Duration::from_nanos(self.lost.total + self.taken),
+            needed,
+            resident,
+            out,
+            pages_in: self.pages_in.total,
+        }
+    }
+
+    fn add(&mut self, now: Now) {
+        self.cpu.take(now.cpu);
+        let ours = self.ours.take(now.ours);
+        self.lost.take(now.lost);
+        self.pages_in.take(now.pages_in);
+        let idle = self.idle.take(now.idle);
+        // What was idle at the time was nobody's loss.
+        self.credit = (self.credit + idle).min(CREDIT.max(idle));
+        let free = ours.min(self.credit);
+        self.credit -= free;
+        self.taken += ours - free;
+    }
+}
+
+/// What a process has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Has {
+    needed: u64,
+    resident: u64,
+    out: u64,
+}
+
+impl Has {
+    const fn unmanaged(resident: u64) -> Self {
+        Self {
+            needed: resident,
+            resident,
+            out: 0,
+        }
+    }
+
+    fn of(slot: &ProcessSlot) -> Self {
+        let [program, resident, pool, standby, free] = slot.at_once(|| {
+            [
+                Counter::ProgramBytes,
+                Counter::ResidentBytes,
+                Counter::PoolBytes,
+                Counter::StandbyPages,
+                Counter::FreeFrames,
+            ]
+            .map(|which| slot.counter(which).load(Relaxed))
+        });
+        let ours = pool + (standby + free) * PAGE_SIZE as u64;
+        Self {
+            needed: program,
+            resident,
+            out: (program + ours).saturating_sub(resident),
+        }
+    }
+}
+
+/// How a process that has a slot counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kept {
+    Managed(Has),
+    /// It cannot be managed: no `high` changes what it has.
+    No,
+}
+
+/// What the slots say.
+#[derive(Debug, Default)]
+struct Slots {
+    now: Now,
+    /// The last slot of a process is its own: it may have become another program.
+    by_pid: HashMap<u32, Kept>,
+}
+
+impl Slots {
+    fn read(segment: &Segment) -> Self {
+        let mut this = Self::default();
+        for used in used(segment) {
+            let slot = used.slot;
+            let count = |which| slot.counter(which).load(Relaxed);
+            let pid = slot.pid.load(Relaxed);
+            match slot.state.load(Relaxed) {
+                state::MANAGING => {
+                    this.by_pid.insert(pid, Kept::Managed(Has::of(slot)));
+                }
+                state::WATCHING | state::FREE => {
+                    this.by_pid.remove(&pid);
+                }
+                _ => {
+                    this.by_pid.insert(pid, Kept::No);
+                }
+            }
+            let events = [
+                Counter::Removes,
+                Counter::Unmaps,
+                Counter::Remaps,
+                Counter::Forks,
+            ];
+            let served: u64 = slot.faults.iter().map(|of| of.sum.load(Relaxed)).sum();
+            this.now.lost += served
+                + count(Counter::FaultsServed) * WAKE
+                + events.map(count).iter().sum::<u64>() * EVENT
+                + count(Counter::PagesOut) / PAGES_A_CALL * CALL;
+            this.now.ours += count(Counter::ManagerCpuNs);
+            this.now.pages_in += count(Counter::PagesIn);
+        }
+        this
+    }
+}
+
+/// Nanoseconds of ticks.
+fn ticks(of: u64) -> u64 {
+    of * (1_000_000_000 / rustix::param::clock_ticks_per_second().max(1))
+}
+
+/// Processor time of a process and of those it has waited for, ns.
+fn cpu_of(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // (utime, stime, cutime and cstime: fields 14 to 17; the state is the third.)
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ').skip(11);
+    let four: Option<Vec<u64>> = (0..4).map(|_| fields.next()?.parse().ok()).collect();
+    Some(ticks(four?.iter().sum()))
+}
+
+/// Resident memory of a process, its files left out, bytes.
+fn resident_of(pid: u32) -> Option<u64> {
+    let statm = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    let mut fields = statm.split(' ').map(str::parse::<u64>);
+    let (resident, shared) = (fields.nth(1)?.ok()?, fields.next()?.ok()?);
+    Some(resident.saturating_sub(shared) * PAGE_SIZE as u64)
+}
+
+/// What the processors of the machine were idle, ns.
+fn idle() -> Option<u64> {
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    let mut fields = stat.lines().next()?.split_whitespace().skip(4);
+    let (idle, waiting): (u64, u64) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+    Some(ticks(idle + waiting))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn a_tree_is_added_up() {
+        let segment = crate::example::example();
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let slot = &segment.slots[0];
+        slot.pid.store(child.id(), Relaxed);
+        slot.set(Counter::ProgramBytes, 474 << 20);
+        slot.set(Counter::ResidentBytes, 210 << 20);
+        slot.set(Counter::StandbyPages, 1024);
+        slot.set(Counter::FreeFrames, 512);
+        let mut signal = Signal::default();
+        let root = std::process::id();
+        let sample = signal.sample(&segment, root, Duration::from_secs(1));
+        assert!(sample.needed >= 474 << 20, "{sample:?}");
+        assert_eq!(sample.needed - sample.resident, (474 - 210) << 20);
+        // What it has less than it needs, and what ours are of what it has.
+        assert_eq!(sample.out, (474 - 210 + 122 + 6) << 20);
+        assert_eq!(sample.pages_in, 200_000);
+        // The sums of 100 faults, and pages taken out in calls.
+        let faults = 99 * 20_000 + 140_000;
+        let calls = 300_000 / PAGES_A_CALL * CALL;
+        let lost = u64::try_from(sample.stall.as_nanos()).unwrap();
+        assert!(lost >= faults + calls, "{lost}");
+        // What goes away is not subtracted.
+        let before = sample.stall;
+        segment.retire(0);
+        let after = signal.sample(&segment, root, Duration::from_secs(2));
+        assert!(after.stall >= before && after.run >= sample.run);
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_process_is_seen_to_run() {
+        let mut child = Command::new("sh")
+            .args(["-c", "while :; do :; done"])
+            .spawn()
+            .unwrap();
+        let begin = std::time::Instant::now();
+        while cpu_of(child.id()).unwrap() < 50_000_000 {
+            assert!(begin.elapsed().as_secs() < 60);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(resident_of(child.id()).unwrap() > 0);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(cpu_of(child.id()), None);
+    }
+
+    #[test]
+    fn what_was_idle_is_not_taken() {
+        let mut signal = Signal::default();
+        let mut now = Now {
+            idle: 100,
+            ours: 60,
+            ..Now::default()
+        };
+        signal.add(now);
+        assert_eq!(signal.taken, 0);
+        now.ours = 160;
+        signal.add(now);
+        assert_eq!(signal.taken, 60, "40 were left");
+        assert!(idle().unwrap() > 0);
+    }
+}

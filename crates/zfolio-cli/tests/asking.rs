@@ -1,0 +1,317 @@
+//! What is asked of a run while it lasts: `zfolio set` and `zfolio compact`.
+
+mod memory;
+#[path = "support/nobody.rs"]
+mod nobody;
+mod support;
+
+use memory::compiled;
+use nobody::Nobody;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use support::{Guard, Output, Zfolio, finish};
+
+const MIB: u64 = 1 << 20;
+/// Longest that something may take to come true.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A run under way.
+struct Run {
+    guard: Guard,
+    stats: PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+impl Run {
+    /// `zfolio run OPTIONS -- PROGRAM`, with its input and output kept.
+    fn start(z: &Zfolio, options: &[&str], program: &[&str]) -> Self {
+        let dir = support::tempdir();
+        let stats = dir.path().join("stats.json");
+        let mut command = z.command(["run", "--stats"]);
+        command.arg(&stats).args(options).arg("--").args(program);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.stderr(Stdio::piped());
+        Self {
+            guard: Guard(command.spawn().expect("zfolio starts")),
+            stats,
+            _dir: dir,
+        }
+    }
+
+    fn pid(&self) -> u32 {
+        self.guard.0.id()
+    }
+
+    /// Resident memory of the program, bytes.
+    fn resident(&self) -> u64 {
+        let pid = self.pid();
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+        let child = children.unwrap_or_default().trim().to_owned();
+        let status = fs::read_to_string(format!("/proc/{child}/status")).unwrap_or_default();
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("RssAnon:"));
+        let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").trim().parse().ok());
+        kib.unwrap_or(0) * 1024
+    }
+
+    /// Waits until the program has said that.
+    #[track_caller]
+    fn until_told(&mut self, words: &str) {
+        let mut said = vec![0; words.len()];
+        let output = self.guard.0.stdout.as_mut().expect("kept");
+        std::io::Read::read_exact(output, &mut said).expect("it says something");
+        assert_eq!(said, words.as_bytes());
+    }
+
+    /// Waits until the program's resident memory is as it should be.
+    #[track_caller]
+    fn until_resident(&self, what: &str, met: impl Fn(u64) -> bool) {
+        let began = Instant::now();
+        while !met(self.resident()) {
+            let now = self.resident() / MIB;
+            assert!(began.elapsed() < PATIENCE, "{now} MiB resident, not {what}");
+            sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn has_ended(&mut self) -> bool {
+        self.guard.0.try_wait().expect("it is ours").is_some()
+    }
+
+    /// Waits for its end: status, what it said, its statistics.
+    fn end(mut self) -> (Option<i32>, String, serde_json::Value) {
+        let child: &mut Child = &mut self.guard.0;
+        drop(child.stdin.take());
+        let mut told = String::new();
+        let mut error = child.stderr.take().expect("kept");
+        std::io::Read::read_to_string(&mut error, &mut told).expect("read");
+        let status = child.wait().expect("it ends").code();
+        let stats = fs::read_to_string(&self.stats).unwrap_or_default();
+        (
+            status,
+            told,
+            serde_json::from_str(&stats).unwrap_or_default(),
+        )
+    }
+}
+
+fn zfolio(z: &Zfolio, words: &[&str]) -> Output {
+    finish(&mut z.command(words), "")
+}
+
+/// `zfolio set` of a run; what it says.
+#[track_caller]
+fn set(z: &Zfolio, run: &Run, words: &[&str]) -> String {
+    let pid = run.pid().to_string();
+    let output = zfolio(z, &[&["set", &pid], words].concat());
+    output.succeeded().stdout.clone()
+}
+
+fn is_refused(output: &Output, status: i32, words: &str) {
+    assert_eq!(output.status.code(), Some(status), "{}", output.stderr);
+    assert!(output.stderr.contains(words), "{}", output.stderr);
+    assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
+}
+
+#[test]
+fn high_changes_while_a_program_runs() {
+    let (Some(z), Some(program)) = (support::real(), compiled("plain")) else {
+        return;
+    };
+    let program = [program.to_str().expect("a path"), "120", "2000"];
+    let run = Run::start(z, &["--high", "200M"], &program);
+    run.until_resident("all of it", |now| now > 118 * MIB);
+    assert_eq!(set(z, &run, &["--high", "48M"]), "high: 200M, now 48M\n");
+    run.until_resident("48", |now| now < 56 * MIB);
+    let pid = run.pid().to_string();
+    let told = zfolio(z, &["stat", &pid]).stdout;
+    assert!(told.contains("(high 48 MiB, shared"), "{told}");
+    // More than it began with.
+    let told = set(z, &run, &["--high", "400M", "--max", "1G"]);
+    assert_eq!(told, "high: 48M, now 400M\nmax: none, now 1G\n");
+    run.until_resident("all of it again", |now| now > 110 * MIB);
+    is_refused(
+        &zfolio(z, &["set", &pid, "--high", "801M"]),
+        2,
+        "more than 4 times",
+    );
+    let (status, told, stats) = run.end();
+    assert_eq!(status, Some(0), "{told}");
+    assert!(told.contains("(high 400M)"), "{told}");
+    assert_eq!(stats["config"]["high_bytes"], 400 * MIB);
+    assert_eq!(stats["config"]["max_bytes"], 1024 * MIB);
+}
+
+#[test]
+fn high_of_each_process_changes_as_well() {
+    let (Some(z), Some(program)) = (support::real(), compiled("plain")) else {
+        return;
+    };
+    let program = [program.to_str().expect("a path"), "120", "1000"];
+    let run = Run::start(z, &["--high", "200M", "--per-process"], &program);
+    run.until_resident("all of it", |now| now > 118 * MIB);
+    set(z, &run, &["--high", "40M"]);
+    run.until_resident("40", |now| now < 50 * MIB);
+    let pid = run.pid().to_string();
+    let refused = zfolio(z, &["set", &pid, "--swap-max", "1G"]);
+    is_refused(&refused, 2, "the run is --per-process");
+    assert_eq!(run.end().0, Some(0));
+}
+
+#[test]
+fn high_changes_without_privilege() {
+    let (Some(z), Some(program)) = (support::real(), compiled("plain")) else {
+        return;
+    };
+    for way in ["in-thread", "guard", "protect"] {
+        let doctor = zfolio(z, &["doctor"]).stdout;
+        if !doctor.contains(&format!("--faults {way} works\n")) {
+            support::skip(&format!("--faults {way}: {doctor}"));
+            continue;
+        }
+        let program = [program.to_str().expect("a path"), "160", "400"];
+        let run = Run::start(z, &["--high", "100M", "--faults", way], &program);
+        run.until_resident("most of 100", |now| now > 85 * MIB);
+        set(z, &run, &["--high", "40M"]);
+        run.until_resident("40", |now| now < 50 * MIB);
+        set(z, &run, &["--high", "300M"]);
+        run.until_resident("all of it", |now| now > 140 * MIB);
+        let pid = run.pid().to_string();
+        let refused = zfolio(z, &["set", &pid, "--max", "1G"]);
+        is_refused(&refused, 2, "works with --faults message only");
+        let told = zfolio(z, &["compact", &pid]).succeeded().stdout.clone();
+        assert!(
+            told.contains(&format!("nothing compacts with --faults {way}")),
+            "{told}"
+        );
+        assert_eq!(run.end().0, Some(0), "{way}");
+    }
+}
+
+#[test]
+fn a_maximum_given_later_holds() {
+    let (Some(z), Some(program)) = (support::real(), compiled("atmax")) else {
+        return;
+    };
+    // (What does not compress: 240 MiB of it, so that there is time.)
+    let program = [program.to_str().expect("a path"), "40", "200"];
+    let run = Run::start(z, &["--high", "48M"], &program);
+    run.until_resident("some", |now| now > 30 * MIB);
+    let pid = run.pid().to_string();
+    let told = set(z, &run, &["--max", "64M", "--on-max", "kill"]);
+    assert_eq!(told, "max: none, now 64M\non-max: kill, now kill\n");
+    let refused = zfolio(z, &["set", &pid, "--high", "65M"]);
+    is_refused(&refused, 2, "--max, 64 MiB, would be below --high, 65M");
+    let (status, told, _) = run.end();
+    assert_eq!(status, Some(70), "{told}");
+    assert!(told.contains("its memory reached --max (64 MiB"), "{told}");
+}
+
+#[test]
+fn only_its_own_user_and_root_may_ask() {
+    let (Some(z), Some(nobody)) = (support::real(), Nobody::new()) else {
+        return;
+    };
+    let mut run = Run::start(z, &["--high", "64M"], &["sleep", "60"]);
+    let control = control_of(&run);
+    let control = control.to_str().expect("a path");
+    let other = nobody.zfolio(&["set", control, "--high", "32M"]);
+    is_refused(&other, 70, "Permission denied");
+    // Whoever has the socket open is told apart by the kernel.
+    let socket = Path::new(control).with_extension("socket");
+    fs::set_permissions(&socket, std::os::unix::fs::PermissionsExt::from_mode(0o666))
+        .expect("changed");
+    let other = nobody.zfolio(&["set", control, "--high", "32M"]);
+    is_refused(&other, 70, "");
+    let told = zfolio(z, &["stat", control]).stdout;
+    assert!(told.contains("(high 64 MiB"), "{told}");
+    // Root may ask others' runs, and does so by the path: they see their own only.
+    set(z, &run, &["--high", "32M"]);
+    assert!(!run.has_ended());
+    drop(run);
+    let mut theirs = nobody.command(nobody.exe());
+    theirs.args(["run", "--high", "64M", "--", "sleep", "60"]);
+    theirs.stderr(Stdio::null());
+    let theirs = Run {
+        guard: Guard(theirs.spawn().expect("zfolio starts")),
+        stats: PathBuf::new(),
+        _dir: support::tempdir(),
+    };
+    let control = control_of(&theirs);
+    let control = control.to_str().expect("a path");
+    let output = zfolio(z, &["set", control, "--high", "32M"]);
+    assert_eq!(output.succeeded().stdout, "high: 64M, now 32M\n");
+}
+
+/// The segment of a run, once its socket is there.
+#[track_caller]
+fn control_of(run: &Run) -> PathBuf {
+    let path = PathBuf::from(format!("/dev/shm/zfolio-{}-0.control", run.pid()));
+    let began = Instant::now();
+    while !path.with_extension("socket").exists() {
+        assert!(began.elapsed() < PATIENCE, "no {}", path.display());
+        sleep(Duration::from_millis(5));
+    }
+    path
+}
+
+#[test]
+fn a_socket_goes_with_its_run() {
+    let z = support::zfolio();
+    let mut run = Run::start(z, &["--high", "64M", "--allow-unmanaged"], &["cat"]);
+    let path = control_of(&run).with_extension("socket");
+    drop(run.guard.0.stdin.take());
+    assert_eq!(run.end().0, Some(0));
+    assert!(!path.exists());
+    let nobody = zfolio(z, &["set", "4294967295", "--high", "1G"]);
+    is_refused(&nobody, 127, "process 4294967295 is not under zfolio run");
+    let nothing = zfolio(z, &["set", "1"]);
+    is_refused(&nothing, 2, "nothing to change is given");
+}
+
+#[test]
+fn pools_are_compacted_on_request() {
+    let (Some(z), Some(program)) = (support::real(), compiled("holes")) else {
+        return;
+    };
+    let moved = |line: &str| -> u64 {
+        let (before, _) = line.split_once(" objects moved").expect("a line of counts");
+        let number = before.rsplit(' ').next().expect("a number");
+        number.parse().expect("a number")
+    };
+    let once = || {
+        let program = [program.to_str().expect("a path")];
+        let mut run = Run::start(z, &["--high", "40M"], &program);
+        run.until_told("ready\n");
+        // Until the discards are known, and nothing is reclaimed any more.
+        sleep(Duration::from_secs(1));
+        let pid = run.pid().to_string();
+        let compact = || {
+            let told = zfolio(z, &["compact", &pid]).succeeded().stdout.clone();
+            assert_eq!(told.lines().count(), 1, "{told}");
+            assert!(
+                told.contains(" holes: ") && told.contains(" pages of the pool freed, "),
+                "{told}"
+            );
+            told
+        };
+        let (first, second) = (compact(), compact());
+        let (status, told, stats) = run.end();
+        assert_eq!(status, Some(0), "{told}");
+        let all = stats["total"]["counters"]["objs_moved"].as_u64();
+        assert!(
+            all >= Some(moved(&first) + moved(&second)),
+            "{first}{second}"
+        );
+        Some((first, second))
+    };
+    // What is dense already is not moved once more.
+    support::until(once, |(first, second)| {
+        let (once, again) = (moved(first), moved(second));
+        support::check(once > 0 && again < once, || format!("{first}{second}"))
+    });
+}

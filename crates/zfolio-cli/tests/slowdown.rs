@@ -1,0 +1,190 @@
+//! `zfolio run --slowdown`: memory is taken where little is lost, nothing while a program grows,
+//! and little of one that uses all it has; every word is what it was. `zfolio advise` finds a
+//! point. What is asked for is generous, and what is looked at are counters: on a machine that
+//! others use as well a program loses more than it does alone.
+
+mod memory;
+mod support;
+
+use memory::compiled;
+use serde_json::Value;
+use std::sync::Mutex;
+use support::{Output, check};
+
+/// They measure themselves: one at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn run(options: &[&str], words: &[&str]) -> Option<Output> {
+    let z = support::real()?;
+    let program = compiled("slowdown")?;
+    let program = program.to_str().expect("a path of text");
+    let _alone = ALONE.lock().unwrap_or_else(|of| of.into_inner());
+    let all: Vec<&str> = [program].iter().chain(words).copied().collect();
+    let output = z.run_with(options, &all, "");
+    output.succeeded();
+    assert_eq!(
+        output.stats["processes_managed"].as_u64().map(|of| of <= 1),
+        Some(true)
+    );
+    Some(output)
+}
+
+fn figure(output: &Output, name: &str) -> f64 {
+    let value = &output.stats["slowdown"][name];
+    value
+        .as_f64()
+        .unwrap_or_else(|| panic!("no {name} in {}", output.stats["slowdown"]))
+}
+
+fn told(output: &Output) -> String {
+    format!("{} {}", output.stats["slowdown"], output.stderr)
+}
+
+#[test]
+fn what_is_cold_is_taken() {
+    let options = ["--slowdown", "30%"];
+    let seen = support::until(
+        || run(&options, &["cold", "200", "5", "seconds"]),
+        |output| {
+            let (needed, had) = (
+                figure(output, "needed_since_bytes"),
+                figure(output, "resident_since_bytes"),
+            );
+            let moved = output.counter("pages_out") > 4096 && figure(output, "steps_down") > 3.0;
+            let kept = figure(output, "estimated_percent") < 45.0;
+            check(moved && kept && had < needed * 0.9, || told(output))
+        },
+    );
+    if let Some(output) = seen {
+        assert_eq!(output.stats["config"]["slowdown_percent"], 30.0);
+        assert!(output.stderr.contains("(asked 30 %)"), "{}", output.stderr);
+        // Dense from the start: what is in the pool takes a third, by zstd.
+        assert!(output.counter("zswpout") > 0);
+    }
+}
+
+#[test]
+fn a_floor_is_kept() {
+    let options = ["--slowdown", "50%", "--low", "190M", "--high", "1G"];
+    let Some(output) = run(&options, &["cold", "200", "3", "seconds"]) else {
+        return;
+    };
+    assert!(
+        figure(&output, "least_high_bytes") >= f64::from(190 << 20),
+        "{}",
+        told(&output)
+    );
+    assert_eq!(output.stats["config"]["high_bytes"], 1 << 30);
+    assert_eq!(output.stats["config"]["low_bytes"], 190 << 20);
+}
+
+#[test]
+fn nothing_is_taken_of_one_that_grows() {
+    let seen = support::until(
+        || run(&["--slowdown", "5%"], &["grow", "200", "100"]),
+        |output| check(figure(output, "steps_down") == 0.0, || told(output)),
+    );
+    if let Some(output) = seen {
+        assert_eq!(output.counter("pages_out"), 0, "{}", told(&output));
+        assert!(
+            output.stderr.contains("slowdown: nothing was taken"),
+            "{}",
+            output.stderr
+        );
+    }
+}
+
+#[test]
+fn little_is_taken_of_one_that_reads_all() {
+    let seen = support::until(
+        || run(&["--slowdown", "5%"], &["scan", "200", "4", "seconds"]),
+        |output| {
+            let (needed, had) = (
+                figure(output, "needed_mean_bytes"),
+                figure(output, "resident_mean_bytes"),
+            );
+            check(had > needed * 0.75, || told(output))
+        },
+    );
+    assert!(seen.is_none_or(|output| output.stats["slowdown"]["phase"] != Value::Null));
+}
+
+#[test]
+fn stat_says_what_it_has_come_to() {
+    let Some(z) = support::real() else { return };
+    let Some(program) = compiled("slowdown") else {
+        return;
+    };
+    let _alone = ALONE.lock().unwrap_or_else(|of| of.into_inner());
+    let mut command = z.command(["run", "--slowdown", "2.5%", "--"]);
+    command.arg(program).args(["cold", "64", "60", "seconds"]);
+    let child = support::Guard(command.spawn().expect("it starts"));
+    let begin = std::time::Instant::now();
+    loop {
+        let stat = z.command(["stat", &child.0.id().to_string()]).output();
+        let told = String::from_utf8_lossy(&stat.expect("it runs").stdout).into_owned();
+        if told
+            .lines()
+            .any(|line| line.starts_with("slowdown: ") && line.ends_with("(asked 2.5 %)"))
+        {
+            break;
+        }
+        assert!(begin.elapsed().as_secs() < 60, "{told}");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let z = support::zfolio();
+    for (options, why) in [
+        (&["--slowdown", "0%"][..], "between"),
+        (&["--slowdown", "fast"], "percent"),
+        (&["--low", "64M"], "--slowdown"),
+        (&["--slowdown", "5%", "--per-process"], "--per-process"),
+        (
+            &["--slowdown", "5%", "--high", "64M", "--low", "65M"],
+            "above --high",
+        ),
+        (
+            &["--slowdown", "5%", "--faults", "protect"],
+            "--faults message only",
+        ),
+    ] {
+        let mut command = z.command(["run"]);
+        let ran = command
+            .args(options)
+            .args(["--", "true"])
+            .output()
+            .expect("it runs");
+        let told = String::from_utf8_lossy(&ran.stderr).into_owned();
+        assert_eq!(ran.status.code(), Some(2), "{options:?}: {told}");
+        assert!(told.contains(why), "{options:?}: {told}");
+    }
+}
+
+#[test]
+fn advise_draws_a_curve() {
+    let Some(z) = support::real() else { return };
+    let Some(program) = compiled("slowdown") else {
+        return;
+    };
+    let _alone = ALONE.lock().unwrap_or_else(|of| of.into_inner());
+    let dir = support::tempdir();
+    let (json, plot) = (dir.path().join("curve.json"), dir.path().join("curve.svg"));
+    let mut command = z.command(["advise", "--slowdown", "100%", "--json"]);
+    command.arg(&json).arg("--plot").arg(&plot).arg("--");
+    command.arg(program).args(["cold", "48", "15000000"]);
+    let ran = support::finish(&mut command, "");
+    ran.succeeded();
+    assert!(ran.stdout.contains("slowdown, %"), "{}", ran.stdout);
+    let json: Value = serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
+    assert!(
+        json["points"]
+            .as_array()
+            .is_some_and(|points| !points.is_empty()),
+        "{json}"
+    );
+    assert_eq!(json["bare_wall_s"].as_array().map(Vec::len), Some(2));
+    assert!(std::fs::read_to_string(plot).unwrap().contains("<svg"));
+}

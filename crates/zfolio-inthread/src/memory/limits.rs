@@ -1,0 +1,124 @@
+//! What may be out, in the pool, and resident at most: `swap.max`, `zswap.max`, `max`.
+//!
+//! The first two are the pool's to refuse ([`zfolio_zswap::GroupLimits`]); what may not go out
+//! stays with the program, and reclaim stores nothing more in that batch. `max` is looked at
+//! where reclaim gets nowhere: up to it the process may have what it wants, there the process
+//! ends, or whoever wants memory waits.
+//!
+//! All limits are the run's, or a group's. What of them this process may have is worked out
+//! anew with each look at what it has resident, and in the batch after a refusal.
+
+use super::core::Core;
+use super::reclaim::ROOM;
+use crate::state::State;
+use zfolio_runtime::fair_share::Allowed;
+use zfolio_runtime::hard_limit::Beyond;
+use zfolio_runtime::segment::{Counter, GroupEvent};
+use zfolio_sys::lock::pause;
+use zfolio_zswap::StoreError;
+
+/// Between two looks whether there is room below `max`, ns.
+const NAP_NS: u64 = 2_000_000;
+
+impl Core {
+    /// Takes what this process may have from here on.
+    pub(super) fn take_allowed(&mut self, state: &State, allowed: &Allowed) {
+        self.bounds.max.follow(state.segment.config());
+        self.bounds.max.set_part(allowed.max, allowed.max_alone);
+        let usage = self.usage(state);
+        if self.bounds.max.pages().is_some_and(|max| usage <= max) {
+            self.bounds.max.note_within();
+        }
+        if let Some(pool) = &self.pool
+            && pool.zswap.group_limits() != allowed.limits
+        {
+            pool.zswap.set_group_limits(allowed.limits);
+        }
+        self.tend_backing(state, allowed.backing);
+    }
+
+    /// A batch has ended that was to make room for `pages`: the limit is raised where it got
+    /// nowhere (`helpless`), and lowered again, bit by bit, where it did.
+    pub(super) fn settle_room(&mut self, state: &State, pages: usize, helpless: bool) {
+        self.bounds.waits = false;
+        if !helpless || self.shrink_pool(state) {
+            self.room -= self.room.div_ceil(64);
+            return;
+        }
+        let least = self.limit() - self.room;
+        let raised = self.room + ROOM.max(pages);
+        self.room = self.bounds.max.overdraft_within(least, raised);
+        let usage = self.usage(state) + pages;
+        if self.bounds.max.pages().is_none_or(|max| usage <= max) {
+            return;
+        }
+        // (What is mapped and was never touched counts as usage until it is closed.)
+        let resident = self.way.resident();
+        let usage = resident.map_or(usage, |resident| usage.min(resident + pages));
+        let ended = &state.segment.max_ended_ns;
+        let beyond = self.bounds.max.beyond(ended, usage);
+        if beyond != Beyond::Within
+            && let Some(pool) = &self.pool
+        {
+            pool.stats.add(Counter::MaxEvents, 1);
+            state.membership.count_event(state.segment, GroupEvent::Max);
+        }
+        match beyond {
+            Beyond::Within | Beyond::Allowed => {}
+            Beyond::Waits => self.bounds.waits = true,
+            Beyond::Ends => {
+                state.membership.leave(state.segment);
+                self.fail(format_args!("{}", self.bounds.max.reached()));
+            }
+        }
+    }
+
+    /// Whether whoever wants a page has to wait until there is room below `max`. Makes room.
+    pub(crate) fn waits_at_max(&mut self, state: &State) -> bool {
+        if self.leaving || self.bounds.max.pages().is_none() {
+            return false;
+        }
+        self.bounds.waits = false;
+        self.make_room(state, 1);
+        if self.bounds.waits {
+            // (What the others have changes as well.)
+            self.look(state, true);
+        }
+        self.bounds.waits
+    }
+}
+
+impl State {
+    /// Waits a moment for room below `max`. No lock of ours is held.
+    pub(crate) fn nap_at_max(&self) {
+        pause(NAP_NS);
+    }
+
+    /// Whether there is a `max` now, of the run or of a group.
+    pub(crate) fn has_max(&self) -> bool {
+        self.membership.has_max(self.segment)
+    }
+
+    /// Counts that the pool has refused pages, where it was a limit of the process's groups.
+    pub(super) fn count_refusal(&self, error: StoreError) {
+        let count = |event| self.membership.count_event(self.segment, event);
+        match error {
+            StoreError::SwapFull => {
+                count(GroupEvent::SwapMax);
+                count(GroupEvent::SwapFail);
+            }
+            StoreError::PoolFull => count(GroupEvent::SwapFail),
+            _ => {}
+        }
+    }
+
+    /// Waits until there is room below `max`, where there is one. No lock of ours is held.
+    pub(crate) fn wait_at_max(&self) {
+        if !self.has_max() {
+            return;
+        }
+        while !self.has_left() && self.locked(|core| core.waits_at_max(self)) {
+            self.nap_at_max();
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! Closing pages where they are, many for one interrupt.
+//!
+//! A MOVE of a page interrupts every other processor that runs a thread of the process, and
+//! waits for it (10 us on two processors of a VM, where all else about a fault is 5). So where
+//! several threads fault at once pages leave by spans: the part of a window between the first and the last that
+//! go is write-protected by one call, what goes is stored from where it is, discarded by one
+//! call, and the span opened again. In it
+//!
+//! - what is open and stays is marked as in transit as well: calls that would write there wait;
+//! - who faults, on whatever page, waits ([`Frozen`]): it may have been the protection;
+//! - nothing is pinned, or kept for the kernel. A device that writes to memory behind the
+//!   process's back would not be seen, where a MOVE is refused: once the program has opened such
+//!   a device pages leave by MOVE.
+
+use super::swap_out::Batch;
+use crate::memory::Vpn;
+use crate::memory::bring::set;
+use crate::memory::clean::disown;
+use crate::memory::core::Core;
+use crate::memory::reclaim::present;
+use crate::memory::way::Kind;
+use crate::memory::words::{LEAF, Word};
+use crate::raw::SHIFT;
+use crate::state::State;
+use core::ops::Range;
+
+/// Most stages.
+const STAGES: usize = super::stage::MOST;
+/// Longest span, pages.
+const LONGEST: usize = 4 * LEAF;
+/// In [`Span::heats`]: the page is not marked, or goes.
+const OTHER: u8 = u8::MAX;
+
+/// A span, and what those of its pages that stay will be.
+#[derive(Clone)]
+pub(super) struct Span {
+    pub(super) pages: Range<Vpn>,
+    /// By the place in it: how warm the page is that stays.
+    heats: [u8; LONGEST],
+}
+
+impl Span {
+    /// Opens what stays. The core lock is held, and the span is not protected any more.
+    pub(super) fn open_rest(&self, state: &State, core: &Core) {
+        for (page, heat) in self.pages.clone().zip(self.heats) {
+            if heat != OTHER {
+                set(state, core, page, Word::Open { heat });
+            }
+        }
+    }
+}
+
+/// Which spans are protected, by stage. Under the core lock.
+pub(crate) struct Frozen {
+    spans: [(Vpn, Vpn); STAGES],
+    count: usize,
+}
+
+impl Frozen {
+    pub(crate) const fn new() -> Self {
+        Self {
+            spans: [(0, 0); STAGES],
+            count: 0,
+        }
+    }
+
+    /// The stage whose span any of `pages` is in.
+    pub(super) fn stage_of(&self, pages: &Range<Vpn>) -> Option<usize> {
+        if self.count == 0 {
+            return None;
+        }
+        let meets = |(start, end): &(Vpn, Vpn)| *start < pages.end && pages.start < *end;
+        self.spans.iter().position(meets)
+    }
+
+    pub(super) fn add(&mut self, stage: usize, pages: &Range<Vpn>) {
+        self.spans[stage] = (pages.start, pages.end);
+        self.count += 1;
+    }
+
+    pub(super) fn remove(&mut self, stage: usize) {
+        self.spans[stage] = (0, 0);
+        self.count -= 1;
+    }
+}
+
+impl Core {
+    /// Whether pages leave by spans: where several threads fault at once. (One alone seldom
+    /// interrupts anybody, and what it reads comes clean, which is less work.)
+    pub(super) fn closes_in_place(&self) -> bool {
+        self.way.kind == Kind::InThread && self.crowd > 0 && !self.has_devices
+    }
+
+    /// Chooses and marks the next span, from a window on and in those behind it. In a batch of
+    /// the protocol of pins. Adds how many more pages have been looked at.
+    pub(super) fn choose_span(
+        &mut self,
+        state: &State,
+        window: Range<usize>,
+        goal: usize,
+        batch: &mut Batch,
+        looked: &mut usize,
+    ) {
+        let mut choice = Choice {
+            most: self.beyond(state, goal).min(batch.room_in_place()),
+            span: 0..0,
+            heats: [OTHER; LONGEST],
+        };
+        let mut window = window;
+        while self.choose_in(state, &window, &mut choice, batch) && !choice.span.is_empty() {
+            let Some(next) = self.next_window() else {
+                break;
+            };
+            let longest = choice.span.start + LONGEST;
+            if next.start != window.end || next.end >> SHIFT > longest {
+                self.hand = next.start;
+                break;
+            }
+            *looked += next.len() >> SHIFT;
+            window = next;
+        }
+        let Choice {
+            span, mut heats, ..
+        } = choice;
+        if span.is_empty() {
+            return;
+        }
+        // What was marked behind the last that goes is not part of it.
+        for (at, heat) in heats.iter_mut().enumerate().skip(span.len()) {
+            if *heat != OTHER {
+                set(state, self, span.start + at, Word::Open { heat: *heat });
+                *heat = OTHER;
+            }
+        }
+        batch.set_span(Span { pages: span, heats });
+    }
+
+    /// The same in one window; whether the span may go on behind it.
+    fn choose_in(
+        &mut self,
+        state: &State,
+        window: &Range<usize>,
+        choice: &mut Choice,
+        batch: &mut Batch,
+    ) -> bool {
+        let pages = window.start >> SHIFT..window.end >> SHIFT;
+        // (A window is a leaf's part at most.)
+        if !state.words.has_leaf(pages.start) && state.words.get(pages.start) == Word::Untouched
+            || state.words.has_leaf(pages.start) && !state.words.is_any_open(&pages)
+        {
+            return true;
+        }
+        if self.frozen.stage_of(&pages).is_some() || !self.is_watched(state, window) {
+            return false;
+        }
+        let Some(present) = present(window) else {
+            return false;
+        };
+        let Choice { most, span, heats } = choice;
+        let mut page = pages.start;
+        while page < pages.end && batch.len() < *most {
+            let word = match state.words.get(page) {
+                Word::Clean(slot) => {
+                    disown(state, self, (page, slot));
+                    state.words.get(page)
+                }
+                word => word,
+            };
+            let addresses = page << SHIFT..(page + 1) << SHIFT;
+            let pinned = matches!(word, Word::Open { .. }) && self.seen.covers(&addresses);
+            let begun = batch.len() > 0;
+            match word {
+                Word::Open { .. } if present[page - pages.start] & 1 == 0 => {}
+                Word::Open { .. } if pinned && !begun => {}
+                Word::Open { .. } if pinned => break,
+                Word::Open { heat: 0 } => {
+                    if !begun {
+                        span.start = page;
+                    }
+                    span.end = page + 1;
+                    batch.add_page(state, self, page);
+                }
+                Word::Open { heat } if !begun => {
+                    set(state, self, page, Word::Open { heat: heat - 1 });
+                }
+                Word::Open { heat } => {
+                    heats[page - span.start] = heat - 1;
+                    set(state, self, page, Word::Transit(batch.mark()));
+                }
+                Word::Stored(_) | Word::Zero | Word::Untouched => {}
+                _ if begun => break,
+                _ => {}
+            }
+            page += 1;
+        }
+        self.hand = page << SHIFT;
+        page == pages.end && batch.len() < *most
+    }
+}
+
+/// What has been chosen so far.
+struct Choice {
+    /// Most pages that go.
+    most: usize,
+    /// From the first that goes to behind the last.
+    span: Range<Vpn>,
+    /// As [`Span::heats`], behind the span as well.
+    heats: [u8; LONGEST],
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frozen_spans_are_found_by_any_of_their_pages() {
+        let mut frozen = Frozen::new();
+        assert_eq!(frozen.stage_of(&(0..usize::MAX)), None);
+        frozen.add(3, &(10..20));
+        frozen.add(0, &(30..31));
+        assert_eq!(frozen.stage_of(&(19..20)), Some(3));
+        assert_eq!(frozen.stage_of(&(20..30)), None);
+        assert_eq!(frozen.stage_of(&(29..31)), Some(0));
+        frozen.remove(3);
+        assert_eq!(frozen.stage_of(&(0..30)), None);
+        frozen.remove(0);
+        assert_eq!(frozen.stage_of(&(0..usize::MAX)), None);
+    }
+}

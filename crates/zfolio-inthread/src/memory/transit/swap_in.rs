@@ -1,0 +1,314 @@
+//! Swap-in beside other threads: as [`bring`](mod@crate::memory::bring), which says what comes
+//! with a page, but for the work, which is done while the pages are in transit.
+
+use super::stage::{Stage, Taken};
+use super::swap_out::make_room;
+use crate::memory::Vpn;
+use crate::memory::bring::{
+    Access, Brought, FOLIO, ahead, alike, bring, fresh, set, set_open, stored_run, was_open,
+};
+use crate::memory::core::Core;
+use crate::memory::way::{Kind, STAGE, Way};
+use crate::memory::words::Word;
+use crate::raw::SHIFT;
+use crate::state::State;
+use crate::threads::Record;
+use core::ops::Range;
+use core::sync::atomic::Ordering;
+use zfolio_runtime::segment::FaultKind;
+use zfolio_zswap::{LoadError, Slot};
+
+/// What is to be done about a touch, as the lock is let go.
+#[allow(clippy::large_enum_variant, reason = "one at a time, on the stack")]
+enum Next {
+    Done(Brought),
+    /// Wait for this stage's bell, and look again.
+    Await {
+        stage: usize,
+        heard: u32,
+    },
+    /// Make room for so many pages, and look again.
+    MakeRoom(usize),
+    Load(Incoming),
+    /// As threads that are alone do it, with nothing in transit.
+    Alone,
+}
+
+/// Pages on their way in.
+struct Incoming {
+    run: Range<Vpn>,
+    /// What the pool has of them.
+    slots: [Slot; STAGE],
+    /// Nobody has been there: nothing is loaded.
+    untouched: bool,
+    /// They are to be clean.
+    clean: bool,
+    several: bool,
+    way: Way,
+}
+
+/// How they came.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Came {
+    Open,
+    Clean,
+    /// The kernel has no mapping left for it: nothing has changed.
+    Not,
+}
+
+/// A touch that is being served.
+struct Touch<'a> {
+    state: &'a State,
+    record: Option<&'a Record>,
+    page: Vpn,
+    access: Access,
+    /// How many pages may come with it, once that has been asked.
+    most: Option<usize>,
+    /// Room has been made for it.
+    has_room: bool,
+    /// Another thread has brought it, or was about to.
+    has_waited: bool,
+}
+
+/// Opens the page at `address`, which `access` is about, if it is closed. `is_other` looks at
+/// each turn whether the touch is about something else than a closed page. All signals are
+/// blocked, no lock is held, there is more than one thread.
+pub(crate) fn bring_beside(
+    state: &State,
+    record: Option<&Record>,
+    address: usize,
+    access: Access,
+    is_other: &mut dyn FnMut(&Core) -> bool,
+) -> Brought {
+    let mut touch = Touch {
+        state,
+        record,
+        page: address >> SHIFT,
+        access,
+        most: None,
+        has_room: false,
+        has_waited: false,
+    };
+    loop {
+        let mut taken = state.stages.take();
+        match touch.next(&mut taken, is_other) {
+            Next::Done(brought) => return brought,
+            Next::Await { stage, heard } => {
+                drop(taken);
+                if !state.stages.bell(stage).wait(heard) {
+                    state.stages.fail_if_lost(state);
+                }
+                touch.has_waited = true;
+            }
+            Next::MakeRoom(pages) => {
+                make_room(state, &mut taken, pages);
+                touch.has_room = true;
+            }
+            Next::Load(incoming) => {
+                if let Some(brought) = touch.load(&mut taken, &incoming) {
+                    return brought;
+                }
+                drop(taken);
+                return touch.alone();
+            }
+            Next::Alone => {
+                drop(taken);
+                return touch.alone();
+            }
+        }
+    }
+}
+
+impl Touch<'_> {
+    fn alone(&self) -> Brought {
+        let mut core = self.state.exclusive();
+        bring(
+            self.state,
+            &mut core,
+            self.record,
+            self.page << SHIFT,
+            self.access,
+        )
+    }
+
+    /// Under the core lock: what is to be done.
+    fn next(&mut self, taken: &mut Taken<'_>, is_other: &mut dyn FnMut(&Core) -> bool) -> Next {
+        let (state, page) = (self.state, self.page);
+        let mut guard = state.at_gate();
+        let core = &mut *guard;
+        if let Some(stage) = core.frozen.stage_of(&(page..page + 1)) {
+            // (It may be a page that is open, and protected with the span.)
+            let heard = state.stages.bell(stage).listen();
+            return Next::Await { stage, heard };
+        }
+        if is_other(core) {
+            return Next::Done(Brought::WasOpen);
+        }
+        let word = state.words.get(page);
+        match word {
+            Word::Transit(stage) => {
+                let stage = stage as usize;
+                let heard = state.stages.bell(stage).listen();
+                return Next::Await { stage, heard };
+            }
+            // (What another has brought is tried before anything is thought of it.)
+            Word::Open { .. } | Word::Clean(_) | Word::Kept if self.has_waited => {
+                return Next::Done(Brought::Open(FaultKind::Page));
+            }
+            Word::Open { .. } | Word::Clean(_) | Word::Kept => {
+                return Next::Done(was_open(state, core, page));
+            }
+            Word::Standby => return Next::Alone,
+            Word::Untouched | Word::Zero | Word::Stored(_) => {}
+        }
+        if core.leaving || taken.made(core).is_none() {
+            return Next::Alone;
+        }
+        let run = self.run(core, word);
+        if !self.has_room && core.lacks_room(state, run.len()) {
+            return Next::MakeRoom(run.len());
+        }
+        let Some(stage) = taken.get() else {
+            return Next::Alone;
+        };
+        let untouched = word == Word::Untouched;
+        core.figures.faults += 1;
+        core.figures.major += u64::from(!untouched);
+        if let Some(record) = self.record {
+            record.row[0].store(run.end, Ordering::Relaxed);
+        }
+        let incoming = Incoming {
+            slots: core::array::from_fn(|at| {
+                let page = run.start + at;
+                if page < run.end
+                    && let Word::Stored(slot) = state.words.get(page)
+                {
+                    slot
+                } else {
+                    Slot::ZERO
+                }
+            }),
+            untouched,
+            // (What leaves by spans is not clean: it would leave alone.)
+            clean: !untouched && !core.closes_in_place() && core.comes_clean(&run, self.access),
+            several: state.is_several(),
+            way: stage.way(core),
+            run,
+        };
+        for page in incoming.run.clone() {
+            set(state, core, page, Word::Transit(taken.mark()));
+        }
+        core.begin_transit();
+        state.stages.note_thread(taken.number, self.record);
+        Next::Load(incoming)
+    }
+
+    /// Which pages come: as alone.
+    fn run(&mut self, core: &Core, word: Word) -> Range<Vpn> {
+        let (state, page, record) = (self.state, self.page, self.record);
+        if word == Word::Untouched {
+            let most = *self.most.get_or_insert_with(|| fresh(core, record, page));
+            let run = alike(state, core, page, most, |word| word == Word::Untouched);
+            return page..run.end;
+        }
+        let ahead = *self.most.get_or_insert_with(|| ahead(core, record, page));
+        stored_run(state, core, page, ahead)
+    }
+
+    /// The work, and what has become of the pages; `None` where they are as they were.
+    fn load(&self, taken: &mut Taken<'_>, incoming: &Incoming) -> Option<Brought> {
+        let (state, run) = (self.state, &incoming.run);
+        let stage = taken.get()?;
+        let came = match incoming.bring(stage) {
+            Ok(came) => came,
+            Err(why) => state.core.lock().fail(format_args!(
+                "the memory at {:#x} did not come back from the pool as it went ({why:?})",
+                run.start << SHIFT
+            )),
+        };
+        let mut guard = state.core.lock();
+        let core = &mut *guard;
+        let count = run.len() as u64;
+        match came {
+            Came::Open if incoming.untouched => {
+                core.figures.filled += count;
+                set_open(state, core, run.clone(), 0);
+            }
+            Came::Open => {
+                for page in run.clone() {
+                    let heat = u8::from(page == self.page);
+                    set(state, core, page, Word::Open { heat });
+                }
+            }
+            Came::Clean => core.note_clean(state, run, &incoming.slots),
+            Came::Not => incoming.leave(state, core),
+        }
+        if came != Came::Not && !incoming.untouched {
+            core.figures.pages_in += count;
+            core.figures.ahead += count - 1;
+        }
+        state.end_transit(guard, taken.number);
+        (came != Came::Not).then_some(Brought::Open(match run.len() {
+            _ if incoming.untouched => FaultKind::Hole,
+            1 => FaultKind::Page,
+            FOLIO.. => FaultKind::Folio,
+            _ => FaultKind::Batch,
+        }))
+    }
+}
+
+/// Why pages could not be brought: the process ends.
+#[derive(Debug)]
+#[allow(dead_code, reason = "told by its Debug form")]
+enum Why {
+    Pool(LoadError),
+    /// The error number of what should have filled them.
+    Fill(i32),
+}
+
+impl Incoming {
+    /// Loads and opens them. What the pool has of them goes, unless they are clean.
+    fn bring(&self, stage: &mut Stage) -> Result<Came, Why> {
+        let mut way = self.way.clone();
+        let addresses = self.run.start << SHIFT..self.run.end << SHIFT;
+        if self.untouched {
+            return Ok(match way.open_untouched(&addresses) {
+                Ok(()) => Came::Open,
+                Err(_) => Came::Not,
+            });
+        }
+        let slots = &self.slots[..self.run.len()];
+        for (index, slot) in slots.iter().enumerate() {
+            let into = way.incoming_page(index);
+            if *slot == Slot::ZERO {
+                into.fill(0);
+            } else {
+                let loaded = stage.zswap.load_into(&mut stage.context, *slot, into);
+                loaded.map_err(Why::Pool)?;
+            }
+        }
+        if self.clean && way.fill_clean(&addresses).is_ok() {
+            return Ok(Came::Clean);
+        }
+        match way.fill(&addresses, self.several) {
+            Ok(()) => {
+                stage.zswap.invalidate(slots);
+                Ok(Came::Open)
+            }
+            Err(_) if way.kind == Kind::Protect => Ok(Came::Not),
+            Err(errno) => Err(Why::Fill(errno.0)),
+        }
+    }
+
+    /// They are what they were.
+    fn leave(&self, state: &State, core: &Core) {
+        for (page, slot) in self.run.clone().zip(&self.slots) {
+            let word = match *slot {
+                _ if self.untouched => Word::Untouched,
+                Slot::ZERO => Word::Zero,
+                slot => Word::Stored(slot),
+            };
+            set(state, core, page, word);
+        }
+    }
+}

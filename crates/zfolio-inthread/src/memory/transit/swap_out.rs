@@ -1,0 +1,559 @@
+//! Swap-out beside other threads: as [`reclaim`](mod@crate::memory::reclaim) and
+//! [`clean`](mod@crate::memory::clean), which choose the pages, but for the work.
+//!
+//! Pages are marked before they are moved: a system call that pins them from then on finds them
+//! closed, and waits; the program may touch them until they go.
+
+use super::span::Span;
+use super::stage::{Stage, Taken};
+use crate::memory::Vpn;
+use crate::memory::bring::set;
+use crate::memory::core::Core;
+use crate::memory::reclaim::{Closing, ROOM, SLACK};
+use crate::memory::way::{Kind, STAGE, Way};
+use crate::memory::words::{LEAF, Word};
+use crate::raw::{PAGE, SHIFT};
+use crate::state::State;
+use core::ops::Range;
+use zfolio_runtime::segment::GroupEvent;
+use zfolio_sys::arena::{Discarded, discard_all_by};
+use zfolio_sys::syscall::Linux;
+use zfolio_sys::thread::{Clock, now_ns};
+use zfolio_zswap::Slot;
+
+/// Windows looked at under one hold of the lock, if nothing is found in them.
+const WINDOWS: usize = 4;
+/// Most pages that leave together by a span: protecting it stops who faults anywhere, for a moment.
+const MOST: usize = 256;
+/// Pages given to the pool at once.
+const TOGETHER: usize = 16;
+
+/// What becomes of a page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fate {
+    /// It has not been decided: it is frozen.
+    Frozen,
+    /// The pool has it, or it is zeros.
+    Gone,
+    /// It is open, and as it was.
+    Stays { heat: u8 },
+}
+
+/// Pages on their way out: runs, one behind the other.
+pub(crate) struct Batch {
+    /// Pages of a run follow one another in memory; where each run begins, and its pages.
+    runs: [(Vpn, usize); MOST],
+    count: usize,
+    /// Pages in all.
+    len: usize,
+    /// They were clean: the pool has them as `slots`.
+    clean: bool,
+    /// They are closed where they are, and all of this is protected meanwhile.
+    span: Option<Span>,
+    slots: [Slot; MOST],
+    fates: [Fate; MOST],
+    /// What words of theirs say.
+    mark: u32,
+}
+
+impl Batch {
+    const fn new(mark: u32) -> Self {
+        Self {
+            runs: [(0, 0); MOST],
+            count: 0,
+            len: 0,
+            clean: false,
+            span: None,
+            slots: [Slot::ZERO; MOST],
+            fates: [Fate::Frozen; MOST],
+            mark,
+        }
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Pages that may be added, where they are moved.
+    pub(crate) const fn room(&self) -> usize {
+        STAGE - self.len
+    }
+
+    /// The same where they are closed in place.
+    pub(super) const fn room_in_place(&self) -> usize {
+        MOST - self.len
+    }
+
+    /// Marks a run and adds it; no more than there is room for. The core lock is held, in a batch of
+    /// the protocol of pins.
+    pub(crate) fn add(&mut self, state: &State, core: &Core, run: &Range<Vpn>) {
+        for page in run.clone() {
+            set(state, core, page, Word::Transit(self.mark));
+        }
+        self.note(run.start, run.len());
+    }
+
+    /// Marks a page and adds it, behind those that were added.
+    pub(super) fn add_page(&mut self, state: &State, core: &Core, page: Vpn) {
+        set(state, core, page, Word::Transit(self.mark));
+        match self.runs[..self.count].last_mut() {
+            Some((start, len)) if *start + *len == page => {
+                *len += 1;
+                self.len += 1;
+            }
+            _ => self.note(page, 1),
+        }
+    }
+
+    pub(super) const fn mark(&self) -> u32 {
+        self.mark
+    }
+
+    pub(super) fn set_span(&mut self, span: Span) {
+        self.span = Some(span);
+    }
+
+    fn note(&mut self, start: Vpn, len: usize) {
+        self.runs[self.count] = (start, len);
+        self.count += 1;
+        self.len += len;
+    }
+
+    /// Adds clean pages, sorted.
+    fn add_clean(&mut self, state: &State, core: &Core, pages: &[(Vpn, Slot)]) {
+        self.clean = true;
+        for (at, (page, slot)) in pages.iter().enumerate() {
+            self.slots[at] = *slot;
+            // (Not by `set`, which would drop what the pool has.)
+            if !state.words.set(*page, Word::Transit(self.mark)) {
+                core.fail(format_args!("there is no room for another page's word"));
+            }
+        }
+        for run in pages.chunk_by(|one, next| one.0 + 1 == next.0) {
+            self.note(run[0].0, run.len());
+        }
+    }
+
+    /// The runs: which of the batch's pages, and where the first is in memory.
+    fn runs(&self) -> impl Iterator<Item = (Range<usize>, Vpn)> + use<> {
+        let (runs, mut at) = (self.runs, 0);
+        runs.into_iter().take(self.count).map(move |(start, len)| {
+            at += len;
+            (at - len..at, start)
+        })
+    }
+}
+
+impl Core {
+    /// Whether pages must leave before so many come.
+    pub(super) fn lacks_room(&self, state: &State, pages: usize) -> bool {
+        let may = self.limit() + self.about_to_go();
+        self.pool.is_some() && !self.leaving && self.usage(state) + pages > may
+    }
+
+    /// Pages on their way out that are counted as gone: so that one thread makes room for
+    /// others, which go on. No more than lie between the limit and what the process may have.
+    fn about_to_go(&self) -> usize {
+        self.going.min(self.slack())
+    }
+
+    /// Pages beyond `goal`.
+    pub(crate) fn beyond(&self, state: &State, goal: usize) -> usize {
+        self.usage(state).saturating_sub(self.about_to_go() + goal)
+    }
+
+    /// Chooses and marks what leaves next: until there would be `goal` pages, or the batch is
+    /// full, or some windows have been looked at. Adds how many pages have been.
+    fn choose(&mut self, state: &State, mark: u32, goal: usize, looked: &mut usize) -> Batch {
+        let mut batch = Batch::new(mark);
+        state.batches.begin(&state.threads, &mut self.seen);
+        let mut pages = [(0, Slot::ZERO); STAGE];
+        let most = self.beyond(state, goal).min(STAGE);
+        let clean = self.oldest_clean(state, &mut pages[..most]);
+        if clean > 0 {
+            pages[..clean].sort_unstable_by_key(|(page, _)| *page);
+            batch.add_clean(state, self, &pages[..clean]);
+        }
+        for _ in 0..WINDOWS {
+            if batch.len > 0 {
+                break;
+            }
+            let Some(window) = self.next_window() else {
+                *looked = usize::MAX;
+                break;
+            };
+            *looked += window.len() >> SHIFT;
+            if self.closes_in_place() {
+                self.choose_span(state, window, goal, &mut batch, looked);
+            } else {
+                self.close_window(state, &window, goal, &mut Closing::Later(&mut batch));
+            }
+        }
+        state.batches.end();
+        batch
+    }
+
+    /// Says what has become of the pages of a batch.
+    fn publish_batch(&mut self, state: &State, batch: &Batch) {
+        for (places, start) in batch.runs() {
+            for (at, page) in places.zip(start..) {
+                match batch.fates[at] {
+                    Fate::Gone if batch.slots[at] == Slot::ZERO => {
+                        set(state, self, page, Word::Zero);
+                    }
+                    Fate::Gone => set(state, self, page, Word::Stored(batch.slots[at])),
+                    Fate::Stays { heat } => set(state, self, page, Word::Open { heat }),
+                    Fate::Frozen => self.fail(format_args!(
+                        "the memory at {:#x} was moved away, and nowhere",
+                        page << SHIFT
+                    )),
+                }
+                if batch.clean && batch.fates[at] == Fate::Gone {
+                    self.clean.note_left(page);
+                }
+            }
+        }
+        if let Some(span) = &batch.span {
+            span.open_rest(state, self);
+        }
+        let all = &batch.fates[..batch.len];
+        let gone = all.iter().filter(|fate| **fate == Fate::Gone).count() as u64;
+        self.figures.pages_out += gone;
+        if batch.clean {
+            self.figures.clean += gone;
+        } else {
+            self.figures.unmovable += batch.len as u64 - gone;
+        }
+    }
+}
+
+/// Closes pages until `pages` more may be opened, as [`Core::make_room`] does.
+pub(super) fn make_room(state: &State, taken: &mut Taken<'_>, pages: usize) {
+    let begun = now_ns(Clock::Monotonic);
+    let (mut looked, mut closed) = (0_usize, 0);
+    let mut pool = None;
+    loop {
+        let mut guard = state.at_gate();
+        let core = &mut *guard;
+        if core.leaving {
+            return;
+        }
+        let pool = *pool.get_or_insert_with(|| {
+            // (Spans are few: each may look.)
+            let now = core.closes_in_place();
+            core.look(state, now);
+            core.figures.waits += 1;
+            state
+                .membership
+                .count_event(state.segment, GroupEvent::High);
+            core.pool_pages()
+        });
+        // (More than is asked for: a span costs the same, and others find room.)
+        let beyond = if core.closes_in_place() {
+            core.slack().clamp(SLACK, MOST)
+        } else {
+            SLACK
+        };
+        let goal = core.limit().saturating_sub(pages + beyond);
+        let most = 3 * core.ranges.managed_pages() + LEAF;
+        let beyond = core.beyond(state, goal);
+        if beyond == 0 || looked >= most {
+            let pool = core.pool_pages().saturating_sub(pool);
+            if beyond > 0 && closed < 2 * pool + SLACK {
+                core.room += ROOM.max(pages);
+            } else {
+                core.room -= core.room.div_ceil(64);
+            }
+            core.figures.waited_ns += now_ns(Clock::Monotonic) - begun;
+            return;
+        }
+        let mut batch = core.choose(state, taken.mark(), goal, &mut looked);
+        if batch.len == 0 {
+            continue;
+        }
+        let number = taken.number;
+        let Some(stage) = taken.get() else {
+            core.fail(format_args!("a thread has pages in transit by nothing"));
+        };
+        let way = stage.way(core);
+        core.going += batch.len;
+        if let Some(span) = &batch.span {
+            core.frozen.add(number, &span.pages);
+        }
+        core.begin_transit();
+        state.stages.note_thread(number, crate::threads::current());
+        drop(guard);
+        if let Err((page, errno)) = batch.send(stage, &way) {
+            state.core.lock().fail(format_args!(
+                "the memory at {:#x} could not be closed, nor opened again (errno {errno})",
+                page << SHIFT
+            ));
+        }
+        let mut guard = state.core.lock();
+        let core = &mut *guard;
+        core.publish_batch(state, &batch);
+        if batch.span.is_some() {
+            core.frozen.remove(number);
+        }
+        core.going -= batch.len;
+        closed += batch.len;
+        state.end_transit(guard, number);
+    }
+}
+
+/// A page that is neither here nor there, and the error number.
+type Lost = (Vpn, i32);
+
+impl Batch {
+    /// The work: pages go, or stay as they are.
+    fn send(&mut self, stage: &mut Stage, way: &Way) -> Result<(), Lost> {
+        if let Some(span) = &self.span {
+            let addresses = span.pages.start << SHIFT..span.pages.end << SHIFT;
+            return self.send_span(stage, way, &addresses);
+        }
+        self.freeze(stage, way)?;
+        if self.clean {
+            self.compare(stage, way)?;
+        } else {
+            self.store(stage, way)?;
+        }
+        self.commit(stage, way)
+    }
+
+    /// The work for pages that are closed where they are.
+    fn send_span(
+        &mut self,
+        stage: &mut Stage,
+        way: &Way,
+        addresses: &Range<usize>,
+    ) -> Result<(), Lost> {
+        if way.write_protect(addresses).is_err() {
+            let len = self.len;
+            self.fates[..len].fill(Fate::Stays { heat: 2 });
+        } else {
+            self.store(stage, way)?;
+            self.discard(stage);
+        }
+        let opened = way.open_written(addresses);
+        opened.map_err(|errno| (addresses.start >> SHIFT, errno.0))
+    }
+
+    /// Discards what the pool has. What the kernel leaves stays as it is.
+    fn discard(&mut self, stage: &Stage) {
+        let mut ranges = [Discarded::default(); MOST];
+        let mut count = 0;
+        for (places, start) in self.frozen(Fate::Gone) {
+            ranges[count] = Discarded {
+                start: start << SHIFT,
+                len: places.len() << SHIFT,
+            };
+            count += 1;
+        }
+        let done = discard_all_by::<Linux>(&ranges[..count], true);
+        for (places, _) in self.frozen(Fate::Gone).skip(done) {
+            stage.zswap.invalidate(&self.slots[places.clone()]);
+            self.fates[places].fill(Fate::Stays { heat: 2 });
+        }
+    }
+
+    /// A way whose place for what goes out is where the batch's page `at` has its own.
+    fn way_at(way: &Way, at: usize) -> Way {
+        way.with_places(way.incoming(), way.outgoing() + at * PAGE)
+    }
+
+    /// Keeps others from changing the pages.
+    fn freeze(&mut self, stage: &Stage, way: &Way) -> Result<(), Lost> {
+        for (places, start) in self.runs() {
+            let addresses = start << SHIFT..(start + places.len()) << SHIFT;
+            if self.clean {
+                self.freeze_clean(stage, way, places, start);
+                continue;
+            }
+            let frozen = Self::way_at(way, places.start)
+                .freeze(&addresses, true)
+                .unwrap_or(0)
+                >> SHIFT;
+            self.fates[places][frozen..].fill(Fate::Stays { heat: 0 });
+        }
+        Ok(())
+    }
+
+    /// The same for clean pages: for those that nobody has written to.
+    fn freeze_clean(&mut self, stage: &Stage, way: &Way, places: Range<usize>, start: Vpn) {
+        let mut runs = [zfolio_sys::procfs::PresentRun::default(); STAGE];
+        let addresses = start << SHIFT..(start + places.len()) << SHIFT;
+        let mut done = places.start;
+        for unwritten in way.unwritten(&addresses, &mut runs) {
+            let [from, to] =
+                [unwritten.start(), unwritten.end()].map(|at| places.start + (at >> SHIFT) - start);
+            let addresses = unwritten.start()..unwritten.end();
+            let frozen = Self::way_at(way, from)
+                .freeze(&addresses, true)
+                .unwrap_or(0)
+                >> SHIFT;
+            self.stay_written(stage, done..from);
+            done = from + frozen;
+            if done < to {
+                self.stay_written(stage, done..to);
+                done = to;
+            }
+        }
+        self.stay_written(stage, done..places.end);
+    }
+
+    /// Pages that were clean are the program's alone.
+    fn stay_written(&mut self, stage: &Stage, places: Range<usize>) {
+        stage.zswap.invalidate(&self.slots[places.clone()]);
+        self.fates[places].fill(Fate::Stays { heat: 1 });
+    }
+
+    /// Frozen pages next to one another: which of the batch's pages, where in memory.
+    fn frozen(&self, fate: Fate) -> impl Iterator<Item = (Range<usize>, Vpn)> + use<> {
+        let fates = self.fates;
+        self.runs().flat_map(move |(places, start)| {
+            let first = places.start;
+            let mut at = places.start;
+            core::iter::from_fn(move || {
+                while at < places.end && fates[at] != fate {
+                    at += 1;
+                }
+                let from = at;
+                while at < places.end && fates[at] == fate {
+                    at += 1;
+                }
+                (from < at).then_some((from..at, start + from - first))
+            })
+        })
+    }
+
+    /// Compares pages that were clean with what the pool has of them.
+    fn compare(&mut self, stage: &mut Stage, way: &Way) -> Result<(), Lost> {
+        for (places, start) in self.frozen(Fate::Frozen) {
+            for at in places.clone() {
+                let page = start + at - places.start;
+                let addresses = page << SHIFT..(page + 1) << SHIFT;
+                let mut here = Self::way_at(way, at);
+                let into = here.incoming_page(0);
+                let loaded = stage
+                    .zswap
+                    .load_into(&mut stage.context, self.slots[at], into);
+                if loaded.is_ok() && here.is_incoming(&addresses, 0) {
+                    self.fates[at] = Fate::Gone;
+                    continue;
+                }
+                here.undo(&addresses, true)
+                    .map_err(|errno| (page, errno.0))?;
+                self.stay_written(stage, at..at + 1);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the frozen pages to the pool.
+    fn store(&mut self, stage: &mut Stage, way: &Way) -> Result<(), Lost> {
+        let mut places = [(0_usize, 0_usize); MOST];
+        let mut count = 0;
+        for (run, start) in self.frozen(Fate::Frozen) {
+            for (at, page) in run.zip(start..) {
+                places[count] = (at, page);
+                count += 1;
+            }
+        }
+        for some in places[..count].chunks(TOGETHER) {
+            if self.store_some(stage, way, some) {
+                continue;
+            }
+            // Those alone that it will not have stay.
+            for one in some {
+                if self.store_some(stage, way, core::slice::from_ref(one)) {
+                    continue;
+                }
+                let (at, page) = *one;
+                if self.span.is_none() {
+                    Self::way_at(way, at)
+                        .undo(&(page << SHIFT..(page + 1) << SHIFT), true)
+                        .map_err(|errno| (page, errno.0))?;
+                }
+                self.fates[at] = Fate::Stays { heat: 2 };
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives pages to the pool; whether it has all of them, or none.
+    fn store_some(&mut self, stage: &mut Stage, way: &Way, some: &[(usize, Vpn)]) -> bool {
+        let ways: [Way; TOGETHER] = core::array::from_fn(|index| {
+            let at = some.get(index).map_or(0, |(at, _)| *at);
+            Self::way_at(way, at)
+        });
+        let mut pages: [&[u8]; TOGETHER] = [&[]; TOGETHER];
+        for ((bytes, way), (_, page)) in pages.iter_mut().zip(&ways).zip(some) {
+            let addresses = page << SHIFT..(page + 1) << SHIFT;
+            *bytes = match self.span {
+                None => way.source(&addresses),
+                Some(_) => way.source_in_place(&addresses),
+            };
+        }
+        let mut slots = [Slot::ZERO; TOGETHER];
+        let stored = stage.zswap.store_bytes(
+            &mut stage.context,
+            &pages[..some.len()],
+            &mut slots[..some.len()],
+        );
+        if stored.is_err() {
+            return false;
+        }
+        for ((at, _), slot) in some.iter().zip(slots) {
+            self.slots[*at] = slot;
+            self.fates[*at] = Fate::Gone;
+        }
+        true
+    }
+
+    /// Closes what the pool has.
+    fn commit(&mut self, stage: &mut Stage, way: &Way) -> Result<(), Lost> {
+        if way.kind == Kind::InThread {
+            // Wherever it came from it is in our place: one call for all of it.
+            let all = 0..self.len * PAGE;
+            let first = self.runs[0].0;
+            return way.commit(&all, true).map_err(|errno| (first, errno.0));
+        }
+        for (places, start) in self.frozen(Fate::Gone) {
+            let addresses = start << SHIFT..(start + places.len()) << SHIFT;
+            if way.commit(&addresses, true).is_err() {
+                self.put_back(stage, way, places, start)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes pages whole again that are in the pool, and closed in part.
+    fn put_back(
+        &mut self,
+        stage: &mut Stage,
+        way: &Way,
+        places: Range<usize>,
+        start: Vpn,
+    ) -> Result<(), Lost> {
+        let mut way = way.clone();
+        let slots = &self.slots[places.clone()];
+        for (index, slot) in slots.iter().enumerate() {
+            let into = way.incoming_page(index);
+            if *slot == Slot::ZERO {
+                into.fill(0);
+            } else if stage
+                .zswap
+                .load_into(&mut stage.context, *slot, into)
+                .is_err()
+            {
+                return Err((start + index, 0));
+            }
+        }
+        let addresses = start << SHIFT..(start + places.len()) << SHIFT;
+        way.fill(&addresses, true)
+            .map_err(|errno| (start, errno.0))?;
+        stage.zswap.invalidate(slots);
+        self.fates[places].fill(Fate::Stays { heat: 2 });
+        Ok(())
+    }
+}

@@ -1,0 +1,308 @@
+//! Requests as they go: a round of commands for several of them, what is answered after it,
+//! and what is tried once more.
+//!
+//! | request | is done when | tried again |
+//! |---|---|---|
+//! | put | as many copies as asked for are acknowledged, each by another shard | with another place, for two seconds; then it is given up and what there is of it deleted |
+//! | get | a copy with as many bytes as asked for came | from the next copy, for as long as the member waits; a copy that is not there is not asked for again |
+//! | delete | sent | three times; what is left expires |
+
+use crate::key::{Name, Salts, key};
+use crate::links::{Fail, Links, Map};
+use redis::{Cmd, Value};
+use std::time::{Duration, Instant};
+
+/// How long a put is tried.
+pub(crate) const PUT: Duration = Duration::from_secs(2);
+/// Time for an answer: where there is another copy to ask for, and where there is not.
+const SHORT: Duration = Duration::from_millis(300);
+const LONG: Duration = Duration::from_millis(1000);
+/// Time for replicas to acknowledge, ms: less than for an answer.
+const REPLICATED_MS: u64 = 500;
+/// Between two tries.
+const AGAIN: Duration = Duration::from_millis(20);
+/// Tries of a deletion.
+const DELETES: u32 = 3;
+
+/// What is asked for.
+#[derive(Debug)]
+pub(crate) enum What {
+    Put {
+        name: Name,
+        data: Vec<u8>,
+        /// Acknowledged: salt and shard.
+        kept: Vec<(u8, String)>,
+        /// What may be there as well, and is none of the copies.
+        strays: Vec<u8>,
+    },
+    Get {
+        name: Name,
+        salts: Vec<u8>,
+        from: usize,
+        len: usize,
+        /// Copies that are not there any more.
+        missing: Vec<u8>,
+    },
+    Delete {
+        owner: u64,
+        values: Vec<(u64, Salts)>,
+    },
+}
+
+/// A request.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) what: What,
+    pub(crate) since: Instant,
+    /// When it is tried next.
+    pub(crate) due: Instant,
+    pub(crate) tries: u32,
+    /// Whose: member, and the cell that waits for the answer, if one does.
+    pub(crate) from: (usize, Option<usize>),
+    /// Of whom the ring was.
+    pub(crate) owner: u64,
+}
+
+/// How a request ended.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) enum Done {
+    Kept(Salts),
+    Got {
+        bytes: Vec<u8>,
+        /// Not from the copy that was asked for first.
+        other: bool,
+        missing: usize,
+    },
+    /// No copy is there any more.
+    Gone,
+    /// A put was given up; what there is of it is to be deleted.
+    Failed(Fail, Salts),
+    Deleted,
+}
+
+/// One of a job's commands.
+struct Sent {
+    job: usize,
+    salt: u8,
+}
+
+/// Has one round for all jobs; how each ended, or `None`: it is to be tried again.
+pub(crate) fn round(links: &mut Links<'_>, jobs: &mut [Job]) -> Vec<Option<Done>> {
+    let anew = jobs.iter().any(|job| job.tries > 0);
+    let map = match links.map(anew) {
+        Ok(map) => map,
+        Err(fail) => return jobs.iter_mut().map(|job| not_now(job, &fail)).collect(),
+    };
+    let mut commands: Vec<(String, Cmd)> = Vec::new();
+    let mut sent = Vec::new();
+    for (index, job) in jobs.iter().enumerate() {
+        for (node, salt, command) in ask(links, &map, job) {
+            commands.push((node, command));
+            sent.push(Sent { job: index, salt });
+        }
+    }
+    let puts = sent.len();
+    let waits = waits(links, jobs, &sent, &mut commands);
+    let short = map.shards.len() > 1 && jobs.iter().all(|job| job.has_another());
+    let patience = if short { SHORT } else { LONG };
+    let mut answers = links.round(&commands, patience);
+    let waited = answers.split_off(puts);
+    let mut fails: Vec<Option<Fail>> = jobs.iter().map(|_| None).collect();
+    let mut done: Vec<Option<Done>> = jobs.iter().map(|_| None).collect();
+    for ((of, answer), (node, _)) in sent.iter().zip(answers).zip(&commands) {
+        let short_of = waits.iter().zip(&waited).find_map(|(waiting, answer)| {
+            let enough = matches!(answer, Ok(Value::Int(count)) if *count >= waiting.1);
+            (waiting.0 == *node && !enough)
+                .then(|| Fail::Later("too few replicas have acknowledged it".into()))
+        });
+        let job = &mut jobs[of.job];
+        match (&mut job.what, answer) {
+            (What::Put { kept, .. }, Ok(_)) if short_of.is_none() => {
+                kept.push((of.salt, node.clone()));
+            }
+            (What::Put { strays, .. }, Ok(_)) => {
+                strays.push(of.salt);
+                fails[of.job] = short_of;
+            }
+            (What::Put { strays, .. }, Err(fail @ Fail::Slow(_))) => {
+                strays.push(of.salt);
+                fails[of.job] = Some(fail);
+            }
+            (
+                What::Get {
+                    len,
+                    missing,
+                    salts,
+                    ..
+                },
+                Ok(value),
+            ) => match value {
+                Value::BulkString(bytes) if bytes.len() == *len => {
+                    let first = job.tries == 0 && missing.is_empty();
+                    done[of.job] = Some(Done::Got {
+                        bytes,
+                        other: !first,
+                        missing: missing.len(),
+                    });
+                }
+                _ => {
+                    missing.push(of.salt);
+                    if missing.len() >= salts.len() {
+                        done[of.job] = Some(Done::Gone);
+                    }
+                }
+            },
+            (What::Delete { .. }, Ok(_)) => {}
+            (_, Err(fail)) => fails[of.job] = Some(fail),
+        }
+    }
+    let copies = links.store.spec.copies;
+    for (index, job) in jobs.iter_mut().enumerate() {
+        if done[index].is_some() {
+            continue;
+        }
+        let fail = fails[index].take();
+        done[index] = match &mut job.what {
+            What::Put { kept, .. } if kept.len() >= copies => Some(Done::Kept(salts_of(kept))),
+            What::Delete { .. } if fail.is_none() => Some(Done::Deleted),
+            _ => not_now(
+                job,
+                &fail.unwrap_or(Fail::Later("no shard takes it now".into())),
+            ),
+        };
+    }
+    done
+}
+
+impl Job {
+    /// Whether somebody else could be asked.
+    fn has_another(&self) -> bool {
+        match &self.what {
+            What::Get { salts, missing, .. } => salts.len() > missing.len() + 1,
+            _ => false,
+        }
+    }
+}
+
+pub(crate) fn salts_of(kept: &[(u8, String)]) -> Salts {
+    let salts: Vec<u8> = kept.iter().map(|(salt, _)| *salt).collect();
+    Salts::of(&salts)
+}
+
+/// What is left to ask for, now: node, salt and command of each.
+fn ask(links: &Links<'_>, map: &Map, job: &Job) -> Vec<(String, u8, Cmd)> {
+    let store = links.store;
+    let node_of = |key: &str| map.shard(key).map(|shard| map.shards[shard].clone());
+    match &job.what {
+        What::Put {
+            name, data, kept, ..
+        } => {
+            let mut used: Vec<String> = kept.iter().map(|(_, node)| node.clone()).collect();
+            let mut list = Vec::new();
+            // (Another place each time.)
+            for step in 0..=u8::MAX {
+                let salt = step.wrapping_add(u8::try_from(job.tries % 251).unwrap_or(0));
+                if used.len() >= store.spec.copies {
+                    break;
+                }
+                let key = key(&store.run, *name, salt);
+                let Some(node) = node_of(&key) else { continue };
+                if used.contains(&node) || store.is_down(&node).is_some() {
+                    continue;
+                }
+                let mut command = redis::cmd("SET");
+                command.arg(&key).arg(&data[..]).arg("EX");
+                command.arg(store.spec.ttl.as_secs());
+                list.push((node.clone(), salt, command));
+                used.push(node);
+            }
+            list
+        }
+        What::Get {
+            name,
+            salts,
+            from,
+            len,
+            missing,
+        } => {
+            // From a copy by the number, so that all nodes have work; the next each time.
+            let there: Vec<u8> = salts
+                .iter()
+                .copied()
+                .filter(|salt| !missing.contains(salt))
+                .collect();
+            let turn = usize::try_from(name.id).unwrap_or(0) + job.tries as usize;
+            let asked = (0..there.len()).map(|more| there[(turn + more) % there.len()]);
+            let mut asked = asked.filter_map(|salt| {
+                let key = key(&store.run, *name, salt);
+                Some((node_of(&key)?, salt, key))
+            });
+            let first = asked.clone().next();
+            let up = asked.find(|(node, ..)| store.is_down(node).is_none());
+            let of = up.or(first).map(|(node, salt, key)| {
+                let mut command = redis::cmd("GETRANGE");
+                command.arg(&key).arg(*from).arg(from + len - 1);
+                (node, salt, command)
+            });
+            of.into_iter().collect()
+        }
+        What::Delete { owner, values } => {
+            let copies = values.iter().flat_map(|(id, salts)| {
+                let name = Name {
+                    owner: *owner,
+                    id: *id,
+                };
+                salts.each().map(move |salt| (name, salt))
+            });
+            let commands = copies.filter_map(|(name, salt)| {
+                let key = key(&store.run, name, salt);
+                let mut command = redis::cmd("UNLINK");
+                command.arg(&key);
+                Some((node_of(&key)?, salt, command))
+            });
+            commands.collect()
+        }
+    }
+}
+
+/// Where replicas are to have what was put, asks each node for that once, behind all of it:
+/// the nodes, and how many replicas.
+fn waits(
+    links: &Links<'_>,
+    jobs: &[Job],
+    sent: &[Sent],
+    commands: &mut Vec<(String, Cmd)>,
+) -> Vec<(String, i64)> {
+    let replicas = links.store.spec.wait;
+    let mut nodes: Vec<(String, i64)> = Vec::new();
+    if replicas == 0 {
+        return nodes;
+    }
+    for (of, (node, _)) in sent.iter().zip(&*commands) {
+        let is_put = matches!(jobs[of.job].what, What::Put { .. });
+        if is_put && !nodes.iter().any(|(known, _)| known == node) {
+            nodes.push((node.clone(), i64::from(replicas)));
+        }
+    }
+    for (node, _) in &nodes {
+        let mut command = redis::cmd("WAIT");
+        command.arg(replicas).arg(REPLICATED_MS);
+        commands.push((node.clone(), command));
+    }
+    nodes
+}
+
+/// A job whose round came to nothing.
+fn not_now(job: &mut Job, fail: &Fail) -> Option<Done> {
+    job.tries += 1;
+    job.due = Instant::now() + AGAIN * job.tries.min(10);
+    match &job.what {
+        What::Put { kept, .. } => {
+            let hopeless = matches!(fail, Fail::Full | Fail::Refused(_));
+            (hopeless || job.since.elapsed() > PUT)
+                .then(|| Done::Failed(fail.clone(), salts_of(kept)))
+        }
+        What::Get { .. } => None,
+        What::Delete { .. } => (job.tries >= DELETES).then_some(Done::Deleted),
+    }
+}

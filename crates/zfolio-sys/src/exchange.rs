@@ -1,0 +1,471 @@
+//! The exchange: a file of shared memory through which processes that are managed (*members*)
+//! hand values to a process that keeps them elsewhere (the *pager*).
+//!
+//! The file begins with a [`Head`]; each member has a [`Ring`] behind it. A ring has a few
+//! *cells*, each with room for one request and one value:
+//!
+//! ```text
+//!         member             pager                 pager          member
+//! FREE -> CLAIMED -> POSTED ------> TAKEN ---------------> DONE ---------> FREE
+//!                        |             +-> (member gives up) ABANDONED --> FREE, by the pager
+//!                        +--- member gives up, or a deletion is done ----> FREE
+//! ```
+//!
+//! Neither side trusts what the other writes: numbers are read once and checked, bytes are
+//! copied out before they are looked at. Everything here is atomic words, so that any content
+//! is a valid one.
+//!
+//! # Who is alive
+//! A member holds a lock on the byte of the file that has its number, the pager on byte
+//! [`MEMBERS`]: the kernel drops such a lock when the process ends or calls exec, in whatever
+//! pid namespace. (With the last of the descriptor and the mappings made by it.) A ring belongs to who holds its lock *and* is named as its owner; when the
+//! lock is gone the pager takes it, cleans up, names nobody and lets it go.
+
+use crate::arena::unmap;
+use crate::syscall::{Errno, nr, syscall};
+use core::ffi::CStr;
+use core::mem::size_of;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Members at once.
+pub const MEMBERS: usize = 256;
+/// Requests of a member at once.
+pub const CELLS: usize = 8;
+/// Bytes of a value, at most.
+pub const VALUE: usize = 64 << 10;
+/// Buckets of [`Head::waits`]: bucket `n` has waits of less than 2^n us.
+pub const BUCKETS: usize = 32;
+/// What [`Head::magic`] says of a file that is this version's.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"zfolioX1");
+
+/// States of a cell.
+pub mod state {
+    /// Nobody's.
+    pub const FREE: u32 = 0;
+    /// A member writes a request.
+    pub const CLAIMED: u32 = 1;
+    /// The request is the pager's to take.
+    pub const POSTED: u32 = 2;
+    /// The pager is at it.
+    pub const TAKEN: u32 = 3;
+    /// The answer is there.
+    pub const DONE: u32 = 4;
+    /// The member does not wait any more; the pager frees it.
+    pub const ABANDONED: u32 = 5;
+}
+
+/// What is asked for.
+pub mod op {
+    /// Keep the value under a new number.
+    pub const PUT: u32 = 1;
+    /// Give bytes `from .. from + len` of a value.
+    pub const GET: u32 = 2;
+    /// Forget the values whose numbers and salts are in the data, 16 bytes each. Not answered.
+    pub const DELETE: u32 = 3;
+}
+
+/// The beginning of the file.
+#[repr(C, align(4096))]
+pub struct Head {
+    /// [`MAGIC`].
+    pub magic: AtomicU64,
+    /// Changes with each request; the pager sleeps on it.
+    pub bell: AtomicU32,
+    /// Pagers that have begun.
+    pub pagers: AtomicU32,
+    /// Whose each ring is: a random number of the process; 0: nobody's.
+    pub owners: [AtomicU64; MEMBERS],
+    /// A bit for each cell that was posted.
+    pub posted: [AtomicU32; MEMBERS],
+    /// How long reads took, as members saw it, by powers of two of a microsecond.
+    pub waits: [AtomicU64; BUCKETS],
+    /// Bytes that went to the store, protocol included.
+    pub sent: AtomicU64,
+    /// Bytes that came from it, without the protocol.
+    pub received: AtomicU64,
+    /// Requests tried once more.
+    pub retries: AtomicU64,
+    /// Copies that the store was found not to have any more.
+    pub lost_copies: AtomicU64,
+    /// Reads answered from another copy than the first asked for.
+    pub other_copy: AtomicU64,
+}
+
+/// A cell without its data.
+#[repr(C)]
+pub struct Cell {
+    /// One of [`state`]; members sleep on it.
+    pub state: AtomicU32,
+    /// One of [`op`].
+    pub op: AtomicU32,
+    /// The value's number: never used twice by a member.
+    pub id: AtomicU64,
+    /// Where its copies are: what a put answers, and a read hands back.
+    pub salts: AtomicU32,
+    /// First byte wanted.
+    pub from: AtomicU32,
+    /// Bytes of the data.
+    pub len: AtomicU32,
+    /// The answer: 0, or an errno.
+    pub errno: AtomicU32,
+}
+
+/// The room of a cell's value.
+pub type Data = [AtomicU64; VALUE / 8];
+
+/// What a member has.
+#[repr(C, align(4096))]
+pub struct Ring {
+    /// Its cells.
+    pub cells: [Cell; CELLS],
+    padding: [AtomicU32; 4096 / 4 - CELLS * size_of::<Cell>() / 4],
+    /// Their data.
+    pub data: [Data; CELLS],
+}
+
+/// Bytes of the file.
+pub const BYTES: usize = size_of::<Head>() + MEMBERS * size_of::<Ring>();
+
+/// Copies `bytes` into a cell's data, as much as fits.
+pub fn put_bytes(data: &Data, bytes: &[u8]) {
+    for (word, bytes) in data.iter().zip(bytes.chunks(8)) {
+        let mut raw = [0; 8];
+        raw[..bytes.len()].copy_from_slice(bytes);
+        word.store(u64::from_le_bytes(raw), Ordering::Relaxed);
+    }
+}
+
+/// Copies bytes out of a cell's data, as many as fit.
+pub fn take_bytes(data: &Data, into: &mut [u8]) {
+    for (word, bytes) in data.iter().zip(into.chunks_mut(8)) {
+        let raw = word.load(Ordering::Relaxed).to_le_bytes();
+        bytes.copy_from_slice(&raw[..bytes.len()]);
+    }
+}
+
+/// The exchange as a member has it. Never unmapped; children of forks do not have it.
+#[derive(Clone, Copy)]
+pub struct Exchange {
+    file: Locked,
+    head: &'static Head,
+    ring: &'static Ring,
+    index: usize,
+}
+
+impl Exchange {
+    /// Takes a ring of the exchange at `path` for the calling process, whose number is
+    /// `owner`.
+    ///
+    /// # Errors
+    /// `USERS` when there is none left, `INVAL` when the file is no exchange; else as the
+    /// kernel says.
+    pub fn join(path: &CStr, owner: u64) -> Result<Self, Errno> {
+        let file = Locked::open(path)?;
+        Self::join_in(file, owner).inspect_err(|_| file.close())
+    }
+
+    fn join_in(file: Locked, owner: u64) -> Result<Self, Errno> {
+        let head_at = file.map(0, size_of::<Head>())?;
+        // SAFETY: page-aligned, long enough (the file is), never unmapped once this call
+        // has succeeded; any content is valid.
+        let head: &'static Head = unsafe { &*(head_at as *const Head) };
+        let found = if head.magic.load(Ordering::Acquire) == MAGIC {
+            let found = (0..MEMBERS).find(|index| {
+                let free = |of: &AtomicU64| of.load(Ordering::Acquire) == 0;
+                let mine = free(&head.owners[*index]) && file.lock(*index).is_ok();
+                if mine && !free(&head.owners[*index]) {
+                    // Of one who ended without the pager having looked.
+                    let _ = file.unlock(*index);
+                    return false;
+                }
+                mine
+            });
+            found.ok_or(Errno::USERS)
+        } else {
+            Err(Errno::INVAL)
+        };
+        let ring = found.and_then(|index| {
+            let at = size_of::<Head>() + index * size_of::<Ring>();
+            // (A full file system would be a SIGBUS otherwise.)
+            file.reserve(at, size_of::<Ring>())?;
+            Ok((index, file.map(at, size_of::<Ring>())?))
+        });
+        let (index, ring_at) = match ring {
+            Ok(ring) => ring,
+            Err(errno) => {
+                unmap(head_at..head_at + size_of::<Head>());
+                return Err(errno);
+            }
+        };
+        // SAFETY: as above.
+        let ring: &'static Ring = unsafe { &*(ring_at as *const Ring) };
+        for cell in &ring.cells {
+            cell.state.store(state::FREE, Ordering::Relaxed);
+        }
+        head.owners[index].store(owner, Ordering::Release);
+        Ok(Self {
+            file,
+            head,
+            ring,
+            index,
+        })
+    }
+
+    /// The beginning of the file.
+    #[must_use]
+    pub fn head(&self) -> &'static Head {
+        self.head
+    }
+
+    /// The member's ring.
+    #[must_use]
+    pub fn ring(&self) -> &'static Ring {
+        self.ring
+    }
+
+    /// Tells the pager that a cell is posted.
+    pub fn ring_the_bell(&self, cell: usize) {
+        self.head.posted[self.index].fetch_or(1 << cell, Ordering::AcqRel);
+        self.head.bell.fetch_add(1, Ordering::AcqRel);
+        crate::lock::futex_wake(&self.head.bell, 1);
+    }
+
+    /// Whether there is a pager. Only by a thread in whose descriptor table the file is.
+    #[must_use]
+    pub fn has_pager(&self) -> bool {
+        self.file.is_locked(MEMBERS)
+    }
+}
+
+/// The exchange as the pager has it, or who only reads it. Never unmapped.
+#[derive(Clone, Copy)]
+pub struct Hall {
+    file: Locked,
+    head: &'static Head,
+    rings: &'static [Ring; MEMBERS],
+}
+
+impl Hall {
+    /// Maps the exchange at `path`, a file of [`BYTES`].
+    ///
+    /// # Errors
+    /// As the kernel says.
+    pub fn open(path: &CStr) -> Result<Self, Errno> {
+        let file = Locked::open(path)?;
+        let at = file.map(0, BYTES).inspect_err(|_| file.close())?;
+        Ok(Self {
+            file,
+            // SAFETY: page-aligned, long enough, never unmapped; any content is valid.
+            head: unsafe { &*(at as *const Head) },
+            // SAFETY: as above, behind the head, whose size is whole pages.
+            rings: unsafe { &*((at + size_of::<Head>()) as *const [Ring; MEMBERS]) },
+        })
+    }
+
+    /// The beginning of the file.
+    #[must_use]
+    pub fn head(&self) -> &'static Head {
+        self.head
+    }
+
+    /// Ring `index`.
+    #[must_use]
+    pub fn ring(&self, index: usize) -> &'static Ring {
+        &self.rings[index]
+    }
+
+    /// Becomes the pager; false if there is one.
+    #[must_use]
+    pub fn become_pager(&self) -> bool {
+        self.file.lock(MEMBERS).is_ok()
+    }
+
+    /// Takes ring `index` from a member that has ended: nobody can claim it until
+    /// [`Self::give_ring`]. False if its owner lives.
+    #[must_use]
+    pub fn take_ring(&self, index: usize) -> bool {
+        self.file.lock(index).is_ok()
+    }
+
+    /// The ring is for the next.
+    pub fn give_ring(&self, index: usize) {
+        let at = size_of::<Head>() + index * size_of::<Ring>();
+        self.file.punch(at, size_of::<Ring>());
+        self.head.posted[index].store(0, Ordering::Relaxed);
+        self.head.owners[index].store(0, Ordering::Release);
+        let _ = self.file.unlock(index);
+    }
+}
+
+/// A file with locks on single bytes of it.
+#[derive(Clone, Copy)]
+struct Locked(usize);
+
+/// `struct flock` of x86-64.
+#[repr(C)]
+struct Flock {
+    kind: i16,
+    whence: i16,
+    start: i64,
+    len: i64,
+    pid: i32,
+}
+
+const F_WRLCK: i16 = 1;
+const F_UNLCK: i16 = 2;
+const F_OFD_GETLK: usize = 36;
+const F_OFD_SETLK: usize = 37;
+
+impl Locked {
+    fn open(path: &CStr) -> Result<Self, Errno> {
+        const O_RDWR_CLOEXEC_NOFOLLOW: usize = 0o2_400_002;
+        let at = path.as_ptr() as usize;
+        // SAFETY: a NUL-terminated path.
+        unsafe { syscall(nr::OPEN, [at, O_RDWR_CLOEXEC_NOFOLLOW, 0, 0, 0, 0]) }.map(Self)
+    }
+
+    fn close(self) {
+        // SAFETY: our own descriptor.
+        let _ = unsafe { syscall(nr::CLOSE, [self.0, 0, 0, 0, 0, 0]) };
+    }
+
+    /// Maps a part of the file that is there, for this process and none of its children.
+    fn map(self, offset: usize, len: usize) -> Result<usize, Errno> {
+        const SEEK_END: usize = 2;
+        const PROT_READ_WRITE: usize = 3;
+        const MAP_SHARED: usize = 1;
+        // SAFETY: a fresh mapping at an address of the kernel's choice.
+        let at = unsafe {
+            match syscall(nr::LSEEK, [self.0, 0, SEEK_END, 0, 0, 0]) {
+                Ok(bytes) if bytes >= offset + len => {}
+                Ok(_) => return Err(Errno::INVAL),
+                Err(errno) => return Err(errno),
+            }
+            syscall(
+                nr::MMAP,
+                [0, len, PROT_READ_WRITE, MAP_SHARED, self.0, offset],
+            )
+        }?;
+        crate::region::keep_from_children(&(at..at + len)).inspect_err(|_| unmap(at..at + len))?;
+        Ok(at)
+    }
+
+    fn reserve(self, offset: usize, len: usize) -> Result<(), Errno> {
+        // SAFETY: takes numbers only.
+        let done = unsafe { syscall(nr::FALLOCATE, [self.0, 0, offset, len, 0, 0]) };
+        match done {
+            // (A file system without it keeps what it has promised.)
+            Err(Errno::OPNOTSUPP) => Ok(()),
+            done => done.map(drop),
+        }
+    }
+
+    fn punch(self, offset: usize, len: usize) {
+        const PUNCH_HOLE_KEEP_SIZE: usize = 3;
+        // SAFETY: takes numbers only.
+        let _ = unsafe {
+            syscall(
+                nr::FALLOCATE,
+                [self.0, PUNCH_HOLE_KEEP_SIZE, offset, len, 0, 0],
+            )
+        };
+    }
+
+    fn call(self, command: usize, byte: usize, kind: i16) -> Result<i16, Errno> {
+        let mut of = Flock {
+            kind,
+            whence: 0,
+            start: i64::try_from(byte).unwrap_or(i64::MAX),
+            len: 1,
+            pid: 0,
+        };
+        let at = (&raw mut of) as usize;
+        // SAFETY: the kernel reads and writes one structure.
+        unsafe { syscall(nr::FCNTL, [self.0, command, at, 0, 0, 0]) }?;
+        Ok(of.kind)
+    }
+
+    /// Takes the lock of a byte, without waiting.
+    fn lock(self, byte: usize) -> Result<(), Errno> {
+        self.call(F_OFD_SETLK, byte, F_WRLCK).map(drop)
+    }
+
+    fn unlock(self, byte: usize) -> Result<(), Errno> {
+        self.call(F_OFD_SETLK, byte, F_UNLCK).map(drop)
+    }
+
+    /// Whether somebody else holds it.
+    fn is_locked(self, byte: usize) -> bool {
+        self.call(F_OFD_GETLK, byte, F_WRLCK) != Ok(F_UNLCK)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use std::ffi::CString;
+    use std::fs::File;
+    use std::vec::Vec;
+
+    fn fresh(name: &str) -> CString {
+        let path = std::env::temp_dir().join(std::format!("{name}-{}", std::process::id()));
+        File::create(&path).unwrap().set_len(BYTES as u64).unwrap();
+        CString::new(path.to_str().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn rings_are_given_to_one_and_given_again_when_it_has_gone() {
+        let path = fresh("zfolio-exchange-test");
+        assert_eq!(
+            Exchange::join(&path, 1).err(),
+            Some(Errno::INVAL),
+            "no magic"
+        );
+        let hall = Hall::open(&path).unwrap();
+        hall.head().magic.store(MAGIC, Ordering::Release);
+        let members: Vec<_> = (1..4).map(|n| Exchange::join(&path, n).unwrap()).collect();
+        assert_eq!(
+            members.iter().map(|m| m.index).collect::<Vec<_>>(),
+            [0, 1, 2]
+        );
+        assert!(!members[0].has_pager());
+        assert!(hall.become_pager());
+        assert!(!Hall::open(&path).unwrap().become_pager(), "there is one");
+        assert!(members[0].has_pager());
+        assert!(!hall.take_ring(1), "its owner lives");
+        // As when its process ends: its mappings go as well, which keep the file open.
+        members[1].file.close();
+        let (head, ring) = (members[1].head, members[1].ring);
+        for (at, len) in [
+            ((&raw const *head) as usize, size_of::<Head>()),
+            ((&raw const *ring) as usize, size_of::<Ring>()),
+        ] {
+            unmap(at..at + len);
+        }
+        // Not before the pager has cleaned up.
+        assert_eq!(Exchange::join(&path, 5).unwrap().index, 3);
+        assert!(hall.take_ring(1));
+        hall.give_ring(1);
+        assert_eq!(Exchange::join(&path, 6).unwrap().index, 1);
+        std::fs::remove_file(path.to_str().unwrap()).unwrap();
+    }
+
+    #[test]
+    fn bytes_go_through_a_cell() {
+        let path = fresh("zfolio-exchange-bytes");
+        let hall = Hall::open(&path).unwrap();
+        hall.head().magic.store(MAGIC, Ordering::Release);
+        let member = Exchange::join(&path, 9).unwrap();
+        let bytes: Vec<u8> = (0..1003_u32).map(|n| n.to_le_bytes()[0]).collect();
+        put_bytes(&member.ring().data[3], &bytes);
+        let mut back = std::vec![0; bytes.len()];
+        take_bytes(&hall.ring(0).data[3], &mut back);
+        assert_eq!(back, bytes);
+        let seen = hall.head().bell.load(Ordering::Relaxed);
+        member.ring_the_bell(3);
+        assert_ne!(hall.head().bell.load(Ordering::Relaxed), seen);
+        assert_eq!(hall.head().posted[0].load(Ordering::Relaxed), 8);
+        std::fs::remove_file(path.to_str().unwrap()).unwrap();
+    }
+}

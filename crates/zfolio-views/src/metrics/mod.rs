@@ -1,0 +1,37 @@
+//! The figures of a run as OpenMetrics text, printed or served over HTTP.
+//!
+//! | module | concept |
+//! |---|---|
+//! | `families` | which metrics there are |
+//! | `collect` | a look as text |
+//! | `http` | one request and its answer |
+//! | `serve` | who listens, within bounds |
+
+mod collect;
+mod families;
+mod http;
+pub mod serve;
+
+use crate::args::Which;
+use crate::look::Look;
+use std::io::{self, Write};
+use std::process::ExitCode;
+use zfolio_host::exit::{Failure, Status};
+
+/// `zfolio metrics`: prints them once.
+///
+/// # Errors
+/// When there is no such run, or nothing can be written.
+pub fn metrics(args: &Which) -> Result<ExitCode, Failure> {
+    let mut look = Look::find(args.which.as_deref())?;
+    let failed = |what: &str, why: &dyn std::fmt::Display| {
+        Failure::new(Status::Internal, what, why, "name a place with room")
+    };
+    let text = collect::text(look.look()).map_err(|error| failed("metrics", &error))?;
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(failed("standard output", &error))
+        }
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
