@@ -339,11 +339,14 @@ fn a_group_says_what_it_has_and_what_happened_in_it() {
     for name in ["swap_high", "swap_max", "swap_fail", "max"] {
         assert_eq!(event(&free, name), 0, "{name}: {group}");
     }
-    // Each fault waits once more is out than that.
-    let slowed = run(&["--swap-high", "16M"]);
-    assert_eq!(the_group(&slowed)["swap.high"], 16 << 20);
-    assert!(event(&slowed, "swap_high") > 0, "{}", the_group(&slowed));
-    assert_eq!(event(&slowed, "swap_max"), 0);
+    // Each fault waits once more is out than that, where messages tell of it.
+    let by_messages = std::env::var("ZFOLIO_TEST_FAULTS").map_or(true, |way| way == "message");
+    if by_messages {
+        let slowed = run(&["--swap-high", "16M"]);
+        assert_eq!(the_group(&slowed)["swap.high"], 16 << 20);
+        assert!(event(&slowed, "swap_high") > 0, "{}", the_group(&slowed));
+        assert_eq!(event(&slowed, "swap_max"), 0);
+    }
     // Nothing more goes out.
     let full = run(&["--swap-max", "8M"]);
     let (max, fail) = (event(&full, "swap_max"), event(&full, "swap_fail"));

@@ -39,12 +39,13 @@ const MOST_AT_ONCE: usize = 1024;
 const GROUP: usize = 16;
 
 /// The pool's part of `high`, pages, before it is written back, or takes nothing more where
-/// nothing is behind it.
-fn pool_limits(state: &State, high: usize) -> Limits {
+/// no backing was asked for. `is_backed`: there is one.
+fn pool_limits(state: &State, is_backed: bool, high: usize) -> Limits {
     let percent = pool_percent(state.segment.config());
     let limits = state.options.pool_limits(percent, high);
-    match limits.max_pool_pages {
-        Some(most) if state.options.backing.is_some() => Limits {
+    match (limits.max_pool_pages, state.options.backing.is_some()) {
+        (_, true) if !is_backed => Limits::default(),
+        (Some(most), true) => Limits {
             accept_threshold_percent: accepts_at(most, limits.accept_threshold_percent),
             ..limits
         },
@@ -159,14 +160,15 @@ impl Core {
         let Some(pool) = self.pool.as_ref() else {
             return;
         };
-        if pool.zswap.is_backed() {
+        let is_backed = pool.zswap.is_backed();
+        if is_backed {
             pool.zswap.limit_backing(part);
             pool.zswap.tend_backing();
         }
         let retry = state.retry_ns.load(Ordering::Relaxed);
         if retry == 0 || now_ns(Clock::Monotonic) >= retry {
             state.retry_ns.store(0, Ordering::Relaxed);
-            let limits = pool_limits(state, high);
+            let limits = pool_limits(state, is_backed, high);
             if pool.zswap.limits() != limits {
                 pool.zswap.set_limits(limits);
             }

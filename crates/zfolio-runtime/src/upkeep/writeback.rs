@@ -72,14 +72,19 @@ impl Upkeep {
         file
     }
 
-    /// Sets the pool's limits by what this process, or its regions, may have now.
+    /// Sets the pool's limits by what this process, or its regions, may have now. Where a
+    /// backing was asked for and is not there, there is none.
     pub(crate) fn limit_pool(&self) {
         let percent = if self.scope.is_guest() {
             self.options.pool_percent
         } else {
             pool_percent(self.segment().config())
         };
-        let limits = self.options.pool_limits(percent, self.watermarks().high);
+        let limits = if self.options.backing.is_some() && !self.zswap.is_backed() {
+            Limits::default()
+        } else {
+            self.options.pool_limits(percent, self.watermarks().high)
+        };
         if self.zswap.limits() != limits {
             self.zswap.set_limits(limits);
         }

@@ -19,7 +19,7 @@ use zfolio_runtime::segment::GroupEvent;
 use zfolio_sys::arena::{Discarded, discard_all_by};
 use zfolio_sys::syscall::Linux;
 use zfolio_sys::thread::{Clock, now_ns};
-use zfolio_zswap::Slot;
+use zfolio_zswap::{Slot, StoreError};
 
 /// Windows looked at under one hold of the lock, if nothing is found in them.
 const WINDOWS: usize = 4;
@@ -54,6 +54,8 @@ pub(crate) struct Batch {
     fates: [Fate; MOST],
     /// What words of theirs say.
     mark: u32,
+    /// Why the pool would not have a page of them.
+    refused: Option<StoreError>,
 }
 
 impl Batch {
@@ -67,6 +69,7 @@ impl Batch {
             slots: [Slot::ZERO; MOST],
             fates: [Fate::Frozen; MOST],
             mark,
+            refused: None,
         }
     }
 
@@ -215,6 +218,9 @@ impl Core {
         }
         if let Some(span) = &batch.span {
             span.open_rest(state, self);
+        }
+        if let Some(error) = batch.refused {
+            state.count_refusal(error);
         }
         let all = &batch.fates[..batch.len];
         let gone = all.iter().filter(|fate| **fate == Fate::Gone).count() as u64;
@@ -500,7 +506,10 @@ impl Batch {
             &pages[..some.len()],
             &mut slots[..some.len()],
         );
-        if stored.is_err() {
+        if let Err(error) = stored {
+            if some.len() == 1 {
+                self.refused = Some(error);
+            }
             return false;
         }
         for ((at, _), slot) in some.iter().zip(slots) {
