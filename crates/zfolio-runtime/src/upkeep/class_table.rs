@@ -19,9 +19,11 @@ pub fn ask(stats: &ProcessSlot) {
     stats.classes_ns.store(0, Ordering::Relaxed);
 }
 
-/// Writes a table, within [`ProcessSlot::update`].
+/// Writes a table, within [`ProcessSlot::update`]. After one of an empty pool the next is due
+/// at once.
 pub fn publish(stats: &ProcessSlot, table: &PoolStats, now: u64) {
-    stats.classes_ns.store(now, Ordering::Relaxed);
+    let at = if table.pages_used == 0 { 0 } else { now };
+    stats.classes_ns.store(at, Ordering::Relaxed);
     write(&stats.classes, table);
 }
 
