@@ -65,9 +65,8 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
     let group = parts.group.and_then(|name| run_group::named(segment, name));
     let membership = Membership::of(group.unwrap_or(run_group::RUN));
     // (With a backing or a maximum who faults may have to wait for more than a page.)
-    let is_simple = options.backing.is_none()
-        && pool_percent(config).is_none()
-        && !membership.has_max(segment);
+    let is_simple =
+        options.backing.is_none() && pool_percent(config).is_none() && !membership.has_max(segment);
     let beside = way.kind != Kind::Guard && is_simple;
     let file = &config.standard_error;
     let [device, inode] = [0, 1].map(|at: usize| file[at].load(Ordering::Relaxed));

@@ -139,8 +139,7 @@ impl Membership {
     #[must_use]
     pub fn has_max(&self, segment: &Segment) -> bool {
         let of_group = |(_, group): (u32, &RunGroup)| group.max.load(Ordering::Relaxed) != 0;
-        segment.config().max.load(Ordering::Relaxed) != 0
-            || path(segment, self.group).any(of_group)
+        segment.config().max.load(Ordering::Relaxed) != 0 || path(segment, self.group).any(of_group)
     }
 
     /// For the child of a fork: the place is its parent's, the namespace may be.

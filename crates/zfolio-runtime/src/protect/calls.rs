@@ -201,7 +201,8 @@ impl RegionEngine for Protected {
         if fits {
             self.high.store(pages, Ordering::Relaxed);
             let percent = self.options.pool_percent;
-            self.zswap.set_limits(self.options.pool_limits(percent, pages));
+            self.zswap
+                .set_limits(self.options.pool_limits(percent, pages));
             self.ring_at(&self.core.lock());
         }
         fits
