@@ -197,6 +197,37 @@ fn a_signal_ends_it_and_restores_the_terminal() {
 }
 
 #[test]
+fn it_ends_with_its_terminal() {
+    let Some(live) = Live::start(&[]) else { return };
+    let dir = support::tempdir();
+    let exe = support::zfolio().exe().display();
+    let place = dir.path().display();
+    // As the terminal's first program, which gets SIGHUP, and as one that ignores it.
+    for ignores in ["", "trap '' HUP;"] {
+        let script = format!(
+            "{ignores} echo $$ > {place}/pid; exec {exe} top {}",
+            live.pid()
+        );
+        let Some(tmux) = Tmux::new("closed", 80, 24, &script) else {
+            return;
+        };
+        tmux.until("a row of the program", |screen| has(screen, " python3"));
+        let pid = fs::read_to_string(dir.path().join("pid")).expect("a pid");
+        let process = format!("/proc/{}/comm", pid.trim());
+        let runs = || fs::read_to_string(&process).is_ok_and(|name| name.trim() == "zfolio");
+        assert!(runs());
+        drop(tmux);
+        let begin = Instant::now();
+        while runs() {
+            let waits = begin.elapsed() < Duration::from_secs(30);
+            assert!(waits, "it goes on without a terminal ({ignores:?})");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+    live.end();
+}
+
+#[test]
 fn without_a_terminal_it_is_a_table_of_text() {
     let Some(mut live) = Live::start(&[]) else {
         return;

@@ -22,7 +22,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use zfolio_runtime::fair_share::Membership;
 use zfolio_runtime::options::{Options, pool_percent};
 use zfolio_runtime::segment::run_group;
-use zfolio_runtime::segment::{Segment, faults};
+use zfolio_runtime::segment::{RunGroup, Segment, faults};
 use zfolio_sys::lock::Mutex;
 use zfolio_sys::process::know_standard_error;
 use zfolio_sys::procfs::File;
@@ -58,16 +58,22 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
     let heap = (64 << 20) + (options.high << raw::SHIFT) / 2;
     (parts.reserve_heap)(heap).map_err(failed("reserving memory"))?;
     let way = Way::find(config.faults.load(Ordering::Relaxed))?;
+    // (With a backing or limits who faults may have to wait for more than a page.)
+    let is_limited = |group: &RunGroup| {
+        let limits = [&group.max, &group.swap_max, &group.zswap_max];
+        limits.iter().any(|max| max.load(Ordering::Relaxed) != 0)
+    };
+    let is_simple = options.backing.is_none()
+        && pool_percent(config).is_none()
+        && config.max.load(Ordering::Relaxed) == 0
+        && !segment.groups.iter().any(is_limited);
+    let beside = way.kind != Kind::Guard && is_simple;
     let words = Words::reserve().map_err(failed("reserving memory"))?;
     let threads = Threads::reserve().map_err(failed("reserving memory"))?;
     let texts = Texts::now();
     rewrite::reserve(texts.lowest()).map_err(failed("reserving memory"))?;
     let group = parts.group.and_then(|name| run_group::named(segment, name));
     let membership = Membership::of(group.unwrap_or(run_group::RUN));
-    // (With a backing or a maximum who faults may have to wait for more than a page.)
-    let is_simple =
-        options.backing.is_none() && pool_percent(config).is_none() && !membership.has_max(segment);
-    let beside = way.kind != Kind::Guard && is_simple;
     let file = &config.standard_error;
     let [device, inode] = [0, 1].map(|at: usize| file[at].load(Ordering::Relaxed));
     know_standard_error((device, inode));

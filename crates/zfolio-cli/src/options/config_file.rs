@@ -97,8 +97,9 @@ pub(crate) fn read(path: &Path, kind: Kind, options: &[String]) -> Result<Vec<En
         Err(error) if error.kind() == io::ErrorKind::NotFound && kind != Kind::Named => {
             return Err(Not::There);
         }
-        // (No directory there either, or one that may not be looked into.)
-        Err(error) if error.kind() == io::ErrorKind::NotADirectory && kind == Kind::User => {
+        // (No directory there either, or one that may not be looked into: HOME may be that of
+        // another user.)
+        Err(error) if kind == Kind::User && is_elsewhere(error.kind()) => {
             return Err(Not::There);
         }
         Err(error) => return Err(cannot(&error, "name a file that you may read")),
@@ -147,6 +148,14 @@ fn wrong(place: &str, option: Option<&str>, why: &str) -> Not {
     };
     let mend = "zfolio run --help has what options take";
     Not::Right(Failure::new(Status::Usage, what, why, mend))
+}
+
+/// What keeps a user from a file that is not the user's own.
+const fn is_elsewhere(why: io::ErrorKind) -> bool {
+    matches!(
+        why,
+        io::ErrorKind::NotADirectory | io::ErrorKind::PermissionDenied
+    )
 }
 
 /// `FILE:LINE`.

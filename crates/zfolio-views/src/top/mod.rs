@@ -6,11 +6,13 @@
 //! | `state` | what is known, over time, and what the user chose |
 //! | `table` | the columns as text |
 //! | `draw` | the screen |
+//! | `terminal` | the end of the terminal |
 
 mod draw;
 mod rows;
 mod state;
 mod table;
+mod terminal;
 
 use crate::args::Top;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
@@ -53,6 +55,7 @@ pub fn top(args: &Top) -> Result<ExitCode, Failure> {
         signal_hook::flag::register_usize(signal, Arc::clone(&arrived), number).map_err(failed)?;
     }
     // (A panic restores the terminal too: its hook is ratatui's.)
+    terminal::end_with_it().map_err(failed)?;
     let mut terminal = ratatui::try_init().map_err(failed)?;
     let shown = show(&mut terminal, &mut state, args.every, &arrived);
     let restored = ratatui::try_restore();
