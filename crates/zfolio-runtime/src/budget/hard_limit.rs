@@ -101,8 +101,9 @@ impl HardLimit {
 
     fn set(&self, max: u64, on_max: u32) {
         self.on_max.store(on_max, Ordering::Relaxed);
-        // (The part is one of what was: of another it is said with the next look.)
-        if self.max.swap(max, Ordering::Relaxed) != max {
+        if self.max.load(Ordering::Relaxed) != max {
+            self.max.store(max, Ordering::Relaxed);
+            // (The part is one of what was: of another it is said with the next look.)
             self.part.store(usize::MAX, Ordering::Relaxed);
         }
     }
