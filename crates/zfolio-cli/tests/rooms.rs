@@ -47,7 +47,7 @@ const CRATES: [Order; 4] = [
     Order {
         name: "zfolio-views",
         rooms: &[
-            &["address", "config", "help"],
+            &["address", "config", "help", "slowdown"],
             &["args"],
             &["look"],
             &["document", "sample"],

@@ -151,7 +151,7 @@ mod tests {
         // (A call that no other test of this crate makes.)
         let fails = || Uffd::open(0).map(Uffd::close) == Err(Errno(99));
         assert!(!fails());
-        assert!(plan("userfaultfd:99:2+2"));
+        assert!(plan("api:99:2+2"));
         let failed: [bool; 5] = core::array::from_fn(|_| fails());
         assert_eq!(failed, [false, true, false, true, false]);
     }

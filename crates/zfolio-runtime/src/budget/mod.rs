@@ -3,7 +3,7 @@
 //! - [`usage`]: what is resident.
 //! - [`pressure`]: how short memory is, and how long a fault waits.
 //! - [`fair_share`]: a part of `high` for every process, by what each needs.
-//! - [`hard_limit`]: what is done at `--max`.
+//! - [`hard_limit`], `at_max`: `--max`, and what is done there.
 //!
 //! State: this process's membership of its run and its group, and its part of `high`.
 //!
@@ -11,6 +11,7 @@
 //!
 //! Below: the segment, `health`.
 
+mod at_max;
 pub mod fair_share;
 pub mod hard_limit;
 pub(crate) mod pressure;
