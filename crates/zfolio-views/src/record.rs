@@ -1,6 +1,6 @@
 //! `zfolio run --record FILE`: a sample a second, in a file that stays small.
 //!
-//! The first line says what was recorded, each other is a [`Sample`]. When there are [`MOST`], every
+//! The first line says what was recorded, each other is a `Sample`. When there are `MOST`, every
 //! other is left out, and from then on half as many are taken: counters only grow, so that what
 //! happened between two that stay is told by them still. The file is whole at any time.
 

@@ -166,11 +166,7 @@ impl Finished {
             (total.get(Counter::BackingWriteFail), "writes failed"),
             (total.get(Counter::BackingFull), "times full"),
         ];
-        let trouble: String = trouble
-            .iter()
-            .filter(|(count, _)| *count > 0)
-            .map(|(count, what)| format!("; {} {what}", grouped(*count)))
-            .collect();
+        let trouble = troubles(&trouble);
         Some(format!(
             "zfolio: backing: {} written back, {} read{trouble}.",
             pages(Counter::Pswpout),
@@ -192,11 +188,7 @@ impl Finished {
             (totals.lost_copies, "copies lost"),
             (u64::from(totals.pagers.saturating_sub(1)), "pagers more"),
         ];
-        let trouble: String = trouble
-            .iter()
-            .filter(|(count, _)| *count > 0)
-            .map(|(count, what)| format!("; {} {what}", grouped(*count)))
-            .collect();
+        let trouble = troubles(&trouble);
         Some(format!(
             "zfolio: store: {} sent, {} received{reads}{trouble}.",
             human(totals.sent),
@@ -275,4 +267,11 @@ fn about_faults(process: &Process) -> String {
         "message" => String::new(),
         way => format!(" ({way})"),
     }
+}
+
+/// Those that were counted at all, each behind a semicolon.
+fn troubles(all: &[(u64, &str)]) -> String {
+    let some = all.iter().filter(|(count, _)| *count > 0);
+    some.map(|(count, what)| format!("; {} {what}", grouped(*count)))
+        .collect()
 }

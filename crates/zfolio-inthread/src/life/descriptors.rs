@@ -169,22 +169,73 @@ pub(crate) fn opened(state: &State, number: usize, args: [usize; 6], fd: isize) 
     let Some(device) = name.strip_prefix(b"/dev/") else {
         return;
     };
-    const PINNING: [&[u8]; 8] = [
-        b"nvidia",
-        b"kfd",
-        b"dri/",
-        b"infiniband",
-        b"vfio",
-        b"kvm",
-        b"accel",
-        b"iax",
-    ];
-    let pins = PINNING.iter().any(|prefix| device.starts_with(prefix));
+    let kind = Device::named(device);
+    if kind == Device::Harmless {
+        return;
+    }
     let unseen = |core: &mut Core| {
         core.has_devices = true;
         core.way.kind != Kind::InThread
     };
-    if pins && state.locked(unseen) {
+    if state.locked(unseen) && kind == Device::KeepsPages {
         leave::leave(state, "it opened a device that keeps pages of the program");
+    }
+}
+
+/// What a device may do with the program's memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Device {
+    /// Nothing but in reads and writes.
+    Harmless,
+    /// It is not known.
+    Unknown,
+    /// It keeps pages, and writes to them.
+    KeepsPages,
+}
+
+impl Device {
+    /// By its name in /dev.
+    fn named(name: &[u8]) -> Self {
+        const HARMLESS: [&[u8]; 11] = [
+            b"null", b"zero", b"full", b"random", b"urandom", b"tty", b"ptmx", b"stdin", b"stdout",
+            b"stderr", b"log",
+        ];
+        const DIRECTORIES: [&[u8]; 4] = [b"shm/", b"pts/", b"fd/", b"mqueue/"];
+        const PINNING: [&[u8]; 8] = [
+            b"nvidia",
+            b"kfd",
+            b"dri/",
+            b"infiniband",
+            b"vfio",
+            b"kvm",
+            b"accel",
+            b"iax",
+        ];
+        let begins = |all: &[&[u8]]| all.iter().any(|prefix| name.starts_with(prefix));
+        if begins(&PINNING) {
+            Self::KeepsPages
+        } else if HARMLESS.contains(&name) || begins(&DIRECTORIES) {
+            Self::Harmless
+        } else {
+            Self::Unknown
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Device;
+
+    #[test]
+    fn a_device_that_is_not_known_is_not_harmless() {
+        for name in ["null", "shm/x", "pts/3", "urandom"] {
+            assert_eq!(Device::named(name.as_bytes()), Device::Harmless, "{name}");
+        }
+        for name in ["dri/renderD128", "kvm", "nvidia0"] {
+            assert_eq!(Device::named(name.as_bytes()), Device::KeepsPages, "{name}");
+        }
+        for name in ["video0", "vhost-net", "nullx", "sg0", "shm", ""] {
+            assert_eq!(Device::named(name.as_bytes()), Device::Unknown, "{name}");
+        }
     }
 }

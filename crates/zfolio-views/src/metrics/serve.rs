@@ -1,8 +1,8 @@
 //! Who listens for those that ask for metrics.
 //!
 //! A thread of `zfolio run` of its own; nothing waits for it, and it takes part in nothing. It
-//! answers [`MOST`] at a time, each on a thread that lasts as long as the connection, which
-//! [`http`](super::http) limits; others are told to come again.
+//! answers `MOST` at a time, each on a thread that lasts as long as the connection, which
+//! `http` limits; others are told to come again.
 
 use super::http::{Connection, answer};
 use crate::address::Address;
