@@ -77,20 +77,6 @@ fn every_option_does_what_it_says() {
     }
 }
 
-/// Moves everything out and waits until it is in the pool.
-fn put_away(group: &Group, region: &Region, pages: u64) {
-    region.advise_cold(0..region.len()).expect("cold");
-    let begin = Instant::now();
-    while group.stats().stored_pages < pages {
-        assert!(
-            begin.elapsed() < Duration::from_secs(10),
-            "{:?}",
-            group.stats()
-        );
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
 /// A region of `pages` pages of which as many are stored, alone in a group.
 fn stored(way: Serving, pages: usize) -> (Group, Region) {
     let group = Group::builder(8 * MIB)
