@@ -78,9 +78,12 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
     let [device, inode] = [0, 1].map(|at: usize| file[at].load(Ordering::Relaxed));
     know_standard_error((device, inode));
     let brk = raw::own(nr::BRK, [0; 3]).cast_unsigned();
+    let mut core = Core::new(way, &options, brk);
+    // (Of a group with a `high` of its own before anything of it is managed.)
+    core.high = membership.most_of(segment, options.high);
     let state: &'static State = Box::leak(Box::new(State {
         words,
-        core: Mutex::new(Core::new(way, &options, brk)),
+        core: Mutex::new(core),
         membership,
         retry_ns: AtomicU64::new(0),
         bells: Bells::new(),

@@ -14,7 +14,10 @@
 //! The rule is max-min fairness: who needs less than an equal part gets what it
 //! needs, and what is left is shared equally among the others.
 
-use crate::segment::run_group::{RUN, is_below, path};
+mod rule;
+
+use self::rule::View;
+use crate::segment::run_group::{RUN, path};
 use crate::segment::{GroupEvent, LIVES, MOST_TIMES, Member, RunGroup, Segment, Who};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use zfolio_mm::PAGE_SIZE;
@@ -26,8 +29,6 @@ use zfolio_zswap::GroupLimits;
 const STALE_NS: u64 = 2_000_000_000;
 /// Least share of a process, pages: with less it does not get on.
 const LEAST: usize = 2048;
-/// Rounds of the rule: each sets one more process's needs aside, at least.
-const ROUNDS: usize = 64;
 /// A process below this part of `high` is no member yet.
 const SMALL: usize = 64;
 
@@ -140,6 +141,21 @@ impl Membership {
     pub fn has_max(&self, segment: &Segment) -> bool {
         let of_group = |(_, group): (u32, &RunGroup)| group.max.load(Ordering::Relaxed) != 0;
         segment.config().max.load(Ordering::Relaxed) != 0 || path(segment, self.group).any(of_group)
+    }
+
+    /// What `high` of the groups above this process leaves of `begun` pages while nobody else
+    /// has anything: what holds for a process that has not yet said what it has.
+    #[must_use]
+    pub fn most_of(&self, segment: &Segment, begun: usize) -> usize {
+        if segment.config().shared.load(Ordering::Relaxed) == 0 {
+            return begun;
+        }
+        let groups = path(segment, self.group).filter(|(index, _)| *index != RUN);
+        let highs = groups.filter_map(|(_, group)| match group.high.load(Ordering::Relaxed) {
+            0 => None,
+            bytes => Some(pages(bytes).max(LEAST)),
+        });
+        highs.fold(begun, usize::min)
     }
 
     /// For the child of a fork: the place is its parent's, the namespace may be.
@@ -326,162 +342,8 @@ impl Membership {
     }
 }
 
-/// The members of a group and those below it, as they are now.
-struct View<'a> {
-    of: &'a Membership,
-    segment: &'a Segment,
-    now: u64,
-    group: u32,
-}
-
-impl View<'_> {
-    fn members(&self) -> impl Iterator<Item = &Member> {
-        self.of.living(self.segment, self.now).filter(|member| {
-            let group = member.group.load(Ordering::Relaxed);
-            is_below(self.segment, group, self.group)
-        })
-    }
-
-    fn sum(&self, word: impl Fn(&Member) -> &AtomicU64) -> u64 {
-        let words = self
-            .members()
-            .map(|member| word(member).load(Ordering::Relaxed));
-        words.fold(0, u64::saturating_add)
-    }
-}
-
-impl Allowed {
-    /// Takes the limits of one group into account. `run`: the run's `high`, as it is now.
-    fn narrow(&mut self, view: &View<'_>, group: &RunGroup, of: Having, run: usize) {
-        let total = view.sum(|member| &member.resident_bytes);
-        group.resident_bytes.store(total, Ordering::Relaxed);
-        group.resident_peak.fetch_max(total, Ordering::Relaxed);
-        let high = match group.high.load(Ordering::Relaxed) {
-            _ if view.group == RUN => run,
-            0 => usize::MAX,
-            bytes => pages(bytes),
-        };
-        if high < usize::MAX {
-            let needs = |member: &Member| pages(member.needed_bytes.load(Ordering::Relaxed));
-            let share = share(high, of.needs, || view.members().map(needs));
-            if share < self.high {
-                (self.high, self.holding[holding::HIGH]) = (share, view.group);
-            }
-        }
-        // What the others have is taken; the rest may be mine.
-        let left = |max: u64, total: u64, mine: u64| max.saturating_sub(total.saturating_sub(mine));
-        let rest = |limit: &AtomicU64, total: u64, mine: u64| {
-            let max = limit.load(Ordering::Relaxed).checked_sub(1)?;
-            Some(left(max, total, mine))
-        };
-        if view.group == RUN {
-            let out = view.sum(|member| &member.backing_bytes);
-            self.backing = left(self.backing, out, of.backing_bytes);
-        }
-        let max = match group.max.load(Ordering::Relaxed) {
-            _ if view.group == RUN => self.max_of_run,
-            0 => usize::MAX,
-            bytes => pages(bytes),
-        };
-        if max < usize::MAX {
-            let resident = |member: &Member| pages(member.resident_bytes.load(Ordering::Relaxed));
-            let part = part_of_max(max, of.resident, || view.members().map(resident));
-            if part < self.max {
-                (self.max, self.holding[holding::MAX]) = (part, view.group);
-            }
-            if view.group != RUN {
-                self.max_alone = self.max_alone.min(max);
-            }
-        }
-        let zswap = view.sum(|member| &member.zswap_bytes);
-        let swap = view.sum(|member| &member.swap_bytes);
-        group.zswap_bytes.store(zswap, Ordering::Relaxed);
-        group.swap_bytes.store(swap, Ordering::Relaxed);
-        let high = group.swap_high.load(Ordering::Relaxed).checked_sub(1);
-        let wait = high.map_or(0, |high| swap_penalty(swap, high));
-        if wait > self.swap_penalty_ns {
-            (self.swap_penalty_ns, self.holding[holding::SWAP_HIGH]) = (wait, view.group);
-        }
-        let limits = &mut self.limits;
-        limits.zswap_max = least(
-            limits.zswap_max,
-            rest(&group.zswap_max, zswap, of.zswap_bytes),
-        );
-        let swap = rest(&group.swap_max, swap, of.swap_bytes);
-        if swap.is_some_and(|swap| limits.swap_max.is_none_or(|before| swap < before)) {
-            (limits.swap_max, self.holding[holding::SWAP_MAX]) = (swap, view.group);
-        }
-        limits.writeback &= group.no_writeback.load(Ordering::Relaxed) == 0;
-    }
-}
-
-/// How long a fault waits where `swap` bytes are out and `high` may be, ns: as the kernel has
-/// it, by the square of what is too much, but 10 ms at most, which an eighth too much comes to.
-fn swap_penalty(swap: u64, high: u64) -> u64 {
-    const MOST_NS: u128 = 10_000_000;
-    const SCALE: u128 = 1 << 20;
-    let excess = u128::from(swap.saturating_sub(high));
-    let part = (excess * 8 * SCALE / u128::from(high.max(1))).min(SCALE);
-    let wait = (MOST_NS * part / SCALE * part).div_ceil(SCALE);
-    u64::try_from(wait).unwrap_or(0)
-}
-
 fn pages(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX) / PAGE_SIZE
-}
-
-fn least(one: Option<u64>, other: Option<u64>) -> Option<u64> {
-    match (one, other) {
-        (Some(one), Some(other)) => Some(one.min(other)),
-        (one, other) => one.or(other),
-    }
-}
-
-/// The share of one who needs `mine`, of `high` among all (that one included)
-/// who need what `all` says.
-fn share<I: Iterator<Item = usize>>(high: usize, mine: usize, all: impl Fn() -> I) -> usize {
-    match level(high, &all) {
-        // All have what they need, and the rest is everybody's.
-        Ok(left) => mine + left / all().count().max(1),
-        Err(level) => mine.min(level),
-    }
-}
-
-/// What one who has `mine` may come to have of `max`, where all have what `all`
-/// says: all that the others do not have, and always a fair part.
-fn part_of_max<I: Iterator<Item = usize>>(max: usize, mine: usize, all: impl Fn() -> I) -> usize {
-    let others = all().fold(0, usize::saturating_add).saturating_sub(mine);
-    let rest = max.saturating_sub(others);
-    let equal = max / all().count().max(1);
-    rest.max(level(max, &all).err().unwrap_or(equal))
-}
-
-/// What is left of `high` when all have what they need.
-///
-/// # Errors
-/// It is not enough: what each gets at most.
-fn level<I: Iterator<Item = usize>>(high: usize, all: &impl Fn() -> I) -> Result<usize, usize> {
-    let count = all().count().max(1);
-    let mut level = high / count;
-    for _ in 0..ROUNDS {
-        let (mut small, mut large) = (0, 0);
-        for needs in all() {
-            if needs < level {
-                small += needs;
-            } else {
-                large += 1;
-            }
-        }
-        let left = high.saturating_sub(small);
-        if large == 0 {
-            return Ok(left);
-        }
-        if left / large <= level {
-            break;
-        }
-        level = left / large;
-    }
-    Err(level)
 }
 
 /// What a process needs, with something to grow by. Pages.

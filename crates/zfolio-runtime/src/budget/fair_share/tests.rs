@@ -1,7 +1,7 @@
 //! Shares and parts by their rules, and what `swap.high` costs.
 
 extern crate std;
-use super::*;
+use super::rule::{part_of_max, share, swap_penalty};
 use proptest::prelude::*;
 use std::vec::Vec;
 
