@@ -21,9 +21,12 @@ static GROUP: Mutex<Option<Group>> = Mutex::new(None);
 fn error(why: Error) -> PyErr {
     let words = why.to_string();
     match why {
-        Error::Empty | Error::OutOfRange | Error::BadLimit | Error::LimitIsSet => {
-            PyValueError::new_err(words)
-        }
+        Error::Empty
+        | Error::OutOfRange
+        | Error::BadLimit
+        | Error::LimitIsSet
+        | Error::BadOption { .. }
+        | Error::UnknownOption => PyValueError::new_err(words),
         Error::TooLarge { .. } | Error::TooManyRegions | Error::PinnedTooMuch => {
             PyMemoryError::new_err(words)
         }
@@ -33,8 +36,15 @@ fn error(why: Error) -> PyErr {
 }
 
 /// Threads that serve where they are allowed, else the thread that touches.
-fn make(high: usize, serving: Option<&str>) -> Result<Group, PyErr> {
-    let builder = Group::builder(high);
+fn make(
+    high: usize,
+    serving: Option<&str>,
+    options: &[(String, String)],
+) -> Result<Group, PyErr> {
+    let mut builder = Group::builder(high);
+    for (name, value) in options {
+        builder = builder.option(name, value).map_err(error)?;
+    }
     let threads = || builder.serving(Serving::Threads).build();
     let in_thread = || builder.serving(Serving::InThread).build();
     match serving {
@@ -80,18 +90,29 @@ fn group(py: Python<'_>) -> PyResult<Group> {
         return Ok(group);
     }
     let serving = named();
-    let made = py.detach(|| make(machine_bytes() / 2, serving.as_deref()))?;
+    let made = py.detach(|| make(machine_bytes() / 2, serving.as_deref(), &[]))?;
     if let Some(other) = here()? {
         return Ok(other);
     }
     Ok(lock()?.insert(made).clone())
 }
 
-/// Sets the limit, bytes, of the memory that arrays use.
+/// Sets the limit, bytes, of the memory that arrays use, and with options how it is kept: a
+/// group of its own then, while nobody uses the one there is.
 #[pyfunction]
-#[pyo3(signature = (high, serving=None))]
-fn set_limit(py: Python<'_>, high: usize, serving: Option<&str>) -> PyResult<()> {
-    {
+#[pyo3(signature = (high, serving=None, options=Vec::new()))]
+fn set_limit(
+    py: Python<'_>,
+    high: usize,
+    serving: Option<&str>,
+    options: Vec<(String, String)>,
+) -> PyResult<()> {
+    if !options.is_empty() {
+        let group = lock()?;
+        if group.as_ref().is_some_and(|old| old.is_here() && old.is_used()) {
+            return Err(error(Error::LimitIsSet));
+        }
+    } else {
         let group = lock()?;
         if let Some(old) = &*group
             && old.is_here()
@@ -109,7 +130,7 @@ fn set_limit(py: Python<'_>, high: usize, serving: Option<&str>) -> PyResult<()>
         }
     }
     let named = named();
-    let made = py.detach(|| make(high, serving.or(named.as_deref())))?;
+    let made = py.detach(|| make(high, serving.or(named.as_deref()), &options))?;
     *lock()? = Some(made);
     Ok(())
 }
@@ -131,6 +152,20 @@ fn stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     dict.set_item("stall_seconds", stats.stall_ns as f64 / 1e9)?;
     dict.set_item("serving", serving_name(&group))?;
     Ok(dict)
+}
+
+/// All that the group has counted, as JSON.
+#[pyfunction]
+fn statistics(py: Python<'_>) -> PyResult<String> {
+    Ok(group(py)?.statistics())
+}
+
+/// Compacts the pool: objects moved, and pages that came free.
+#[pyfunction]
+fn compact(py: Python<'_>) -> PyResult<(u64, u64)> {
+    let group = group(py)?;
+    let done = py.detach(|| group.compact());
+    Ok((done.objs_moved, done.pages_compacted))
 }
 
 fn serving_name(group: &Group) -> &'static str {
@@ -234,6 +269,8 @@ fn _zfolio(module: &Bound<'_, PyModule>) -> PyResult<()> {
     zfolio::hold_over_forks(|| HEAP.hold(), || HEAP.release());
     module.add_function(wrap_pyfunction!(set_limit, module)?)?;
     module.add_function(wrap_pyfunction!(stats, module)?)?;
+    module.add_function(wrap_pyfunction!(statistics, module)?)?;
+    module.add_function(wrap_pyfunction!(compact, module)?)?;
     module.add_function(wrap_pyfunction!(buffer::array_type, module)?)?;
     module.add_class::<Block>()?;
     module.add_class::<Pinned>()

@@ -354,3 +354,56 @@ assert a.sum() == 7 * a.size
 """
         )
         assert done.returncode == 0 and "Fatal" not in done.stderr, done
+
+
+def option_cases():
+    """The cases that every face has: served how, options, counters above 0 then."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    with open(os.path.join(here, "../../crates/zfolio/tests/options.txt")) as file:
+        lines = [line for line in file if not line.startswith("#")]
+    for line in lines:
+        served, options, counters = line.split("|")
+        options = dict(option.split("=", 1) for option in options.split())
+        yield served.strip(), {n.replace("-", "_"): v for n, v in options.items()}, counters.split()
+
+
+@pytest.mark.parametrize("served, options, counters", option_cases())
+def test_options(served, options, counters):
+    if served == "moving" and zfolio.stats()["serving"] == "protected":
+        pytest.skip("not by page protection")
+    done = run(
+        f"""
+import numpy as np, zfolio
+zfolio.limit("8M", **{options!r})
+a = zfolio.empty(24 << 18, "u4")
+a[:] = np.arange(a.size) // 16
+assert (a == np.arange(a.size) // 16).all()
+said = zfolio.statistics()
+for name in {counters!r}:
+    assert said["counters"][name] > 0, (name, said["counters"])
+assert sum(row["pages_used"] for row in said["classes"]) > 0
+assert set(zfolio.compact()) == {{"objs_moved", "pages_compacted"}}
+try:
+    zfolio.limit("8M", tier="off")
+except ValueError:
+    pass
+else:
+    raise AssertionError("options with an array in use")
+"""
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_options_that_are_none():
+    done = run(
+        """
+import zfolio
+for options in ({"folio": "3K"}, {"high": "1G"}, {"engines": 17}):
+    try:
+        zfolio.limit("8M", **options)
+    except ValueError:
+        continue
+    raise AssertionError(options)
+"""
+    )
+    assert done.returncode == 0, done.stderr

@@ -22,7 +22,19 @@ can make its own.
 """
 
 # Names of what `_arrays` has; numpy is looked for when one of them is first used.
-__all__ = ["Array", "array", "cold", "empty", "limit", "pinned", "stats", "willneed", "zeros"]
+__all__ = [
+    "Array",
+    "array",
+    "cold",
+    "compact",
+    "empty",
+    "limit",
+    "pinned",
+    "statistics",
+    "stats",
+    "willneed",
+    "zeros",
+]
 
 
 def __getattr__(name):

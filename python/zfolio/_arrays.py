@@ -1,6 +1,7 @@
 """What `zfolio` offers, with numpy."""
 
 import contextlib
+import json
 import re
 
 import numpy as np
@@ -21,24 +22,46 @@ def _bytes(size):
     return int(size)
 
 
-def limit(size, serving=None):
+def limit(size, serving=None, **options):
     """Sets how much memory all arrays together may use: bytes, or "2G".
 
     Half of the machine's if it is never set. It can be changed at any time; with
     arrays in use not to many times what it was first.
     `serving`: "threads", "in-thread" or "protected" (in the thread that touches,
     without userfaultfd) instead of what suits the process.
+    `options`: those of `zfolio run` by their names, with _ for -: compressor="zstd",
+    engines=2, tier="auto", backing="file:/var/tmp,size=4G", folio, max, on_max,
+    max_pool, accept_threshold, no_shrinker. Only while no array is in use.
     """
     size = _bytes(size)
     if size < 0:
         raise ValueError("a limit is not negative")
-    _zfolio.set_limit(size, serving)
+    words = [(name.replace("_", "-"), _word(value)) for name, value in options.items()]
+    _zfolio.set_limit(size, serving, words)
+
+
+def _word(value):
+    """A value as the command line has it."""
+    return str(int(value)) if isinstance(value, bool) else str(value)
 
 
 def stats():
     """What the arrays use and what was done for them, as a dict. Bytes, pages
     and counts; `serving` is how faults are served."""
     return _zfolio.stats()
+
+
+def statistics():
+    """All that was counted, as a dict by the names of `zfolio run --stats`:
+    counters, folios, mm_stat, classes, engine_queues."""
+    return json.loads(_zfolio.statistics())
+
+
+def compact():
+    """Compacts the pool as long as that frees pages. A dict: how many objects were
+    moved (`objs_moved`), and pages came free (`pages_compacted`)."""
+    moved, freed = _zfolio.compact()
+    return {"objs_moved": moved, "pages_compacted": freed}
 
 
 class Array(_zfolio.array_type(np.ndarray)):

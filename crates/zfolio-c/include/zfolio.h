@@ -50,6 +50,7 @@ extern "C" {
 #define ZFOLIO_UNAVAILABLE (-9)      /* the system refuses what is needed */
 #define ZFOLIO_BAD_ARGUMENT (-10)    /* null, or a value that is none */
 #define ZFOLIO_OTHER (-11)
+#define ZFOLIO_BAD_OPTION (-12)      /* no such option, or not that value */
 
 /* How faults of a group's regions are served. */
 #define ZFOLIO_IN_THREAD 0 /* in the thread that touches; no privilege */
@@ -96,11 +97,31 @@ int zfolio_limit(size_t high);
 /* Makes a group with a limit of its own, served in one of the ways above. */
 int zfolio_group_new(size_t high, int serving, zfolio_group **group);
 
+/* The same with options of `zfolio run`, by their names there: strings such as
+ * "compressor=zstd", "engines=2,verify_compress=1" or "max-pool=40", ended by a
+ * null; null for none. There are compressor, folio, engines, tier, backing (with a
+ * size), max, on-max, max-pool, accept-threshold and no-shrinker; a group that is
+ * ZFOLIO_PROTECTED has only the first and those of the pool
+ * (ZFOLIO_UNAVAILABLE). */
+int zfolio_group_new_with(size_t high, int serving, const char *const *options,
+			  zfolio_group **group);
+
 /* Gives up a group; it goes with its last region. Null is nothing. */
 void zfolio_group_free(zfolio_group *group);
 
 /* Figures of a group; of the one that regions share if it is null. */
 int zfolio_group_stats(const zfolio_group *group, zfolio_stats *stats);
+
+/* All that a group (null: as above) has counted, as JSON by the names of
+ * `zfolio run --stats`: counters, folios, mm_stat, classes, engine_queues. Writes
+ * at most size bytes, a NUL included, and returns how long the text is, the NUL
+ * not included (more than was written if size is too little), or a code. */
+int zfolio_group_statistics(const zfolio_group *group, char *text, size_t size);
+
+/* Compacts the zspages of a group's pool (null: as above) as long as that frees
+ * any. What was moved and came free is written where the pointers are not null. */
+int zfolio_group_compact(const zfolio_group *group, uint64_t *objs_moved,
+			 uint64_t *pages_compacted);
 
 /* Reserves len bytes of zeros, in `group`, or in the one that regions share if
  * it is null. They take memory as they are touched. */

@@ -24,6 +24,7 @@ const OUT_OF_RANGE: c_int = -3;
 const UNAVAILABLE: c_int = -9;
 const BAD_ARGUMENT: c_int = -10;
 const OTHER: c_int = -11;
+const BAD_OPTION: c_int = -12;
 
 const CODES: &[Code] = &[
     Code(OK, c"no error"),
@@ -47,6 +48,10 @@ const CODES: &[Code] = &[
         OTHER,
         c"the library failed in a way this one has no words for",
     ),
+    Code(
+        BAD_OPTION,
+        c"there is no option of that name, or it cannot have that value",
+    ),
 ];
 
 std::thread_local! {
@@ -67,6 +72,7 @@ fn code_of(error: Error) -> c_int {
             ERRNO.set(errno);
             UNAVAILABLE
         }
+        Error::BadOption { .. } | Error::UnknownOption => BAD_OPTION,
         _ => OTHER,
     }
 }
@@ -155,14 +161,114 @@ pub unsafe extern "C" fn zfolio_group_new(
     serving: c_int,
     group: *mut *mut Group,
 ) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { zfolio_group_new_with(high, serving, core::ptr::null(), group) }
+}
+
+/// See zfolio.h.
+///
+/// # Safety
+/// `group` is null or may be written; `options` is null, or strings and a null after the last.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zfolio_group_new_with(
+    high: usize,
+    serving: c_int,
+    options: *const *const c_char,
+    group: *mut *mut Group,
+) -> c_int {
     let serving = match serving {
         0 => Serving::InThread,
         1 => Serving::Threads,
         2 => Serving::Protected,
         _ => return BAD_ARGUMENT,
     };
+    let make = || {
+        let mut builder = Group::builder(high).serving(serving);
+        let mut next = options;
+        // SAFETY: null, or the caller's promise: each is read up to the null.
+        while let Some(text) = unsafe { next.as_ref() }.filter(|text| !text.is_null()) {
+            // SAFETY: the caller's promise.
+            let text = unsafe { CStr::from_ptr(*text) };
+            let text = text.to_str().map_err(|_| Error::UnknownOption)?;
+            let (name, value) = text.split_once('=').unwrap_or((text, ""));
+            builder = builder.option(name, value)?;
+            // SAFETY: there was one, so there is one after it, or the null.
+            next = unsafe { next.add(1) };
+        }
+        builder.build()
+    };
     // SAFETY: the caller's promise.
-    unsafe { give(group, || Group::builder(high).serving(serving).build()) }
+    unsafe { give(group, make) }
+}
+
+/// A group, or the one that regions share.
+///
+/// # Safety
+/// `group` is null or a group.
+unsafe fn group_of(group: *const Group) -> Result<Group, Error> {
+    // SAFETY: by contract.
+    match unsafe { group.as_ref() } {
+        Some(group) => Ok(group.clone()),
+        None => Group::process(),
+    }
+}
+
+/// See zfolio.h.
+///
+/// # Safety
+/// `group` is null or a group; `text` has room for `size` bytes, or that is 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zfolio_group_statistics(
+    group: *const Group,
+    text: *mut c_char,
+    size: usize,
+) -> c_int {
+    if text.is_null() && size > 0 {
+        return BAD_ARGUMENT;
+    }
+    hold_heap_over_forks();
+    // SAFETY: the caller's promise.
+    let found = match unsafe { group_of(group) } {
+        Ok(group) => group.statistics(),
+        Err(error) => return code_of(error),
+    };
+    if let Some(most) = size.checked_sub(1) {
+        let len = found.len().min(most);
+        // SAFETY: `len` bytes and one more, which the caller has room for.
+        unsafe {
+            text.cast::<u8>().copy_from(found.as_ptr(), len);
+            text.add(len).write(0);
+        }
+    }
+    c_int::try_from(found.len()).unwrap_or(OTHER)
+}
+
+/// See zfolio.h.
+///
+/// # Safety
+/// `group` is null or a group; each of the others is null or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zfolio_group_compact(
+    group: *const Group,
+    objs_moved: *mut u64,
+    pages_compacted: *mut u64,
+) -> c_int {
+    hold_heap_over_forks();
+    // SAFETY: the caller's promise.
+    let done = match unsafe { group_of(group) } {
+        Ok(group) => group.compact(),
+        Err(error) => return code_of(error),
+    };
+    for (into, value) in [
+        (objs_moved, done.objs_moved),
+        (pages_compacted, done.pages_compacted),
+    ] {
+        if !into.is_null() {
+            // SAFETY: the caller's promise.
+            unsafe { into.write(value) };
+        }
+    }
+    OK
 }
 
 /// See zfolio.h.

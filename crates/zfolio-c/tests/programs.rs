@@ -73,6 +73,8 @@ fn run(name: &str) {
         // As regions are served here, and as where userfaultfd is refused.
         for regions in ["", "protect"] {
             let mut command = Command::new(&program);
+            let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("../zfolio/tests/options.txt");
+            command.arg(cases);
             let ran = command.env("ZFOLIO_REGIONS", regions).output();
             let Output { status, stderr, .. } = ran.unwrap();
             let told = String::from_utf8_lossy(&stderr);
@@ -102,6 +104,11 @@ fn syscalls() {
 #[test]
 fn direct() {
     run("direct");
+}
+
+#[test]
+fn options() {
+    run("options");
 }
 
 #[test]

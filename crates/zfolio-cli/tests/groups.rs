@@ -298,3 +298,109 @@ fn thousands_of_processes_are_accounted_for_by_guard() {
     }
     thousands(&guard, 3000);
 }
+
+/// The named group of a run that has one.
+fn the_group(output: &Output) -> &serde_json::Value {
+    &output.stats["groups"][0]
+}
+
+fn event(output: &Output, name: &str) -> u64 {
+    let count = &the_group(output)["events"][name];
+    count.as_u64().expect("a number")
+}
+
+#[test]
+fn a_group_says_what_it_has_and_what_happened_in_it() {
+    let Some(z) = support::real() else { return };
+    let Some(program) = compiled("plain") else {
+        return;
+    };
+    let run = |limits: &[&str]| {
+        let options = [&["--high", "32M", "--group", "one"], limits].concat();
+        let program = program.display().to_string();
+        let output = z.run_with(&options, &[&program, "64", "300"], "");
+        output.succeeded();
+        output
+    };
+    let free = run(&[]);
+    let group = the_group(&free);
+    assert!(
+        group["swap.current"].as_u64().expect("a number") > 8 << 20,
+        "{group}"
+    );
+    assert!(
+        group["zswap.current"].as_u64().expect("a number") > 0,
+        "{group}"
+    );
+    assert_eq!(
+        (&group["swap.max"], &group["zswap.writeback"]),
+        (&serde_json::Value::Null, &1.into())
+    );
+    for name in ["swap_high", "swap_max", "swap_fail", "max"] {
+        assert_eq!(event(&free, name), 0, "{name}: {group}");
+    }
+    // Each fault waits once more is out than that, where messages tell of it.
+    let by_messages = std::env::var("ZFOLIO_TEST_FAULTS").map_or(true, |way| way == "message");
+    if by_messages {
+        let slowed = run(&["--swap-high", "16M"]);
+        assert_eq!(the_group(&slowed)["swap.high"], 16 << 20);
+        assert!(event(&slowed, "swap_high") > 0, "{}", the_group(&slowed));
+        assert_eq!(event(&slowed, "swap_max"), 0);
+    }
+    // Nothing more goes out.
+    let full = run(&["--swap-max", "8M"]);
+    let (max, fail) = (event(&full, "swap_max"), event(&full, "swap_fail"));
+    assert!(max > 0 && max == fail, "{}", the_group(&full));
+}
+
+#[test]
+fn a_pool_without_a_backing_has_a_maximum() {
+    let Some(z) = support::real() else { return };
+    let Some(program) = compiled("plain") else {
+        return;
+    };
+    let program = program.display().to_string();
+    let options = [
+        "--high",
+        "32M",
+        "--max-pool",
+        "2",
+        "--accept-threshold",
+        "80",
+    ];
+    let run = || Some(z.run_with(&options, &[&program, "64", "300"], ""));
+    support::until(run, |output| {
+        output.succeeded();
+        assert_eq!(output.stats["config"]["max_pool_percent"], 2);
+        assert_eq!(output.stats["config"]["accept_threshold_percent"], 80);
+        // (A folio each of several threads more than its 655 KiB.)
+        let peak = output.counter("pool_peak_bytes") >> 10;
+        support::check(peak < 2048 && output.counter("pool_limit_hit") > 0, || {
+            format!("{peak} KiB: {}", output.stats["total"]["counters"])
+        })
+    });
+}
+
+#[test]
+fn a_max_of_a_group_is_kept_by_it_alone() {
+    let Some(z) = support::real() else { return };
+    let Some(program) = compiled("atmax") else {
+        return;
+    };
+    // Within a run without one: the group's program is ended, the other goes on.
+    let script = format!(
+        "{1} run --group small --high 16M --max 24M -- {0} 32 32; echo $?; {0} 32 32; echo $?",
+        program.display(),
+        z.exe().display()
+    );
+    let run = || Some(z.run_with(&["--high", "48M"], &["bash", "-c", &script], ""));
+    support::until(run, |output| {
+        let ends: Vec<&str> = output.stdout.lines().collect();
+        support::check(ends == ["70", "0"], || {
+            format!("{ends:?} {}", output.stderr)
+        })?;
+        assert_eq!(the_group(output)["max_bytes"], 24 << 20);
+        assert!(event(output, "max") > 0, "{}", the_group(output));
+        Ok(())
+    });
+}

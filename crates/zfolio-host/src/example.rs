@@ -4,7 +4,7 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use zfolio_host::segment_file::OwnSegment;
-use zfolio_runtime::segment::{Counter, FaultKind, ProcessSlot, engine_queue, state};
+use zfolio_runtime::segment::{Counter, FaultKind, ProcessSlot, class_row, engine_queue, state};
 
 /// A segment with one managed process and one unmanaged.
 pub(crate) fn example() -> OwnSegment {
@@ -27,6 +27,9 @@ pub(crate) fn example() -> OwnSegment {
         (Counter::StoredIncompressible, 40),
         (Counter::HugePagesSince, 50),
         (Counter::ObjsMoved, 60),
+        (Counter::ObjsMovedPeriod, 10),
+        (Counter::ObjsMovedPressure, 20),
+        (Counter::ObjsMovedRequest, 30),
         (Counter::SameFilled, 70),
         (Counter::PagesOut, 300_000),
         (Counter::PagesIn, 200_000),
@@ -41,6 +44,8 @@ pub(crate) fn example() -> OwnSegment {
     one.faults[FaultKind::Folio as usize].record(140_000);
     let add = |word: &AtomicU64| word.fetch_add(3, Relaxed);
     add(&one.zswpout_order[4]);
+    one.swpin_order[4].store(2, Relaxed);
+    one.swpin_fallback_order[4].store(6, Relaxed);
     one.fallback_order[4].store(5, Relaxed);
     one.split_order[4].store(4, Relaxed);
     one.split_failed_order[4].store(1, Relaxed);
@@ -51,6 +56,16 @@ pub(crate) fn example() -> OwnSegment {
     );
     row[1].store(9, Relaxed);
     row[9].store(7, Relaxed);
+    let mut class = [0; class_row::WORDS];
+    class[..4].copy_from_slice(&[3, 80, 1, 1]);
+    class[class_row::FULLNESS + 10] = 2;
+    class[class_row::OBJ_ALLOCATED..].copy_from_slice(&[153, 120, 3, 0]);
+    let larger = [20, 352, 2, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 102, 80, 4, 2];
+    for (row, words) in one.classes.iter().zip([class, larger]) {
+        for (word, value) in row.iter().zip(words) {
+            word.store(value, Relaxed);
+        }
+    }
     name(two, *b"sh\0\0\0\0\0\0");
     two.state.store(state::UNMANAGED, Relaxed);
     two.set(Counter::ProgramPeak, 5 << 20);

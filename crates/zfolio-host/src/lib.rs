@@ -14,7 +14,7 @@
 //! | `process_tree` | a tree of processes and its memory, from /proc |
 //! | `elf`, `target` | what kind of file a program is, and whether it can be managed |
 //! | `segment_file`, `find_run` | the control segment of a run as a file (the only unsafe here) |
-//! | `slots`, `held`, `group_state`, `engine_queues`, `statistics` | what a control segment says |
+//! | `slots`, `held`, `group_state`, `engine_queues`, `class_table`, `statistics` | what a control segment says |
 //! | `owners` | whether who a slot is of is still alive |
 //! | `shown`, `staying` | figures as JSON; memory that cannot leave, and why |
 #![deny(unsafe_code)]
@@ -27,6 +27,7 @@ extern crate self as zfolio_host;
 pub const PLAIN: (&str, &str) = ("ZFOLIO_CONFIG", "none");
 
 pub mod cgroup_limits;
+pub mod class_table;
 pub mod compressor;
 pub mod controller;
 pub mod elf;

@@ -2,6 +2,7 @@
 //!
 //! Every figure has one name, and stands there for a process and for the total alike.
 
+use crate::class_table::ClassTable;
 use crate::held::Held;
 use crate::histogram::Latency;
 use crate::statistics::{Figures, Process, Tree};
@@ -35,6 +36,14 @@ impl Program {
     }
 }
 
+/// Objects that zspage compaction moved, by why it ran.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+struct MovedBy {
+    period: u64,
+    pressure: u64,
+    request: u64,
+}
+
 /// The pool in the columns of zram's `mm_stat`, in their order, and `objs_moved` as the zspage
 /// series adds it. It is printed as the line of that file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -49,6 +58,8 @@ pub struct MmStat {
     huge_pages: u64,
     huge_pages_since: u64,
     objs_moved: u64,
+    /// No column: of those.
+    objs_moved_by: MovedBy,
 }
 
 impl MmStat {
@@ -66,6 +77,11 @@ impl MmStat {
             huge_pages: of(Counter::StoredIncompressible),
             huge_pages_since: of(Counter::HugePagesSince),
             objs_moved: of(Counter::ObjsMoved),
+            objs_moved_by: MovedBy {
+                period: of(Counter::ObjsMovedPeriod),
+                pressure: of(Counter::ObjsMovedPressure),
+                request: of(Counter::ObjsMovedRequest),
+            },
         }
     }
 }
@@ -93,8 +109,12 @@ impl fmt::Display for MmStat {
 pub struct FoliosOfSize {
     /// Stored whole.
     pub zswpout: u64,
-    /// Loaded whole.
+    /// Loaded whole, of which a page at least was in the pool.
     pub zswpin: u64,
+    /// Loaded whole from the backing.
+    pub swpin: u64,
+    /// To be loaded whole, and came in less.
+    pub swpin_fallback: u64,
     /// Not stored whole.
     pub swpout_fallback: u64,
     /// Of these, split.
@@ -112,6 +132,8 @@ impl FoliosOfSize {
             let counts = Self {
                 zswpout: folios.out[at],
                 zswpin: folios.back[at],
+                swpin: folios.read[at],
+                swpin_fallback: folios.read_fallback[at],
                 swpout_fallback: folios.fallback[at],
                 split: folios.split[at],
                 split_failed: folios.split_failed[at],
@@ -155,6 +177,7 @@ struct FiguresShown<'a> {
     faults: BTreeMap<&'static str, Times>,
     folios: BTreeMap<String, FoliosOfSize>,
     mm_stat: MmStat,
+    classes: &'a ClassTable,
     engine_queues: &'a EngineQueues,
     counters: BTreeMap<&'static str, u64>,
 }
@@ -177,6 +200,7 @@ impl Serialize for Figures {
                 .collect(),
             folios: FoliosOfSize::all(self).collect(),
             mm_stat: MmStat::of(self),
+            classes: &self.classes,
             engine_queues: &self.queues,
             counters: Counter::ALL
                 .iter()
@@ -273,7 +297,8 @@ mod tests {
             assert_eq!(
                 part["folios"]["hugepages-64kB"],
                 json!({
-                    "zswpout": 3, "zswpin": 0, "swpout_fallback": 5, "split": 4, "split_failed": 1,
+                    "zswpout": 3, "zswpin": 0, "swpin": 2, "swpin_fallback": 6,
+                    "swpout_fallback": 5, "split": 4, "split_failed": 1,
                 })
             );
             let mm_stat = json!({
@@ -281,8 +306,10 @@ mod tests {
                 "mem_used_total": 122 << 20, "mem_limit": 0, "mem_used_max": 124 << 20,
                 "same_pages": 70, "pages_compacted": 30, "huge_pages": 40,
                 "huge_pages_since": 50, "objs_moved": 60,
+                "objs_moved_by": { "period": 10, "pressure": 20, "request": 30 },
             });
             assert_eq!(part["mm_stat"], mm_stat);
+            assert_eq!(part["classes"][1]["obj_used"], 80);
             let queues = part["engine_queues"].as_array().expect("a list");
             assert_eq!(queues.len(), 1, "rows of none are left out");
             assert_eq!(queues[0]["kind"], "compress");

@@ -8,6 +8,7 @@
 //! Totals add every counter up, except the `*_peak_*` ones, whose total is the
 //! largest process's: peaks of different processes are not of one instant.
 
+use crate::class_table::ClassTable;
 use crate::engine_queues::EngineQueues;
 use crate::exit::one_line;
 use crate::group_state::GroupState;
@@ -25,6 +26,8 @@ use zfolio_runtime::segment::{
 pub struct Folios {
     pub(crate) out: [u64; ORDERS],
     pub(crate) back: [u64; ORDERS],
+    pub(crate) read: [u64; ORDERS],
+    pub(crate) read_fallback: [u64; ORDERS],
     pub(crate) fallback: [u64; ORDERS],
     pub(crate) split: [u64; ORDERS],
     pub(crate) split_failed: [u64; ORDERS],
@@ -36,6 +39,8 @@ pub struct Figures {
     counters: [u64; Counter::COUNT],
     pub(crate) folios: Folios,
     pub(crate) queues: EngineQueues,
+    /// The pool's classes.
+    pub classes: ClassTable,
     /// By [`FaultKind`].
     faults: Vec<Latency>,
     /// At the instant when most was stored.
@@ -48,6 +53,7 @@ impl Default for Figures {
             counters: [0; Counter::COUNT],
             folios: Folios::default(),
             queues: EngineQueues::default(),
+            classes: ClassTable::default(),
             faults: vec![Latency::default(); FaultKind::COUNT],
             most_held: Held::default(),
         }
@@ -64,11 +70,14 @@ impl Figures {
             folios: Folios {
                 out: orders(&slot.zswpout_order),
                 back: orders(&slot.zswpin_order),
+                read: orders(&slot.swpin_order),
+                read_fallback: orders(&slot.swpin_fallback_order),
                 fallback: orders(&slot.fallback_order),
                 split: orders(&slot.split_order),
                 split_failed: orders(&slot.split_failed_order),
             },
             queues: EngineQueues::read(slot),
+            classes: ClassTable::read(slot),
             faults: slot.faults.iter().map(Latency::read).collect(),
             most_held: Held::read(slot),
         }
@@ -90,6 +99,8 @@ impl Figures {
         let lists = [
             (&mut self.folios.out, &other.folios.out),
             (&mut self.folios.back, &other.folios.back),
+            (&mut self.folios.read, &other.folios.read),
+            (&mut self.folios.read_fallback, &other.folios.read_fallback),
             (&mut self.folios.fallback, &other.folios.fallback),
             (&mut self.folios.split, &other.folios.split),
             (&mut self.folios.split_failed, &other.folios.split_failed),
@@ -100,6 +111,7 @@ impl Figures {
             }
         }
         self.queues.add(&other.queues);
+        self.classes.add(&other.classes);
         for (sum, more) in self.faults.iter_mut().zip(&other.faults) {
             sum.merge(more);
         }

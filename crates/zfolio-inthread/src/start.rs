@@ -19,7 +19,7 @@ use alloc::boxed::Box;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use zfolio_runtime::fair_share::Membership;
-use zfolio_runtime::options::Options;
+use zfolio_runtime::options::{Options, pool_percent};
 use zfolio_runtime::segment::run_group;
 use zfolio_runtime::segment::{RunGroup, Segment, faults};
 use zfolio_sys::lock::Mutex;
@@ -59,10 +59,11 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
     let way = Way::find(config.faults.load(Ordering::Relaxed))?;
     // (With a backing or limits who faults may have to wait for more than a page.)
     let is_limited = |group: &RunGroup| {
-        let limits = [&group.swap_max, &group.zswap_max];
+        let limits = [&group.max, &group.swap_max, &group.zswap_max];
         limits.iter().any(|max| max.load(Ordering::Relaxed) != 0)
     };
     let is_simple = options.backing.is_none()
+        && pool_percent(config).is_none()
         && config.max.load(Ordering::Relaxed) == 0
         && !segment.groups.iter().any(is_limited);
     let beside = way.kind != Kind::Guard && is_simple;
@@ -76,9 +77,12 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
     let [device, inode] = [0, 1].map(|at: usize| file[at].load(Ordering::Relaxed));
     know_standard_error((device, inode));
     let brk = raw::own(nr::BRK, [0; 3]).cast_unsigned();
+    let mut core = Core::new(way, &options, brk);
+    // (Of a group with a `high` of its own before anything of it is managed.)
+    core.high = membership.most_of(segment, options.high);
     let state: &'static State = Box::leak(Box::new(State {
         words,
-        core: Mutex::new(Core::new(way, &options, brk)),
+        core: Mutex::new(core),
         membership,
         retry_ns: AtomicU64::new(0),
         bells: Bells::new(),

@@ -76,4 +76,4 @@ pub use control::Manager;
 pub use faces::{process, regions};
 pub use frames::reserve_arena;
 pub use health::fatal;
-pub use upkeep::statistics;
+pub use upkeep::{class_table, statistics};

@@ -1,7 +1,8 @@
 //! What the runtime was asked for.
 
-use crate::segment::{Config, backing, codec, on_max};
+use crate::segment::{Config, PATH, backing, codec, on_max};
 use core::array::from_fn;
+use core::ffi::CStr;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 pub use zfolio_compress::Codec;
@@ -9,9 +10,13 @@ use zfolio_compress::deflate::Tables;
 use zfolio_compress::engine::attributes::MAX_ENGINES;
 pub use zfolio_compress::engine::{Attributes, SyncMode};
 use zfolio_mm::{Order, PAGE_SHIFT};
+use zfolio_zswap::Limits;
 
 /// Most engines that may be asked for.
 pub const MOST_ENGINES: usize = MAX_ENGINES;
+
+/// The kernel's `accept_threshold_percent`.
+pub const ACCEPT: u32 = 90;
 
 /// Bytes of a manager thread's stack.
 pub(crate) const STACK: usize = 256 << 10;
@@ -21,7 +26,7 @@ pub(crate) const STACK: usize = 256 << 10;
 pub(crate) const IN_THREAD: Range<usize> = 4..32;
 
 /// How one process is to be managed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
     /// Target for the memory of the process, pages.
     pub high: usize,
@@ -39,8 +44,20 @@ pub struct Options {
     pub follows: bool,
     /// Folio compaction runs; off for experiments alone.
     pub folio_compaction: bool,
-    /// A file behind the pool.
+    /// Of regions: memory that they must not exceed, pages; `None`: there is no such limit. (A
+    /// run's is in the control segment, where it may change: see `budget::hard_limit`.)
+    pub max: Option<usize>,
+    /// Of regions: what happens there.
+    pub on_max: OnMax,
+    /// A file or a store behind the pool.
     pub backing: Option<BackingOptions>,
+    /// Of regions: the pool's maximum, percent of `high`; `None`: none. (A run's may change:
+    /// [`pool_percent`].)
+    pub pool_percent: Option<u32>,
+    /// A pool that was full takes pages again at this percentage of its maximum.
+    pub accept_percent: u32,
+    /// The pool is written back where memory is short, and not at its maximum alone.
+    pub shrinker: bool,
 }
 
 /// What happens at `max`.
@@ -64,21 +81,69 @@ impl OnMax {
             _ => Self::Kill,
         }
     }
+
+    /// The opposite.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        match self {
+            Self::Kill => on_max::KILL,
+            Self::Wait => on_max::WAIT,
+            Self::Allow => on_max::ALLOW,
+        }
+    }
 }
 
-/// The file or the store behind the pool; where it is stands in the control segment, and so does
-/// what part of `high` the pool may take, which can change.
+/// The file or the store behind the pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BackingOptions {
     /// Most bytes of it.
     pub size: u64,
+    /// Where it is; `None`: where the control segment says.
+    pub directory: Option<Directory>,
     /// It is no file but a store behind a pager.
     pub is_store: bool,
     /// Of a store: how long a read may take, ns; `None`: for ever.
     pub deadline_ns: Option<u64>,
 }
 
+/// A directory's path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Directory([u8; PATH]);
+
+impl Directory {
+    /// Of a path of less than [`PATH`] bytes without NUL.
+    #[must_use]
+    pub fn new(path: &[u8]) -> Option<Self> {
+        let mut bytes = [0; PATH];
+        let fits = path.len() < PATH && !path.is_empty() && !path.contains(&0);
+        fits.then(|| {
+            bytes[..path.len()].copy_from_slice(path);
+            Self(bytes)
+        })
+    }
+
+    /// The path.
+    #[must_use]
+    pub fn path(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.0).unwrap_or(c".")
+    }
+}
+
 impl Options {
+    /// The limits of a pool that may have `percent` of `high` pages; `None`: as many as there
+    /// are.
+    #[must_use]
+    pub fn pool_limits(&self, percent: Option<u32>, high: usize) -> Limits {
+        let limits = match percent {
+            Some(percent) => Limits::of_percent(percent, high),
+            None => Limits::default(),
+        };
+        Limits {
+            accept_threshold_percent: self.accept_percent,
+            ..limits
+        }
+    }
+
     /// How regions are managed that may use `high` bytes.
     #[must_use]
     pub fn for_regions(high: usize, codec: Codec) -> Self {
@@ -91,7 +156,12 @@ impl Options {
             tier: false,
             follows: false,
             folio_compaction: true,
+            max: None,
+            on_max: OnMax::Kill,
             backing: None,
+            pool_percent: None,
+            accept_percent: ACCEPT,
+            shrinker: true,
         }
     }
 
@@ -124,19 +194,37 @@ impl Options {
             codec,
             folio,
             folio_compaction: config.no_folio_compaction.load(Ordering::Relaxed) == 0,
-            backing: (size > 0).then(|| BackingOptions {
+            backing: (size > 0).then_some(BackingOptions {
                 size,
+                directory: None,
                 is_store: config.backing_kind.load(Ordering::Relaxed) == backing::STORE,
                 deadline_ns: match config.backing_deadline_ns.load(Ordering::Relaxed) {
                     0 => None,
                     deadline => Some(deadline),
                 },
             }),
+            max: None,
+            on_max: OnMax::Kill,
+            pool_percent: pool_percent(config),
+            accept_percent: match config.accept_percent.load(Ordering::Relaxed) {
+                0 => ACCEPT,
+                percent => percent,
+            },
+            shrinker: config.no_shrinker.load(Ordering::Relaxed) == 0,
             engines: engines.min(MOST_ENGINES),
             engine_attributes,
             tier: config.tier.load(Ordering::Relaxed) != 0,
             follows: config.slowdown.load(Ordering::Relaxed) != 0,
         })
+    }
+}
+
+/// What part of `high` the pools of a run may take now, percent; `None`: there is no limit.
+#[must_use]
+pub fn pool_percent(config: &Config) -> Option<u32> {
+    match config.pool_percent.load(Ordering::Relaxed) {
+        0 => None,
+        percent => Some(percent),
     }
 }
 

@@ -11,10 +11,11 @@ use crate::error::PinError;
 use crate::page::Vpn;
 pub use crate::page_fault::Access;
 use crate::scope::Serving;
-use crate::segment::Counter;
+use crate::segment::{Counter, ProcessSlot};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::Range;
+use core::sync::atomic::Ordering;
 use zfolio_sys::syscall::Errno;
 
 /// An engine for regions. Ranges are of addresses, of the program's view.
@@ -33,6 +34,12 @@ pub trait RegionEngine: Sync {
 
     /// The life of one of those, from 1.
     fn serve_regions(&'static self, index: usize) -> !;
+
+    /// How many threads help to compress besides.
+    fn engines(&self) -> usize;
+
+    /// The life of one of those, from 0; it ends only if there is none.
+    fn engine_thread(&'static self, index: usize);
 
     /// Begins to manage a mapping that [`map_region`] made.
     ///
@@ -82,11 +89,20 @@ pub trait RegionEngine: Sync {
     /// were reserved.
     fn set_high_bytes(&self, bytes: usize) -> bool;
 
-    /// The value of a counter.
-    fn counter(&self, which: Counter) -> u64;
+    /// What it has counted, as of the last [`Self::refresh_statistics`].
+    fn statistics(&self) -> &'static ProcessSlot;
 
-    /// Brings gauges up to date.
+    /// The value of a counter.
+    fn counter(&self, which: Counter) -> u64 {
+        self.statistics().counter(which).load(Ordering::Relaxed)
+    }
+
+    /// Brings gauges and the table of classes up to date.
     fn refresh_statistics(&self);
+
+    /// Compacts the pool's zspages, as long as it frees any; how many objects it moved,
+    /// and pages it freed. Nothing while another run does not end.
+    fn compact_zspages(&self) -> (u64, u64);
 
     /// Checks the invariants. For tests, while no call is under way.
     ///

@@ -152,6 +152,33 @@ impl Scope {
         }
     }
 
+    /// Whether the program that we are guests of may close a descriptor of ours. (A process's
+    /// threads have tables of their own, whatever it is.)
+    pub(crate) const fn is_guest(&self) -> bool {
+        match self {
+            Self::Process => false,
+            Self::Regions(_) => true,
+        }
+    }
+
+    /// Notes the descriptor of the backing's file for threads with tables of their own.
+    pub(crate) fn note_backing(&self, fd: usize) {
+        if let Self::Regions(regions) = self {
+            regions.backing_fd.store(fd, Ordering::Relaxed);
+        }
+    }
+
+    /// That descriptor, where one was noted.
+    pub(crate) fn backing(&self) -> Option<usize> {
+        match self {
+            Self::Process => None,
+            Self::Regions(regions) => {
+                let fd = regions.backing_fd.load(Ordering::Relaxed);
+                (fd != usize::MAX).then_some(fd)
+            }
+        }
+    }
+
     /// The stack on which worker `index`, of those that serve faults, works in the thread that
     /// touches; `None` where faults are not served there.
     pub(crate) fn stack_of(&self, index: usize) -> Option<&CallStack> {
@@ -186,6 +213,8 @@ pub(crate) struct Regions {
     /// Called before something is moved out.
     pub(crate) before_moving: fn(),
     pub(crate) first_touches: FirstTouches,
+    /// The backing's file; `usize::MAX`: there is none.
+    pub(crate) backing_fd: AtomicUsize,
     /// Changes with every region that comes or goes.
     pub(crate) generation: AtomicU32,
 }

@@ -246,3 +246,42 @@ fn a_run_has_what_it_is_given_within_what_its_tables_are_made_for() {
         assert_eq!(allowed(1), 2048, "the least");
     }
 }
+
+/// Not the kernel's: `max` of a group, whatever the run's is.
+#[test]
+fn a_group_has_a_max_of_its_own() {
+    let segment = segment();
+    let small = group(&segment, "small");
+    let (within, outside) = (
+        Membership::of(group(&segment, "small/er")),
+        Membership::of(run_group::RUN),
+    );
+    let allowed = |of: &Membership, owner| {
+        let having = Having {
+            owner,
+            resident: HIGH / 8,
+            needs: HIGH / 8,
+            ..Having::default()
+        };
+        let allowed = of.update(&segment, having, HIGH);
+        (allowed.max, allowed.max_alone)
+    };
+    let none = (usize::MAX, usize::MAX);
+    assert_eq!((allowed(&within, 1), allowed(&outside, 2)), (none, none));
+    let of_group = &segment.groups[small as usize].max;
+    of_group.store(64 * MIB, Ordering::Relaxed);
+    let pages = |mib: u64| usize::try_from(mib * MIB).expect("a number") / PAGE_SIZE;
+    let narrow = (pages(64), pages(64));
+    assert_eq!((allowed(&within, 1), allowed(&outside, 2)), (narrow, none));
+    let has = |of: &Membership| of.has_max(&segment);
+    assert_eq!((has(&within), has(&outside)), (true, false));
+    // The run's leaves more than that: the other has a half of it, resident.
+    segment.config().max.store(128 * MIB, Ordering::Relaxed);
+    let rest = (pages(128) - HIGH / 8, usize::MAX);
+    assert_eq!((allowed(&within, 1), allowed(&outside, 2)), (narrow, rest));
+    assert!(has(&outside));
+    // And now it leaves less; whoever has more than that is not alone too large.
+    segment.config().max.store(80 * MIB, Ordering::Relaxed);
+    let rest = pages(80) - HIGH / 8;
+    assert_eq!(allowed(&within, 1), (rest, pages(64)));
+}

@@ -57,6 +57,12 @@ impl DiskFile {
         Err(Errno::EXIST)
     }
 
+    /// The same file by a descriptor of a high number, if that can be had.
+    #[must_use]
+    pub fn lifted(self) -> Self {
+        Self(crate::region::lift_descriptor(self.0))
+    }
+
     /// The file that is open as `fd`.
     #[must_use]
     pub const fn from_fd(fd: usize) -> Self {

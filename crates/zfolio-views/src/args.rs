@@ -23,6 +23,9 @@ pub struct Stat {
     /// Print JSON: every figure that --stats FILE has, as it is now
     #[arg(long)]
     pub json: bool,
+    /// Print each pool's table of classes as well, as /sys/kernel/debug/zsmalloc has it
+    #[arg(long, conflicts_with = "json")]
+    pub classes: bool,
     /// Again and again, every SECONDS (1 by default), until the run ends; with --json an
     /// object a line
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "1",

@@ -34,7 +34,8 @@ pub fn stat(args: &Stat) -> Result<ExitCode, Failure> {
         let text = if args.json {
             json(&look, &seen, args.watch.is_some())?
         } else {
-            text(&look, &seen)
+            let classes = args.classes.then(|| classes(&seen.tree));
+            text(&look, &seen) + &classes.unwrap_or_default()
         };
         let end = if args.watch.is_some() && !args.json {
             "\n"
@@ -102,6 +103,19 @@ fn text(look: &Look, seen: &Seen) -> String {
         text.push('\n');
     }
     text + &table(&seen.tree)
+}
+
+/// Each pool's table of classes, where there is one.
+fn classes(tree: &Tree) -> String {
+    let with = |process: &&Process| !process.figures.classes.is_empty();
+    let tables = tree.processes.iter().filter(with);
+    let tables = tables.map(|process| {
+        format!(
+            "\n{} {}\n{}",
+            process.pid, process.comm, process.figures.classes
+        )
+    });
+    tables.collect()
 }
 
 /// What limits the run besides `high`.

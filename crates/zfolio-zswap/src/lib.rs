@@ -88,7 +88,9 @@ pub use slot::Slot;
 pub use stats::{Snapshot, Stats};
 pub use store::error::{StoreError, StoreReport};
 pub use writeback::Shrunk;
-pub use zfolio_zsmalloc::{Compaction, Step as CompactionStep, policy as compaction_policy};
+pub use zfolio_zsmalloc::{
+    ClassStats, Compaction, PoolStats, Step as CompactionStep, policy as compaction_policy,
+};
 
 /// Most pages compressed or decompressed in one batch. A codec's batch size
 /// beyond it is cut down.

@@ -14,6 +14,8 @@ macro_rules! counters {
             $(pub(crate) $name: AtomicU64,)*
             pub(crate) order_zswpout: [AtomicU64; ORDERS],
             pub(crate) order_zswpin: [AtomicU64; ORDERS],
+            pub(crate) order_swpin: [AtomicU64; ORDERS],
+            pub(crate) order_swpin_fallback: [AtomicU64; ORDERS],
             pub(crate) order_swpout_fallback: [AtomicU64; ORDERS],
             pub(crate) order_split: [AtomicU64; ORDERS],
             pub(crate) order_split_failed: [AtomicU64; ORDERS],
@@ -27,9 +29,15 @@ macro_rules! counters {
             /// Folios stored whole, by order; those of zeros only are not
             /// counted, they never reach the pool.
             pub order_zswpout: [u64; ORDERS],
-            /// Folios loaded whole, by order (the caller says which were:
-            /// [`Zswap::count_load`](crate::Zswap::count_load)).
+            /// Folios loaded whole, of which a page at least was in the pool, by order (the
+            /// caller says which were: [`Zswap::count_load`](crate::Zswap::count_load)).
             pub order_zswpin: [u64; ORDERS],
+            /// Folios loaded whole from the backing, by order (as above).
+            pub order_swpin: [u64; ORDERS],
+            /// Folios that were to be loaded whole and came in less, for want of frames, by
+            /// order (the caller says which:
+            /// [`Zswap::count_load_fallback`](crate::Zswap::count_load_fallback)).
+            pub order_swpin_fallback: [u64; ORDERS],
             /// Folios of order 1 and above that could not be stored, so that
             /// the caller has to split them, by order.
             pub order_swpout_fallback: [u64; ORDERS],
@@ -46,6 +54,8 @@ macro_rules! counters {
                     $($name: AtomicU64::new(0),)*
                     order_zswpout: [const { AtomicU64::new(0) }; ORDERS],
                     order_zswpin: [const { AtomicU64::new(0) }; ORDERS],
+                    order_swpin: [const { AtomicU64::new(0) }; ORDERS],
+                    order_swpin_fallback: [const { AtomicU64::new(0) }; ORDERS],
                     order_swpout_fallback: [const { AtomicU64::new(0) }; ORDERS],
                     order_split: [const { AtomicU64::new(0) }; ORDERS],
                     order_split_failed: [const { AtomicU64::new(0) }; ORDERS],
@@ -59,6 +69,8 @@ macro_rules! counters {
                     $($name: self.$name.load(Relaxed),)*
                     order_zswpout: read(&self.order_zswpout),
                     order_zswpin: read(&self.order_zswpin),
+                    order_swpin: read(&self.order_swpin),
+                    order_swpin_fallback: read(&self.order_swpin_fallback),
                     order_swpout_fallback: read(&self.order_swpout_fallback),
                     order_split: read(&self.order_split),
                     order_split_failed: read(&self.order_split_failed),
@@ -116,6 +128,12 @@ counters! {
     huge_pages_since,
     /// Objects moved by zspage compaction.
     objs_moved,
+    /// Of these, by a compaction because it was time.
+    objs_moved_period,
+    /// Of these, by one because frames were short.
+    objs_moved_pressure,
+    /// Of these, by one that was asked for.
+    objs_moved_request,
     /// Pages freed by it.
     pages_compacted,
     /// Pages compressed again into less room.
@@ -200,6 +218,9 @@ impl Stats {
             &self.backing_read_fail,
             &self.huge_pages_since,
             &self.objs_moved,
+            &self.objs_moved_period,
+            &self.objs_moved_pressure,
+            &self.objs_moved_request,
             &self.pages_compacted,
             &self.recompressed_pages,
             &self.recompress_saved_bytes,
@@ -217,6 +238,8 @@ impl Stats {
         let orders = [
             &self.order_zswpout,
             &self.order_zswpin,
+            &self.order_swpin,
+            &self.order_swpin_fallback,
             &self.order_swpout_fallback,
             &self.order_split,
             &self.order_split_failed,

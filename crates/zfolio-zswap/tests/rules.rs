@@ -443,13 +443,18 @@ fn counters_by_order() {
     let zswap = plain(Codec::LZ4);
     store(&zswap, &records(16)).unwrap();
     store(&zswap, &[Content::Zero; 16]).unwrap();
-    zswap.count_load(Order::K64);
+    zswap.count_load(Order::K64, false);
+    zswap.count_load(Order::K64, true);
+    zswap.count_load(Order::HUGE, true);
+    zswap.count_load_fallback(Order::HUGE);
     zswap.count_split(Order::K64, true);
     zswap.count_split(Order::K64, false);
     zswap.count_split(Order::HUGE, false);
     let now = zswap.stats().snapshot();
     // A folio of zeros never reaches the pool.
     assert_eq!((now.order_zswpout[4], now.order_zswpin[4]), (1, 1));
+    assert_eq!((now.order_swpin[4], now.order_swpin[9]), (1, 1));
+    assert_eq!(now.order_swpin_fallback.iter().sum::<u64>(), 1);
     assert_eq!((now.order_split[4], now.order_split_failed[4]), (1, 1));
     assert_eq!((now.order_split[9], now.order_split_failed[9]), (0, 1));
     assert_eq!((now.zswpout, now.swpout_zero), (16, 16));

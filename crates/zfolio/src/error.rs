@@ -24,6 +24,13 @@ pub enum Error {
     /// `high` of a group with regions in it was to be raised so far that more
     /// addresses would have to be reserved.
     LimitIsSet,
+    /// An option has no such value, or not with the others.
+    BadOption {
+        /// Its name.
+        option: &'static str,
+    },
+    /// There is no option of that name.
+    UnknownOption,
     /// More regions than can be kept track of.
     TooManyRegions,
     /// This process is the child of a fork, made without libc: it has no
@@ -53,6 +60,10 @@ impl fmt::Display for Error {
             Self::LimitIsSet => {
                 f.write_str("the limit is set, with regions using it, and cannot be raised so far")
             }
+            Self::BadOption { option } => {
+                write!(f, "the option `{option}` cannot have that value")
+            }
+            Self::UnknownOption => f.write_str("there is no option of that name for a group"),
             Self::TooManyRegions => f.write_str("there are too many regions"),
             Self::Forked => f.write_str("the child of a raw fork cannot use regions"),
             Self::Unavailable { what, errno } => write!(

@@ -1,12 +1,13 @@
 //! Groups: regions that share a `high`. What a group is made of is in [`registry`](crate::registry).
 
 use crate::error::Error;
-use crate::process;
 pub use crate::registry::Group;
 use crate::registry::{Inner, Kind};
 use crate::table::Engine;
+use crate::{options, process, statistics};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
+use zfolio_mm::PAGE_SHIFT;
 use zfolio_runtime::options::{Codec, Options};
 use zfolio_runtime::pager::RegionEngine;
 use zfolio_runtime::regions::engine_for;
@@ -23,7 +24,7 @@ const LEAST: usize = 4 << 20;
 #[derive(Clone, Copy, Debug)]
 pub struct GroupBuilder {
     high: usize,
-    codec: Codec,
+    options: Options,
     serving: Serving,
 }
 
@@ -31,8 +32,20 @@ impl GroupBuilder {
     /// How stored pages are compressed; [`Codec::Auto`] if not said.
     #[must_use]
     pub fn codec(mut self, codec: Codec) -> Self {
-        self.codec = codec;
+        self.options.codec = codec;
         self
+    }
+
+    /// Sets an option of `zfolio run` for the group, by its name there and with a value as it
+    /// is written there: `compressor`, `folio`, `engines`, `tier`, `backing` (with a size),
+    /// `max`, `on-max`, `max-pool`, `accept-threshold`, `no-shrinker`. A group that is
+    /// [`Serving::Protected`] has only the first and those of the pool.
+    ///
+    /// # Errors
+    /// [`Error::UnknownOption`]; [`Error::BadOption`] where it has no such value.
+    pub fn option(mut self, name: &str, value: &str) -> Result<Self, Error> {
+        options::set(&mut self.options, name, value)?;
+        Ok(self)
     }
 
     /// Who serves faults; [`Serving::InThread`] if not said, which is
@@ -47,11 +60,19 @@ impl GroupBuilder {
     /// Makes the group.
     ///
     /// # Errors
-    /// [`Error::BadLimit`]; [`Error::Unavailable`] where the system does not
+    /// [`Error::BadLimit`]; [`Error::BadOption`] where options do not go together or with
+    /// `high`; [`Error::Unavailable`] where the system does not
     /// allow it; [`Error::Forked`].
-    pub fn build(self) -> Result<Group, Error> {
+    pub fn build(mut self) -> Result<Group, Error> {
+        if !is_limit(self.high) {
+            return Err(Error::BadLimit);
+        }
+        options::check(&mut self.options, self.high)?;
         let kind = Kind {
-            codec: self.codec,
+            options: Options {
+                high: 0,
+                ..self.options
+            },
             serving: match self.serving {
                 Serving::InThread if process::is_protecting() => Serving::Protected,
                 serving => serving,
@@ -76,7 +97,7 @@ impl Group {
     pub fn builder(high: usize) -> GroupBuilder {
         GroupBuilder {
             high,
-            codec: Codec::Auto,
+            options: Options::for_regions(0, Codec::Auto),
             serving: Serving::InThread,
         }
     }
@@ -111,9 +132,11 @@ impl Group {
     /// times the first one may need more than was reserved.
     ///
     /// # Errors
-    /// [`Error::BadLimit`]; [`Error::LimitIsSet`] if it would need more.
+    /// [`Error::BadLimit`], also above the group's `max`; [`Error::LimitIsSet`] if it would need
+    /// more.
     pub fn set_high(&self, high: usize) -> Result<(), Error> {
-        if !is_limit(high) {
+        let max = self.0.kind.options.max;
+        if !is_limit(high) || max.is_some_and(|max| high >> PAGE_SHIFT > max) {
             return Err(Error::BadLimit);
         }
         if let Some(engine) = self.0.engine {
@@ -167,8 +190,36 @@ impl Group {
             pages_out: count(Counter::PagesOut),
             pages_out_clean: count(Counter::SwpoutClean),
             pages_in: count(Counter::PagesIn),
-            faults: count(Counter::Pgmajfault),
+            faults: count(Counter::FaultsServed),
             stall_ns: count(Counter::StallNs),
+        }
+    }
+
+    /// All that it has counted, as JSON: an object as `zfolio run --stats` has for a process,
+    /// with `counters`, `folios`, `mm_stat`, `classes` and `engine_queues`, by the same names.
+    /// `{}` inside `zfolio run`, and of a parent's group.
+    #[must_use]
+    pub fn statistics(&self) -> String {
+        let Some(engine) = self.0.engine.filter(|_| self.is_here()) else {
+            return "{}".into();
+        };
+        let _blocked = SignalsBlocked::new();
+        engine.refresh_statistics();
+        statistics::json(engine.statistics())
+    }
+
+    /// Compacts the pool's zspages now, in this thread, as long as that frees any: what the
+    /// kernel does for a write to zram's `compact`.
+    #[must_use]
+    pub fn compact(&self) -> Compacted {
+        let Some(engine) = self.0.engine.filter(|_| self.is_here()) else {
+            return Compacted::default();
+        };
+        let _blocked = SignalsBlocked::new();
+        let (objs_moved, pages_compacted) = engine.compact_zspages();
+        Compacted {
+            objs_moved,
+            pages_compacted,
         }
     }
 
@@ -182,6 +233,16 @@ impl Group {
         let _blocked = SignalsBlocked::new();
         self.0.engine.map_or(Ok(()), |engine| engine.validate())
     }
+}
+
+/// What [`Group::compact`] did.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[non_exhaustive]
+pub struct Compacted {
+    /// Objects that were moved.
+    pub objs_moved: u64,
+    /// Pages of the pool that came free.
+    pub pages_compacted: u64,
 }
 
 /// Figures of a group.
@@ -274,7 +335,10 @@ fn make(kind: Kind, high: usize) -> Result<Group, Error> {
             return Ok(group(Some(engine)));
         }
     }
-    let options = Options::for_regions(high, kind.codec);
+    let options = Options {
+        high: high >> PAGE_SHIFT,
+        ..kind.options
+    };
     let engine = engine_for(
         process::segment()?,
         options,
@@ -289,7 +353,8 @@ fn make(kind: Kind, high: usize) -> Result<Group, Error> {
 fn start_threads(engine: &'static dyn RegionEngine) -> Result<(), Error> {
     // They inherit the mask: the program's signals are not for them.
     let _blocked = SignalsBlocked::new();
-    for index in 0..=engine.serving_threads() {
+    let serving = engine.serving_threads();
+    for index in 0..=serving + engine.engines() {
         std::thread::Builder::new()
             .name("zfolio".into())
             .spawn(move || {
@@ -297,10 +362,10 @@ fn start_threads(engine: &'static dyn RegionEngine) -> Result<(), Error> {
                 if own_descriptors_with(&mut kept).is_err() {
                     // Before Linux 5.9: they stay the program's.
                 }
-                if index == 0 {
-                    engine.control_regions()
-                } else {
-                    engine.serve_regions(index)
+                match index {
+                    0 => engine.control_regions(),
+                    index if index <= serving => engine.serve_regions(index),
+                    index => engine.engine_thread(index - serving - 1),
                 }
             })
             .map_err(|error| Error::Unavailable {

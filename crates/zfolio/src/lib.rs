@@ -35,15 +35,17 @@ mod error;
 mod group;
 mod heap;
 mod memory;
+mod options;
 mod pin;
 mod process;
 mod region;
 mod registry;
 mod signals;
+mod statistics;
 mod table;
 
 pub use error::Error;
-pub use group::{Group, GroupBuilder, Stats, limit, stats};
+pub use group::{Compacted, Group, GroupBuilder, Stats, limit, stats};
 pub use heap::Heap;
 pub use pin::{Pin, PinMut};
 #[doc(hidden)]

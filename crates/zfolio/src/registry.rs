@@ -6,7 +6,7 @@
 use crate::table::Engine;
 use core::sync::atomic::AtomicUsize;
 use std::sync::Arc;
-use zfolio_runtime::options::Codec;
+use zfolio_runtime::options::Options;
 use zfolio_runtime::scope::Serving;
 
 /// Regions that share a target for the memory they use.
@@ -29,7 +29,8 @@ pub(crate) struct Inner {
 /// What makes one group's engine fit for the next.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Kind {
-    pub(crate) codec: Codec,
+    /// All but `high`, which is 0.
+    pub(crate) options: Options,
     pub(crate) serving: Serving,
 }
 

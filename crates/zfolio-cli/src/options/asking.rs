@@ -34,8 +34,8 @@ pub(crate) struct Set {
     /// What happens at --max
     #[arg(long, value_name = "WHAT", value_enum)]
     pub(crate) on_max: Option<OnMax>,
-    /// With a backing: most that the pool may take of --high before it is
-    /// written back, percent
+    /// Most that the pool may take of --high, percent: then it is written back; without a
+    /// backing nothing more goes into it
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=90))]
     pub(crate) max_pool: Option<u32>,
 }

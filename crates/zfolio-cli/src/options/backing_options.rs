@@ -12,6 +12,7 @@ use zfolio_host::machine;
 use zfolio_host::size::{Size, human, short};
 use zfolio_pager::probe;
 use zfolio_pager::spec::Spec;
+use zfolio_runtime::options::pool_percent;
 use zfolio_runtime::segment::{Config, backing, on_max};
 use zfolio_sys::disk::DiskFile;
 
@@ -24,6 +25,9 @@ const UNLIMITED: u64 = 256 << 30;
 /// In place of --backing: for what has a password in it.
 pub(crate) const ENV_BACKING: &str = "ZFOLIO_BACKING";
 
+/// The pool's maximum with a backing, percent of `high`.
+const MAX_POOL: u32 = 40;
+
 /// Options of `zfolio run`.
 #[derive(Args, Debug, Default)]
 pub(crate) struct Behind {
@@ -35,11 +39,19 @@ pub(crate) struct Behind {
     #[arg(long, value_name = "file:DIR|redis://HOST",
           value_parser = Backing::parse)]
     pub(crate) backing: Option<Backing>,
-    /// With --backing: most that the pool may take of --high before it is
-    /// written back, percent
-    #[arg(long, value_name = "PERCENT", default_value_t = 40, requires = "backing",
-          value_parser = value_parser!(u32).range(1..=90))]
-    pub(crate) max_pool: u32,
+    /// Most that the pool may take of --high, percent: then it is written back; without a
+    /// backing nothing more goes into it. Default: 40 with --backing, else no limit
+    #[arg(long, value_name = "PERCENT", value_parser = value_parser!(u32).range(1..=90))]
+    pub(crate) max_pool: Option<u32>,
+    /// A pool that was at --max-pool takes pages again once it is down to so much of that,
+    /// percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 90,
+          value_parser = value_parser!(u32).range(1..=100))]
+    pub(crate) accept_threshold: u32,
+    /// Nothing is written to the backing because memory is short: only at --max-pool or
+    /// --zswap-max
+    #[arg(long)]
+    pub(crate) no_shrinker: bool,
     /// Memory that all together (--per-process: each) must not exceed for long,
     /// when moving out does not help any more; --high at least
     #[arg(long, value_name = "SIZE", value_parser = Size::parse)]
@@ -152,7 +164,9 @@ pub(crate) enum Place {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Checked {
     backing: Option<Place>,
-    max_pool: u32,
+    max_pool: Option<u32>,
+    accept_threshold: u32,
+    no_shrinker: bool,
     max: Option<u64>,
     on_max: OnMax,
 }
@@ -171,7 +185,11 @@ impl Behind {
         }
         Ok(Checked {
             backing: self.backing.as_ref().map(check_backing).transpose()?,
-            max_pool: self.max_pool,
+            max_pool: self
+                .max_pool
+                .or_else(|| self.backing.is_some().then_some(MAX_POOL)),
+            accept_threshold: self.accept_threshold,
+            no_shrinker: self.no_shrinker,
             max,
             on_max: self.on_max,
         })
@@ -234,6 +252,12 @@ impl Checked {
     pub(crate) fn store(&self, config: &Config) -> bool {
         config.max.store(self.max.unwrap_or(0), Relaxed);
         config.on_max.store(self.on_max.number(), Relaxed);
+        config
+            .pool_percent
+            .store(self.max_pool.unwrap_or(0), Relaxed);
+        let accept = self.accept_threshold;
+        config.accept_percent.store(accept, Relaxed);
+        config.no_shrinker.store(self.no_shrinker.into(), Relaxed);
         let (path, size, kind, deadline) = match &self.backing {
             None => return true,
             Some(Place::File(dir, size)) => (dir, size, backing::FILE, Duration::ZERO),
@@ -249,7 +273,6 @@ impl Checked {
         let ns = u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX);
         config.backing_kind.store(kind, Relaxed);
         config.backing_deadline_ns.store(ns, Relaxed);
-        config.pool_percent.store(self.max_pool, Relaxed);
         config.backing_size.store(*size, Relaxed);
         config.set_backing_dir(path.as_os_str().as_bytes())
     }
@@ -273,9 +296,7 @@ impl Checked {
     pub(crate) fn reread(&mut self, config: &Config) {
         self.max = Some(config.max.load(Relaxed)).filter(|max| *max > 0);
         self.on_max = OnMax::from_number(config.on_max.load(Relaxed));
-        if self.backing.is_some() {
-            self.max_pool = config.pool_percent.load(Relaxed);
-        }
+        self.max_pool = pool_percent(config);
     }
 
     /// Whether there is a backing.
@@ -284,7 +305,7 @@ impl Checked {
     }
 
     /// For the JSON: `max` and the backing.
-    pub(crate) fn json(&self) -> [(&'static str, Value); 3] {
+    pub(crate) fn json(&self) -> [(&'static str, Value); 6] {
         let on_max = self.on_max.to_possible_value();
         let on_max = on_max.as_ref().map(|value| value.get_name().to_owned());
         let backing = self.backing.as_ref().map(|place| match place {
@@ -303,10 +324,14 @@ impl Checked {
                 "max_pool_percent": self.max_pool,
             }),
         });
+        let shrinker = u8::from(!self.no_shrinker);
         [
             ("max_bytes", self.max.into()),
             ("on_max", self.max.and(on_max).into()),
             ("backing", backing.into()),
+            ("max_pool_percent", self.max_pool.into()),
+            ("accept_threshold_percent", self.accept_threshold.into()),
+            ("shrinker_enabled", shrinker.into()),
         ]
     }
 }
@@ -349,7 +374,9 @@ mod tests {
                 dir: dir.into(),
                 size: Some(Size::Bytes(64 << 20)),
             }),
-            max_pool: 40,
+            max_pool: None,
+            accept_threshold: 80,
+            no_shrinker: true,
             max: max.map(Size::Bytes),
             on_max: OnMax::Wait,
         }
@@ -368,6 +395,9 @@ mod tests {
         let path = std::fs::canonicalize(dir.path()).unwrap();
         assert_eq!(stored, Ok(path.as_os_str().as_bytes().to_vec()));
         assert_eq!(config.backing_size.load(Relaxed), 64 << 20);
+        assert_eq!(config.pool_percent.load(Relaxed), MAX_POOL);
+        assert_eq!(config.accept_percent.load(Relaxed), 80);
+        assert_eq!(config.no_shrinker.load(Relaxed), 1);
         assert_eq!(config.max.load(Relaxed), 1 << 30);
         assert_eq!(config.on_max.load(Relaxed), on_max::WAIT);
         let mut again = checked.clone();
@@ -376,7 +406,7 @@ mod tests {
         config.max.store(0, Relaxed);
         config.pool_percent.store(50, Relaxed);
         again.reread(config);
-        assert_eq!((again.max, again.max_pool), (None, 50));
+        assert_eq!((again.max, again.max_pool), (None, Some(50)));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 

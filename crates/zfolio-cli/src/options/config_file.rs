@@ -24,7 +24,8 @@ pub(crate) const NAME: &str = "zfolio.toml";
 const MOST: u64 = 1 << 20;
 
 /// What a file of a directory may say.
-pub(crate) const OF_DIRECTORY: [&str; 16] = [
+pub(crate) const OF_DIRECTORY: [&str; 19] = [
+    "accept-threshold",
     "allow-unmanaged",
     "compressor",
     "engines",
@@ -34,10 +35,12 @@ pub(crate) const OF_DIRECTORY: [&str; 16] = [
     "high",
     "max",
     "max-pool",
+    "no-shrinker",
     "no-writeback",
     "on-max",
     "per-process",
     "quiet",
+    "swap-high",
     "swap-max",
     "tier",
     "zswap-max",

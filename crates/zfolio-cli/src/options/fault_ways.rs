@@ -158,6 +158,8 @@ fn needs_messages(args: &Run) -> Option<&'static str> {
         ("--tier auto", args.tier == Tier::Auto),
         ("--folio above 256K", is_large),
         ("--backing redis://", args.behind.asks_for_store()),
+        // (Whoever faults is to wait there, in a thread of ours.)
+        ("--swap-high", args.group.swap_high.is_some()),
     ];
     let mut given = asked.into_iter().filter(|(_, given)| *given);
     given.next().map(|(option, _)| option)
@@ -185,6 +187,15 @@ pub(crate) fn check_within(args: &Run, around: &Segment) -> Result<(), Failure> 
         let why = format!("the run around has --faults {}", way.name());
         let what = format!("--faults {}", args.faults.name());
         return Err(Failure::new(Status::Usage, what, why, "leave it out"));
+    }
+    if args.group.swap_high.is_some() && way != Faults::Message {
+        let why = "works with --faults message only, which the run around has not";
+        return Err(Failure::new(
+            Status::Usage,
+            "--swap-high",
+            why,
+            "leave it out",
+        ));
     }
     Ok(())
 }

@@ -27,6 +27,10 @@ pub(crate) struct Group {
     /// Most that may be out, uncompressed size, of the group or the run
     #[arg(long, value_name = "SIZE", value_parser = Size::parse, conflicts_with = "per_process")]
     pub(crate) swap_max: Option<Size>,
+    /// Where faults begin to wait, up to 10 ms each: so much out, uncompressed size, of the
+    /// group or the run
+    #[arg(long, value_name = "SIZE", value_parser = Size::parse, conflicts_with = "per_process")]
+    pub(crate) swap_high: Option<Size>,
     /// Most compressed bytes in the pool, of the group or the run
     #[arg(long, value_name = "SIZE", value_parser = Size::parse, conflicts_with = "per_process")]
     pub(crate) zswap_max: Option<Size>,
@@ -47,7 +51,12 @@ impl Group {
     ///
     /// # Errors
     /// When it cannot be made.
-    pub(crate) fn define(&self, segment: &Segment, high: Option<Size>) -> Result<(), Failure> {
+    pub(crate) fn define(
+        &self,
+        segment: &Segment,
+        high: Option<Size>,
+        max: Option<Size>,
+    ) -> Result<(), Failure> {
         let index = match &self.group {
             None => RUN,
             Some(name) => named(segment, name).ok_or_else(|| {
@@ -60,6 +69,12 @@ impl Group {
         let bytes = |size: Size| size.bytes(machine::mem_total());
         if let Some(high) = high {
             group.high.store(bytes(high), Relaxed);
+        }
+        if let Some(max) = max {
+            group.max.store(bytes(max), Relaxed);
+        }
+        if let Some(high) = self.swap_high {
+            group.swap_high.store(bytes(high) + 1, Relaxed);
         }
         if let Some(max) = self.swap_max {
             group.swap_max.store(bytes(max) + 1, Relaxed);
@@ -103,13 +118,18 @@ mod tests {
         let of = |name: &str| Group {
             group: Some(name.into()),
             swap_max: Some(Size::Bytes(1 << 30)),
+            swap_high: Some(Size::Bytes(1 << 29)),
             no_writeback: true,
             ..Group::default()
         };
         of("build/cc")
-            .define(&segment, Some(Size::Bytes(64 << 20)))
+            .define(
+                &segment,
+                Some(Size::Bytes(64 << 20)),
+                Some(Size::Bytes(96 << 20)),
+            )
             .unwrap();
-        of("build").define(&segment, None).unwrap();
+        of("build").define(&segment, None, None).unwrap();
         let names: Vec<_> = GroupState::all(&segment)
             .into_iter()
             .map(|of| (of.name, of.high))
@@ -125,14 +145,19 @@ mod tests {
             (cc.zswap_max.load(Relaxed), cc.no_writeback.load(Relaxed)),
             (0, 1)
         );
+        assert_eq!(
+            (cc.max.load(Relaxed), cc.swap_high.load(Relaxed)),
+            (96 << 20, (1 << 29) + 1)
+        );
+        assert_eq!(segment.groups[1].max.load(Relaxed), 0);
         for name in ["", "a//b", "/", &"x".repeat(57)] {
-            assert!(of(name).define(&segment, None).is_err(), "{name}");
+            assert!(of(name).define(&segment, None, None).is_err(), "{name}");
         }
         let many = (0..100)
             .map_while(|n| named(&segment, &n.to_string()))
             .count();
         assert_eq!(many, 61);
-        Group::default().define(&segment, None).unwrap();
+        Group::default().define(&segment, None, None).unwrap();
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Those that processes read again and again: `high`, `swap.max`, `zswap.max` and writeback of
 //! the run and its groups, `max` and what happens there, and what the pool takes before it is
-//! written back. Values are held to what `zfolio run` holds them to at the start, and `high` to
+//! written back, or without a backing takes nothing more. Values are held to what `zfolio run` holds them to at the start, and `high` to
 //! [`MOST_TIMES`] what the run began with, for which tables are made. A request changes all
 //! that it names, or nothing.
 
@@ -68,8 +68,11 @@ pub(crate) fn apply(
         say("on-max", on_max_name(was).into(), on_max_name(what).into());
     }
     if let Some(percent) = changes.max_pool {
-        let was = config.pool_percent.swap(percent, Relaxed);
-        say("max-pool", format!("{was}%"), format!("{percent}%"));
+        let was = match config.pool_percent.swap(percent, Relaxed) {
+            0 => "none".into(),
+            was => format!("{was}%"),
+        };
+        say("max-pool", was, format!("{percent}%"));
     }
     Ok(lines)
 }
@@ -126,10 +129,6 @@ fn check_kind(changes: &Changes, segment: &Segment) -> Result<(), Refused> {
     if let Some(name) = of_run.filter(|_| changes.group.is_some()) {
         let why = "is the run's, not a group's";
         return Err(Refused::new(name, why, "leave --group out"));
-    }
-    if changes.max_pool.is_some() && config.backing_size.load(Relaxed) == 0 {
-        let why = "the run has no --backing";
-        return Err(Refused::new("--max-pool", why, "leave it out"));
     }
     Ok(())
 }
@@ -338,10 +337,6 @@ mod tests {
             swap_max: Some(Limit::None),
             ..Changes::default()
         };
-        let max_pool = Changes {
-            max_pool: Some(50),
-            ..Changes::default()
-        };
         let group = Changes {
             group: Some("cc".into()),
             ..high(10)
@@ -352,7 +347,6 @@ mod tests {
             told(result)
         };
         assert!(refused(&on_max, &by_messages).contains("has no --max"));
-        assert!(refused(&max_pool, &by_messages).contains("has no --backing"));
         assert_eq!(
             refused(&group, &by_messages),
             "--group cc: the run has no such group; it has no groups"
@@ -363,6 +357,22 @@ mod tests {
         let (without, mut fitting) = run(true, faults::AUTO);
         assert!(told(apply(&swap_max, &without, &mut fitting)).contains("message only"));
         assert!(apply(&high(32), &without, &mut fitting).is_ok());
+    }
+
+    #[test]
+    fn a_pool_has_a_maximum_with_and_without_a_backing() {
+        let (segment, mut fitting) = run(true, faults::MESSAGE);
+        let mut set = |percent| {
+            let changes = Changes {
+                max_pool: Some(percent),
+                ..Changes::default()
+            };
+            apply(&changes, &segment, &mut fitting)
+        };
+        assert_eq!(set(50), Ok(vec!["max-pool: none, now 50%".into()]));
+        assert_eq!(set(40), Ok(vec!["max-pool: 50%, now 40%".into()]));
+        assert!(told(set(91)).starts_with("--max-pool: 91 is not in 1 to 90"));
+        assert_eq!(segment.config().pool_percent.load(Relaxed), 40);
     }
 
     #[test]

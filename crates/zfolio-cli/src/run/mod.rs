@@ -74,7 +74,7 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
     if let Some(segment) = args.group.run_around() {
         check_within(&args, &segment)?;
         beside::check_within(&args.shown)?;
-        args.group.define(&segment, args.high)?;
+        args.group.define(&segment, args.high, args.behind.max)?;
         return Err(args.group.become_program(&path, &args.command));
     }
     let faults = Taken::of(&args)?;
@@ -93,7 +93,7 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
         let (why, mend) = ("the path is too long", "name another directory");
         return Err(Failure::new(Status::CannotCreate, "--backing", why, mend));
     }
-    args.group.define(&segment, None)?;
+    args.group.define(&segment, None, None)?;
     let keeper = exchange.map(|exchange| store::start(exchange, &settings));
     let keeper = keeper.transpose()?;
     // (Without one, where its path would be too long say, nothing can be asked of the run.)

@@ -208,7 +208,7 @@ impl Slots {
             ];
             let served: u64 = slot.faults.iter().map(|of| of.sum.load(Relaxed)).sum();
             this.now.lost += served
-                + count(Counter::Pgmajfault) * WAKE
+                + count(Counter::FaultsServed) * WAKE
                 + events.map(count).iter().sum::<u64>() * EVENT
                 + count(Counter::PagesOut) / PAGES_A_CALL * CALL;
             this.now.ours += count(Counter::ManagerCpuNs);

@@ -39,7 +39,7 @@ mod tests {
     use std::time::{Duration, SystemTime};
     use zfolio_host::segment_file::OwnSegment;
     use zfolio_runtime::fair_share::{Having, Membership};
-    use zfolio_runtime::segment::run_group::RUN;
+    use zfolio_runtime::segment::run_group::{self, RUN};
     use zfolio_runtime::segment::{LIVES, Who};
 
     /// `high`, pages.
@@ -93,6 +93,22 @@ mod tests {
     fn ends(mut child: Child) {
         child.kill().unwrap();
         child.wait().unwrap();
+    }
+
+    #[test]
+    fn before_it_says_what_it_has_a_process_has_the_least_high_of_its_groups() {
+        let segment = segment();
+        let group = run_group::named(&segment, "one/two").unwrap();
+        let above = run_group::named(&segment, "one").unwrap();
+        let (of_run, of_group) = (Membership::of(RUN), Membership::of(group));
+        let most = |one: &Membership| one.most_of(&segment, HIGH);
+        assert_eq!([most(&of_run), most(&of_group)], [HIGH; 2]);
+        segment.groups[above as usize].high.store(80 << 20, Relaxed);
+        assert_eq!([most(&of_run), most(&of_group)], [HIGH, 20480]);
+        segment.groups[group as usize].high.store(40 << 20, Relaxed);
+        assert_eq!([most(&of_run), most(&of_group)], [HIGH, 10240]);
+        segment.config().shared.store(0, Relaxed);
+        assert_eq!(most(&of_group), HIGH, "each on its own");
     }
 
     #[test]

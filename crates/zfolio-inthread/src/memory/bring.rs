@@ -81,6 +81,7 @@ pub(crate) fn bring(
         )),
         Word::Zero | Word::Stored(_) => {
             core.figures.faults += 1;
+            core.figures.major += 1;
             let ahead = ahead(core, record, page);
             let run = stored_run(state, core, page, ahead);
             let run = core.with_group(state, run, page);
@@ -221,12 +222,13 @@ fn open_fresh(state: &State, core: &mut Core, run: &Range<Vpn>) {
 
 /// Loads and opens `run`, in which `wanted` faulted.
 fn load(state: &State, core: &mut Core, run: &Range<Vpn>, wanted: Vpn, access: Access) {
+    let before = core.loaded_from_behind();
     let slots = fill_incoming(state, core, run);
     let addresses = run.start << SHIFT..run.end << SHIFT;
     if core.comes_clean(run, access) && core.way.fill_clean(&addresses).is_ok() {
         core.figures.pages_in += run.len() as u64;
         core.figures.ahead += run.len() as u64 - 1;
-        core.count_loaded(run.len());
+        core.count_loaded(run.len(), before);
         core.note_clean(state, run, &slots);
         return;
     }
@@ -239,7 +241,7 @@ fn load(state: &State, core: &mut Core, run: &Range<Vpn>, wanted: Vpn, access: A
             }
             core.figures.pages_in += run.len() as u64;
             core.figures.ahead += run.len() as u64 - 1;
-            core.count_loaded(run.len());
+            core.count_loaded(run.len(), before);
             drop_slots(core, &slots[..run.len()]);
         }
         Err(_) if core.way.kind == Kind::Protect => open_wide(state, core, wanted),

@@ -67,6 +67,8 @@ pub(crate) struct Pool {
 #[derive(Default)]
 pub(crate) struct Figures {
     pub(crate) faults: u64,
+    /// Of these, with a page that was loaded.
+    pub(crate) major: u64,
     pub(crate) pages_in: u64,
     pub(crate) pages_out: u64,
     /// Of `pages_out`: as they had come.

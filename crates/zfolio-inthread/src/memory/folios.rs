@@ -57,12 +57,12 @@ impl Core {
             return;
         }
         let most = state.options.folio;
-        if self.store_run(state, run).is_ok() {
+        let Err(error) = self.store_run(state, run) else {
             for folio in folios(run, most) {
                 self.count_folio(state, &folio);
             }
             return;
-        }
+        };
         let together = first_folio(run, most) != *run;
         for folio in folios(run, most) {
             let mut rest = folio.clone();
@@ -74,6 +74,9 @@ impl Core {
                 rest.start = self.store_split(state, &folio);
             }
             if !rest.is_empty() {
+                if !self.bounds.is_refused() {
+                    state.count_refusal(error);
+                }
                 self.bounds.note_refused();
                 self.stay(state, &rest);
             }
@@ -117,11 +120,19 @@ impl Core {
         }
     }
 
-    /// Counts what was brought back together.
-    pub(super) fn count_loaded(&self, pages: usize) {
+    /// Counts what was brought back together; `before`: [`Self::loaded_from_behind`] before it.
+    pub(super) fn count_loaded(&self, pages: usize, before: u64) {
+        let read = self.loaded_from_behind() - before;
         if let Some(pool) = &self.pool {
-            pool.zswap.count_load(Order::holding_at_most(pages));
+            let backed = read == pages as u64;
+            pool.zswap.count_load(Order::holding_at_most(pages), backed);
         }
+    }
+
+    /// Pages that were read from behind the pool so far, under the core lock.
+    pub(super) fn loaded_from_behind(&self) -> u64 {
+        let pool = self.pool.as_ref();
+        pool.map_or(0, |pool| pool.context.loaded_from_backing())
     }
 }
 

@@ -12,11 +12,11 @@ use super::core::Core;
 use super::reclaim::ROOM;
 use crate::raw::SHIFT;
 use crate::state::State;
-use core::sync::atomic::Ordering;
 use zfolio_runtime::fair_share::Allowed;
 use zfolio_runtime::hard_limit::Beyond;
-use zfolio_runtime::segment::Counter;
+use zfolio_runtime::segment::{Counter, GroupEvent};
 use zfolio_sys::lock::pause;
+use zfolio_zswap::StoreError;
 
 /// Between two looks whether there is room below `max`, ns.
 const NAP_NS: u64 = 2_000_000;
@@ -25,7 +25,7 @@ impl Core {
     /// Takes what this process may have from here on.
     pub(super) fn take_allowed(&mut self, state: &State, allowed: &Allowed) {
         self.bounds.max.follow(state.segment.config());
-        self.bounds.max.set_part(allowed.max);
+        self.bounds.max.set_part(allowed.max, allowed.max_alone);
         let usage = self.usage(state);
         if self.bounds.max.pages().is_some_and(|max| usage <= max) {
             self.bounds.max.note_within();
@@ -64,6 +64,7 @@ impl Core {
             && let Some(pool) = &self.pool
         {
             pool.stats.add(Counter::MaxEvents, 1);
+            state.membership.count_event(state.segment, GroupEvent::Max);
         }
         match beyond {
             Beyond::Within | Beyond::Allowed => {}
@@ -96,9 +97,22 @@ impl State {
         pause(NAP_NS);
     }
 
-    /// Whether there is a `max` now.
+    /// Whether there is a `max` now, of the run or of a group.
     pub(crate) fn has_max(&self) -> bool {
-        self.segment.config().max.load(Ordering::Relaxed) != 0
+        self.membership.has_max(self.segment)
+    }
+
+    /// Counts that the pool has refused pages, where it was a limit of the process's groups.
+    pub(super) fn count_refusal(&self, error: StoreError) {
+        let count = |event| self.membership.count_event(self.segment, event);
+        match error {
+            StoreError::SwapFull => {
+                count(GroupEvent::SwapMax);
+                count(GroupEvent::SwapFail);
+            }
+            StoreError::PoolFull => count(GroupEvent::SwapFail),
+            _ => {}
+        }
     }
 
     /// Waits until there is room below `max`, where there is one. No lock of ours is held.

@@ -11,6 +11,7 @@ use alloc::boxed::Box;
 use core::sync::atomic::Ordering;
 use zfolio_compress::adaptive::{Adaptive, Density, Form};
 use zfolio_compress::{Codec, Compressor};
+use zfolio_runtime::class_table;
 use zfolio_runtime::fair_share::{Having, grown, high_now};
 use zfolio_runtime::protect::pool_arena::PoolArena;
 use zfolio_runtime::reserve_arena;
@@ -148,6 +149,8 @@ impl Core {
         };
         let stats = pool.stats;
         let snapshot = pool.zswap.snapshot();
+        let now = now_ns(Clock::Monotonic);
+        let classes = class_table::due(stats, pool.zswap, now);
         stats.update(|| {
             let bytes = |pages: usize| (pages * PAGE) as u64;
             let set_peak = |now: Counter, peak: Counter, value: u64| {
@@ -169,7 +172,8 @@ impl Core {
             stats.set(Counter::ManagerHeap, used as u64);
             stats.set(Counter::ManagerHeapPeak, peak as u64);
             for (counter, value) in [
-                (Counter::Pgmajfault, figures.faults),
+                (Counter::FaultsServed, figures.faults),
+                (Counter::Pgmajfault, figures.major),
                 (Counter::PagesIn, figures.pages_in),
                 (Counter::PagesOut, figures.pages_out),
                 (Counter::SwpoutClean, figures.clean),
@@ -187,9 +191,10 @@ impl Core {
                 stats.add(counter, value);
             }
             publish_pool(stats, &snapshot);
-            stats
-                .updated_ns
-                .store(now_ns(Clock::Monotonic), Ordering::Relaxed);
+            if let Some(classes) = &classes {
+                class_table::publish(stats, classes, now);
+            }
+            stats.updated_ns.store(now, Ordering::Relaxed);
         });
     }
 

@@ -14,6 +14,7 @@ use super::words::{LEAF, PAGES, Word};
 use crate::raw::{self, PAGE, SHIFT, nr};
 use crate::state::State;
 use core::ops::Range;
+use zfolio_runtime::segment::GroupEvent;
 use zfolio_sys::thread::{Clock, now_ns};
 use zfolio_zswap::{Slot, StoreError};
 
@@ -71,6 +72,9 @@ impl Core {
         self.look(state, refused);
         let goal = self.limit().saturating_sub(pages + SLACK);
         self.figures.waits += 1;
+        state
+            .membership
+            .count_event(state.segment, GroupEvent::High);
         state
             .batches
             .begin(|| state.threads.pinned(), &mut self.seen);

@@ -19,6 +19,7 @@ use alloc::sync::Arc;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 use zfolio_mm::{Memory, Pfn};
+use zfolio_runtime::options::pool_percent;
 use zfolio_runtime::protect::pool_arena::PoolArena;
 use zfolio_runtime::segment::Counter;
 use zfolio_sys::secret::KeyPage;
@@ -34,28 +35,29 @@ const RETRY_NS: u64 = 1_000_000_000;
 const TURN: usize = 256;
 /// Pages of the pool that are written back at a time, about: whoever makes room waits for it.
 const MOST_AT_ONCE: usize = 1024;
-/// Least percentage of its maximum at which a pool that was full takes pages again.
-const ACCEPTS: u32 = 90;
 /// Pages of a group: what was stored together lies together in the backing.
 const GROUP: usize = 16;
 
-/// The pool's part of `high`, pages, before it is written back.
-fn pool_limits(state: &State, high: usize) -> Limits {
-    if state.options.backing.is_none() {
-        return Limits::default();
-    }
-    let percent = state.segment.config().pool_percent.load(Ordering::Relaxed);
-    let limits = Limits::of_percent(percent, high);
-    Limits {
-        accept_threshold_percent: accepts_at(limits.max_pool_pages.unwrap_or(0)),
-        ..limits
+/// The pool's part of `high`, pages, before it is written back, or takes nothing more where
+/// no backing was asked for. `is_backed`: there is one.
+fn pool_limits(state: &State, is_backed: bool, high: usize) -> Limits {
+    let percent = pool_percent(state.segment.config());
+    let limits = state.options.pool_limits(percent, high);
+    match (limits.max_pool_pages, state.options.backing.is_some()) {
+        (_, true) if !is_backed => Limits::default(),
+        (Some(most), true) => Limits {
+            accept_threshold_percent: accepts_at(most, limits.accept_threshold_percent),
+            ..limits
+        },
+        _ => limits,
     }
 }
 
-/// The percentage at which a pool of at most `most` pages takes pages again after it was full.
-fn accepts_at(most: usize) -> u32 {
+/// The percentage at which a pool of at most `most` pages takes pages again after it was full:
+/// `asked`, or more where that would be much to write at once.
+fn accepts_at(most: usize, asked: u32) -> u32 {
     let part = u32::try_from(MOST_AT_ONCE * 100 / most.max(1)).unwrap_or(u32::MAX);
-    100 - part.min(100 - ACCEPTS)
+    100 - part.min(100_u32.saturating_sub(asked))
 }
 
 impl State {
@@ -92,7 +94,8 @@ impl State {
     /// Memory is short and nothing more can be closed: a part of the pool goes. Whether any
     /// did.
     fn shrink(&self, zswap: &Zswap<PoolArena>, context: &mut WorkContext) -> bool {
-        if self.retry_ns.load(Ordering::Relaxed) != 0 || !zswap.is_backed() {
+        let refused = self.retry_ns.load(Ordering::Relaxed) != 0;
+        if refused || !self.options.shrinker || !zswap.is_backed() {
             return false;
         }
         self.share_backing(zswap);
@@ -150,19 +153,22 @@ impl Core {
         pool.map_or(0, |pool| pool.zswap.stats().snapshot().backing_bytes)
     }
 
-    /// Gives room in the backing back, and tries it again if it refused. `part`: how much of it
-    /// this process may have, bytes.
+    /// Gives room in the backing back, and tries it again if it refused; sets the pool's limits.
+    /// `part`: how much of the backing this process may have, bytes.
     pub(super) fn tend_backing(&mut self, state: &State, part: u64) {
         let high = self.high;
-        let Some(pool) = self.pool.as_ref().filter(|pool| pool.zswap.is_backed()) else {
+        let Some(pool) = self.pool.as_ref() else {
             return;
         };
-        pool.zswap.limit_backing(part);
-        pool.zswap.tend_backing();
+        let is_backed = pool.zswap.is_backed();
+        if is_backed {
+            pool.zswap.limit_backing(part);
+            pool.zswap.tend_backing();
+        }
         let retry = state.retry_ns.load(Ordering::Relaxed);
         if retry == 0 || now_ns(Clock::Monotonic) >= retry {
             state.retry_ns.store(0, Ordering::Relaxed);
-            let limits = pool_limits(state, high);
+            let limits = pool_limits(state, is_backed, high);
             if pool.zswap.limits() != limits {
                 pool.zswap.set_limits(limits);
             }
@@ -390,7 +396,10 @@ mod tests {
 
     #[test]
     fn a_large_pool_is_written_back_in_small_parts() {
-        let accepts = [0, 1000, 10_240, 20_480, 1 << 20].map(accepts_at);
+        let accepts = [0, 1000, 10_240, 20_480, 1 << 20].map(|most| accepts_at(most, 90));
         assert_eq!(accepts, [90, 90, 90, 95, 100]);
+        let asked = [1000, 5120, 20_480].map(|most| accepts_at(most, 50));
+        assert_eq!(asked, [50, 80, 95]);
+        assert_eq!(accepts_at(1000, 100), 100);
     }
 }

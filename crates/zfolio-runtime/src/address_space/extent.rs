@@ -27,6 +27,9 @@ pub(crate) struct Group {
     /// A bit per page that came because of another one and of whose use nothing is known
     /// yet.
     unasked: u16,
+    /// A bit per page that came ahead of its fault and is not known to have been touched since.
+    /// None that is stored or dropped has it.
+    ahead: u16,
     /// Rounds of the clock hand for which the group is left alone, which refused to move.
     pub(crate) left_alone: u8,
     /// Loads from the pool since the group was last moved out, saturating.
@@ -41,6 +44,7 @@ impl Group {
         past: [RefaultRecord::NOTHING; GROUP_PAGES],
         loaded_at: [0; 3],
         unasked: 0,
+        ahead: 0,
         left_alone: 0,
         loads: 0,
         tracked: 0,
@@ -52,6 +56,9 @@ impl Group {
         let is = |place, other| u8::from(place == other);
         self.tracked = self.tracked + is(was, Place::Present) - is(place, Place::Present);
         self.gone = self.gone + is(place, Place::Gone) - is(was, Place::Gone);
+        if matches!(place, Place::Stored(_) | Place::Gone) {
+            self.ahead &= !(1 << index);
+        }
         self.words[index] = PackedPlace::new(place);
     }
 }
@@ -113,6 +120,29 @@ impl Extent {
         for group in groups.iter_mut().flatten() {
             group.left_alone = group.left_alone.saturating_sub(1);
         }
+    }
+
+    /// Marks pages, of which those count that are in place, as brought ahead of their fault.
+    pub(crate) fn mark_ahead<'a>(&mut self, pages: impl Iterator<Item = &'a Vpn>) {
+        for page in pages {
+            if matches!(
+                self.place(*page % EXTENT_PAGES),
+                Place::Present | Place::Clean(_)
+            ) {
+                self.group(*page).ahead |= 1 << (*page % GROUP_PAGES);
+            }
+        }
+    }
+
+    /// Takes that mark off a page; whether it had one.
+    fn take_ahead(&mut self, vpn: Vpn) -> bool {
+        let Some(group) = &mut self.groups[group_of(vpn)] else {
+            return false;
+        };
+        let bit = 1 << (vpn % GROUP_PAGES);
+        let was = group.ahead & bit != 0;
+        group.ahead &= !bit;
+        was
     }
 
     /// Marks pages as brought without having been asked for.
@@ -190,6 +220,16 @@ impl Extents {
     /// The extent of page `vpn`, if known.
     pub(crate) fn get(&self, vpn: Vpn) -> Option<&Extent> {
         self.map.get(&split(vpn).0).map(Box::as_ref)
+    }
+
+    /// Takes the marks off pages that are known now to have been touched since they were
+    /// brought ahead of their fault; how many had one.
+    pub(crate) fn take_ahead(&mut self, pages: impl Iterator<Item = Vpn>) -> usize {
+        let marked = |page: &Vpn| {
+            self.get_mut(*page)
+                .is_some_and(|extent| extent.take_ahead(*page))
+        };
+        pages.filter(marked).count()
     }
 
     /// The extent of page `vpn`, made if needed.

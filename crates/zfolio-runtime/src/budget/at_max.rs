@@ -2,14 +2,25 @@
 
 use crate::budget::Memory;
 use crate::budget::hard_limit::{Beyond, HardLimit};
-use crate::segment::Counter;
+use crate::segment::{Counter, GroupEvent};
 
 /// Looks in a row at which the control thread finds usage above `max`, nothing
 /// having helped, before the process is ended.
 const LOOKS: u32 = 100;
+
 impl Memory {
-    fn hard(&self) -> &HardLimit {
-        self.hard.follow(self.segment().config())
+    /// `max` as it is now.
+    pub(super) fn hard(&self) -> &HardLimit {
+        if self.scope.is_guest() {
+            &self.hard
+        } else {
+            self.hard.follow(self.segment().config())
+        }
+    }
+
+    fn count_max(&self) {
+        self.count(Counter::MaxEvents, 1);
+        self.count_group_event(GroupEvent::Max);
     }
 
     /// Whether `usage` pages are more than there may be.
@@ -24,7 +35,7 @@ impl Memory {
             .hard()
             .beyond(&self.segment().max_ended_ns, self.usage() + pages);
         if beyond != Beyond::Within {
-            self.count(Counter::MaxEvents, 1);
+            self.count_max();
         }
         if beyond == Beyond::Ends {
             self.end_at_max();
@@ -53,7 +64,7 @@ impl Memory {
         *over += u32::from(helpless);
         if *over >= LOOKS {
             *over = 0;
-            self.count(Counter::MaxEvents, 1);
+            self.count_max();
             if hard.beyond(&self.segment().max_ended_ns, usage) == Beyond::Ends {
                 self.end_at_max();
             }

@@ -14,8 +14,11 @@
 //! The rule is max-min fairness: who needs less than an equal part gets what it
 //! needs, and what is left is shared equally among the others.
 
-use crate::segment::run_group::{RUN, is_below, path};
-use crate::segment::{LIVES, MOST_TIMES, Member, RunGroup, Segment, Who};
+mod rule;
+
+use self::rule::View;
+use crate::segment::run_group::{RUN, path};
+use crate::segment::{GroupEvent, LIVES, MOST_TIMES, Member, RunGroup, Segment, Who};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use zfolio_mm::PAGE_SIZE;
 use zfolio_sys::process::is_there;
@@ -26,8 +29,6 @@ use zfolio_zswap::GroupLimits;
 const STALE_NS: u64 = 2_000_000_000;
 /// Least share of a process, pages: with less it does not get on.
 const LEAST: usize = 2048;
-/// Rounds of the rule: each sets one more process's needs aside, at least.
-const ROUNDS: usize = 64;
 /// A process below this part of `high` is no member yet.
 const SMALL: usize = 64;
 
@@ -50,6 +51,22 @@ pub struct Membership {
     place: AtomicU32,
     /// This process's pid namespace, once it has a place; 0: not known.
     namespace: AtomicU64,
+    /// The groups whose limits hold for it, by [`holding`].
+    holding: [AtomicU32; holding::COUNT],
+}
+
+/// Which limit of several groups is meant: places of [`Allowed::holding`].
+mod holding {
+    /// Of `high`.
+    pub(super) const HIGH: usize = 0;
+    /// Of `max`.
+    pub(super) const MAX: usize = 1;
+    /// Of `swap.high`, where more is out.
+    pub(super) const SWAP_HIGH: usize = 2;
+    /// Of `swap.max`.
+    pub(super) const SWAP_MAX: usize = 3;
+    /// How many there are.
+    pub(super) const COUNT: usize = 4;
 }
 
 const NONE: u32 = u32::MAX;
@@ -80,8 +97,17 @@ pub struct Allowed {
     pub limits: GroupLimits,
     /// Its part of what backings may take, bytes.
     pub backing: u64,
-    /// Its part of `max`, pages.
+    /// Its part of `max`, the run's and its groups', pages.
     pub max: usize,
+    /// The least `max` of its groups, pages: with more it is too large alone. (The run's is
+    /// read anew each time it is asked for.)
+    pub max_alone: usize,
+    /// The run's `max`, pages.
+    max_of_run: usize,
+    /// How long each fault waits because more is out than the `swap.high` of its group, ns.
+    pub swap_penalty_ns: u64,
+    /// The groups that the narrowest limits are of, by [`holding`].
+    holding: [u32; holding::COUNT],
 }
 
 impl Membership {
@@ -92,7 +118,44 @@ impl Membership {
             group,
             place: AtomicU32::new(NONE),
             namespace: AtomicU64::new(0),
+            holding: [const { AtomicU32::new(RUN) }; holding::COUNT],
         }
+    }
+
+    /// Counts an event for the group whose limit is meant, and for those above it.
+    pub fn count_event(&self, segment: &Segment, event: GroupEvent) {
+        let which = match event {
+            GroupEvent::High => holding::HIGH,
+            GroupEvent::Max => holding::MAX,
+            GroupEvent::SwapHigh => holding::SWAP_HIGH,
+            GroupEvent::SwapMax | GroupEvent::SwapFail => holding::SWAP_MAX,
+        };
+        let group = self.holding[which].load(Ordering::Relaxed);
+        for (_, group) in path(segment, group) {
+            group.events[event as usize].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a `max` holds for this process now: the run's, or a group's.
+    #[must_use]
+    pub fn has_max(&self, segment: &Segment) -> bool {
+        let of_group = |(_, group): (u32, &RunGroup)| group.max.load(Ordering::Relaxed) != 0;
+        segment.config().max.load(Ordering::Relaxed) != 0 || path(segment, self.group).any(of_group)
+    }
+
+    /// What `high` of the groups above this process leaves of `begun` pages while nobody else
+    /// has anything: what holds for a process that has not yet said what it has.
+    #[must_use]
+    pub fn most_of(&self, segment: &Segment, begun: usize) -> usize {
+        if segment.config().shared.load(Ordering::Relaxed) == 0 {
+            return begun;
+        }
+        let groups = path(segment, self.group).filter(|(index, _)| *index != RUN);
+        let highs = groups.filter_map(|(_, group)| match group.high.load(Ordering::Relaxed) {
+            0 => None,
+            bytes => Some(pages(bytes).max(LEAST)),
+        });
+        highs.fold(begun, usize::min)
     }
 
     /// For the child of a fork: the place is its parent's, the namespace may be.
@@ -151,14 +214,19 @@ impl Membership {
     /// began with `begun` pages. Where no place is free, it may have the least.
     pub fn update(&self, segment: &Segment, of: Having, begun: usize) -> Allowed {
         let high = high_now(segment, begun);
+        let max = match segment.config().max.load(Ordering::Relaxed) {
+            0 => usize::MAX,
+            bytes => pages(bytes),
+        };
         let all = Allowed {
             high,
             limits: GroupLimits::default(),
             backing: segment.config().backing_size.load(Ordering::Relaxed),
-            max: match segment.config().max.load(Ordering::Relaxed) {
-                0 => usize::MAX,
-                bytes => pages(bytes),
-            },
+            max,
+            max_alone: usize::MAX,
+            max_of_run: max,
+            swap_penalty_ns: 0,
+            holding: [RUN; holding::COUNT],
         };
         if segment.config().shared.load(Ordering::Relaxed) == 0 {
             return all;
@@ -215,6 +283,9 @@ impl Membership {
             );
         }
         allowed.high = allowed.high.max(LEAST).min(high);
+        for (word, group) in self.holding.iter().zip(allowed.holding) {
+            word.store(group, Ordering::Relaxed);
+        }
         allowed
     }
 
@@ -271,128 +342,8 @@ impl Membership {
     }
 }
 
-/// The members of a group and those below it, as they are now.
-struct View<'a> {
-    of: &'a Membership,
-    segment: &'a Segment,
-    now: u64,
-    group: u32,
-}
-
-impl View<'_> {
-    fn members(&self) -> impl Iterator<Item = &Member> {
-        self.of.living(self.segment, self.now).filter(|member| {
-            let group = member.group.load(Ordering::Relaxed);
-            is_below(self.segment, group, self.group)
-        })
-    }
-
-    fn sum(&self, word: impl Fn(&Member) -> &AtomicU64) -> u64 {
-        let words = self
-            .members()
-            .map(|member| word(member).load(Ordering::Relaxed));
-        words.fold(0, u64::saturating_add)
-    }
-}
-
-impl Allowed {
-    /// Takes the limits of one group into account. `run`: the run's `high`, as it is now.
-    fn narrow(&mut self, view: &View<'_>, group: &RunGroup, of: Having, run: usize) {
-        let total = view.sum(|member| &member.resident_bytes);
-        group.resident_bytes.store(total, Ordering::Relaxed);
-        group.resident_peak.fetch_max(total, Ordering::Relaxed);
-        let high = match group.high.load(Ordering::Relaxed) {
-            _ if view.group == RUN => run,
-            0 => usize::MAX,
-            bytes => pages(bytes),
-        };
-        if high < usize::MAX {
-            let needs = |member: &Member| pages(member.needed_bytes.load(Ordering::Relaxed));
-            let share = share(high, of.needs, || view.members().map(needs));
-            self.high = self.high.min(share);
-        }
-        // What the others have is taken; the rest may be mine.
-        let left = |max: u64, total: u64, mine: u64| max.saturating_sub(total.saturating_sub(mine));
-        let rest = |limit: &AtomicU64, total: u64, mine: u64| {
-            let max = limit.load(Ordering::Relaxed).checked_sub(1)?;
-            Some(left(max, total, mine))
-        };
-        if view.group == RUN {
-            let out = view.sum(|member| &member.backing_bytes);
-            self.backing = left(self.backing, out, of.backing_bytes);
-            let resident = |member: &Member| pages(member.resident_bytes.load(Ordering::Relaxed));
-            if self.max < usize::MAX {
-                self.max = part_of_max(self.max, of.resident, || view.members().map(resident));
-            }
-        }
-        let zswap = view.sum(|member| &member.zswap_bytes);
-        let swap = view.sum(|member| &member.swap_bytes);
-        let limits = &mut self.limits;
-        limits.zswap_max = least(
-            limits.zswap_max,
-            rest(&group.zswap_max, zswap, of.zswap_bytes),
-        );
-        limits.swap_max = least(limits.swap_max, rest(&group.swap_max, swap, of.swap_bytes));
-        limits.writeback &= group.no_writeback.load(Ordering::Relaxed) == 0;
-    }
-}
-
 fn pages(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX) / PAGE_SIZE
-}
-
-fn least(one: Option<u64>, other: Option<u64>) -> Option<u64> {
-    match (one, other) {
-        (Some(one), Some(other)) => Some(one.min(other)),
-        (one, other) => one.or(other),
-    }
-}
-
-/// The share of one who needs `mine`, of `high` among all (that one included)
-/// who need what `all` says.
-fn share<I: Iterator<Item = usize>>(high: usize, mine: usize, all: impl Fn() -> I) -> usize {
-    match level(high, &all) {
-        // All have what they need, and the rest is everybody's.
-        Ok(left) => mine + left / all().count().max(1),
-        Err(level) => mine.min(level),
-    }
-}
-
-/// What one who has `mine` may come to have of `max`, where all have what `all`
-/// says: all that the others do not have, and always a fair part.
-fn part_of_max<I: Iterator<Item = usize>>(max: usize, mine: usize, all: impl Fn() -> I) -> usize {
-    let others = all().fold(0, usize::saturating_add).saturating_sub(mine);
-    let rest = max.saturating_sub(others);
-    let equal = max / all().count().max(1);
-    rest.max(level(max, &all).err().unwrap_or(equal))
-}
-
-/// What is left of `high` when all have what they need.
-///
-/// # Errors
-/// It is not enough: what each gets at most.
-fn level<I: Iterator<Item = usize>>(high: usize, all: &impl Fn() -> I) -> Result<usize, usize> {
-    let count = all().count().max(1);
-    let mut level = high / count;
-    for _ in 0..ROUNDS {
-        let (mut small, mut large) = (0, 0);
-        for needs in all() {
-            if needs < level {
-                small += needs;
-            } else {
-                large += 1;
-            }
-        }
-        let left = high.saturating_sub(small);
-        if large == 0 {
-            return Ok(left);
-        }
-        if left / large <= level {
-            break;
-        }
-        level = left / large;
-    }
-    Err(level)
 }
 
 /// What a process needs, with something to grow by. Pages.
@@ -402,70 +353,4 @@ pub const fn grown(pages: usize) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
-    extern crate std;
-    use super::*;
-    use proptest::prelude::*;
-    use std::vec::Vec;
-
-    fn shares(high: usize, needs: &[usize]) -> Vec<usize> {
-        let one = |mine: &usize| share(high, *mine, || needs.iter().copied());
-        needs.iter().map(one).collect()
-    }
-
-    #[test]
-    fn who_needs_little_gets_it_and_the_rest_is_shared() {
-        assert_eq!(shares(100, &[500]), [100]);
-        assert_eq!(shares(100, &[50, 500]), [50, 50]);
-        assert_eq!(shares(100, &[10, 500, 500]), [10, 45, 45]);
-        assert_eq!(shares(100, &[10, 20, 500]), [10, 20, 70]);
-        assert_eq!(shares(100, &[10, 30]), [40, 60]);
-    }
-
-    fn parts(max: usize, have: &[usize]) -> Vec<usize> {
-        let one = |mine: &usize| part_of_max(max, *mine, || have.iter().copied());
-        have.iter().map(one).collect()
-    }
-
-    #[test]
-    fn of_max_each_may_have_what_the_others_leave() {
-        assert_eq!(parts(100, &[70]), [100]);
-        assert_eq!(parts(100, &[10, 60]), [50, 90]);
-        // Together too much: whoever has less than an equal part stays.
-        assert_eq!(parts(100, &[10, 95]), [90, 90]);
-        assert_eq!(parts(100, &[60, 70]), [50, 50]);
-    }
-
-    proptest! {
-        #[test]
-        fn max_is_exceeded_by_one_if_it_is_by_all(max in 1000_usize..1_000_000, have in prop::collection::vec(0_usize..400_000, 1..40)) {
-            let parts = parts(max, &have);
-            let over = parts.iter().zip(&have).any(|(part, have)| have > part);
-            let all: usize = have.iter().sum();
-            prop_assert!(!over || all > max, "nobody is over while there is room");
-            prop_assert!(over || all <= max + have.len(), "somebody is when there is none");
-            let equal = max / have.len();
-            prop_assert!(parts.iter().all(|part| *part >= equal));
-        }
-
-        #[test]
-        fn shares_are_fair(high in 1000_usize..1_000_000, needs in prop::collection::vec(0_usize..400_000, 1..40)) {
-            let shares = shares(high, &needs);
-            prop_assert!(shares.iter().sum::<usize>() <= high, "within `high`");
-            let equal = high / needs.len();
-            for (share, needs) in shares.iter().zip(&needs) {
-                prop_assert!(*share >= (*needs).min(equal), "nobody is worse off than with an equal part");
-            }
-            // Nothing is kept back while somebody lacks it.
-            if needs.iter().sum::<usize>() >= high {
-                prop_assert!(shares.iter().sum::<usize>() + needs.len() > high);
-            }
-            // Who gets less than it needs gets no less than anybody.
-            for (share, mine) in shares.iter().zip(&needs) {
-                if share < mine {
-                    prop_assert!(shares.iter().all(|other| other <= share));
-                }
-            }
-        }
-    }
-}
+mod tests;

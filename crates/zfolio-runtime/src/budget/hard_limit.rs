@@ -11,10 +11,14 @@
 //! two seconds more, so nobody is ended for the others before it has lasted
 //! longer; and then only one at a time, since that may be enough.
 //!
-//! What was asked for is read anew each time: `zfolio set` changes it.
+//! A named group of a run may have a `max` of its own, with the same meaning for its processes:
+//! the narrowest holds. Where there is no run's, there is a group's all the same.
+//!
+//! What the run was asked for is read anew each time: `zfolio set` changes it. Regions have
+//! what their options say.
 
-use crate::options::OnMax;
-use crate::segment::{Config, on_max};
+use crate::options::{OnMax, Options};
+use crate::segment::Config;
 use core::fmt;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use zfolio_mm::PAGE_SHIFT;
@@ -29,12 +33,15 @@ const APART_NS: u64 = 1_000_000_000;
 /// `max`, and this process's part of it.
 #[derive(Debug)]
 pub struct HardLimit {
-    /// Bytes; 0: there is none.
+    /// The run's, or the regions'. Bytes; 0: there is none.
     max: AtomicU64,
-    /// One of [`on_max`].
+    /// One of `segment::on_max`.
     on_max: AtomicU32,
-    /// What this process may have of it, pages.
+    /// What this process may have of that and of its groups' own, pages; `usize::MAX`: it is
+    /// not said, or there is none.
     part: AtomicUsize,
+    /// The least of its groups' own, whatever others have, pages; `usize::MAX`: none.
+    of_groups: AtomicUsize,
     /// Since when that is exceeded (0: it is not), ns.
     since_ns: AtomicU64,
 }
@@ -64,13 +71,22 @@ impl HardLimit {
     pub const fn new() -> Self {
         Self {
             max: AtomicU64::new(0),
-            on_max: AtomicU32::new(on_max::KILL),
+            on_max: AtomicU32::new(OnMax::Kill.number()),
             part: AtomicUsize::new(usize::MAX),
+            of_groups: AtomicUsize::new(usize::MAX),
             since_ns: AtomicU64::new(0),
         }
     }
 
-    /// Takes over what is asked for now.
+    /// That of regions, by their options.
+    pub(crate) fn of(options: &Options) -> Self {
+        let hard = Self::new();
+        let pages = options.max.unwrap_or(0);
+        hard.set((pages << PAGE_SHIFT) as u64, options.on_max.number());
+        hard
+    }
+
+    /// Takes over what the run is asked for now.
     pub fn follow(&self, config: &Config) -> &Self {
         self.set(
             config.max.load(Ordering::Relaxed),
@@ -80,14 +96,25 @@ impl HardLimit {
     }
 
     fn set(&self, max: u64, on_max: u32) {
-        self.max.store(max, Ordering::Relaxed);
         self.on_max.store(on_max, Ordering::Relaxed);
+        if self.max.load(Ordering::Relaxed) != max {
+            self.max.store(max, Ordering::Relaxed);
+            // (The part is one of what was: of another it is said with the next look.)
+            self.part.store(usize::MAX, Ordering::Relaxed);
+        }
     }
 
-    /// `max` itself, pages; `None`: there is none.
+    /// The least `max` that holds for this process, whatever others have, pages; `None`: there
+    /// is none.
     fn whole(&self) -> Option<usize> {
-        let bytes = self.max.load(Ordering::Relaxed);
-        (bytes > 0).then(|| usize::try_from(bytes >> PAGE_SHIFT).unwrap_or(usize::MAX))
+        let of_groups = self.of_groups.load(Ordering::Relaxed);
+        let pages = match self.max.load(Ordering::Relaxed) {
+            0 => of_groups,
+            bytes => usize::try_from(bytes >> PAGE_SHIFT)
+                .unwrap_or(usize::MAX)
+                .min(of_groups),
+        };
+        (pages < usize::MAX).then_some(pages)
     }
 
     /// What happens there.
@@ -101,9 +128,11 @@ impl HardLimit {
         self.on_max() == OnMax::Wait && self.whole().is_some()
     }
 
-    /// Changes what this process may have of it, pages.
-    pub fn set_part(&self, pages: usize) {
-        self.part.store(pages, Ordering::Relaxed);
+    /// Changes what this process may have, pages: its part of what its groups and the run may
+    /// have, and the least `max` of its groups (`usize::MAX`: none).
+    pub fn set_part(&self, part: usize, of_groups: usize) {
+        self.of_groups.store(of_groups, Ordering::Relaxed);
+        self.part.store(part, Ordering::Relaxed);
     }
 
     /// What this process may have, pages: all of `max` or its part.
@@ -199,12 +228,7 @@ mod tests {
 
     fn limit(max: Option<usize>, on_max: OnMax) -> HardLimit {
         let hard = HardLimit::new();
-        let number = match on_max {
-            OnMax::Kill => on_max::KILL,
-            OnMax::Wait => on_max::WAIT,
-            OnMax::Allow => on_max::ALLOW,
-        };
-        hard.set((max.unwrap_or(0) << PAGE_SHIFT) as u64, number);
+        hard.set((max.unwrap_or(0) << PAGE_SHIFT) as u64, on_max.number());
         hard
     }
 
@@ -232,7 +256,7 @@ mod tests {
     fn what_others_have_is_waited_for_first() {
         let ended = AtomicU64::new(0);
         let hard = limit(Some(1024), OnMax::Kill);
-        hard.set_part(512);
+        hard.set_part(512, usize::MAX);
         assert_eq!(hard.beyond(&ended, 600), Beyond::Waits);
         assert_ne!(hard.since_ns.load(Ordering::Relaxed), 0);
         assert_eq!(hard.beyond(&ended, 512), Beyond::Within);
@@ -246,6 +270,36 @@ mod tests {
                 .to_string()
                 .starts_with("its memory reached --max (4 MiB, of which it may have 2)")
         );
+    }
+
+    #[test]
+    fn a_group_has_one_of_its_own_whatever_the_run_has() {
+        let ended = AtomicU64::new(0);
+        let hard = limit(None, OnMax::Kill);
+        assert_eq!(hard.pages(), None);
+        hard.set_part(300, 500);
+        assert_eq!(hard.pages(), Some(300));
+        assert_eq!(hard.beyond(&ended, 301), Beyond::Waits);
+        assert_eq!(hard.beyond(&ended, 501), Beyond::Ends, "too large alone");
+        assert!(!hard.waits());
+        hard.set_part(usize::MAX, usize::MAX);
+        assert_eq!(hard.beyond(&ended, 501), Beyond::Within);
+        let hard = limit(Some(400), OnMax::Wait);
+        hard.set_part(300, 500);
+        assert_eq!((hard.whole(), hard.waits()), (Some(400), true));
+    }
+
+    #[test]
+    fn a_part_of_what_was_does_not_hold_for_what_is() {
+        let hard = limit(Some(1000), OnMax::Kill);
+        hard.set_part(600, usize::MAX);
+        hard.set(2000 << PAGE_SHIFT, OnMax::Kill.number());
+        assert_eq!(hard.pages(), Some(2000));
+        hard.set_part(600, usize::MAX);
+        hard.set(2000 << PAGE_SHIFT, OnMax::Wait.number());
+        assert_eq!((hard.pages(), hard.waits()), (Some(600), true));
+        hard.set(0, OnMax::Kill.number());
+        assert_eq!(hard.pages(), None);
     }
 
     #[test]

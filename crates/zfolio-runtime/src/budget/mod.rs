@@ -22,6 +22,7 @@ use crate::budget::hard_limit::HardLimit;
 use crate::health::Health;
 use crate::options::Options;
 use crate::scope::Scope;
+use crate::segment::GroupEvent;
 use crate::wakeups::Wakeups;
 use core::ops::Deref;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -40,6 +41,8 @@ pub struct Memory {
     allowance: AtomicUsize,
     /// `max`, and what it may have of it.
     hard: HardLimit,
+    /// How long each fault waits because of its group's `swap.high`, ns.
+    swap_penalty_ns: AtomicU64,
     /// Frames of ours to give back to the system for copies that it made.
     borrowed: AtomicUsize,
     /// Pages beyond `high` granted because nothing more could be moved out.
@@ -72,7 +75,8 @@ impl Memory {
             wakeups: Wakeups::default(),
             membership,
             allowance: AtomicUsize::new(options.high),
-            hard: HardLimit::new(),
+            hard: HardLimit::of(&options),
+            swap_penalty_ns: AtomicU64::new(0),
             borrowed: AtomicUsize::new(0),
             overdraft: AtomicUsize::new(0),
             urgent_ns: AtomicU64::new(0),
@@ -85,6 +89,11 @@ impl Memory {
         self.health.reset_in_fork_child();
         self.wakeups.frame_waiters.store(0, Ordering::Relaxed);
         self.hard.note_within();
+    }
+
+    /// Counts an event for the group whose limit is meant, and for those above it.
+    pub(crate) fn count_group_event(&self, event: GroupEvent) {
+        self.membership.count_event(self.segment(), event);
     }
 
     /// In the child of a fork: the place among those that share `high` is its parent's.

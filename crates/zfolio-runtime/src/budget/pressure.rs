@@ -1,7 +1,9 @@
 //! How short memory is: when to reclaim, how long a fault waits, and what is owed to the system.
 
 use crate::budget::Memory;
+use crate::segment::GroupEvent;
 use core::sync::atomic::Ordering;
+use zfolio_sys::lock::pause;
 use zfolio_sys::thread::{Clock, now_ns};
 
 /// Longest and shortest sleep between looks at usage, ns.
@@ -39,6 +41,20 @@ pub(crate) fn nap_ns(headroom: usize) -> u64 {
 }
 
 impl Memory {
+    /// How long a fault waits because its group has more out than its `swap.high`, ns.
+    pub(crate) fn swap_penalty_ns(&self) -> u64 {
+        self.swap_penalty_ns.load(Ordering::Relaxed)
+    }
+
+    /// Waits for so long, before a fault is served. No lock is held.
+    pub(crate) fn wait_at_swap_high(&self) {
+        let wait = self.swap_penalty_ns();
+        if wait > 0 {
+            self.count_group_event(GroupEvent::SwapHigh);
+            pause(wait);
+        }
+    }
+
     pub(crate) fn is_pressed(&self, usage: usize) -> bool {
         if usage > self.watermarks().start + self.overdraft() {
             return true;

@@ -119,6 +119,8 @@ impl Memory {
         if self.zswap.is_backed() {
             self.zswap.limit_backing(allowed.backing);
         }
-        self.hard.set_part(allowed.max);
+        self.hard().set_part(allowed.max, allowed.max_alone);
+        self.swap_penalty_ns
+            .store(allowed.swap_penalty_ns, Ordering::Relaxed);
     }
 }

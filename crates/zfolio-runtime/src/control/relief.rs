@@ -97,7 +97,7 @@ impl Manager {
             self.make_huge_frame(usage);
             self.look_at_mappings(&mut hand, memory);
             self.choose_density(memory);
-            if self.zswap.wants_shrinking() {
+            if self.zswap.is_backed() && self.zswap.wants_shrinking() {
                 self.write_back(worker);
             }
             let over = usage.saturating_sub(mark);

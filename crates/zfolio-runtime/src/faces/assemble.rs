@@ -138,6 +138,7 @@ pub(crate) fn assemble(parts: Parts) -> Result<&'static Manager, Unstarted> {
     let forks = Forks::new(upkeep, parts.stack);
     let manager: &'static Manager = Box::leak(Box::new(Manager::new(forks)));
     manager.open_backing();
+    manager.limit_pool();
     if manager.zswap.is_backed() {
         for worker in &manager.workers {
             worker.lock().context = context_of(&manager.zswap)?;

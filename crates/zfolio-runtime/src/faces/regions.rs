@@ -21,8 +21,13 @@ use crate::pager::{Access, RegionEngine};
 use crate::protect::Protected;
 use crate::scope::{FirstTouches, Regions, Scope, Serving};
 use crate::segment::run_group::RUN;
-use crate::segment::{Counter, MAX_FAULT_THREADS, MIN_FAULT_THREADS, Segment, describe, state};
+use crate::segment::{
+    Counter, MAX_FAULT_THREADS, MIN_FAULT_THREADS, ProcessSlot, Segment, describe, state,
+};
+use crate::swapout::compress_threads::EngineThreads;
 use crate::transfer::move_out::EvictMode;
+use crate::upkeep::class_table;
+use crate::upkeep::zspage_compaction::compact_on_request;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -151,11 +156,17 @@ impl Manager {
                     nursery: Mutex::new(nursery),
                     no_huge: AtomicU32::new(0),
                 },
+                backing_fd: AtomicUsize::new(usize::MAX),
                 generation: AtomicU32::new(0),
             }),
         })?;
         let registered = manager.register_arena();
         step("registering with userfaultfd", registered)?;
+        if manager.options.backing.is_some() && !manager.zswap.is_backed() {
+            let errno = manager.counter(Counter::BackingRefused);
+            let errno = Errno(i32::try_from(errno).unwrap_or(0));
+            step("opening the backing", Err(errno))?;
+        }
         describe(manager.stats());
         let state = &manager.stats().state;
         state.store(state::MANAGING, Ordering::Release);
@@ -174,11 +185,13 @@ impl RegionEngine for Manager {
 
     fn descriptors(&self) -> Vec<usize> {
         let fd = |uffd: Uffd| usize::try_from(uffd.fd()).unwrap_or(usize::MAX);
-        alloc::vec![
+        let mut all = alloc::vec![
             fd(self.fds.program()),
             fd(self.arena().moves().uffd),
             self.fds.pagemap().file().fd(),
-        ]
+        ];
+        all.extend(self.scope.backing());
+        all
     }
 
     fn control_regions(&'static self) -> ! {
@@ -311,12 +324,30 @@ impl RegionEngine for Manager {
         fits
     }
 
-    fn counter(&self, which: Counter) -> u64 {
-        self.stats().counter(which).load(Ordering::Relaxed)
+    fn engines(&self) -> usize {
+        self.engines.as_ref().map_or(0, EngineThreads::count)
+    }
+
+    fn engine_thread(&'static self, index: usize) {
+        if let Some(threads) = &self.engines {
+            threads.serve(index);
+        }
+    }
+
+    fn statistics(&self) -> &'static ProcessSlot {
+        self.stats()
     }
 
     fn refresh_statistics(&self) {
+        class_table::ask(self.stats());
         self.publish(self.usage());
+    }
+
+    fn compact_zspages(&self) -> (u64, u64) {
+        let done = compact_on_request(&self.zswap);
+        // (What came free is the system's beyond what is kept.)
+        self.wakeups.wake_control();
+        done
     }
 
     fn serve_here(&self, address: usize, access: Access) -> bool {

@@ -69,6 +69,7 @@ impl Swap {
         loop {
             let fault = self.next_fault(&mut placement, spin_until);
             self.note_serving(index, fault.read_ns);
+            self.wait_at_swap_high();
             worker.urgent = fault.waits > 0 && self.has_waited_enough(fault.waits);
             if serve_fault(self, &mut by_message, &mut worker, fault) == Ended::Served {
                 served = served.wrapping_add(1);
@@ -90,7 +91,8 @@ impl Swap {
     pub(crate) fn note_served(&self, kind: FaultKind, fault: Fault) -> u64 {
         let now = now_ns(Clock::Monotonic);
         self.stats().faults[kind as usize].record(now - fault.read_ns);
-        self.count(Counter::Pgmajfault, 1);
+        self.count(Counter::FaultsServed, 1);
+        self.count(Counter::Pgmajfault, usize::from(kind.is_major()));
         now
     }
 

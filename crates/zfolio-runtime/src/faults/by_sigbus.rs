@@ -42,8 +42,9 @@ impl BySigbus {
 }
 
 impl Teller<Swap> for BySigbus {
-    fn served(&mut self, pager: &Swap, _: FaultKind, _: Fault) {
-        pager.count(Counter::Pgmajfault, 1);
+    fn served(&mut self, pager: &Swap, kind: FaultKind, _: Fault) {
+        pager.count(Counter::FaultsServed, 1);
+        pager.count(Counter::Pgmajfault, usize::from(kind.is_major()));
     }
 
     fn put_off(&mut self, pager: &Swap, _: Fault, _: u32) -> Next {
@@ -53,6 +54,9 @@ impl Teller<Swap> for BySigbus {
 
     fn short(&mut self, pager: &Swap, worker: &mut Worker, fault: &mut Fault) -> Next {
         pager.make_room(worker, fault);
+        if pager.may_wait_for_ever() {
+            return Next::Again;
+        }
         self.tried(pager)
     }
 }

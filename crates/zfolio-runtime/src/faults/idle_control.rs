@@ -103,6 +103,10 @@ impl Swap {
     /// One is read at a time: who waits on the descriptor does not learn of what others
     /// read. So if it cannot be served now a sibling of that thread is woken for it.
     fn help(&self, worker: &mut Worker) -> bool {
+        // (Those that are to wait do so in a fault thread.)
+        if self.swap_penalty_ns() > 0 {
+            return false;
+        }
         let Some(mut core) = self.core.try_lock() else {
             return false;
         };

@@ -84,6 +84,13 @@ impl Streams {
             .then(|| before.next - before.len..before.next)
     }
 
+    /// What was brought last for the stream that a fault at `vpn` continues: its reader has
+    /// come past it.
+    pub(crate) fn passed(&self, vpn: Vpn) -> Option<Range<Vpn>> {
+        let stream = &self.streams[self.find(vpn)?];
+        Some(stream.next - stream.len..stream.next)
+    }
+
     fn find(&self, vpn: Vpn) -> Option<usize> {
         self.streams
             .iter()

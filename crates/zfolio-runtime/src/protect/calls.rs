@@ -7,7 +7,9 @@ use crate::error::PinError;
 use crate::page::{Vpn, addresses_of, pages_within};
 use crate::pager::{Access, RegionEngine};
 use crate::scope::Serving;
-use crate::segment::Counter;
+use crate::segment::ProcessSlot;
+use crate::upkeep::class_table;
+use crate::upkeep::zspage_compaction::compact_on_request;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -198,17 +200,31 @@ impl RegionEngine for Protected {
         let fits = pages <= self.zswap.arena().slots() / 2;
         if fits {
             self.high.store(pages, Ordering::Relaxed);
+            let percent = self.options.pool_percent;
+            self.zswap
+                .set_limits(self.options.pool_limits(percent, pages));
             self.ring_at(&self.core.lock());
         }
         fits
     }
 
-    fn counter(&self, which: Counter) -> u64 {
-        self.stats.counter(which).load(Ordering::Relaxed)
+    fn engines(&self) -> usize {
+        0
+    }
+
+    fn engine_thread(&'static self, _: usize) {}
+
+    fn statistics(&self) -> &'static ProcessSlot {
+        self.stats
     }
 
     fn refresh_statistics(&self) {
+        class_table::ask(self.stats);
         self.publish();
+    }
+
+    fn compact_zspages(&self) -> (u64, u64) {
+        compact_on_request(&self.zswap)
     }
 
     fn validate(&self) -> Result<(), String> {

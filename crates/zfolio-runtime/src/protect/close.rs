@@ -7,6 +7,7 @@ use super::{GroupCore, GroupWorker, LocatedGroup, MOST_PAGES, Protected};
 use crate::address_space::place::Place;
 use crate::policy::codec_choice::Turnover;
 use crate::segment::Counter;
+use crate::upkeep::class_table;
 use crate::upkeep::statistics::publish_pool;
 use crate::upkeep::zspage_compaction::{PRESSED_NS, TURN_NS, Zspages};
 use core::sync::atomic::Ordering;
@@ -14,7 +15,7 @@ use zfolio_compress::adaptive::Form;
 use zfolio_mm::{Order, PAGE_SIZE};
 use zfolio_sys::closable::Aside;
 use zfolio_sys::lock::{futex_wait, pause};
-use zfolio_sys::thread::ask_for_low_latency;
+use zfolio_sys::thread::{Clock, ask_for_low_latency, now_ns};
 use zfolio_zswap::{Slot, StoreError, WorkContext};
 
 /// Sleep while there is more in use than there should be and nothing can be
@@ -393,6 +394,8 @@ impl Protected {
             (self.usage(&core), standby, core.extents.kept())
         };
         let bytes = |pages: usize| (pages * PAGE_SIZE) as u64;
+        let now = now_ns(Clock::Monotonic);
+        let classes = class_table::due(self.stats, &self.zswap, now);
         self.stats.update(|| {
             self.stats.set(Counter::ResidentBytes, bytes(usage));
             let program = usage.saturating_sub(self.zswap.pool_pages());
@@ -400,6 +403,9 @@ impl Protected {
             self.stats.set(Counter::PoolBytes, pool.pool_total_size());
             self.stats.set(Counter::StandbyPages, standby as u64);
             publish_pool(self.stats, &pool);
+            if let Some(classes) = &classes {
+                class_table::publish(self.stats, classes, now);
+            }
         });
     }
 }

@@ -76,13 +76,13 @@ use groups::Table;
 use pool_arena::PoolArena;
 use zfolio_compress::adaptive::{Adaptive, Density};
 use zfolio_compress::{Codec, Compressor};
-use zfolio_mm::{Order, PAGE_SIZE};
+use zfolio_mm::{Order, PAGE_SHIFT, PAGE_SIZE};
 use zfolio_sys::closable::Closable;
 use zfolio_sys::lock::{Mutex, futex_wait, futex_wake, pause};
 use zfolio_sys::region::{keep_from_children, map_region};
 use zfolio_sys::syscall::Errno;
 use zfolio_sys::thread::{CallStack, pid, processors};
-use zfolio_zswap::{Limits, WorkContext, Zswap};
+use zfolio_zswap::{WorkContext, Zswap};
 
 /// Runs of open groups of all engines in this process: each takes two mappings.
 static RUNS: AtomicUsize = AtomicUsize::new(0);
@@ -99,6 +99,7 @@ const MOST_PAGES: usize = Order::HUGE.pages();
 pub struct Protected {
     /// The target, pages.
     high: AtomicUsize,
+    options: Options,
     zswap: Zswap<PoolArena>,
     /// Which codec `auto` uses.
     density: Density,
@@ -191,6 +192,24 @@ fn group_pages(high: usize, most_runs: usize) -> usize {
     pages
 }
 
+/// Whether this engine can do what is asked for: it has no engines, no second tier, no backing,
+/// no `max`, and its groups have a size of their own.
+fn can_do(options: &Options) -> Result<(), Errno> {
+    let usual = Options {
+        codec: options.codec,
+        pool_percent: options.pool_percent,
+        accept_percent: options.accept_percent,
+        on_max: options.on_max,
+        shrinker: options.shrinker,
+        ..Options::for_regions(options.high << PAGE_SHIFT, options.codec)
+    };
+    if *options == usual {
+        Ok(())
+    } else {
+        Err(Errno::OPNOTSUPP)
+    }
+}
+
 /// Whether the system does for memory what such regions need of it.
 ///
 /// # Errors
@@ -241,6 +260,7 @@ impl Protected {
         options: Options,
         before_moving: fn(),
     ) -> Result<&'static Self, Unavailable> {
+        step("what was asked for, without userfaultfd,", can_do(&options))?;
         probe()?;
         let map = step(
             "reserving the arena",
@@ -252,7 +272,11 @@ impl Protected {
             Codec::Auto => Box::new(Adaptive::new(density.clone())),
             fixed => fixed.compressor(),
         };
-        let zswap = Zswap::with_compressor(PoolArena::new(map), compressor, Limits::default());
+        let zswap = Zswap::with_compressor(
+            PoolArena::new(map),
+            compressor,
+            options.pool_limits(options.pool_percent, options.high),
+        );
         let serving = (2 * processors()).clamp(IN_THREAD.start, IN_THREAD.end);
         let most_runs = most_runs();
         let group_pages = group_pages(options.high, most_runs);
@@ -272,6 +296,7 @@ impl Protected {
         let stats = &segment.slots[segment.claim(pid())];
         let engine: &'static Self = Box::leak(Box::new(Self {
             high: AtomicUsize::new(options.high),
+            options,
             zswap,
             density,
             core: Mutex::new(GroupCore {

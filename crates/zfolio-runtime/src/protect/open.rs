@@ -12,7 +12,7 @@ use crate::serve_loop::{Ended, Next, Pager, Teller, Tried, serve_fault};
 use crate::transfer::worker::claim_worker;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
-use zfolio_mm::PAGE_SIZE;
+use zfolio_mm::{Order, PAGE_SIZE};
 use zfolio_sys::closable::Aside;
 use zfolio_sys::lock::{MutexGuard, pause};
 use zfolio_sys::syscall::Errno;
@@ -88,7 +88,7 @@ struct BySigsegv;
 
 impl Teller<Protected> for BySigsegv {
     fn served(&mut self, pager: &Protected, (): (), _: Touch) {
-        pager.count(Counter::Pgmajfault, 1);
+        pager.count(Counter::FaultsServed, 1);
     }
 
     fn put_off(&mut self, pager: &Protected, _: Touch, turn: u32) -> Next {
@@ -195,7 +195,13 @@ impl Protected {
         }
         let slots = &slots[..count];
         drop(core);
+        self.count(Counter::Pgmajfault, 1);
         let loaded = self.load(worker, &place, &pages, slots);
+        if loaded.is_ok() {
+            // (There is no backing: what is here was in the pool.)
+            let order = Order::holding_at_most(count);
+            self.zswap.count_load(order, false);
+        }
         let mut core = self.core.lock();
         let opened = loaded.and_then(|aside| aside.put_back().map_err(|(_, errno)| errno));
         if opened.is_err() {

@@ -76,8 +76,12 @@ pub struct Config {
     pub max: AtomicU64,
     /// One of [`on_max`].
     pub on_max: AtomicU32,
-    /// With a backing: the pool's maximum, percent of `high`.
+    /// The pool's maximum, percent of `high`; 0: none.
     pub pool_percent: AtomicU32,
+    /// A pool that was full takes pages again at this percentage of its maximum.
+    pub accept_percent: AtomicU32,
+    /// 1: nothing is written back because memory is short.
+    pub no_shrinker: AtomicU32,
     /// Most bytes of the backings: of all together, or of each process's; 0: no
     /// backing.
     pub backing_size: AtomicU64,

@@ -77,6 +77,8 @@ counters! {
     SwpinZero = "swpin_zero",
     /// Pages brought in ahead of their fault.
     SwapRa = "swap_ra",
+    /// Of these, pages that are known to have been touched then.
+    SwapRaHit = "swap_ra_hit",
     /// Pages loaded so soon after they were stored that they are spared.
     WorkingsetActivate = "workingset_activate",
     /// Pages that came back from standby: a wrong guess, made cheap.
@@ -88,6 +90,8 @@ counters! {
     /// Whole THPs moved in in one piece.
     ThpSwpin = "thp_swpin",
     /// Faults served, of all kinds.
+    FaultsServed = "faults_served",
+    /// Of these, with a page that was loaded from the pool or the backing.
     Pgmajfault = "pgmajfault",
     /// Of these, served by the control thread while it stayed awake for several threads.
     ControlFaults = "control_faults",
@@ -156,6 +160,12 @@ counters! {
     HugePagesSince = "huge_pages_since",
     /// Objects moved by zspage compaction.
     ObjsMoved = "objs_moved",
+    /// Of these, by a run because it was time.
+    ObjsMovedPeriod = "objs_moved_period",
+    /// Of these, by a run because frames were short.
+    ObjsMovedPressure = "objs_moved_pressure",
+    /// Of these, by a run that was asked for.
+    ObjsMovedRequest = "objs_moved_request",
     /// Pages freed by it.
     PagesCompacted = "pages_compacted",
     // The second tier; the first as zram's algorithms have it.
@@ -307,4 +317,13 @@ faults! {
     Thp = "thp",
     /// Found served already, or put off and served later.
     Stale = "stale",
+}
+
+impl FaultKind {
+    /// Whether the kernel would call it major: the page had to be loaded. (A page in standby
+    /// is the kernel's page in the swap cache, a first touch a minor fault.)
+    #[must_use]
+    pub const fn is_major(self) -> bool {
+        matches!(self, Self::Page | Self::Batch | Self::Folio | Self::Thp)
+    }
 }

@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// First word of a segment: "zfolio01".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"zfolio01");
 /// Layout version: both sides must agree.
-pub const VERSION: u32 = 16;
+pub const VERSION: u32 = 17;
 /// Process slots in a segment.
 pub const SLOTS: usize = 1024;
 /// The slot of those who find none that is free: the last, nobody's own.
@@ -60,12 +60,60 @@ pub struct RunGroup {
     pub zswap_max: AtomicU64,
     /// `swap.max` plus one.
     pub swap_max: AtomicU64,
+    /// `swap.high` plus one.
+    pub swap_high: AtomicU64,
+    /// `max`, where the group has one of its own; of the run: see [`Config::max`].
+    pub max: AtomicU64,
     /// 1: `zswap.writeback` is 0.
     pub no_writeback: AtomicU32,
     /// What its processes have resident, as last added up, and at most.
     pub resident_bytes: AtomicU64,
     /// The highest of those.
     pub resident_peak: AtomicU64,
+    /// `zswap.current` and `swap.current`, as last added up.
+    pub zswap_bytes: AtomicU64,
+    /// See `zswap_bytes`.
+    pub swap_bytes: AtomicU64,
+    /// What happened in it and in the groups below it, by [`GroupEvent`].
+    pub events: [AtomicU64; GroupEvent::ALL.len()],
+}
+
+/// What is counted for a group and those above it: `memory.events` and `swap.events`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GroupEvent {
+    /// Memory was wanted at `high`.
+    High,
+    /// Memory was wanted beyond `max`.
+    Max,
+    /// More was out than `swap.high`.
+    SwapHigh,
+    /// A page was not taken out because of `swap.max`.
+    SwapMax,
+    /// A page was not taken out because there was no room for it.
+    SwapFail,
+}
+
+impl GroupEvent {
+    /// Every one, in the order of [`RunGroup::events`].
+    pub const ALL: [Self; 5] = [
+        Self::High,
+        Self::Max,
+        Self::SwapHigh,
+        Self::SwapMax,
+        Self::SwapFail,
+    ];
+
+    /// The name shown in JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::High => "high",
+            Self::Max => "max",
+            Self::SwapHigh => "swap_high",
+            Self::SwapMax => "swap_max",
+            Self::SwapFail => "swap_fail",
+        }
+    }
 }
 
 /// What `zfolio run --slowdown` says while it goes, for who looks from outside.

@@ -26,12 +26,13 @@ pub use config::{Config, ENGINE_ATTRIBUTES, MOST_TIMES, PATH, backing, codec, fa
 pub use counter::{Counter, FaultKind};
 pub use describe::describe;
 pub use layout::{
-    GROUP_NAME, GROUPS, Head, LIVES, MAGIC, MEMBERS, Member, RunGroup, SHARED, SLOTS, Segment,
-    Slowdown, VERSION,
+    GROUP_NAME, GROUPS, GroupEvent, Head, LIVES, MAGIC, MEMBERS, Member, RunGroup, SHARED, SLOTS,
+    Segment, Slowdown, VERSION,
 };
 pub use owner::{Owned, Owner, Who};
 pub use process_slot::{
-    BUCKETS, ENGINE_QUEUES, Histogram, MESSAGE, ProcessSlot, engine_queue, state,
+    BUCKETS, CLASS_ROWS, ENGINE_QUEUES, Histogram, MESSAGE, ProcessSlot, class_row, engine_queue,
+    state,
 };
 pub use slots::Used;
 pub use stamp::Stamp;

@@ -54,6 +54,35 @@ pub mod engine_queue {
     }
 }
 
+/// Rows of a pool's table of classes that a slot has: those that there is no row for are added
+/// up in the last.
+pub const CLASS_ROWS: usize = 128;
+
+/// The words of a row of the table of classes in a [`ProcessSlot`], in this order: the columns
+/// of zsmalloc's. A row without zspages is of no class.
+pub mod class_row {
+    /// Columns of zspages by how full they are, from 10 % to 100 %.
+    pub const GROUPS: usize = 11;
+    /// Number of the class, bytes of a slot, pages of a zspage.
+    pub const CLASS: usize = 0;
+    /// See [`CLASS`].
+    pub const SIZE: usize = 1;
+    /// See [`CLASS`].
+    pub const PAGES_PER_ZSPAGE: usize = 2;
+    /// The first of [`GROUPS`] counts.
+    pub const FULLNESS: usize = 3;
+    /// Slots; objects; pages of all zspages; pages that compaction would free.
+    pub const OBJ_ALLOCATED: usize = FULLNESS + GROUPS;
+    /// See [`OBJ_ALLOCATED`].
+    pub const OBJ_USED: usize = OBJ_ALLOCATED + 1;
+    /// See [`OBJ_ALLOCATED`].
+    pub const PAGES_USED: usize = OBJ_USED + 1;
+    /// See [`OBJ_ALLOCATED`].
+    pub const FREEABLE: usize = PAGES_USED + 1;
+    /// Of each row.
+    pub const WORDS: usize = FREEABLE + 1;
+}
+
 /// State of a [`ProcessSlot`].
 pub mod state {
     /// Nobody's.
@@ -142,6 +171,10 @@ pub struct ProcessSlot {
     pub zswpout_order: [AtomicU64; 10],
     /// Folios loaded whole, by order.
     pub zswpin_order: [AtomicU64; 10],
+    /// Folios loaded whole from the backing, by order.
+    pub swpin_order: [AtomicU64; 10],
+    /// Folios that were to be loaded whole and came in less, by order.
+    pub swpin_fallback_order: [AtomicU64; 10],
     /// Folios whose store failed, by order.
     pub fallback_order: [AtomicU64; 10],
     /// Of these, split and stored in parts, by order.
@@ -150,6 +183,10 @@ pub struct ProcessSlot {
     pub split_failed_order: [AtomicU64; 10],
     /// Queues of its engines, by [`engine_queue`].
     pub engine_queues: [[AtomicU64; engine_queue::WORDS]; ENGINE_QUEUES],
+    /// The pool's table of classes, by [`class_row`].
+    pub classes: [[AtomicU32; class_row::WORDS]; CLASS_ROWS],
+    /// When that was written, CLOCK_MONOTONIC, ns.
+    pub classes_ns: AtomicU64,
     /// Service time by [`FaultKind`], from the message read to the page in place.
     pub faults: [Histogram; FaultKind::COUNT],
     /// 1: the process said the message itself, on standard error.
@@ -214,12 +251,15 @@ impl ProcessSlot {
             &self.arena,
             &self.told,
             &self.message_len,
+            &self.classes_ns,
         ];
         let lists = [
             &self.comm[..],
             &self.counters,
             &self.zswpout_order,
             &self.zswpin_order,
+            &self.swpin_order,
+            &self.swpin_fallback_order,
             &self.fallback_order,
             &self.split_order,
             &self.split_failed_order,
@@ -237,7 +277,12 @@ impl ProcessSlot {
     fn words(&self) -> impl Iterator<Item = &AtomicU32> {
         let faults = self.faults.iter().flat_map(|of| &of.buckets);
         let single = [&self.pid, &self.state, &self.told_by, &self.compacted];
-        single.into_iter().chain(&self.threads).chain(faults)
+        let classes = self.classes.iter().flatten();
+        single
+            .into_iter()
+            .chain(&self.threads)
+            .chain(faults)
+            .chain(classes)
     }
 
     /// The word of a counter.
@@ -298,11 +343,15 @@ mod tests {
             counters: [const { AtomicU64::new(1) }; Counter::COUNT],
             zswpout_order: [const { AtomicU64::new(1) }; 10],
             zswpin_order: [const { AtomicU64::new(1) }; 10],
+            swpin_order: [const { AtomicU64::new(1) }; 10],
+            swpin_fallback_order: [const { AtomicU64::new(1) }; 10],
             fallback_order: [const { AtomicU64::new(1) }; 10],
             split_order: [const { AtomicU64::new(1) }; 10],
             split_failed_order: [const { AtomicU64::new(1) }; 10],
             engine_queues: [const { [const { AtomicU64::new(1) }; engine_queue::WORDS] };
                 ENGINE_QUEUES],
+            classes: [const { [const { AtomicU32::new(1) }; class_row::WORDS] }; CLASS_ROWS],
+            classes_ns: AtomicU64::new(1),
             faults: [const {
                 Histogram {
                     buckets: [const { AtomicU32::new(1) }; BUCKETS],

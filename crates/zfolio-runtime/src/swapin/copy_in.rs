@@ -9,7 +9,7 @@ use crate::address_space::core::Core;
 use crate::address_space::place::Place;
 use crate::page::{Vpn, address_of};
 use crate::page_fault::Outcome;
-use crate::swapin::load::kind_of;
+use crate::swapin::load::{kind_of, pages_together};
 use crate::swapin::plan::Plan;
 use crate::transfer::Transfer;
 use crate::transfer::move_in::{COPIED, Placed};
@@ -49,6 +49,7 @@ impl Transfer {
         plan: &Plan,
     ) -> Outcome {
         self.begin_load(core, worker, plan);
+        let before = worker.context.loaded_from_backing();
         let Worker {
             context,
             pages,
@@ -62,7 +63,8 @@ impl Transfer {
                 self.load_failed(*page, error);
             }
         }
-        let outcome = self.publish_copies(worker, vpn, plan);
+        let read = worker.context.loaded_from_backing() - before;
+        let outcome = self.publish_copies(worker, vpn, plan, read);
         self.zswap.invalidate(&worker.slots);
         self.return_borrowed_after_fault();
         self.end();
@@ -70,8 +72,8 @@ impl Transfer {
     }
 
     /// Copies loaded pages in. Slots of those in place (or discarded meanwhile)
-    /// stay in `worker.slots`, to be freed.
-    fn publish_copies(&self, worker: &mut Worker, vpn: Vpn, plan: &Plan) -> Outcome {
+    /// stay in `worker.slots`, to be freed. `read`: pages that came from the backing.
+    fn publish_copies(&self, worker: &mut Worker, vpn: Vpn, plan: &Plan, read: u64) -> Outcome {
         let mut core = self.core.lock();
         let open = core.is_open();
         let clean = open && !plan.is_sequential() && self.copy_in_clean(&mut core, worker);
@@ -116,8 +118,10 @@ impl Transfer {
             }
             core.pages.extents.set(page, Place::Present);
         }
-        if copied == pages.len() && pages[copied - 1] - pages[0] == copied - 1 {
-            self.zswap.count_load(Order::holding_at_most(copied));
+        if copied == pages.len() && pages_together(pages) {
+            let backed = read == copied as u64;
+            self.zswap
+                .count_load(Order::holding_at_most(copied), backed);
         }
         if open {
             self.account_loaded(&mut core, vpn, plan, pages, copied);

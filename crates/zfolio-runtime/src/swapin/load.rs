@@ -33,6 +33,7 @@ impl Transfer {
         if self.may_copy_in(&worker.pages) {
             return self.load_by_copy(core, worker, vpn, &plan);
         }
+        let together = pages_together(&worker.pages);
         let whole = (wanted == EXTENT_PAGES)
             .then(|| self.huge_frames.take())
             .flatten();
@@ -53,11 +54,16 @@ impl Transfer {
             return Outcome::NeedFrames;
         }
         if got < wanted {
+            if together && wanted > 1 {
+                self.zswap
+                    .count_load_fallback(Order::holding_at_most(wanted));
+            }
             keep_near(pages, vpn, got);
             plan.range = pages[0]..pages[got - 1] + 1;
         }
         self.begin_load(core, worker, &plan);
 
+        let before = worker.context.loaded_from_backing();
         let loaded = self.during_io(|| {
             self.zswap
                 .load_batch(&mut worker.context, &worker.slots, &worker.frames)
@@ -65,7 +71,8 @@ impl Transfer {
         if let Err(error) = loaded {
             self.load_failed(worker.pages[error.index], error);
         }
-        let outcome = self.publish_loaded(worker, vpn, &plan);
+        let read = worker.context.loaded_from_backing() - before;
+        let outcome = self.publish_loaded(worker, vpn, &plan, read);
         self.zswap.invalidate(&worker.slots);
         self.return_borrowed_after_fault();
         self.end();
@@ -102,8 +109,9 @@ impl Transfer {
     }
 
     /// Moves loaded pages in. Slots of pages that are in place (or were
-    /// discarded meanwhile) stay in `worker.slots`, to be freed.
-    fn publish_loaded(&self, worker: &mut Worker, vpn: Vpn, plan: &Plan) -> Outcome {
+    /// discarded meanwhile) stay in `worker.slots`, to be freed. `read`: pages that came from
+    /// the backing.
+    fn publish_loaded(&self, worker: &mut Worker, vpn: Vpn, plan: &Plan, read: u64) -> Outcome {
         let mut core = self.core.lock();
         let Worker {
             pages,
@@ -164,8 +172,9 @@ impl Transfer {
             });
             next += len;
         }
-        if came == count && pages[count - 1] - pages[0] == count - 1 {
-            self.zswap.count_load(Order::holding_at_most(count));
+        if came == count && pages_together(pages) {
+            let backed = read == count as u64;
+            self.zswap.count_load(Order::holding_at_most(count), backed);
         }
         self.account_loaded(&mut core, vpn, plan, pages, came);
         drop(core);
@@ -216,6 +225,7 @@ impl Transfer {
                     extent.mark_unasked(pages.iter().filter(|page| **page != vpn));
                 }
             }
+            extent.mark_ahead(pages.iter().filter(|page| **page != vpn));
         }
     }
 }
@@ -227,6 +237,11 @@ fn keep_near(pages: &mut Vec<Vpn>, vpn: Vpn, most: usize) {
     let first = place.min(pages.len().saturating_sub(most));
     pages.drain(..first);
     pages.truncate(most);
+}
+
+/// Whether pages, in address order, lie together.
+pub(crate) fn pages_together(pages: &[Vpn]) -> bool {
+    matches!(pages, [first, .., last] if last - first == pages.len() - 1) || pages.len() == 1
 }
 
 pub(crate) fn kind_of(pages: usize) -> FaultKind {

@@ -5,6 +5,7 @@ use crate::address_space::place::Place;
 use crate::page::{GROUP_PAGES, Vpn};
 use crate::policy::readahead;
 use crate::policy::strides::Stride;
+use crate::segment::Counter;
 use crate::transfer::Transfer;
 use core::ops::Range;
 
@@ -48,7 +49,17 @@ impl Plan {
 }
 
 impl Transfer {
+    /// Counts pages that came ahead of their fault and are known now to have been touched:
+    /// those of a reader that a fault at `vpn` continues.
+    pub(crate) fn count_passed(&self, core: &mut Core, vpn: Vpn) {
+        if let Some(passed) = core.history.streams.passed(vpn) {
+            let hits = core.pages.extents.take_ahead(passed);
+            self.count(Counter::SwapRaHit, hits);
+        }
+    }
+
     pub(crate) fn plan_load(&self, core: &mut Core, vpn: Vpn) -> Plan {
+        self.count_passed(core, vpn);
         let most = self.watermarks().window();
         let advice = core.history.streams.advise(vpn, most);
         let stored = |page: Vpn| matches!(core.pages.extents.place(page), Place::Stored(_));
@@ -88,6 +99,10 @@ impl Transfer {
             };
         }
         if let Some(stride) = core.history.strides.note(vpn) {
+            let back = |page: &Vpn| page.checked_add_signed(-stride.step);
+            let before = core::iter::successors(back(&vpn), back).take(stride.pages);
+            let hits = core.pages.extents.take_ahead(before);
+            self.count(Counter::SwapRaHit, hits);
             return Plan::of_stride(vpn, stride);
         }
         let rush = core

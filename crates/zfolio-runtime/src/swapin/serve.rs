@@ -114,6 +114,7 @@ impl Transfer {
                 core.history.rush.judge(true);
             }
         }
+        self.count_touched(core, vpn);
         refused.map_or(Outcome::Served(FaultKind::Standby), |errno| {
             self.refused(vpn, errno)
         })
@@ -129,11 +130,18 @@ impl Transfer {
                 if let Some(extent) = core.pages.extents.get_mut(vpn) {
                     extent.past(vpn).protect(&core.history.clock);
                 }
+                self.count_touched(core, vpn);
                 self.count(Counter::StandbyRefault, 1);
                 self.count(Counter::PagesIn, 1);
                 Outcome::Served(FaultKind::Standby)
             }
         }
+    }
+
+    /// Page `vpn` is being touched: if it came ahead of its fault, that was right.
+    fn count_touched(&self, core: &mut Core, vpn: Vpn) {
+        let hits = core.pages.extents.take_ahead(core::iter::once(vpn));
+        self.count(Counter::SwapRaHit, hits);
     }
 
     /// A fault of a page that is clean: a write, or it was too late.
@@ -153,6 +161,7 @@ impl Transfer {
             return self.load(core, worker, vpn);
         }
         if worker.access == Access::Write {
+            self.count_touched(&mut core, vpn);
             self.make_dirty(&mut core, vpn, slot);
         } else {
             self.fds.program().wake(start, PAGE_SIZE);

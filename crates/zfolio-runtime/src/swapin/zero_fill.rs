@@ -26,6 +26,7 @@ impl Transfer {
         worker: &mut Worker,
         vpn: Vpn,
     ) -> Outcome {
+        self.count_passed(&mut core, vpn);
         let (pages, window) = self.plan_fill(&core, vpn);
         if let Some(outcome) = self.fill_fresh(&mut core, &pages, window) {
             self.wake_control_at(self.usage());

@@ -2,7 +2,7 @@
 
 use crate::budget::pressure::Relief;
 use crate::page::GROUP_PAGES;
-use crate::segment::Counter;
+use crate::segment::{Counter, GroupEvent};
 use crate::swapout::Swap;
 use crate::swapout::clock_hand::HandStep;
 use crate::swapout::store::Stored;
@@ -15,6 +15,7 @@ impl Swap {
     pub(crate) fn make_frames(&self, worker: &mut Worker) {
         let start = now_ns(Clock::Monotonic);
         self.count(Counter::HighEvents, 1);
+        self.count_group_event(GroupEvent::High);
         if !self.scope.serves_in_thread() {
             // While this thread is busy somebody must read events, or moves
             // out would be refused for ever.

@@ -4,6 +4,7 @@ use crate::address_space::core::Core;
 use crate::address_space::place::Place;
 use crate::address_space::standby::Run;
 use crate::page::EXTENT_PAGES;
+use crate::segment::GroupEvent;
 use crate::swapout::Swap;
 use crate::transfer::worker::{BATCH_PAGES, Worker};
 use zfolio_mm::Order;
@@ -139,9 +140,18 @@ impl Swap {
             stored += done;
         }
         match failed {
+            StoreError::SwapFull => {
+                self.count_group_event(GroupEvent::SwapMax);
+                self.count_group_event(GroupEvent::SwapFail);
+            }
+            StoreError::PoolFull => self.count_group_event(GroupEvent::SwapFail),
+            _ => {}
+        }
+        match failed {
             _ if stored > 0 => Stored::Pages(stored),
             // Not before others give something back: as if there were nothing.
             StoreError::GroupFull | StoreError::SwapFull => Stored::Nothing,
+            StoreError::PoolFull if !self.zswap.is_backed() => Stored::Nothing,
             _ => Stored::Later,
         }
     }

@@ -5,7 +5,7 @@
 //! - [`huge_reserve`]: a huge page is made for a reader that wishes for one.
 //! - [`writeback`]: the coldest of the pool goes to the backing.
 //! - [`recompress`], [`tier`]: what stays in the pool is compressed again, denser, and when.
-//! - [`statistics`], [`cannot_leave`]: gauges for whoever looks.
+//! - [`statistics`], [`class_table`], [`cannot_leave`]: gauges for whoever looks.
 //!
 //! State: where each of them stopped.
 //!
@@ -15,6 +15,7 @@
 //! Below: `swapout`, `transfer`.
 
 pub(crate) mod cannot_leave;
+pub mod class_table;
 pub(crate) mod folio_compaction;
 pub(crate) mod huge_reserve;
 pub(crate) mod recompress;

@@ -132,7 +132,7 @@ impl Upkeep {
         let count = |counter| self.stats().counter(counter).load(Ordering::Relaxed);
         Seen {
             at_ns: now,
-            events: count(Counter::Pgmajfault) + count(Counter::PagesOut),
+            events: count(Counter::FaultsServed) + count(Counter::PagesOut),
             cpu_ns: now_ns(Clock::ProcessCpu),
         }
     }

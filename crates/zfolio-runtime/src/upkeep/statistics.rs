@@ -1,7 +1,7 @@
 //! Statistics, written where `zfolio run` reads them.
 
 use crate::segment::{Counter, ProcessSlot, describe};
-use crate::upkeep::Upkeep;
+use crate::upkeep::{Upkeep, class_table};
 use core::sync::atomic::{AtomicU64, Ordering};
 use zfolio_mm::{Kind, Order, PAGE_SIZE};
 use zfolio_sys::procfs::PresentRun;
@@ -68,6 +68,7 @@ impl Upkeep {
             self.update_share(usage, usage.saturating_sub(ours) + kept);
         }
         let cpu = self.manager_cpu_ns();
+        let classes = class_table::due(stats, &self.zswap, now);
         stats.update(|| {
             let bytes = |pages: usize| (pages * PAGE_SIZE) as u64;
             let resident = bytes(usage);
@@ -107,6 +108,9 @@ impl Upkeep {
             );
             stats.set(Counter::ManagerCpuNs, cpu);
             publish_pool(stats, &pool);
+            if let Some(classes) = &classes {
+                class_table::publish(stats, classes, now);
+            }
             if let Some(engines) = &self.engines {
                 engines.publish(stats);
             }
@@ -159,6 +163,9 @@ pub fn publish_pool(stats: &ProcessSlot, pool: &Snapshot) {
         (Counter::BackingFull, pool.backing_full),
         (Counter::BackingReadFail, pool.backing_read_fail),
         (Counter::ObjsMoved, pool.objs_moved),
+        (Counter::ObjsMovedPeriod, pool.objs_moved_period),
+        (Counter::ObjsMovedPressure, pool.objs_moved_pressure),
+        (Counter::ObjsMovedRequest, pool.objs_moved_request),
         (Counter::PagesCompacted, pool.pages_compacted),
         (Counter::RecompressedPages, pool.recompressed_pages),
         (Counter::RecompressSaved, pool.recompress_saved_bytes),
@@ -184,6 +191,8 @@ pub fn publish_pool(stats: &ProcessSlot, pool: &Snapshot) {
     }
     copy(&stats.zswpout_order, &pool.order_zswpout);
     copy(&stats.zswpin_order, &pool.order_zswpin);
+    copy(&stats.swpin_order, &pool.order_swpin);
+    copy(&stats.swpin_fallback_order, &pool.order_swpin_fallback);
     copy(&stats.fallback_order, &pool.order_swpout_fallback);
     copy(&stats.split_order, &pool.order_split);
     copy(&stats.split_failed_order, &pool.order_split_failed);

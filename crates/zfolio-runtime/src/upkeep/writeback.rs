@@ -6,11 +6,12 @@
 //! refuses, the pool may be larger than its part of `high`: nothing is lost and
 //! nobody waits for a device that does not work; once a second it is tried again.
 
-use crate::options::Options;
+use crate::options::pool_percent;
 use crate::segment::Counter;
 use crate::transfer::worker::Worker;
 use crate::upkeep::Upkeep;
 use alloc::sync::Arc;
+use core::ffi::CStr;
 use core::sync::atomic::Ordering;
 use zfolio_sys::exchange::Exchange;
 use zfolio_sys::identity;
@@ -32,21 +33,26 @@ impl Upkeep {
         let Some(backing) = &self.options.backing else {
             return;
         };
-        let opened = self.segment().config().with_backing_dir(|path| {
+        let open = |path: &CStr| {
             let opened: Arc<dyn Backing> = if backing.is_store {
                 let exchange = Exchange::join(path, identity::of_process())?;
                 let (size, deadline) = (backing.size, backing.deadline_ns);
                 Arc::new(NetworkBacking::new(exchange, size, deadline))
             } else {
-                Arc::new(FileBacking::create(path, backing.size)?)
+                let file = FileBacking::create(path, backing.size)?;
+                Arc::new(self.keep_descriptor(file))
             };
             Ok::<_, Errno>((opened, KeyPage::random()?))
-        });
+        };
+        let opened = match &backing.directory {
+            Some(directory) => open(directory.path()),
+            None => self.segment().config().with_backing_dir(open),
+        };
         match opened {
             Ok((opened, key)) => {
                 self.hand.lock().vmas.keep_private(key.range());
                 self.zswap.attach(opened, key);
-                self.zswap.set_limits(self.pool_limits(&self.options));
+                self.limit_pool();
             }
             Err(errno) => {
                 let errno = u64::from(errno.0.unsigned_abs());
@@ -55,29 +61,45 @@ impl Upkeep {
         }
     }
 
-    fn pool_limits(&self, options: &Options) -> Limits {
-        match &options.backing {
-            Some(_) => {
-                let percent = &self.segment().config().pool_percent;
-                Limits::of_percent(percent.load(Ordering::Relaxed), self.watermarks().high)
-            }
-            None => Limits::default(),
+    /// In a program that has regions: puts a backing's descriptor where the program is not
+    /// likely to close it, and notes it for the threads that have tables of their own.
+    fn keep_descriptor(&self, file: FileBacking) -> FileBacking {
+        if !self.scope.is_guest() {
+            return file;
+        }
+        let file = file.lifted();
+        self.scope.note_backing(file.fd());
+        file
+    }
+
+    /// Sets the pool's limits by what this process, or its regions, may have now. Where a
+    /// backing was asked for and is not there, there is none.
+    pub(crate) fn limit_pool(&self) {
+        let percent = if self.scope.is_guest() {
+            self.options.pool_percent
+        } else {
+            pool_percent(self.segment().config())
+        };
+        let limits = if self.options.backing.is_some() && !self.zswap.is_backed() {
+            Limits::default()
+        } else {
+            self.options.pool_limits(percent, self.watermarks().high)
+        };
+        if self.zswap.limits() != limits {
+            self.zswap.set_limits(limits);
         }
     }
 
     /// Gives room in the backing back, and tries it again if it refused.
     pub(crate) fn tend_backing(&self) {
         if !self.zswap.is_backed() {
-            return;
+            return self.limit_pool();
         }
         self.during_io(|| self.zswap.tend_backing());
         let retry = self.backing_retry_ns.load(Ordering::Relaxed);
         if retry == 0 || now_ns(Clock::Monotonic) >= retry {
             self.backing_retry_ns.store(0, Ordering::Relaxed);
-            let limits = self.pool_limits(&self.options);
-            if self.zswap.limits() != limits {
-                self.zswap.set_limits(limits);
-            }
+            self.limit_pool();
         }
     }
 
@@ -105,7 +127,7 @@ impl Upkeep {
     /// goes instead. Whether any did.
     pub(crate) fn shrink_pool(&self, worker: &mut Worker) -> bool {
         let refused = self.backing_retry_ns.load(Ordering::Relaxed) != 0;
-        if refused || !self.zswap.is_backed() {
+        if refused || !self.options.shrinker || !self.zswap.is_backed() {
             return false;
         }
         let mut written = 0;

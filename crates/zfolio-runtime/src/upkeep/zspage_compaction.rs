@@ -10,6 +10,7 @@
 //! a turn; the number of the last request that was done is in the process's slot.
 
 use crate::upkeep::folio_compaction::Evacuating;
+use zfolio_sys::lock::pause;
 use zfolio_sys::thread::{Clock, now_ns};
 use zfolio_zswap::compaction_policy::{Cause, Policy, Situation};
 use zfolio_zswap::{Arena, Compaction, Zswap};
@@ -126,16 +127,35 @@ impl Zspages {
         let Some(run) = &mut self.run else { return };
         let until = now_ns(Clock::Monotonic) + time;
         while now_ns(Clock::Monotonic) < until && !stop() {
-            let Some(step) = zswap.compaction_step(&run.compaction) else {
+            if !run.step(zswap) {
                 let (cause, moved, freed) = (run.cause, run.objs_moved, run.pages_freed);
                 self.policy.ran(now_ms(), cause, moved, freed);
                 self.run = None;
                 return;
-            };
-            run.objs_moved += step.objs_moved as u64;
-            run.pages_freed += step.pages_freed as u64;
+            }
         }
     }
+}
+
+/// Waits for a run that is under way, and how long each, ns.
+const WAITS: u32 = 1000;
+const WAIT_NS: u64 = 1_000_000;
+
+/// Compacts until there is nothing more to do, for somebody who asks, in the calling thread: how
+/// many objects moved, and pages came free. Nothing while another run does not end.
+pub(crate) fn compact_on_request<A: Arena>(zswap: &Zswap<A>) -> (u64, u64) {
+    let begin = |_| {
+        let begun = CompactionRun::begin(zswap, Cause::Request);
+        if begun.is_none() {
+            pause(WAIT_NS);
+        }
+        begun
+    };
+    let Some(mut run) = (0..WAITS).find_map(begin) else {
+        return (0, 0);
+    };
+    while run.step(zswap) {}
+    (run.objs_moved, run.pages_freed)
 }
 
 impl CompactionRun {
@@ -146,6 +166,17 @@ impl CompactionRun {
             objs_moved: 0,
             pages_freed: 0,
         })
+    }
+
+    /// Does a step; whether there was one to do.
+    fn step<A: Arena>(&mut self, zswap: &Zswap<A>) -> bool {
+        let Some(step) = zswap.compaction_step(&self.compaction) else {
+            return false;
+        };
+        zswap.count_moved(self.cause, step.objs_moved);
+        self.objs_moved += step.objs_moved as u64;
+        self.pages_freed += step.pages_freed as u64;
+        true
     }
 }
 

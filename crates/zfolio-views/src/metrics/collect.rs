@@ -152,9 +152,11 @@ impl Shown {
 
     fn folios(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         type Count = fn(&FoliosOfSize) -> u64;
-        let counts: [(&str, Count); 5] = [
+        let counts: [(&str, Count); 7] = [
             ("zswpout", |of| of.zswpout),
             ("zswpin", |of| of.zswpin),
+            ("swpin", |of| of.swpin),
+            ("swpin_fallback", |of| of.swpin_fallback),
             ("swpout_fallback", |of| of.swpout_fallback),
             ("split", |of| of.split),
             ("split_failed", |of| of.split_failed),

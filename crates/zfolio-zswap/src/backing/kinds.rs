@@ -63,6 +63,15 @@ impl FileBacking {
         })
     }
 
+    /// The same file by a descriptor of a high number, if that can be had.
+    #[must_use]
+    pub fn lifted(self) -> Self {
+        Self {
+            file: self.file.lifted(),
+            ..self
+        }
+    }
+
     /// Its descriptor, in the table of the thread that made it.
     #[must_use]
     pub fn fd(&self) -> usize {

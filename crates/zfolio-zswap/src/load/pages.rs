@@ -68,7 +68,7 @@ impl<A: Arena> Zswap<A> {
             self.release(slots, found);
             tally.add(chunk * MAX_BATCH, slots, found);
         }
-        self.finish(&tally)
+        self.finish(context, &tally)
     }
 
     /// Loads pages, then frees them: [`Self::load_batch`] and, when all went
@@ -144,7 +144,7 @@ impl<A: Arena> Zswap<A> {
         self.release(&[slot], &found);
         let mut tally = Tally::default();
         tally.add(0, &[slot], &found);
-        self.finish(&tally)
+        self.finish(context, &tally)
     }
 
     /// Looks slots up and pins their objects, in one round of the pool lock.
@@ -357,7 +357,8 @@ impl<A: Arena> Zswap<A> {
     }
 
     /// Counts a call and gives its result.
-    fn finish(&self, tally: &Tally) -> Result<(), LoadError> {
+    fn finish(&self, context: &mut WorkContext, tally: &Tally) -> Result<(), LoadError> {
+        context.backed += tally.backed;
         add(&self.stats.swpin_zero, tally.zero);
         add(&self.stats.zswpin, tally.loaded);
         add(&self.stats.pswpin, tally.backed);

@@ -20,6 +20,8 @@ pub struct WorkContext {
     pub(crate) io: Box<[u8]>,
     /// A unit of several pages, decompressed; empty where there are none.
     pub(crate) unit: Box<[u8]>,
+    /// Pages it has loaded from the backing.
+    pub(crate) backed: u64,
 }
 
 /// A buffer of `len` bytes, zeroed.
@@ -41,7 +43,13 @@ impl WorkContext {
             buffer: buffer_of(len)?,
             io: buffer_of(if backed { IO } else { 0 })?,
             unit: buffer_of(compressor.dense_units().map_or(0, |_| UNIT))?,
+            backed: 0,
         })
+    }
+
+    /// Pages that loads with it have brought from the backing so far.
+    pub fn loaded_from_backing(&self) -> u64 {
+        self.backed
     }
 
     /// Pages per batch.

@@ -13,7 +13,7 @@ use crate::limits::{Gate, Limits};
 use crate::pool::charge::{Charge, Charged, GroupLimits};
 use crate::pool::context::WorkContext;
 use crate::pool::state::{Behind, Door, Pool};
-use crate::stats::{Snapshot, Stats, add_order};
+use crate::stats::{Snapshot, Stats, add, add_order};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::fmt;
@@ -23,6 +23,7 @@ use zfolio_compress::{Codec, CodecError, Compressor};
 use zfolio_mm::Order;
 use zfolio_sys::lock::Mutex;
 use zfolio_sys::secret::KeyPage;
+use zfolio_zsmalloc::policy::Cause;
 use zfolio_zsmalloc::{PoolStats, ZsPool};
 
 /// Compressed pages in an arena. All calls work on `&self`, from any thread;
@@ -177,9 +178,30 @@ impl<A: Arena> Zswap<A> {
         self.pool.lock().zs.stats()
     }
 
-    /// Says that every page of a folio was loaded, whatever the calls it took.
-    pub fn count_load(&self, order: Order) {
-        add_order(&self.stats.order_zswpin, order);
+    /// Says that every page of a folio was loaded, whatever the calls it took; `backed`: every
+    /// one from the backing ([`WorkContext::loaded_from_backing`]).
+    pub fn count_load(&self, order: Order, backed: bool) {
+        let counters = match backed {
+            false => &self.stats.order_zswpin,
+            true => &self.stats.order_swpin,
+        };
+        add_order(counters, order);
+    }
+
+    /// Says that a folio was to be loaded whole, and that there were frames for a part of it
+    /// only.
+    pub fn count_load_fallback(&self, order: Order) {
+        add_order(&self.stats.order_swpin_fallback, order);
+    }
+
+    /// Says for what cause a compaction moved objects that [`Self::compaction_step`] counted.
+    pub fn count_moved(&self, cause: Cause, objs_moved: usize) {
+        let counter = match cause {
+            Cause::Period => &self.stats.objs_moved_period,
+            Cause::Pressure => &self.stats.objs_moved_pressure,
+            Cause::Request => &self.stats.objs_moved_request,
+        };
+        add(counter, objs_moved as u64);
     }
 
     /// Says that a folio was stored, or not, as part of a

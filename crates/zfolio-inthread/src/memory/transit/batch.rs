@@ -7,7 +7,7 @@ use crate::memory::way::STAGE;
 use crate::memory::words::{LEAF, Word};
 use crate::state::State;
 use core::ops::Range;
-use zfolio_zswap::Slot;
+use zfolio_zswap::{Slot, StoreError};
 
 /// Most pages that leave together by a span: protecting it stops who faults anywhere, for a moment.
 pub(super) const MOST: usize = 256;
@@ -42,6 +42,8 @@ pub(crate) struct Batch {
     pub(super) fates: [Fate; MOST],
     /// What words of theirs say.
     mark: u32,
+    /// Why the pool would not have a page of them.
+    pub(super) refused: Option<StoreError>,
 }
 
 impl Batch {
@@ -55,6 +57,7 @@ impl Batch {
             slots: [Slot::ZERO; MOST],
             fates: [Fate::Frozen; MOST],
             mark,
+            refused: None,
         }
     }
 

@@ -190,11 +190,12 @@ impl Touch<'_> {
         let Some(stage) = taken.get() else {
             return Next::Alone;
         };
+        let untouched = word == Word::Untouched;
         core.figures.faults += 1;
+        core.figures.major += u64::from(!untouched);
         if let Some(record) = self.record {
             record.row[0].store(run.end, Ordering::Relaxed);
         }
-        let untouched = word == Word::Untouched;
         let incoming = Incoming {
             slots: core::array::from_fn(|at| {
                 let page = run.start + at;

@@ -15,6 +15,7 @@ use crate::memory::words::{LEAF, Word};
 use crate::raw::{PAGE, SHIFT};
 use crate::state::State;
 use core::ops::Range;
+use zfolio_runtime::segment::GroupEvent;
 use zfolio_sys::arena::{Discarded, discard_all_by};
 use zfolio_sys::syscall::Linux;
 use zfolio_sys::thread::{Clock, now_ns};
@@ -99,6 +100,9 @@ impl Core {
         if let Some(span) = &batch.span {
             span.open_rest(state, self);
         }
+        if let Some(error) = batch.refused {
+            state.count_refusal(error);
+        }
         let all = &batch.fates[..batch.len];
         let gone = all.iter().filter(|fate| **fate == Fate::Gone).count() as u64;
         self.figures.pages_out += gone;
@@ -126,6 +130,9 @@ pub(super) fn make_room(state: &State, taken: &mut Taken<'_>, pages: usize) {
             let now = core.closes_in_place();
             core.look(state, now);
             core.figures.waits += 1;
+            state
+                .membership
+                .count_event(state.segment, GroupEvent::High);
             core.pool_pages()
         });
         // (More than is asked for: a span costs the same, and others find room.)
@@ -380,7 +387,10 @@ impl Batch {
             &pages[..some.len()],
             &mut slots[..some.len()],
         );
-        if stored.is_err() {
+        if let Err(error) = stored {
+            if some.len() == 1 {
+                self.refused = Some(error);
+            }
             return false;
         }
         for ((at, _), slot) in some.iter().zip(slots) {

@@ -1,0 +1,172 @@
+//! What the limits of one group leave for a process, and the rule by which `high` is shared.
+
+use super::{Allowed, Having, Membership, holding, pages};
+use crate::segment::run_group::{RUN, is_below};
+use crate::segment::{Member, RunGroup, Segment};
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// Rounds of the rule: each sets one more process's needs aside, at least.
+const ROUNDS: usize = 64;
+
+/// The members of a group and those below it, as they are now.
+pub(super) struct View<'a> {
+    pub(super) of: &'a Membership,
+    pub(super) segment: &'a Segment,
+    /// Realtime, ns.
+    pub(super) now: u64,
+    pub(super) group: u32,
+}
+
+impl View<'_> {
+    fn members(&self) -> impl Iterator<Item = &Member> {
+        self.of.living(self.segment, self.now).filter(|member| {
+            let group = member.group.load(Ordering::Relaxed);
+            is_below(self.segment, group, self.group)
+        })
+    }
+
+    fn sum(&self, word: impl Fn(&Member) -> &AtomicU64) -> u64 {
+        let words = self
+            .members()
+            .map(|member| word(member).load(Ordering::Relaxed));
+        words.fold(0, u64::saturating_add)
+    }
+}
+
+impl Allowed {
+    /// Takes the limits of one group into account. `run`: the run's `high`, as it is now.
+    pub(super) fn narrow(&mut self, view: &View<'_>, group: &RunGroup, of: Having, run: usize) {
+        let total = view.sum(|member| &member.resident_bytes);
+        group.resident_bytes.store(total, Ordering::Relaxed);
+        group.resident_peak.fetch_max(total, Ordering::Relaxed);
+        let high = match group.high.load(Ordering::Relaxed) {
+            _ if view.group == RUN => run,
+            0 => usize::MAX,
+            bytes => pages(bytes),
+        };
+        if high < usize::MAX {
+            let needs = |member: &Member| pages(member.needed_bytes.load(Ordering::Relaxed));
+            let share = share(high, of.needs, || view.members().map(needs));
+            if share < self.high {
+                (self.high, self.holding[holding::HIGH]) = (share, view.group);
+            }
+        }
+        // What the others have is taken; the rest may be mine.
+        let left = |max: u64, total: u64, mine: u64| max.saturating_sub(total.saturating_sub(mine));
+        let rest = |limit: &AtomicU64, total: u64, mine: u64| {
+            let max = limit.load(Ordering::Relaxed).checked_sub(1)?;
+            Some(left(max, total, mine))
+        };
+        if view.group == RUN {
+            let out = view.sum(|member| &member.backing_bytes);
+            self.backing = left(self.backing, out, of.backing_bytes);
+        }
+        let max = match group.max.load(Ordering::Relaxed) {
+            _ if view.group == RUN => self.max_of_run,
+            0 => usize::MAX,
+            bytes => pages(bytes),
+        };
+        if max < usize::MAX {
+            let resident = |member: &Member| pages(member.resident_bytes.load(Ordering::Relaxed));
+            let part = part_of_max(max, of.resident, || view.members().map(resident));
+            if part < self.max {
+                (self.max, self.holding[holding::MAX]) = (part, view.group);
+            }
+            if view.group != RUN {
+                self.max_alone = self.max_alone.min(max);
+            }
+        }
+        let zswap = view.sum(|member| &member.zswap_bytes);
+        let swap = view.sum(|member| &member.swap_bytes);
+        group.zswap_bytes.store(zswap, Ordering::Relaxed);
+        group.swap_bytes.store(swap, Ordering::Relaxed);
+        let high = group.swap_high.load(Ordering::Relaxed).checked_sub(1);
+        let wait = high.map_or(0, |high| swap_penalty(swap, high));
+        if wait > self.swap_penalty_ns {
+            (self.swap_penalty_ns, self.holding[holding::SWAP_HIGH]) = (wait, view.group);
+        }
+        let limits = &mut self.limits;
+        limits.zswap_max = least(
+            limits.zswap_max,
+            rest(&group.zswap_max, zswap, of.zswap_bytes),
+        );
+        let swap = rest(&group.swap_max, swap, of.swap_bytes);
+        if swap.is_some_and(|swap| limits.swap_max.is_none_or(|before| swap < before)) {
+            (limits.swap_max, self.holding[holding::SWAP_MAX]) = (swap, view.group);
+        }
+        limits.writeback &= group.no_writeback.load(Ordering::Relaxed) == 0;
+    }
+}
+
+/// How long a fault waits where `swap` bytes are out and `high` may be, ns: as the kernel has
+/// it, by the square of what is too much, but 10 ms at most, which an eighth too much comes to.
+pub(super) fn swap_penalty(swap: u64, high: u64) -> u64 {
+    const MOST_NS: u128 = 10_000_000;
+    const SCALE: u128 = 1 << 20;
+    let excess = u128::from(swap.saturating_sub(high));
+    let part = (excess * 8 * SCALE / u128::from(high.max(1))).min(SCALE);
+    let wait = (MOST_NS * part / SCALE * part).div_ceil(SCALE);
+    u64::try_from(wait).unwrap_or(0)
+}
+
+fn least(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+/// The share of one who needs `mine`, of `high` among all (that one included)
+/// who need what `all` says.
+pub(super) fn share<I: Iterator<Item = usize>>(
+    high: usize,
+    mine: usize,
+    all: impl Fn() -> I,
+) -> usize {
+    match level(high, &all) {
+        // All have what they need, and the rest is everybody's.
+        Ok(left) => mine + left / all().count().max(1),
+        Err(level) => mine.min(level),
+    }
+}
+
+/// What one who has `mine` may come to have of `max`, where all have what `all`
+/// says: all that the others do not have, and always a fair part.
+pub(super) fn part_of_max<I: Iterator<Item = usize>>(
+    max: usize,
+    mine: usize,
+    all: impl Fn() -> I,
+) -> usize {
+    let others = all().fold(0, usize::saturating_add).saturating_sub(mine);
+    let rest = max.saturating_sub(others);
+    let equal = max / all().count().max(1);
+    rest.max(level(max, &all).err().unwrap_or(equal))
+}
+
+/// What is left of `high` when all have what they need.
+///
+/// # Errors
+/// It is not enough: what each gets at most.
+fn level<I: Iterator<Item = usize>>(high: usize, all: &impl Fn() -> I) -> Result<usize, usize> {
+    let count = all().count().max(1);
+    let mut level = high / count;
+    for _ in 0..ROUNDS {
+        let (mut small, mut large) = (0, 0);
+        for needs in all() {
+            if needs < level {
+                small += needs;
+            } else {
+                large += 1;
+            }
+        }
+        let left = high.saturating_sub(small);
+        if large == 0 {
+            return Ok(left);
+        }
+        if left / large <= level {
+            break;
+        }
+        level = left / large;
+    }
+    Err(level)
+}

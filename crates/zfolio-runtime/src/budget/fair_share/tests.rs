@@ -1,0 +1,78 @@
+//! Shares and parts by their rules, and what `swap.high` costs.
+
+extern crate std;
+use super::rule::{part_of_max, share, swap_penalty};
+use proptest::prelude::*;
+use std::vec::Vec;
+
+fn shares(high: usize, needs: &[usize]) -> Vec<usize> {
+    let one = |mine: &usize| share(high, *mine, || needs.iter().copied());
+    needs.iter().map(one).collect()
+}
+
+#[test]
+fn who_needs_little_gets_it_and_the_rest_is_shared() {
+    assert_eq!(shares(100, &[500]), [100]);
+    assert_eq!(shares(100, &[50, 500]), [50, 50]);
+    assert_eq!(shares(100, &[10, 500, 500]), [10, 45, 45]);
+    assert_eq!(shares(100, &[10, 20, 500]), [10, 20, 70]);
+    assert_eq!(shares(100, &[10, 30]), [40, 60]);
+}
+
+fn parts(max: usize, have: &[usize]) -> Vec<usize> {
+    let one = |mine: &usize| part_of_max(max, *mine, || have.iter().copied());
+    have.iter().map(one).collect()
+}
+
+#[test]
+fn who_has_more_out_than_swap_high_waits_by_the_square_of_it() {
+    let waits = [100, 101, 106, 112, 113, 1000].map(|swap| swap_penalty(swap << 20, 100 << 20));
+    assert_eq!(waits[0], 0);
+    assert!((60_000..70_000).contains(&waits[1]), "{waits:?}");
+    assert!((2_200_000..2_400_000).contains(&waits[2]), "{waits:?}");
+    assert!(waits[3] < 10_000_000);
+    assert_eq!(waits[4..], [10_000_000; 2]);
+    assert_eq!((swap_penalty(1, 0), swap_penalty(0, 0)), (10_000_000, 0));
+}
+
+#[test]
+fn of_max_each_may_have_what_the_others_leave() {
+    assert_eq!(parts(100, &[70]), [100]);
+    assert_eq!(parts(100, &[10, 60]), [50, 90]);
+    // Together too much: whoever has less than an equal part stays.
+    assert_eq!(parts(100, &[10, 95]), [90, 90]);
+    assert_eq!(parts(100, &[60, 70]), [50, 50]);
+}
+
+proptest! {
+    #[test]
+    fn max_is_exceeded_by_one_if_it_is_by_all(max in 1000_usize..1_000_000, have in prop::collection::vec(0_usize..400_000, 1..40)) {
+        let parts = parts(max, &have);
+        let over = parts.iter().zip(&have).any(|(part, have)| have > part);
+        let all: usize = have.iter().sum();
+        prop_assert!(!over || all > max, "nobody is over while there is room");
+        prop_assert!(over || all <= max + have.len(), "somebody is when there is none");
+        let equal = max / have.len();
+        prop_assert!(parts.iter().all(|part| *part >= equal));
+    }
+
+    #[test]
+    fn shares_are_fair(high in 1000_usize..1_000_000, needs in prop::collection::vec(0_usize..400_000, 1..40)) {
+        let shares = shares(high, &needs);
+        prop_assert!(shares.iter().sum::<usize>() <= high, "within `high`");
+        let equal = high / needs.len();
+        for (share, needs) in shares.iter().zip(&needs) {
+            prop_assert!(*share >= (*needs).min(equal), "nobody is worse off than with an equal part");
+        }
+        // Nothing is kept back while somebody lacks it.
+        if needs.iter().sum::<usize>() >= high {
+            prop_assert!(shares.iter().sum::<usize>() + needs.len() > high);
+        }
+        // Who gets less than it needs gets no less than anybody.
+        for (share, mine) in shares.iter().zip(&needs) {
+            if share < mine {
+                prop_assert!(shares.iter().all(|other| other <= share));
+            }
+        }
+    }
+}
