@@ -169,7 +169,8 @@ static int stops_itself(pid_t child, int *status) {
 // A debugger that is managed, and one whose program is.
 static void traced(void) {
     fill_range(area, 64, 5000);
-    static volatile int ready;
+    // (On the stack, which is not managed: static data is.)
+    volatile int ready = 0;
     pid_t child = fork();
     SETUP(child >= 0);
     if (child == 0) {
@@ -198,7 +199,7 @@ static void traced(void) {
     out();
     RIGHT(ptrace(PTRACE_GETREGSET, child, 0x202L, set) == 0 && set->iov_len > 512);
     errno = 0;
-    RIGHT(ptrace(PTRACE_PEEKDATA, child, &ready, 0) == 4711 && errno == 0);
+    RIGHT((int)ptrace(PTRACE_PEEKDATA, child, &ready, 0) == 4711 && errno == 0);
     RIGHT(ptrace(PTRACE_CONT, child, 0, SIGKILL) == 0);
     waitpid(child, status, 0);
 }
