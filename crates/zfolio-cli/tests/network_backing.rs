@@ -264,7 +264,11 @@ fn nothing_can_be_read_in_the_store_or_its_files() {
     server.cli(&["SAVE"]);
     let mut bytes = Vec::new();
     for file in server.files() {
-        bytes.extend(fs::read(file).expect("it can be read"));
+        match fs::read(file) {
+            Ok(content) => bytes.extend(content),
+            // (A file that the server was writing has its own name by now.)
+            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "{error}"),
+        }
     }
     assert!(bytes.len() > 16 << 20, "values are in its files");
     assert!(find(&bytes, b"zf:"), "and keys");

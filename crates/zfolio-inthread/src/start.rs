@@ -2,8 +2,8 @@
 //! thread and none of its code has run.
 
 use crate::life::actions::Signals;
-use crate::life::handlers;
 use crate::life::sent::Sent;
+use crate::life::{handlers, installed};
 use crate::memory::core::Core;
 use crate::memory::texts::Texts;
 use crate::memory::transit::stage::Stages;
@@ -117,7 +117,7 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
         .take()
         .ok_or(("a place for a thread", Errno::NOMEM))?;
     record.begin();
-    handlers::install(state);
+    installed::install(state);
     record.set_blocked(raw::unblock_ours());
     // (A call made by the kernel's shared object, in a handler of ours, would end the process.)
     zfolio_sys::thread::read_clocks_by_calls();
@@ -128,7 +128,7 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
             Ok(())
         }
         error => {
-            handlers::give_back(state);
+            installed::give_back(state);
             raw::block(record.blocked());
             state::unpublish();
             let error = i32::try_from(-error).unwrap_or(0);

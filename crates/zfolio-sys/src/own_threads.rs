@@ -6,10 +6,8 @@
 //! Invariant: the count is never more than the threads of ours that there are. A thread counts once
 //! it has been made, and no more before it ends.
 
-use crate::process::exit_now;
 use crate::procfs::File;
 use crate::syscall::{Errno, nr, syscall};
-use crate::thread::pid;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// The process that counts (upper half), and its threads of ours. (The child of a fork has none.)
@@ -27,43 +25,36 @@ fn count(word: u64, of: u32) -> u32 {
     }
 }
 
-fn change(by: i32) {
-    let here = pid();
+fn change(here: u32, by: i32) {
     let next = |word| Some(pack(here, count(word, here).saturating_add_signed(by)));
     let _ = OWN.fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
 }
 
-/// A thread of ours has been made.
-pub(crate) fn made() {
-    change(1);
+/// A thread of ours has been made in process `here`, the caller's.
+pub(crate) fn made(here: u32) {
+    change(here, 1);
 }
 
-/// The calling thread, one of ours, is about to end.
-pub(crate) fn ends() {
-    change(-1);
+/// The calling thread, one of ours in process `here`, is about to end.
+pub(crate) fn ends(here: u32) {
+    change(here, -1);
 }
 
-/// Looks, from a thread of ours, whether the program's last thread has ended; then the process
-/// ends, with the status of its first, as the kernel has it. To be called now and then: it takes
-/// two looks that find the same.
+/// Looks, from a thread of ours, whether the program's last thread has ended. To be asked now
+/// and then: it takes two looks that find the same.
 #[derive(Debug, Default)]
 pub struct LastThread {
     seen: Option<(u32, i32)>,
 }
 
 impl LastThread {
-    /// One look. (One system call, as long as the program's first thread is there.)
-    pub fn look(&mut self) {
-        let here = pid();
-        if !first_has_ended(here) {
-            self.seen = None;
-            return;
-        }
-        let found = only_ours(here);
-        if let (Some((_, status)), true) = (found, found == self.seen) {
-            exit_now(status);
-        }
-        self.seen = found;
+    /// One look, in process `here`, the caller's: the status with which the process is to end,
+    /// its first thread's, if there are only threads of ours. (One system call, as long as the
+    /// first thread is there.)
+    pub fn look(&mut self, here: u32) -> Option<i32> {
+        let found = first_has_ended(here).then(|| only_ours(here)).flatten();
+        let before = core::mem::replace(&mut self.seen, found);
+        found.filter(|_| found == before).map(|(_, status)| status)
     }
 }
 
@@ -139,9 +130,9 @@ mod tests {
 
     #[test]
     fn a_process_that_has_its_first_thread_goes_on() {
-        assert!(!first_has_ended(pid()));
+        let here = crate::thread::pid();
+        assert!(!first_has_ended(here));
         let mut last = LastThread::default();
-        last.look();
-        last.look();
+        assert_eq!([last.look(here), last.look(here)], [None; 2]);
     }
 }

@@ -228,7 +228,7 @@ pub unsafe fn spawn(stack: &Stack, entry: extern "C" fn(usize), arg: usize) -> R
     if tid < 0 {
         return Err(Errno(i32::try_from(-tid).unwrap_or(0)));
     }
-    own_threads::made();
+    own_threads::made(pid());
     Ok(u32::try_from(tid).unwrap_or(0))
 }
 
@@ -305,7 +305,7 @@ pub fn own_descriptors() -> Result<(), Errno> {
 
 /// Ends the calling thread, one of ours, and nothing else.
 pub fn exit_thread() -> ! {
-    own_threads::ends();
+    own_threads::ends(pid());
     loop {
         // SAFETY: does not return; the stack stays mapped.
         let _ = unsafe { syscall(nr::EXIT, [0; 6]) };

@@ -5,14 +5,13 @@
 //! to every user. The flag is demanded by the rule: a descriptor that stops the kernel's own
 //! faults, for which profiles refuse the call, stays refused.
 
+use crate::options::args::PODMAN_PROFILE;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 use zfolio_host::exit::Status;
 
-/// Where Debian's and Fedora's packages have the profile of podman.
-pub(crate) const PODMAN: &str = "/usr/share/containers/seccomp.json";
 const CALL: &str = "userfaultfd";
 /// UFFD_USER_MODE_ONLY of linux/userfaultfd.h.
 const USER_MODE_ONLY: u32 = 1;
@@ -31,7 +30,7 @@ pub(crate) fn print(base: &Path) -> ExitCode {
         Err(why) => {
             eprintln!(
                 "zfolio: doctor --seccomp-profile {}: {why}; name the file of the profile that your \
-                 containers have (podman: {PODMAN}; Docker: profiles/seccomp/default.json of \
+                 containers have (podman: {PODMAN_PROFILE}; Docker: profiles/seccomp/default.json of \
                  moby's sources)",
                 base.display()
             );

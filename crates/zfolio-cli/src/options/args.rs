@@ -1,6 +1,5 @@
 //! The command line.
 
-use crate::doctor::seccomp_profile::PODMAN;
 use crate::options::asking::{Compact, Set, fixed};
 use crate::options::backing_options::{Backing, Behind, ENV_BACKING};
 use crate::options::engines::{self, Engines};
@@ -225,6 +224,9 @@ impl Tier {
     }
 }
 
+/// Where Debian's and Fedora's packages have the seccomp profile of podman.
+pub(crate) const PODMAN_PROFILE: &str = "/usr/share/containers/seccomp.json";
+
 /// `zfolio doctor`.
 #[derive(Args, Debug)]
 pub(crate) struct Doctor {
@@ -238,7 +240,7 @@ pub(crate) struct Doctor {
     pub(crate) backing: Option<Backing>,
     /// Only print a seccomp profile for containers: this one with userfaultfd for user faults
     /// allowed, which --faults in-thread needs
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = PODMAN,
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = PODMAN_PROFILE,
           conflicts_with_all = ["json", "backing"])]
     pub(crate) seccomp_profile: Option<PathBuf>,
 }

@@ -4,9 +4,9 @@
 //! change to a stack of ours at once; a handler of the program's, where the fault is none of
 //! ours, is then entered as if by the kernel.
 
+use super::leave;
 use super::masks::{self, Context, SAVED, returning};
-use super::signals::{self, Action, DEFAULT, IGNORE, NODEFER, RESETHAND, RESTORER, SIGINFO};
-use super::{actions, leave};
+use super::signals::{self, Action, DEFAULT, IGNORE, NODEFER, RESETHAND, RESTORER};
 use crate::memory::bring::{Access, Brought, bring};
 use crate::memory::core::Core;
 use crate::memory::transit::swap_in::bring_beside;
@@ -174,38 +174,6 @@ pub(crate) fn entry() -> u64 {
 
 pub(crate) fn restorer() -> u64 {
     zfolio_restorer as *const () as u64
-}
-
-/// Installs them.
-pub(crate) fn install(state: &State) {
-    let actions = state.signals_here().lock().actions;
-    for signal in [7, 11, SIGSYS] {
-        install_one(signal, &actions[signal]);
-    }
-}
-
-/// Installs one of them: `asked` is what the program does with it.
-pub(super) fn install_one(signal: usize, asked: &Action) {
-    // All are blocked while one of ours runs: a fault of our own ends the process, and what
-    // is sent waits.
-    let mut action = Action {
-        handler: entry(),
-        flags: SIGINFO | RESTORER | signals::ONSTACK,
-        restorer: restorer(),
-        mask: !0,
-    };
-    if actions::restarts(asked) {
-        action.flags |= actions::RESTART;
-    }
-    signals::install(signal, &action);
-}
-
-/// Gives them back to whom they were.
-pub(crate) fn give_back(state: &State) {
-    let actions = state.signals_here().lock().actions;
-    for signal in [7, 11, SIGSYS] {
-        signals::install(signal, &actions[signal]);
-    }
 }
 
 /// What the program's frame is about.

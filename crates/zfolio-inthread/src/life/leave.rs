@@ -1,7 +1,7 @@
 //! Giving up: every page is brought back, and the process goes on unmanaged. The report says
 //! why.
 
-use super::handlers;
+use super::installed;
 use crate::memory::bring::bring_all;
 use crate::memory::core::Core;
 use crate::raw::{self, nr};
@@ -82,7 +82,7 @@ pub(crate) fn step_aside(state: &State, record: &Record, in_handler: bool) {
     }
     {
         let _blocked = raw::Blocked::new();
-        handlers::give_back(state);
+        installed::give_back(state);
     }
     raw::block(record.blocked());
     record.set_blocked(0);

@@ -3,6 +3,7 @@
 //! | file, bottom to top | concept |
 //! |---|---|
 //! | [`actions`], [`sent`] | what the program asked for of each signal; signals that wait |
+//! | [`installed`] | our handlers, as the kernel has them |
 //! | [`leave`] | giving up: every page is brought back, and the process goes on unmanaged |
 //! | [`descriptors`] | ours, which the program does not see, and those by which it reaches its memory |
 //! | [`signals`], [`masks`] | what the program does with signals, and which it blocks |
@@ -18,6 +19,7 @@ pub(crate) mod actions;
 mod begin;
 pub(crate) mod descriptors;
 pub(crate) mod handlers;
+pub(crate) mod installed;
 pub(crate) mod leave;
 pub(crate) mod masks;
 pub(crate) mod process;

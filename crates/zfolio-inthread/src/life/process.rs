@@ -5,7 +5,7 @@
 //! (what it does first is [`begin`]'s).
 
 use super::begin::{self, CLEARED};
-use super::{handlers, leave, signals};
+use super::{installed, leave, signals};
 use crate::memory::core::Core;
 use crate::memory::way::Kind;
 use crate::raw::{self, Blocked, OURS, PAGE, SHIFT, err, is_error, nr};
@@ -419,7 +419,7 @@ pub(crate) fn exec(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isiz
     let result = raw::for_program(number, args);
     if ignored.contains(&true) {
         let _blocked = Blocked::new();
-        handlers::install(state);
+        installed::install(state);
     }
     raw::set_mask(mask);
     result

@@ -9,7 +9,7 @@ pub(crate) use super::actions::{
     Action, DEFAULT, IGNORE, NODEFER, ONSTACK, RESETHAND, RESTORER, SIGINFO, Signals, install,
     is_ours,
 };
-use super::{actions, handlers};
+use super::{actions, installed};
 use crate::raw::{self, Blocked, OURS, Plain, err, nr};
 use crate::seen::cancel;
 use crate::state::State;
@@ -137,7 +137,7 @@ pub(crate) fn action(state: &State, args: [usize; 6]) -> isize {
                     return result;
                 }
             } else if actions::restarts(&action) != actions::restarts(&before) {
-                handlers::install_one(signal, &action);
+                installed::install_one(state, signal, &action);
             }
             signals.actions[signal] = action;
         }

@@ -13,6 +13,7 @@
 //! | [`forms`] | what the bytes around a site say |
 //! | [`stubs`] | the code that sites jump to |
 //! | [`table`] | what each call does with its arguments |
+//! | [`plain_stack`] | stacks known not to be managed |
 //! | [`stack`] | the stack that a call is answered on |
 //! | [`pinning`] | keeping what a call will touch |
 //! | [`vectors`], [`nested`] | what arguments point to says what else is pointed to |
@@ -28,6 +29,7 @@ pub(crate) mod forms;
 pub(crate) mod frame;
 pub(crate) mod nested;
 pub(crate) mod pinning;
+mod plain_stack;
 pub(crate) mod rewrite;
 pub(crate) mod stack;
 pub(crate) mod stubs;

@@ -1,6 +1,6 @@
 //! Keeping what a call will touch in memory, as long as it runs.
 
-use super::stack;
+use super::plain_stack::is_plain;
 use super::table::Pointer;
 use crate::life::leave;
 use crate::raw::{self, PAGE, SHIFT};
@@ -44,7 +44,7 @@ impl Keeper<'_> {
     pub(super) fn is_of_stack(&self, range: &Range<usize>) -> bool {
         self.stack <= range.start
             && range.end - self.stack < OF_STACK
-            && stack::is_plain(self.record, &(self.stack..range.end))
+            && is_plain(self.record, &(self.stack..range.end))
     }
 
     /// Keeps whatever is open, until the call returns.

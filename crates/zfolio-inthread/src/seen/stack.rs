@@ -6,28 +6,14 @@
 //! addresses in it.
 
 use super::pinning::Keeper;
-use crate::memory::ranges;
+use super::plain_stack::{added_to, is_plain, note};
 use crate::memory::words::Word;
 use crate::raw::{self, PAGE, SHIFT, nr};
-use crate::threads::Record;
 use core::ops::Range;
-use core::sync::atomic::Ordering;
 
 /// Bytes that answering a call takes on the program's stack, at most: what is done under a
 /// lock has another.
 const DEPTH: usize = 16 << 10;
-
-/// A stack known not to be managed: start, end, and [`ranges::added`] of both when it was
-/// looked at.
-pub(super) fn is_plain(record: &Record, window: &Range<usize>) -> bool {
-    let [start, end, added] =
-        [0, 1, 2].map(|at: usize| record.plain_stack[at].load(Ordering::Relaxed));
-    start <= window.start && window.end <= end && added == added_to(start, end)
-}
-
-fn added_to(start: usize, end: usize) -> usize {
-    ranges::added(start).wrapping_add(ranges::added(end - 1))
-}
 
 /// Keeps what answering needs of the stack, if it is managed memory.
 #[inline]
@@ -72,12 +58,6 @@ fn keep_managed(keeper: &Keeper<'_>, window: &Range<usize>) {
     });
     if let Some((around, added)) = plain {
         record.pinned.cut(depth);
-        for (word, value) in record
-            .plain_stack
-            .iter()
-            .zip([around.start, around.end, added])
-        {
-            word.store(value, Ordering::Relaxed);
-        }
+        note(record, &around, added);
     }
 }

@@ -11,6 +11,7 @@ use crate::health::fatal::say_signalled;
 use core::sync::atomic::Ordering;
 use zfolio_sys::lock::pause;
 use zfolio_sys::own_threads::LastThread;
+use zfolio_sys::process::exit_now;
 use zfolio_sys::thread::{pid, signal_of_this_thread};
 use zfolio_zswap::store_is_waited_for;
 
@@ -55,8 +56,10 @@ impl Manager {
         let mut last_thread = LastThread::default();
         loop {
             pause(TURN_NS);
-            if self.scope.has_events() {
-                last_thread.look();
+            if self.scope.has_events()
+                && let Some(status) = last_thread.look(pid())
+            {
+                exit_now(status);
             }
             if signalled < SIGNALLED_TURNS
                 && let Some(signal) = signal_of_this_thread()

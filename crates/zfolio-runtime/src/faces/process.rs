@@ -26,7 +26,7 @@ use zfolio_sys::arena::{SharedWords, reserve_private};
 use zfolio_sys::identity;
 use zfolio_sys::limits::{largest_resident, reserve_descriptors, room, with_descriptors};
 use zfolio_sys::own_threads::LastThread;
-use zfolio_sys::process::know_standard_error;
+use zfolio_sys::process::{exit_now, know_standard_error};
 use zfolio_sys::procfs::{PresentRun, Statm};
 use zfolio_sys::syscall::Errno;
 use zfolio_sys::thread::{self, processors};
@@ -84,7 +84,9 @@ pub fn watch(host: &'static Host, _index: usize, stack: Range<usize>) -> ! {
         let membership = Membership::of(group.unwrap_or(RUN));
         let mut last_thread = LastThread::default();
         let allowed = loop {
-            last_thread.look();
+            if let Some(status) = last_thread.look(thread::pid()) {
+                exit_now(status);
+            }
             // Without /proc nothing can be managed, which is told once it matters.
             let size = statm.and_then(Statm::read);
             let usage = size.map_or_else(
