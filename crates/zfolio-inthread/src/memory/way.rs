@@ -231,12 +231,19 @@ impl Way {
         debug_assert!(range.len() <= STAGE * PAGE);
         match (self.kind, self.moves) {
             (Kind::InThread, Some(moves)) => {
-                let try_it = || moves.into_held(self.outgoing, range.start, range.len());
-                let mut progress = try_it();
+                let try_it = |len| moves.into_held(self.outgoing, range.start, len);
+                let mut progress = try_it(range.len());
                 if progress.done == 0 && progress.stopped == Some(Errno::BUSY) {
                     // Shared with the other side of a fork: made our own.
                     advise(range, POPULATE_WRITE)?;
-                    progress = try_it();
+                    progress = try_it(range.len());
+                }
+                // A move is of one mapping, and the program may have made several of what is one
+                // range here (mremap): the part that is in the first goes.
+                let mut pages = range.len() / PAGE;
+                while progress.done == 0 && progress.stopped == Some(Errno::INVAL) && pages > 1 {
+                    pages /= 2;
+                    progress = try_it(pages * PAGE);
                 }
                 match progress.stopped {
                     Some(errno) if progress.done == 0 => Err(errno),
