@@ -200,6 +200,30 @@ static void few_calls(void) {
     munmap(to, MANY * PAGE), munmap(at, MANY * PAGE);
 }
 
+// A filter for all threads, others than the program's included, that kills for a call which the program
+// does not make: while it lasts nobody makes it. (Longer than a look of whoever looks now and then.)
+static void filter_for_all(void) {
+    char *at = fresh(MANY);
+    pid_t child = fork();
+    SETUP(child >= 0);
+    if (child == 0) {
+        struct sock_filter code[] = {LOAD_NUMBER, BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 2, 0),
+                                     BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_rt_sigpending, 1, 0),
+                                     BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS)};
+        struct sock_fprog program = {sizeof code / sizeof *code, code};
+        fill_range(at, MANY, TAG);
+        RIGHT(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+        RIGHT(RAW(SYS_seccomp, 1L, (long)SECCOMP_FILTER_FLAG_TSYNC, &program) == 0);
+        for (int i = 0; i < 25; i++) {
+            check_range(at, MANY, TAG, "with a filter for all threads");
+            usleep(100000);
+        }
+        _exit(0);
+    }
+    expect_child(child, "with a filter for all threads");
+    munmap(at, MANY * PAGE);
+}
+
 static volatile int trapped;
 static void emulates(int signal, siginfo_t *info, void *context) {
     ucontext_t *at = context;
@@ -621,7 +645,7 @@ static void changed_context(void) {
 }
 
 CASES({"generations", generations}, {"last_thread_ends", last_thread_ends}, {"spawned_over_descriptors", spawned_over_descriptors},
-      {"sandboxed_while_sharing", sandboxed_while_sharing}, {"strict", strict}, {"few_calls", few_calls},
+      {"sandboxed_while_sharing", sandboxed_while_sharing}, {"strict", strict}, {"few_calls", few_calls}, {"filter_for_all", filter_for_all},
       {"answered_by_a_handler", answered_by_a_handler}, {"shared_lock_behind_a_cold_one", shared_lock_behind_a_cold_one},
       {"cleared_word", cleared_word}, {"data_limit", data_limit}, {"nothing_allowed", nothing_allowed}, {"unshared", unshared},
       {"single_steps", single_steps}, {"calls_go_on", calls_go_on}, {"calls_go_on_blocked", calls_go_on_blocked}, {"left_calls", left_calls},

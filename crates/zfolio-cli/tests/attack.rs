@@ -132,7 +132,12 @@ fn children_that_share_for_a_while() {
 
 #[test]
 fn sandboxes() {
-    let cases = ["few_calls", "answered_by_a_handler", "strict"];
+    let cases = [
+        "few_calls",
+        "filter_for_all",
+        "answered_by_a_handler",
+        "strict",
+    ];
     in_each_way("attack_life", &cases, &[]);
     in_each_way("attack_life", &["sandboxed_while_sharing"], &[]);
 }

@@ -7,7 +7,6 @@
 //! it has been made, and no more before it ends.
 
 use crate::procfs::File;
-use crate::syscall::{Errno, nr, syscall};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// The process that counts (upper half), and its threads of ours. (The child of a fork has none.)
@@ -42,49 +41,48 @@ pub(crate) fn ends(here: u32) {
 
 /// Looks, from a thread of ours, whether the program's last thread has ended. To be asked now
 /// and then: it takes two looks that find the same.
-#[derive(Debug, Default)]
+///
+/// A look is a pread, which threads of ours make anyway: a filter of system calls that the
+/// program sets for all threads may kill for any other.
+#[derive(Debug)]
 pub struct LastThread {
+    stat: Option<File>,
     seen: Option<(u32, i32)>,
 }
 
 impl LastThread {
+    /// For the caller's process. (Where /proc cannot be read no look finds anything.)
+    #[must_use]
+    pub fn open() -> Self {
+        Self {
+            stat: File::open(c"/proc/self/stat").ok(),
+            seen: None,
+        }
+    }
+
     /// One look, in process `here`, the caller's: the status with which the process is to end,
-    /// its first thread's, if there are only threads of ours. (One system call, as long as the
-    /// first thread is there.)
+    /// its first thread's, if there are only threads of ours.
     pub fn look(&mut self, here: u32) -> Option<i32> {
-        let found = first_has_ended(here).then(|| only_ours(here)).flatten();
+        let found = self.stat.and_then(|stat| only_ours(stat, here));
         let before = core::mem::replace(&mut self.seen, found);
         found.filter(|_| found == before).map(|(_, status)| status)
     }
-}
 
-/// Whether the first thread has ended: it has no memory then.
-fn first_has_ended(here: u32) -> bool {
-    let (mut to, from) = (0_u8, 0_u8);
-    let local = [(&raw mut to) as usize, 1];
-    let remote = [(&raw const from) as usize, 1];
-    let args = [
-        here as usize,
-        local.as_ptr() as usize,
-        1,
-        remote.as_ptr() as usize,
-        1,
-        0,
-    ];
-    // SAFETY: copies a byte of this stack to another.
-    let copied = unsafe { syscall(nr::PROCESS_VM_READV, args) };
-    copied == Err(Errno::SRCH)
+    /// Closes what [`Self::open`] opened.
+    pub fn close(self) {
+        if let Some(stat) = self.stat {
+            stat.close();
+        }
+    }
 }
 
 /// How many threads of ours there are and the first thread's status, if that has ended and there are
 /// no others.
-fn only_ours(here: u32) -> Option<(u32, i32)> {
+fn only_ours(stat: File, here: u32) -> Option<(u32, i32)> {
     let before = count(OWN.load(Ordering::Acquire), here);
-    let file = File::open(c"/proc/self/stat").ok()?;
     let mut text = [0; 1024];
-    let read = file.read_at(&mut text, 0);
-    file.close();
-    let (threads, code) = ended_of(&text[..read.ok()?])?;
+    let read = stat.read_at(&mut text, 0).ok()?;
+    let (threads, code) = ended_of(&text[..read])?;
     let ours = count(OWN.load(Ordering::Acquire), here);
     (before == ours && threads == ours + 1).then_some((ours, code >> 8 & 0xff))
 }
@@ -130,11 +128,9 @@ mod tests {
 
     #[test]
     fn a_process_that_has_its_first_thread_goes_on() {
-        // SAFETY: no arguments.
-        let here = unsafe { syscall(nr::GETPID, [0; 6]) };
-        let here = u32::try_from(here.expect("a number")).expect("a process");
-        assert!(!first_has_ended(here));
-        let mut last = LastThread::default();
-        assert_eq!([last.look(here), last.look(here)], [None; 2]);
+        let mut last = LastThread::open();
+        assert!(last.stat.is_some());
+        assert_eq!([last.look(1), last.look(1)], [None; 2]);
+        last.close();
     }
 }

@@ -88,7 +88,6 @@ pub mod nr {
     pub const MPROTECT: usize = 10;
     pub const MUNMAP: usize = 11;
     pub const RT_SIGPROCMASK: usize = 14;
-    pub const RT_SIGPENDING: usize = 127;
     pub const IOCTL: usize = 16;
     pub const PREAD64: usize = 17;
     pub const PWRITE64: usize = 18;
@@ -128,7 +127,6 @@ pub mod nr {
     pub const UNSHARE: usize = 272;
     pub const FALLOCATE: usize = 285;
     pub const PRLIMIT64: usize = 302;
-    pub const PROCESS_VM_READV: usize = 310;
     pub const SETNS: usize = 308;
     pub const SCHED_SETATTR: usize = 314;
     pub const GETRANDOM: usize = 318;

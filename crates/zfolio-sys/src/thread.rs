@@ -29,26 +29,28 @@ const CLOSE_RANGE_UNSHARE: usize = 2;
 /// Bytes kept at the top of the stack mapping for the control block.
 const CONTROL_BLOCK: usize = 256;
 
-/// A signal that somebody has sent to this thread and no other, and which it blocks. (`None` as well
-/// where /proc cannot be read.)
-#[must_use]
-pub fn signal_of_this_thread() -> Option<u32> {
-    let mut pending = 0_u64;
-    let into = (&raw mut pending) as usize;
-    // SAFETY: a set of eight bytes.
-    unsafe { syscall(nr::RT_SIGPENDING, [into, 8, 0, 0, 0, 0]) }.ok()?;
-    // (Those of the process as well: this says that it is worth a look.)
-    if pending == 0 {
-        return None;
+/// Signals that somebody has sent to one thread and no other, and which it blocks.
+#[derive(Debug)]
+pub struct OwnSignals(Option<File>);
+
+impl OwnSignals {
+    /// Of the calling thread. (Where /proc cannot be read none are found.)
+    #[must_use]
+    pub fn open() -> Self {
+        Self(File::open(c"/proc/thread-self/status").ok())
     }
-    let file = File::open(c"/proc/thread-self/status").ok()?;
-    let mut status = [0; 4096];
-    let read = file.read_at(&mut status, 0);
-    file.close();
-    let mut lines = status[..read.ok()?].split(|byte| *byte == b'\n');
-    let own = lines.find_map(|line| line.strip_prefix(b"SigPnd:\t"))?;
-    let own = u64::from_str_radix(core::str::from_utf8(own).ok()?, 16).ok()?;
-    (own != 0).then(|| own.trailing_zeros() + 1)
+
+    /// One of them. (By a pread, which the manager makes anyway: see
+    /// [`LastThread`](crate::own_threads::LastThread).)
+    #[must_use]
+    pub fn pending(&self) -> Option<u32> {
+        let mut status = [0; 4096];
+        let read = self.0?.read_at(&mut status, 0).ok()?;
+        let mut lines = status[..read].split(|byte| *byte == b'\n');
+        let own = lines.find_map(|line| line.strip_prefix(b"SigPnd:\t"))?;
+        let own = u64::from_str_radix(core::str::from_utf8(own).ok()?, 16).ok()?;
+        (own != 0).then(|| own.trailing_zeros() + 1)
+    }
 }
 
 /// The signals that a thread blocks.
@@ -530,11 +532,11 @@ mod tests {
         const RT_SIGTIMEDWAIT: usize = 128;
         const SIGUSR1: usize = 10;
         let mask = SignalMask::block_all();
-        assert_eq!(signal_of_this_thread(), None);
+        assert_eq!(OwnSignals::open().pending(), None);
         let me = id() as usize;
         // SAFETY: a signal that is blocked here.
         unsafe { syscall(TGKILL, [pid() as usize, me, SIGUSR1, 0, 0, 0]) }.expect("sent");
-        assert_eq!(signal_of_this_thread(), Some(10));
+        assert_eq!(OwnSignals::open().pending(), Some(10));
         let (set, now) = (1_u64 << (SIGUSR1 - 1), [0_u64; 2]);
         let args = [
             (&raw const set) as usize,
@@ -546,7 +548,7 @@ mod tests {
         ];
         // SAFETY: takes the signal; all of it outlives the call.
         assert_eq!(unsafe { syscall(RT_SIGTIMEDWAIT, args) }, Ok(SIGUSR1));
-        assert_eq!(signal_of_this_thread(), None);
+        assert_eq!(OwnSignals::open().pending(), None);
         mask.apply();
     }
 

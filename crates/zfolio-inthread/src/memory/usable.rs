@@ -122,25 +122,27 @@ impl Core {
         // is made for the others.
         let mut at = range.start;
         while at < range.end {
-            let managed = self
-                .ranges
-                .within(&(at..range.end))
-                .find(|(_, kind)| kind.managed)
-                .map(|(part, _)| part);
-            let next = managed.clone().map_or(range.end, |part| part.start);
-            if next > at {
+            let managed = self.first_managed(&(at..range.end));
+            if managed.start > at {
                 let mut part = args;
                 part[0] = at;
-                part[1] = next - at;
+                part[1] = managed.start - at;
                 let result = raw::for_program(number, part);
                 if is_error(result) {
                     return result;
                 }
-                self.reserved_becomes_managed(state, at..next);
+                self.reserved_becomes_managed(state, at..managed.start);
             }
-            at = managed.map_or(range.end, |part| part.end);
+            at = managed.end;
         }
         0
+    }
+
+    /// The first managed part of `range`; nothing, at its end, if there is none.
+    fn first_managed(&self, range: &Range<usize>) -> Range<usize> {
+        let mut parts = self.ranges.within(range);
+        let managed = parts.find(|(_, kind)| kind.managed);
+        managed.map_or(range.end..range.end, |(part, _)| part)
     }
 
     fn reserved_becomes_managed(&mut self, state: &State, range: Range<usize>) {
@@ -171,11 +173,7 @@ impl Core {
         };
         let mut at = range.start;
         while at < range.end {
-            let managed = self
-                .ranges
-                .within(&(at..range.end))
-                .find(|(_, kind)| kind.managed)
-                .map_or(range.end..range.end, |(part, _)| part);
+            let managed = self.first_managed(&(at..range.end));
             let piece = managed.start..managed.end.min(managed.start + AT_ONCE * PAGE);
             let result = make(at..managed.start);
             if result != 0 {

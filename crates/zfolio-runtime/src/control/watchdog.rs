@@ -9,10 +9,11 @@ use crate::control::Manager;
 use crate::fork_handshake::request;
 use crate::health::fatal::say_signalled;
 use core::sync::atomic::Ordering;
+use zfolio_sys::limits::with_descriptors;
 use zfolio_sys::lock::pause;
 use zfolio_sys::own_threads::LastThread;
 use zfolio_sys::process::exit_now;
-use zfolio_sys::thread::{pid, signal_of_this_thread};
+use zfolio_sys::thread::{OwnSignals, pid};
 use zfolio_zswap::store_is_waited_for;
 
 /// Between two looks, ns.
@@ -53,7 +54,8 @@ impl Manager {
         let [mut fault, mut unread, mut fork, mut control] = [Stuck::default(); 4];
         let mut locked_out = 0;
         let (mut io_seen, mut signalled) = (0, 0);
-        let mut last_thread = LastThread::default();
+        let (mut last_thread, signals) =
+            with_descriptors(|| (LastThread::open(), OwnSignals::open()));
         loop {
             pause(TURN_NS);
             if self.scope.has_events()
@@ -62,7 +64,7 @@ impl Manager {
                 exit_now(status);
             }
             if signalled < SIGNALLED_TURNS
-                && let Some(signal) = signal_of_this_thread()
+                && let Some(signal) = signals.pending()
             {
                 signalled += 1;
                 if signalled == SIGNALLED_TURNS {

@@ -71,9 +71,10 @@ pub fn watch(host: &'static Host, _index: usize, stack: Range<usize>) -> ! {
         if !(host.nap)(FIRST_NAP_NS) {
             return None;
         }
-        let (segment, statm) = with_descriptors(|| {
+        let (segment, statm, mut last_thread) = with_descriptors(|| {
             let segment = (host.open_segment)().ok()?;
-            Some((segment, File::open(c"/proc/thread-self/statm")))
+            let statm = File::open(c"/proc/thread-self/statm");
+            Some((segment, statm, LastThread::open()))
         })?;
         segment.processes.fetch_add(1, Ordering::Relaxed);
         let file = &segment.config().standard_error;
@@ -82,7 +83,6 @@ pub fn watch(host: &'static Host, _index: usize, stack: Range<usize>) -> ! {
         let options = Options::from_config(segment.config()).ok()?;
         let group = (host.group)().and_then(|name| run_group::named(segment, name));
         let membership = Membership::of(group.unwrap_or(RUN));
-        let mut last_thread = LastThread::default();
         let allowed = loop {
             if let Some(status) = last_thread.look(thread::pid()) {
                 exit_now(status);
@@ -108,6 +108,7 @@ pub fn watch(host: &'static Host, _index: usize, stack: Range<usize>) -> ! {
                 return None;
             }
         };
+        last_thread.close();
         let index = segment.claim(thread::pid());
         describe(&segment.slots[index]);
         let started = (host.unfit)()
