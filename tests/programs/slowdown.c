@@ -5,11 +5,13 @@
  *   scan     reads all of its memory in order, again and again
  *   grow     takes memory page by page, evenly, until it has all
  *   phases   as cold, with another tenth every eighth of the amount
+ *   serve    as cold, and waits a ms for nothing (poll) after each 50000 reads, as a server does
  *
  * AMOUNT is reads of a word (grow: pauses of 10 ms), or seconds if that word follows. In the end
  * every word is verified. Ends with 0, 1 (a wrong word) or 2 (it could not be set up). Prints
  * what it did and how long it took, verifying left out, as JSON.
  */
+#include <poll.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,6 +97,7 @@ int main(int argc, char **argv)
         size_t hot = count / 10, from = 0, at = 0;
         int phases = strcmp(kind, "phases") == 0;
         int scan = strcmp(kind, "scan") == 0;
+        int serve = strcmp(kind, "serve") == 0;
         double begin = now();
 
         fill(0, count);
@@ -117,6 +120,8 @@ int main(int argc, char **argv)
                 sum += words[at];
             }
             done += 50000;
+            if (serve)
+                poll(NULL, 0, 1);
         }
         printf("{\"did\":%lu,\"seconds\":%.3f,\"sum\":%lu}\n", (unsigned long)done,
                now() - begin, (unsigned long)sum);

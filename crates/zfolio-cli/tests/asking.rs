@@ -192,6 +192,33 @@ fn high_changes_without_privilege() {
     }
 }
 
+/// A program that has all it works on makes no fault: its calls follow a `high` that sinks, also
+/// where nothing was ever out.
+#[test]
+fn a_high_that_sinks_is_followed_by_calls() {
+    let (Some(z), Some(program)) = (support::real(), compiled("slowdown")) else {
+        return;
+    };
+    for way in ["in-thread", "guard", "protect"] {
+        let doctor = zfolio(z, &["doctor"]).stdout;
+        if !doctor.contains(&format!("--faults {way} works\n")) {
+            support::skip(&format!("--faults {way}: {doctor}"));
+            continue;
+        }
+        // A tenth of 80 MiB is read, and after each round a call waits for nothing.
+        let path = program.to_str().expect("a path");
+        let program = [path, "serve", "80", "6", "seconds"];
+        let run = Run::start(z, &["--high", "200M", "--faults", way], &program);
+        run.until_resident("all of it", |now| now > 80 * MIB);
+        set(z, &run, &["--high", "24M"]);
+        run.until_resident("24", |now| now < 30 * MIB);
+        let (status, told, stats) = run.end();
+        assert_eq!(status, Some(0), "{way}: {told}");
+        let faults = stats["total"]["counters"]["pages_out"].as_u64();
+        assert!(faults.is_some_and(|of| of > 14_000), "{way}: {stats}");
+    }
+}
+
 #[test]
 fn a_maximum_given_later_holds() {
     let (Some(z), Some(program)) = (support::real(), compiled("atmax")) else {

@@ -26,6 +26,7 @@ pub(crate) mod nr {
     pub(crate) const OPEN: usize = 2;
     pub(crate) const CLOSE: usize = 3;
     pub(crate) const FSTAT: usize = 5;
+    pub(crate) const POLL: usize = 7;
     pub(crate) const LSEEK: usize = 8;
     pub(crate) const MMAP: usize = 9;
     pub(crate) const MPROTECT: usize = 10;
@@ -37,6 +38,7 @@ pub(crate) mod nr {
     pub(crate) const IOCTL: usize = 16;
     pub(crate) const PREAD64: usize = 17;
     pub(crate) const PWRITE64: usize = 18;
+    pub(crate) const SELECT: usize = 23;
     pub(crate) const SCHED_YIELD: usize = 24;
     pub(crate) const MREMAP: usize = 25;
     pub(crate) const MINCORE: usize = 27;
@@ -45,13 +47,17 @@ pub(crate) mod nr {
     pub(crate) const SHMCTL: usize = 31;
     pub(crate) const DUP: usize = 32;
     pub(crate) const DUP2: usize = 33;
+    pub(crate) const PAUSE: usize = 34;
+    pub(crate) const NANOSLEEP: usize = 35;
     pub(crate) const GETPID: usize = 39;
+    pub(crate) const ACCEPT: usize = 43;
     pub(crate) const GETSOCKOPT: usize = 55;
     pub(crate) const CLONE: usize = 56;
     pub(crate) const FORK: usize = 57;
     pub(crate) const VFORK: usize = 58;
     pub(crate) const EXECVE: usize = 59;
     pub(crate) const EXIT: usize = 60;
+    pub(crate) const WAIT4: usize = 61;
     pub(crate) const FCNTL: usize = 72;
     pub(crate) const READLINK: usize = 89;
     pub(crate) const GETRLIMIT: usize = 97;
@@ -68,10 +74,13 @@ pub(crate) mod nr {
     pub(crate) const GETTID: usize = 186;
     pub(crate) const IO_SETUP: usize = 206;
     pub(crate) const SET_TID_ADDRESS: usize = 218;
+    pub(crate) const CLOCK_NANOSLEEP: usize = 230;
     pub(crate) const EXIT_GROUP: usize = 231;
+    pub(crate) const EPOLL_WAIT: usize = 232;
     pub(crate) const TGKILL: usize = 234;
-    pub(crate) const KEYCTL: usize = 250;
     pub(crate) const MQ_NOTIFY: usize = 244;
+    pub(crate) const WAITID: usize = 247;
+    pub(crate) const KEYCTL: usize = 250;
     pub(crate) const PSELECT6: usize = 270;
     pub(crate) const PPOLL: usize = 271;
     pub(crate) const SET_ROBUST_LIST: usize = 273;
@@ -79,6 +88,7 @@ pub(crate) mod nr {
     pub(crate) const VMSPLICE: usize = 278;
     pub(crate) const EPOLL_PWAIT: usize = 281;
     pub(crate) const SIGNALFD: usize = 282;
+    pub(crate) const ACCEPT4: usize = 288;
     pub(crate) const SIGNALFD4: usize = 289;
     pub(crate) const DUP3: usize = 292;
     pub(crate) const RT_TGSIGQUEUEINFO: usize = 297;

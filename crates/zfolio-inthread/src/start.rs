@@ -5,6 +5,7 @@ use crate::life::actions::Signals;
 use crate::life::sent::Sent;
 use crate::life::{handlers, installed};
 use crate::memory::core::Core;
+use crate::memory::follow::Following;
 use crate::memory::texts::Texts;
 use crate::memory::transit::stage::Stages;
 use crate::memory::transit::waits::Bells;
@@ -80,8 +81,10 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
     let mut core = Core::new(way, &options, brk);
     // (Of a group with a `high` of its own before anything of it is managed.)
     core.high = membership.most_of(segment, options.high);
+    let following = Following::new(&membership, segment);
     let state: &'static State = Box::leak(Box::new(State {
         words,
+        following,
         core: Mutex::new(core),
         membership,
         retry_ns: AtomicU64::new(0),

@@ -3,6 +3,7 @@
 use crate::life::actions::Signals;
 use crate::life::sent::Sent;
 use crate::memory::core::Core;
+use crate::memory::follow::Following;
 use crate::memory::texts::Texts;
 use crate::memory::transit::stage::Stages;
 use crate::memory::transit::waits::Bells;
@@ -24,6 +25,8 @@ pub(crate) struct State {
     pub(crate) core: Mutex<Core>,
     /// Its place among those that share the limits.
     pub(crate) membership: Membership,
+    /// How far a `high` that changes has been followed.
+    pub(crate) following: Following,
     /// When the backing, which refused, is tried again (0: it did not), ns.
     pub(crate) retry_ns: AtomicU64,
     pub(crate) bells: Bells,

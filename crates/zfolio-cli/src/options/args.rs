@@ -137,8 +137,8 @@ pub(crate) struct Run {
     /// ours, by userfaultfd; needs CAP_SYS_PTRACE), or the thread that touched it, which
     /// needs no privilege: in-thread (by userfaultfd, Linux 6.8), guard (guard markers,
     /// Linux 6.13) or protect (page protection, Linux 5.11). auto: message where it is
-    /// permitted, else the first of the others that works here. --engines, --tier,
-    /// --slowdown, a store as --backing and --folio above 256K need message
+    /// permitted, else the first of the others that works here. --engines, --tier, a
+    /// store as --backing and --folio above 256K need message
     #[arg(long, value_name = "WAY", value_enum, default_value_t = Faults::Auto)]
     pub(crate) faults: Faults,
     /// Write statistics to FILE as JSON when the program has ended

@@ -152,7 +152,6 @@ impl Taken {
 fn needs_messages(args: &Run) -> Option<&'static str> {
     let is_large = args.folio.is_some_and(|folio| folio > LARGEST_FOLIO);
     let asked = [
-        ("--slowdown", args.paid.slowdown.is_some()),
         // (Both are threads of ours beside the program's, or their time.)
         ("--engines", args.engines.count > 0),
         ("--tier auto", args.tier == Tier::Auto),

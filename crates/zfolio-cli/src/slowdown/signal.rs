@@ -13,6 +13,13 @@
 //! | the interrupt when pages are taken out | [`CALL`] for each call, of [`PAGES_A_CALL`] pages |
 //! | processor time of our threads that was not idle otherwise | what the machine was idle |
 //!
+//! Without privilege there are no threads of ours, and what is done is done by the program's:
+//!
+//! | what | from |
+//! |---|---|
+//! | faults, what calls brought, room made | `inline_ns` of the slots |
+//! | the interrupt when pages are taken out | as above |
+//!
 //! What nothing tells: caches and page-table entries that are cold after a page came back, and
 //! huge pages that came back as small ones. docs/slowdown.md has what the estimate was
 //! measured against.
@@ -25,7 +32,7 @@ use zfolio_host::controller::Sample;
 use zfolio_host::process_tree::descendants;
 use zfolio_host::slots::used;
 use zfolio_mm::PAGE_SIZE;
-use zfolio_runtime::segment::{Counter, ProcessSlot, Segment, state};
+use zfolio_runtime::segment::{Counter, ProcessSlot, Segment, faults, state};
 
 /// A thread that faults sleeps before its message is read, and is woken after. ns.
 const WAKE: u64 = 5_000;
@@ -45,6 +52,8 @@ struct Now {
     cpu: u64,
     /// Of ours among them.
     ours: u64,
+    /// What the program's threads did for us.
+    done: u64,
     /// Lost, the processor apart.
     lost: u64,
     /// What the machine's processors were idle, each counted.
@@ -75,6 +84,7 @@ impl Growing {
 pub(super) struct Signal {
     cpu: Growing,
     ours: Growing,
+    done: Growing,
     lost: Growing,
     idle: Growing,
     pages_in: Growing,
@@ -103,7 +113,8 @@ impl Signal {
         }
         now.idle = idle().unwrap_or(0);
         self.add(now);
-        let run = self.cpu.total.saturating_sub(self.ours.total);
+        let ours = self.ours.total + self.done.total;
+        let run = self.cpu.total.saturating_sub(ours);
         Sample {
             at,
             run: Duration::from_nanos(run),
@@ -118,6 +129,7 @@ impl Signal {
     fn add(&mut self, now: Now) {
         self.cpu.take(now.cpu);
         let ours = self.ours.take(now.ours);
+        self.done.take(now.done);
         self.lost.take(now.lost);
         self.pages_in.take(now.pages_in);
         let idle = self.idle.take(now.idle);
@@ -207,15 +219,26 @@ impl Slots {
                 Counter::Forks,
             ];
             let served: u64 = slot.faults.iter().map(|of| of.sum.load(Relaxed)).sum();
-            this.now.lost += served
-                + count(Counter::FaultsServed) * WAKE
-                + events.map(count).iter().sum::<u64>() * EVENT
-                + count(Counter::PagesOut) / PAGES_A_CALL * CALL;
-            this.now.ours += count(Counter::ManagerCpuNs);
+            let faults = count(Counter::FaultsServed);
+            let interrupts = count(Counter::PagesOut) / PAGES_A_CALL * CALL;
+            if serves_itself(slot.told_by.load(Relaxed)) {
+                let done = count(Counter::InlineNs);
+                this.now.lost += done + interrupts;
+                this.now.done += done;
+            } else {
+                let events = events.map(count).iter().sum::<u64>();
+                this.now.lost += served + faults * WAKE + events * EVENT + interrupts;
+                this.now.ours += count(Counter::ManagerCpuNs);
+            }
             this.now.pages_in += count(Counter::PagesIn);
         }
         this
     }
+}
+
+/// Whether a process's own threads serve its faults.
+const fn serves_itself(told_by: u32) -> bool {
+    matches!(told_by, faults::IN_THREAD | faults::GUARD | faults::PROTECT)
 }
 
 /// Nanoseconds of ticks.
@@ -283,6 +306,23 @@ mod tests {
         assert!(after.stall >= before && after.run >= sample.run);
         child.kill().unwrap();
         child.wait().unwrap();
+    }
+
+    /// Without threads of ours what is lost is what the program's threads did.
+    #[test]
+    fn what_its_own_threads_do_is_lost_and_not_run() {
+        let segment = crate::example::example();
+        let slot = &segment.slots[0];
+        slot.told_by.store(faults::GUARD, Relaxed);
+        slot.set(Counter::InlineNs, 5_000_000);
+        slot.set(Counter::PagesOut, 0);
+        let now = Slots::read(&segment).now;
+        slot.told_by.store(faults::MESSAGE, Relaxed);
+        let by_messages = Slots::read(&segment).now;
+        assert_eq!(now.done, 5_000_000);
+        assert_eq!(now.lost, 5_000_000);
+        assert_eq!((by_messages.done, now.ours), (0, 0));
+        assert!(by_messages.ours > 0 && by_messages.lost != now.lost);
     }
 
     #[test]

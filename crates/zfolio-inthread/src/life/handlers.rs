@@ -9,6 +9,7 @@ use super::masks::{self, Context, SAVED, returning};
 use super::signals::{self, Action, DEFAULT, IGNORE, NODEFER, RESETHAND, RESTORER};
 use crate::memory::bring::{Access, Brought, bring};
 use crate::memory::core::Core;
+use crate::memory::follow::SIGNAL_NS;
 use crate::memory::transit::swap_in::bring_beside;
 use crate::memory::way::Kind;
 use crate::raw::{self, OURS, SHIFT, nr};
@@ -294,6 +295,7 @@ fn serve(
     if !state.has_left() {
         let is_timed = record.is_some_and(Record::counts_another_fault);
         let came = is_timed.then(|| now_ns(Clock::Monotonic));
+        let work = state.begin_work();
         let mut pages = false;
         let mut is_other = |core: &Core| {
             pages = core.ranges.at(frame.register(at::RSP)).is_some();
@@ -323,6 +325,7 @@ fn serve(
         if let (Brought::Open(kind), Some(came)) = (brought, came) {
             state.core.lock().note_served(kind, came);
         }
+        state.end_work(work, SIGNAL_NS);
         if pages && !state.moving_stacks.load(Ordering::Relaxed) {
             signals::handle_elsewhere(state);
         }

@@ -39,6 +39,8 @@ pub(crate) struct Core {
     pub(super) managed_stacks: bool,
     /// Where reclaim goes on. An address.
     pub(crate) hand: usize,
+    /// Steps by which calls have followed `high`.
+    pub(super) followed: u32,
     pub(crate) seen: Box<Seen>,
     /// The end of the heap, as the program set it.
     pub(crate) brk: usize,
@@ -102,6 +104,7 @@ impl Core {
             leaving: false,
             managed_stacks: false,
             hand: 0,
+            followed: 0,
             seen: Box::new(Seen::new()),
             brk,
             high: options.high,

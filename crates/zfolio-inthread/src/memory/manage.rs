@@ -69,19 +69,23 @@ impl Core {
         } else {
             0
         };
-        let high = high_now(state.segment, state.options.high);
+        let options = &state.options;
+        let high = high_now(state.segment, options.high);
         let left = high.saturating_sub(taken).max(LEAST);
         self.high = allowed.high.min(left.max(allowed.high / 4));
+        self.clean.follow(self.high);
         self.take_allowed(state, &allowed);
         if let Some(pool) = &self.pool {
             let taken = pool.zswap.pool_pages();
-            pool.density.set(if taken * 2 > self.high {
-                Form::Dense
-            } else if taken * 3 < self.high {
-                Form::Fast
-            } else {
-                pool.density.get()
-            });
+            // (Of what `--slowdown` takes next to nothing comes back.)
+            pool.density
+                .set(if options.follows || taken * 2 > self.high {
+                    Form::Dense
+                } else if taken * 3 < self.high {
+                    Form::Fast
+                } else {
+                    pool.density.get()
+                });
         }
         self.publish(state);
     }
@@ -207,6 +211,7 @@ impl Core {
     /// In the child of a fork: the statistics are the parent's, and its place.
     pub(crate) fn renew_in_child(&mut self, state: &State) {
         state.membership.forget();
+        state.following.renew_in_child();
         self.figures = Figures::default();
         self.bounds = Bounds::new();
         let number = self.way.kind.number();
@@ -235,5 +240,6 @@ fn claim(state: &State, way: u32) -> &'static ProcessSlot {
     slot.arena
         .store(core::ptr::from_ref(state) as u64, Ordering::Relaxed);
     slot.state.store(state::MANAGING, Ordering::Release);
+    state.following.count_in(slot);
     slot
 }

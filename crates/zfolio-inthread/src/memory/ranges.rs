@@ -185,6 +185,20 @@ impl Ranges {
             .map(|(start, (end, _))| *start..*end)
     }
 
+    /// The address of the managed page with `before` managed ones below it.
+    pub(crate) fn managed_page(&self, before: usize) -> Option<usize> {
+        let mut left = before;
+        let managed = self.map.iter().filter(|(_, (_, kind))| kind.managed);
+        for (start, (end, _)) in managed {
+            let pages = (end - start) / PAGE;
+            if left < pages {
+                return Some(start + left * PAGE);
+            }
+            left -= pages;
+        }
+        None
+    }
+
     /// The addresses around `range`, of the parts it is in, where nothing is managed; `None` if
     /// something is in `range` itself.
     pub(crate) fn unmanaged_around(&self, range: &Range<usize>) -> Option<Range<usize>> {
@@ -284,6 +298,11 @@ mod tests {
                 }
                 let managed = model.iter().flatten().filter(|kind| kind.managed).count();
                 prop_assert_eq!(ranges.managed_pages(), managed);
+                let nth = model.iter().enumerate().filter(|(_, of)| of.is_some_and(|of| of.managed));
+                for (before, (page, _)) in nth.enumerate() {
+                    prop_assert_eq!(ranges.managed_page(before), Some(page * PAGE));
+                }
+                prop_assert_eq!(ranges.managed_page(managed), None);
                 let asked = start * PAGE..(start + 3) * PAGE;
                 let around = ranges.unmanaged_around(&asked);
                 let is_managed = |page: usize| model[page].is_some_and(|kind| kind.managed);

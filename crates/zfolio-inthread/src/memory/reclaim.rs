@@ -67,10 +67,21 @@ impl Core {
         if self.leaving || self.pool.is_none() || self.usage(state) + pages <= self.limit() {
             return;
         }
-        let start = now_ns(Clock::Monotonic);
         let refused = self.bounds.begin();
         self.look(state, refused);
         let goal = self.limit().saturating_sub(pages + SLACK);
+        let goal = if state.is_behind() {
+            self.next_step(state, goal, pages)
+        } else {
+            goal
+        };
+        self.close_down_to(state, goal, pages);
+    }
+
+    /// Closes pages until usage is at `goal`, so that `pages` may be opened. The bounds of this
+    /// batch have begun.
+    pub(super) fn close_down_to(&mut self, state: &State, goal: usize, pages: usize) {
+        let start = now_ns(Clock::Monotonic);
         self.figures.waits += 1;
         state
             .membership

@@ -44,7 +44,9 @@ pub(crate) fn change(state: &State, number: usize, args: [usize; 6]) -> isize {
         let result = change_locked(state, core, number, args);
         state.texts.lock().follow(number, args, result);
         // (Nothing else might make it: what became usable is open, and touching it no fault.)
+        let work = state.begin_work();
         core.make_room(state, 0);
+        state.end_work(work, 0);
         result
     })
 }

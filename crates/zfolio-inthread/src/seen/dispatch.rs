@@ -54,6 +54,9 @@ pub(crate) fn dispatch(frame: &mut Frame) -> isize {
         in_handler,
     };
     stack::keep(&keeper);
+    if !in_handler {
+        state.follow_high(number);
+    }
     // (What a signal's handler interrupts is what it was when it returns.)
     let before = record.cancellation.set_within(cancellable);
     let result = route(&keeper, frame, number, args);

@@ -158,6 +158,14 @@ impl Membership {
         highs.fold(begun, usize::min)
     }
 
+    /// A number that changes with the `high` of any group above this process: to see, without
+    /// working out what it may have, whether that is what it was.
+    #[must_use]
+    pub fn high_asked(&self, segment: &Segment) -> u64 {
+        let highs = path(segment, self.group).map(|(_, group)| group.high.load(Ordering::Relaxed));
+        highs.fold(0, |sum, high| sum.rotate_left(1).wrapping_add(high))
+    }
+
     /// For the child of a fork: the place is its parent's, the namespace may be.
     pub fn forget(&self) {
         self.place.store(NONE, Ordering::Relaxed);

@@ -125,6 +125,10 @@ counters! {
     HighEvents = "high",
     /// Nanoseconds faults waited for reclaim at `high`.
     StallNs = "high_stall_ns",
+    /// Under `--slowdown`, without threads of ours: nanoseconds that the program's threads
+    /// spent on faults, with the kernel's part of them, on what calls brought, and on making
+    /// room. Processor time in a process of one thread, else time passed.
+    InlineNs = "inline_ns",
     /// Times memory was wanted beyond `max`.
     MaxEvents = "max",
     /// Nanoseconds of CPU spent by the manager's threads.

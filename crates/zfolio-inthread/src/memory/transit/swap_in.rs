@@ -122,6 +122,7 @@ pub(crate) fn bring_beside(
 impl State {
     /// Opens the page at `address` for a system call, if it is closed.
     pub(crate) fn bring(&self, record: &Record, address: usize) {
+        let work = self.begin_work();
         self.at_rest(|| {
             if self.is_beside() {
                 bring_beside(self, Some(record), address, Access::Write, &mut |_| false)
@@ -135,6 +136,7 @@ impl State {
                 )
             }
         });
+        self.end_work(work, 0);
     }
 }
 

@@ -1,0 +1,219 @@
+//! A `high` that sinks is followed by the program's system calls.
+//!
+//! Room is made by who needs memory. What a lower `high` (`--slowdown`, `zfolio set`, a limit of
+//! memory that shrank) asks for would be done by the next fault only, and a program that has what it
+//! works on makes none. So each call compares the `high` of the process's groups with what was
+//! kept last: a load for each group, and a comparison. Where they differ, a call that waits for
+//! something, or else one in [`PASSED`], closes up to [`STEP`] pages before it is made. That goes
+//! on until usage is within what the process may have, or nothing more can be closed. A fault that
+//! needs room meanwhile closes as many and what it brings.
+//!
+//! A program that makes neither calls nor faults keeps what it has.
+//!
+//! What the program's threads do for us is counted here too, where `zfolio run` has to know what it
+//! costs (`--slowdown`).
+
+use super::core::Core;
+use super::words::LEAF;
+use crate::raw::{PAGE, nr};
+use crate::state::State;
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use zfolio_runtime::fair_share::{Membership, high_now};
+use zfolio_runtime::segment::{Counter, ProcessSlot, Segment};
+use zfolio_sys::thread::{Clock, now_ns};
+
+/// Pages closed by one call at most, but for those that hold nothing: some 300 us.
+const STEP: usize = 64;
+/// So many calls that do not wait pass, then one closes pages as well.
+const PASSED: u32 = 32;
+
+/// How far `high` has been followed.
+pub(crate) struct Following {
+    /// [`Membership::high_asked`] when it was last kept.
+    kept: AtomicU64,
+    /// A thread of this process is closing pages for it.
+    busy: AtomicBool,
+    /// Calls that have passed.
+    passed: AtomicU32,
+    /// Where what is done is counted; null where it is not.
+    slot: AtomicPtr<ProcessSlot>,
+}
+
+/// Something that a thread of the program does for us, and is counted: from when, by which
+/// clock.
+#[derive(Clone, Copy)]
+pub(crate) struct Work(Clock, u64);
+
+/// What the kernel does to bring a fault to a handler of the thread's own, and back, ns.
+pub(crate) const SIGNAL_NS: u64 = 2_500;
+
+impl Following {
+    /// Of a process that keeps what holds now.
+    pub(crate) fn new(membership: &Membership, segment: &Segment) -> Self {
+        Self {
+            kept: AtomicU64::new(membership.high_asked(segment)),
+            busy: AtomicBool::new(false),
+            passed: AtomicU32::new(0),
+            slot: AtomicPtr::new(ptr::null_mut()),
+        }
+    }
+
+    /// What is done is counted there from here on.
+    pub(super) fn count_in(&self, slot: &'static ProcessSlot) {
+        let slot = ptr::from_ref(slot).cast_mut();
+        self.slot.store(slot, Ordering::Release);
+    }
+
+    /// In the child of a fork: who was closing pages is a thread of the parent's.
+    pub(super) fn renew_in_child(&self) {
+        self.busy.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Whether a call sleeps, as a rule, until something comes.
+const fn waits(number: usize) -> bool {
+    matches!(
+        number,
+        nr::POLL
+            | nr::SELECT
+            | nr::PPOLL
+            | nr::PSELECT6
+            | nr::EPOLL_WAIT
+            | nr::EPOLL_PWAIT
+            | nr::EPOLL_PWAIT2
+            | nr::NANOSLEEP
+            | nr::CLOCK_NANOSLEEP
+            | nr::ACCEPT
+            | nr::ACCEPT4
+            | nr::WAIT4
+            | nr::WAITID
+            | nr::PAUSE
+            | nr::RT_SIGTIMEDWAIT
+            | nr::RT_SIGSUSPEND
+    )
+}
+
+impl State {
+    /// Begins what is counted under `--slowdown`.
+    pub(crate) fn begin_work(&self) -> Option<Work> {
+        if !self.options.follows || self.following.slot.load(Ordering::Relaxed).is_null() {
+            return None;
+        }
+        // (Who shares a processor with others waits for that, and not for us; who is one of
+        // several threads may wait for another's work.)
+        let clock = if self.is_several() {
+            Clock::Monotonic
+        } else {
+            Clock::ThreadCpu
+        };
+        Some(Work(clock, now_ns(clock)))
+    }
+
+    /// Ends it; `more`: what it took beside that, ns.
+    pub(crate) fn end_work(&self, work: Option<Work>, more: u64) {
+        let slot = self.following.slot.load(Ordering::Acquire);
+        // SAFETY: null, or a slot of the segment, which is never unmapped.
+        if let (Some(Work(clock, begun)), Some(slot)) = (work, unsafe { slot.as_ref() }) {
+            let took = now_ns(clock).saturating_sub(begun);
+            slot.add(Counter::InlineNs, took + more);
+        }
+    }
+
+    /// Closes pages before call `number` is made, where `high` has sunk. No lock of ours is held.
+    #[inline]
+    pub(crate) fn follow_high(&self, number: usize) {
+        if self.is_behind() {
+            self.follow(number);
+        }
+    }
+
+    /// Whether `high` is not what was kept last.
+    #[inline]
+    pub(super) fn is_behind(&self) -> bool {
+        self.membership.high_asked(self.segment) != self.following.kept.load(Ordering::Relaxed)
+    }
+
+    #[cold]
+    fn follow(&self, number: usize) {
+        let following = &self.following;
+        if !waits(number) && following.passed.fetch_add(1, Ordering::Relaxed) % PASSED != 0 {
+            return;
+        }
+        // (The child of posix_spawn shares the memory, and has nothing to say of it.)
+        if !self.is_own_process() || following.busy.swap(true, Ordering::Acquire) {
+            return;
+        }
+        // (Read before: what is asked for meanwhile is followed the next time.)
+        let asked = self.membership.high_asked(self.segment);
+        let work = self.begin_work();
+        if self.locked(|core| core.shrink(self)) {
+            following.kept.store(asked, Ordering::Relaxed);
+        }
+        self.end_work(work, 0);
+        following.busy.store(false, Ordering::Release);
+    }
+}
+
+impl Core {
+    /// Takes what the process may have now, and closes some of what it has beyond that. Whether
+    /// it has no more now, or nothing can be closed.
+    fn shrink(&mut self, state: &State) -> bool {
+        if self.leaving || state.has_left() {
+            return true;
+        }
+        if self.pool.is_none() {
+            let high = high_now(state.segment, state.options.high);
+            self.high = state.membership.most_of(state.segment, high);
+            if self.usage(state) <= self.limit() || self.begin_managing(state).is_err() {
+                return true;
+            }
+            self.close_all_that_is_empty(state);
+        }
+        self.bounds.begin();
+        self.look(state, true);
+        let limit = self.limit();
+        if self.usage(state) > limit {
+            let goal = self.next_step(state, limit, 0);
+            self.close_down_to(state, goal, 0);
+        }
+        self.usage(state) <= self.limit()
+    }
+
+    /// The usage to close down to now, on the way to `goal`, where `pages` are to come, which a fault
+    /// waits for or nobody. The hand is elsewhere then.
+    pub(super) fn next_step(&mut self, state: &State, goal: usize, pages: usize) -> usize {
+        self.hand = self.elsewhere();
+        goal.max(self.usage(state).saturating_sub(pages + STEP))
+    }
+
+    /// Where the next step begins: steps are spread evenly over the managed memory, by the golden
+    /// ratio. A hand that went on from where it is would, in a part that is in use, take only what
+    /// comes back, step after step.
+    fn elsewhere(&mut self) -> usize {
+        const GOLDEN: u32 = 0x9e37_79b9;
+        self.followed = self.followed.wrapping_add(1);
+        let part = u64::from(self.followed.wrapping_mul(GOLDEN));
+        let page = (part * self.ranges.managed_pages() as u64) >> 32;
+        let page = usize::try_from(page).unwrap_or(0) / STEP * STEP;
+        self.ranges.managed_page(page).unwrap_or(0)
+    }
+
+    /// Closes what of the managed memory holds nothing: it would count as usage, and be taken for
+    /// memory that was saved.
+    fn close_all_that_is_empty(&mut self, state: &State) {
+        state
+            .batches
+            .begin(|| state.threads.pinned(), &mut self.seen);
+        let mut at = 0;
+        while let Some(range) = self.ranges.managed_from(at) {
+            let start = range.start.max(at);
+            let window = start..range.end.min((start / (LEAF * PAGE) + 1) * (LEAF * PAGE));
+            if self.is_watched(state, &window) {
+                self.close_empty(state, &window);
+            }
+            at = window.end;
+        }
+        state.batches.end();
+    }
+}
