@@ -11,6 +11,7 @@ use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
@@ -54,6 +55,8 @@ impl Prometheus {
         command.arg(format!("--storage.tsdb.path={}", data.display()));
         command.arg(format!("--web.listen-address={at}"));
         command.stdout(Stdio::null()).stderr(Stdio::null());
+        // (A group of its own, which is what a guard ends.)
+        command.process_group(0);
         let server = support::Guard(command.spawn().expect("it starts"));
         Some(Self {
             _server: server,
@@ -142,6 +145,6 @@ fn prometheus_holds_the_series_after_a_scrape() {
     live.end();
     until("the end", || server.value("up").filter(|up| *up == 0.0));
     // The run has gone, and its series is kept.
-    let kept = server.value("sum(last_over_time(zfolio_pages_in_total[5m]))");
+    let kept = server.value("sum(last_over_time(zfolio_pages_in_total%5B5m%5D))");
     assert!(kept > Some(brought), "{kept:?}");
 }
