@@ -333,6 +333,8 @@ fn the_session_goes_on_without_a_terminal() {
         "job.py",
         "import os, time; print('job', 'ZFOLIO_CONTROL' in os.environ, flush=True); time.sleep(4)\n",
     );
+    // (Its shells are login shells, which set PATH anew.)
+    bench.stand_in(".profile", "PATH=$HOME/bin:$PATH\n");
     let path = root().join("examples/tmux/job.sh");
     let path = path.to_str().expect("a path");
     let session = Session(&bench);
