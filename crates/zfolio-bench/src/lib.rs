@@ -45,6 +45,11 @@ pub fn advise(args: &args::Advise) -> Result<ExitCode, Failure> {
     experiments::advise::advise(args)
 }
 
+/// What the JSON of experiments looks like.
+pub fn schema() -> zfolio_host::schema::Schema {
+    zfolio_host::schema::of::<output::results::Written<'_>>()
+}
+
 /// Runs the experiment that was asked for.
 ///
 /// # Errors

@@ -14,7 +14,7 @@
 //! | `supervise` | starting, signalling, waiting |
 //! | `requests` | what can be asked of a run while it lasts |
 //! | `report` | what is told afterwards |
-//! | `run`, `set`, `compact`, `doctor`, `demo`, `manual` | the commands; `advise`, `bench` and `usemem` are those of `zfolio-bench`, `stat`, `top`, `metrics` and `plot` of `zfolio-views` |
+//! | `run`, `set`, `compact`, `doctor`, `demo`, `manual`, `schema` | the commands; `advise`, `bench` and `usemem` are those of `zfolio-bench`, `stat`, `top`, `metrics` and `plot` of `zfolio-views` |
 //!
 //! What this crate, `zfolio-bench` and `zfolio-views` need of the machine is in `zfolio-host`.
 #![forbid(unsafe_code)]
@@ -33,6 +33,7 @@ mod preload;
 mod report;
 mod requests;
 mod run;
+mod schema;
 mod set;
 mod slowdown;
 mod supervise;
@@ -82,6 +83,7 @@ fn dispatch(command: Command) -> Result<ExitCode, Failure> {
         Command::Bench(args) => zfolio_bench::bench(&args),
         Command::Man(args) => manual::man(&args),
         Command::Completions(args) => manual::completions(&args),
+        Command::Schema(args) => schema::schema(&args),
         Command::DemoWork(args) => Ok(demo::work(&args)),
         Command::Usemem(args) => zfolio_bench::usemem(&args),
         Command::Pager => pager(),

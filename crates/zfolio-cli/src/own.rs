@@ -64,9 +64,14 @@ pub(crate) fn long_version() -> String {
         format!("inside, {}", inside.hash)
     });
     format!(
-        "{}\nbuild: {}\npreload library: {library}\ncompressors: lz4, zstd, deflate-iaa\nfaults: {}",
+        "{}\nbuild: {}\npreload library: {library}\ncompressors: lz4, zstd, deflate-iaa\npictures: {}\nfaults: {}",
         version(),
         build(),
+        if cfg!(feature = "png") {
+            "svg, png"
+        } else {
+            "svg"
+        },
         faults::NAMES[1..].join(", ")
     )
 }

@@ -223,6 +223,14 @@ fn where_userfaultfd_is_refused_the_doctor_names_another_way() {
     }
     let json = filter.zfolio(&["doctor", "--json"]);
     let json: Value = serde_json::from_str(&json.succeeded().stdout).expect("JSON");
+    let next = json["next"].as_str().expect("a command");
+    assert!(
+        next.starts_with("zfolio run ") && next.ends_with("-- CMD"),
+        "{next}"
+    );
+    let last = told.lines().last().expect("lines");
+    assert!(last.starts_with("Next: "), "{told}");
+    assert!(told.contains("\n--faults message would need: "), "{told}");
     assert_eq!(json["regions"]["way"], "protection");
     assert_eq!(json["usable"], true);
     let way = json["faults"].as_str().expect("a way");
@@ -251,6 +259,8 @@ fn where_no_way_works_nothing_is_started() {
     for words in ["\nFAIL  faults by message", "\nFAIL  faults by guard"] {
         assert!(doctor.stdout.contains(words), "{}", doctor.stdout);
     }
+    let last = doctor.stdout.lines().last().unwrap_or_default();
+    assert!(last.starts_with("Next: ") && last.len() > 10, "{last}");
     for asked in ["auto", "message", "protect"] {
         let output = filter.zfolio(&["run", "--faults", asked, "--", "echo", "x"]);
         refused(

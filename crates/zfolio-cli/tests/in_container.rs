@@ -169,6 +169,14 @@ fn lives_in_a_limit_in_which_it_is_killed_bare() {
         let bare = finish(container(user, dir).arg(dir.join("filled")).arg(NEEDS), "");
         assert_eq!(bare.status.code(), Some(KILLED), "{}", bare.stderr);
         let told = doctor(dir, user).stdout;
+        for words in [
+            "Podman container\n",
+            "120 MiB: zfolio run keeps under it",
+            "--faults in-thread would need: zfolio doctor --seccomp-profile >zfolio.json",
+        ] {
+            assert!(told.contains(words), "{words}: {told}");
+        }
+        assert!(told.ends_with("\nNext: zfolio run -- CMD\n"), "{told}");
         // The profile refuses userfaultfd; if it did not, this would be another test.
         assert!(!told.contains("--faults in-thread works\n"), "{told}");
         for way in ["guard", "protect"] {

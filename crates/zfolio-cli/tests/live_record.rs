@@ -72,8 +72,15 @@ fn a_run_is_recorded_and_drawn() {
         assert!(svg.contains(part), "{part}");
     }
     assert_eq!(svg.matches("<polyline").count(), 8);
-    let png = zfolio(&["plot", record, "-o", "out.png"]);
-    assert_eq!(png.status.code(), Some(2), "{}", png.stderr);
+    // What it did: managed at once, it moved and waited, or rested between.
+    assert!(svg.contains(">waiting at high<") && svg.matches("<rect").count() > 5);
+    let picture = dir.path().join("out.png");
+    let path = picture.to_str().expect("text");
+    zfolio(&["plot", record, "-o", path]).succeeded();
+    let png = fs::read(&picture).expect("a picture");
+    assert!(png.starts_with(b"\x89PNG\r\n\x1a\n") && png.len() > 10_000);
+    let other = zfolio(&["plot", record, "-o", "out.gif"]);
+    assert_eq!(other.status.code(), Some(2), "{}", other.stderr);
     let pipe = zfolio(&["run", "--record", "/dev/null", "--", "true"]);
     assert_eq!(pipe.status.code(), Some(73), "{}", pipe.stderr);
 }

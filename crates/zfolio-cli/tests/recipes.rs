@@ -9,11 +9,13 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 use support::{Output, finish, script, tempdir};
 use yaml_rust2::{Yaml, YamlLoader};
 
 /// Each recipe: its page, and its example.
-const ALL: [(&str, &str); 7] = [
+const ALL: [(&str, &str); 8] = [
     ("docker", "docker/Dockerfile"),
     ("kubernetes", "kubernetes/pod.yaml"),
     ("slurm", "slurm/job.sh"),
@@ -21,6 +23,7 @@ const ALL: [(&str, &str); 7] = [
     ("pytest", "pytest/conftest.py"),
     ("github-actions", "github-actions/zfolio.yml"),
     ("systemd", "systemd/zfolio.conf"),
+    ("tmux", "tmux/job.sh"),
 ];
 
 fn root() -> PathBuf {
@@ -302,6 +305,64 @@ print('goes on')
     // Under it already, nothing is started anew.
     let output = bench.run(&["env", "ZFOLIO_CONTROL=x", "python3", "-c", start]);
     assert_eq!(output.succeeded().stdout, "goes on\n");
+}
+
+/// The session, whatever ends the test.
+struct Session<'a>(&'a Bench);
+
+impl Session<'_> {
+    fn tmux(&self, words: &[&str]) -> Output {
+        self.0
+            .run(&[&["env", "TMUX_TMPDIR=.", "tmux"], words].concat())
+    }
+}
+
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        self.tmux(&["kill-server"]);
+    }
+}
+
+#[test]
+fn the_session_goes_on_without_a_terminal() {
+    let Some(bench) = Bench::new() else { return };
+    if !bench.run(&["sh", "-c", "tmux -V"]).status.success() {
+        return support::skip("tmux: it is not here");
+    }
+    bench.stand_in(
+        "job.py",
+        "import os, time; print('job', 'ZFOLIO_CONTROL' in os.environ, flush=True); time.sleep(4)\n",
+    );
+    // (Its shells are login shells, which set PATH anew.)
+    bench.stand_in(".profile", "PATH=$HOME/bin:$PATH\n");
+    let path = root().join("examples/tmux/job.sh");
+    let path = path.to_str().expect("a path");
+    let session = Session(&bench);
+    // Twice: the second finds it and starts nothing.
+    for _ in 0..2 {
+        bench
+            .run(&["env", "TMUX_TMPDIR=.", "bash", path])
+            .succeeded();
+    }
+    let panes = session.tmux(&["list-panes", "-a", "-F", "#{session_name}"]);
+    assert_eq!(panes.succeeded().stdout, "job\njob\n");
+    let begin = Instant::now();
+    loop {
+        let above = session
+            .tmux(&["capture-pane", "-p", "-t", "job:0.0"])
+            .stdout;
+        let below = session
+            .tmux(&["capture-pane", "-p", "-t", "job:0.1"])
+            .stdout;
+        if above.contains("\njob True\n") && below.contains("zfolio top: ") {
+            break;
+        }
+        let waits = begin.elapsed() < Duration::from_secs(60);
+        assert!(waits, "{above}\n----\n{below}");
+        thread::sleep(Duration::from_millis(100));
+    }
+    let record = bench.dir.path().join("job.record");
+    assert!(fs::metadata(record).is_ok_and(|of| of.len() > 0));
 }
 
 #[test]

@@ -367,6 +367,8 @@ fn the_doctor_speaks_json() {
         "faults in-thread",
         "faults by guard",
         "faults by protect",
+        "place",
+        "memory limit",
         "preload library",
         "control segment",
     ] {

@@ -21,6 +21,8 @@
 //! Four lanes of crc32c gain 5 % and would want unsafe code, processor
 //! detection and a second way for processors without the instruction.
 
+use crc::{CRC_32_ISO_HDLC, Crc, Table};
+
 /// Odd constants without structure (digits of pi), one per chain.
 const KEYS: [u64; 4] = [
     0x243f_6a88_85a3_08d3,
@@ -88,6 +90,14 @@ fn fold(a: u64, b: u64) -> u64 {
     )]
     let folded = product as u64 ^ (product >> 64) as u64;
     folded
+}
+
+/// Tables for sixteen bytes at a time.
+static CRC_32: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_ISO_HDLC);
+
+/// CRC-32 as gzip has it, which `verify_compress` compares.
+pub(crate) fn crc32(bytes: &[u8]) -> u32 {
+    CRC_32.checksum(bytes)
 }
 
 #[cfg(test)]

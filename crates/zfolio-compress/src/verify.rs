@@ -5,6 +5,7 @@
 //! caller keeps the unit as it is. CRC-32 (IEEE), as the accelerator computes
 //! it.
 
+use crate::checksum::crc32;
 use crate::{
     BatchOutcome, CodecError, CompressUnit, Compressor, Context, DecompressUnit,
     unit::compress_each,
@@ -103,7 +104,7 @@ impl VerifiedContext {
         let mut back = [DecompressUnit::new(packed, plain)];
         let _ = self.inner.decompress_batch(&mut back);
         let whole = back[0].result == Ok(src.len());
-        if whole && crc32fast::hash(&self.scratch[..src.len()]) == crc32fast::hash(src) {
+        if whole && crc32(&self.scratch[..src.len()]) == crc32(src) {
             self.stats.verified.fetch_add(1, Relaxed);
             Ok(len)
         } else {

@@ -1,7 +1,10 @@
 //! A pool's table of classes, copied out of its process's slot.
 
+use crate::schema::keys;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
@@ -85,6 +88,27 @@ fn class_of(words: &[usize; class_row::WORDS]) -> ClassStats {
     }
 }
 
+/// The columns after those of how full zspages are.
+const AFTER: [&str; 5] = [
+    "obj_allocated",
+    "obj_used",
+    "pages_used",
+    "pages_per_zspage",
+    "freeable",
+];
+
+impl JsonSchema for ClassTable {
+    fn schema_name() -> Cow<'static, str> {
+        "Classes".into()
+    }
+
+    fn json_schema(of: &mut SchemaGenerator) -> Schema {
+        let columns = ["class", "size"].into_iter().chain(Fullness::LABELS);
+        let row = keys::<u64>(columns.chain(AFTER), of);
+        json_schema!({ "type": "array", "items": row })
+    }
+}
+
 /// A class, to be shown.
 struct Row<'a>(&'a ClassStats);
 
@@ -97,13 +121,14 @@ impl Serialize for Row<'_> {
         for (label, zspages) in Fullness::LABELS.iter().zip(row.groups) {
             map.serialize_entry(label, &zspages)?;
         }
-        for (name, value) in [
-            ("obj_allocated", row.obj_allocated),
-            ("obj_used", row.obj_used),
-            ("pages_used", row.pages_used),
-            ("pages_per_zspage", row.pages_per_zspage),
-            ("freeable", row.freeable),
-        ] {
+        let rest = [
+            row.obj_allocated,
+            row.obj_used,
+            row.pages_used,
+            row.pages_per_zspage,
+            row.freeable,
+        ];
+        for (name, value) in AFTER.iter().zip(rest) {
             map.serialize_entry(name, &value)?;
         }
         map.end()

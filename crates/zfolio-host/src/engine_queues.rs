@@ -1,5 +1,6 @@
 //! What the queues of a process's engines counted, copied out of its slot.
 
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
@@ -57,8 +58,9 @@ impl EngineQueues {
 }
 
 /// A queue in the statistics: which it is, then its counters by name.
-#[derive(Serialize)]
-struct QueueShown {
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "EngineQueue")]
+pub(crate) struct QueueShown {
     engine: u8,
     queue: u8,
     kind: &'static str,

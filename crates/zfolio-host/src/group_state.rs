@@ -1,6 +1,7 @@
 //! A named group of a run as its control segment shows it now.
 
 use crate::size::human;
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
@@ -109,8 +110,10 @@ impl GroupState {
     }
 }
 
-#[derive(Serialize)]
-struct GroupShown<'a> {
+/// A named group in the statistics. Limits are null where there is none.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Group")]
+pub(crate) struct GroupShown<'a> {
     name: &'a str,
     high_bytes: Option<u64>,
     max_bytes: Option<u64>,

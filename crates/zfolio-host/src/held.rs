@@ -1,5 +1,6 @@
 //! How much was stored, compressed and in the pool at one instant.
 
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 use std::sync::atomic::Ordering::Relaxed;
 use zfolio_mm::PAGE_SIZE;
@@ -52,8 +53,9 @@ impl Held {
 }
 
 /// The object in the statistics; ratios are null with nothing compressed.
-#[derive(Serialize)]
-struct HeldShown {
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Held")]
+pub(crate) struct HeldShown {
     stored_bytes: u64,
     compressed_bytes: u64,
     pool_bytes: u64,

@@ -14,6 +14,7 @@
 //! | `process_tree` | a tree of processes and its memory, from /proc |
 //! | `elf`, `target` | what kind of file a program is, and whether it can be managed |
 //! | `segment_file`, `find_run` | the control segment of a run as a file (the only unsafe here) |
+//! | `schema` | schemas of the JSON |
 //! | `slots`, `held`, `group_state`, `engine_queues`, `class_table`, `statistics` | what a control segment says |
 //! | `owners` | whether who a slot is of is still alive |
 //! | `shown`, `staying` | figures as JSON; memory that cannot leave, and why |
@@ -43,6 +44,7 @@ pub mod machine;
 pub mod outfile;
 pub mod owners;
 pub mod process_tree;
+pub mod schema;
 #[allow(unsafe_code, reason = "maps the control segment")]
 pub mod segment_file;
 pub mod shown;

@@ -47,12 +47,12 @@ impl OutFile {
         })
     }
 
-    /// Writes `text` and gives the file its name.
+    /// Writes `content` and gives the file its name.
     ///
     /// # Errors
     /// As the system says; then the old file, if any, is as it was.
-    pub fn finish(mut self, text: &str) -> io::Result<()> {
-        self.file.write_all(text.as_bytes())?;
+    pub fn finish(mut self, content: impl AsRef<[u8]>) -> io::Result<()> {
+        self.file.write_all(content.as_ref())?;
         self.file.flush()?;
         match &self.rename {
             Some((temporary, path)) => fs::rename(temporary, path),

@@ -3,10 +3,14 @@
 //! Every figure has one name, and stands there for a process and for the total alike.
 
 use crate::class_table::ClassTable;
-use crate::held::Held;
+use crate::engine_queues::QueueShown;
+use crate::group_state::GroupShown;
+use crate::held::{Held, HeldShown};
 use crate::histogram::Latency;
+use crate::schema::{keys, shown_as};
 use crate::statistics::{Figures, Process, Tree};
 use crate::{engine_queues::EngineQueues, group_state::GroupState};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,7 +21,7 @@ use zfolio_runtime::segment::{Counter, FaultKind};
 pub const SCHEMA: u32 = 1;
 
 /// Which program wrote the JSON.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct Program {
     version: &'static str,
     schema: u32,
@@ -37,7 +41,7 @@ impl Program {
 }
 
 /// Objects that zspage compaction moved, by why it ran.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 struct MovedBy {
     period: u64,
     pressure: u64,
@@ -46,7 +50,7 @@ struct MovedBy {
 
 /// The pool in the columns of zram's `mm_stat`, in their order, and `objs_moved` as the zspage
 /// series adds it. It is printed as the line of that file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct MmStat {
     orig_data_size: u64,
     compr_data_size: u64,
@@ -105,7 +109,7 @@ impl fmt::Display for MmStat {
 }
 
 /// Folios of one size.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct FoliosOfSize {
     /// Stored whole.
     pub zswpout: u64,
@@ -138,13 +142,18 @@ impl FoliosOfSize {
                 split: folios.split[at],
                 split_failed: folios.split_failed[at],
             };
-            (format!("hugepages-{}kB", order.bytes() >> 10), counts)
+            (size_name(order), counts)
         })
     }
 }
 
+/// The kernel's name of a size.
+fn size_name(order: Order) -> String {
+    format!("hugepages-{}kB", order.bytes() >> 10)
+}
+
 /// Service times in short.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Times {
     count: u64,
     mean_ns: u64,
@@ -165,7 +174,7 @@ impl Times {
     }
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct FiguresShown<'a> {
     program_peak_bytes: u64,
     resident_peak_bytes: u64,
@@ -173,13 +182,33 @@ struct FiguresShown<'a> {
     pool_peak_bytes: u64,
     pages_out: u64,
     pages_in: u64,
+    #[schemars(with = "HeldShown")]
     most_held: Held,
+    #[schemars(schema_with = "each_fault")]
     faults: BTreeMap<&'static str, Times>,
+    #[schemars(schema_with = "each_size")]
     folios: BTreeMap<String, FoliosOfSize>,
     mm_stat: MmStat,
+    #[schemars(with = "ClassTable")]
     classes: &'a ClassTable,
+    #[schemars(with = "Vec<QueueShown>")]
     engine_queues: &'a EngineQueues,
+    #[schemars(schema_with = "each_counter")]
     counters: BTreeMap<&'static str, u64>,
+}
+
+fn each_fault(of: &mut SchemaGenerator) -> Schema {
+    let kinds = FaultKind::ALL.iter().map(|kind| kind.name());
+    keys::<Times>(kinds.chain(["all"]), of)
+}
+
+fn each_size(of: &mut SchemaGenerator) -> Schema {
+    let sizes: Vec<String> = Order::all().map(size_name).collect();
+    keys::<FoliosOfSize>(sizes.iter().map(String::as_str), of)
+}
+
+fn each_counter(of: &mut SchemaGenerator) -> Schema {
+    keys::<u64>(Counter::ALL.iter().map(|which| which.name()), of)
 }
 
 impl Serialize for Figures {
@@ -211,7 +240,7 @@ impl Serialize for Figures {
     }
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct ProcessShown<'a> {
     pid: u32,
     comm: &'a str,
@@ -236,13 +265,14 @@ impl Serialize for Process {
     }
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct TreeShown<'a> {
     processes_loaded: u64,
     processes_managed: u64,
     processes_not_listed: u64,
     shared_resident_peak_bytes: u64,
     shared_backing_peak_bytes: u64,
+    #[schemars(with = "Vec<GroupShown<'_>>")]
     groups: &'a [GroupState],
     total: &'a Figures,
     processes: &'a [Process],
@@ -263,6 +293,10 @@ impl Serialize for Tree {
         shown.serialize(serializer)
     }
 }
+
+shown_as!(Figures, FiguresShown<'_>, "Figures");
+shown_as!(Process, ProcessShown<'_>, "Process");
+shown_as!(Tree, TreeShown<'_>, "Tree");
 
 #[cfg(test)]
 mod tests {

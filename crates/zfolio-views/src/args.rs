@@ -53,8 +53,8 @@ pub struct Plot {
     /// What `zfolio run --record` wrote
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// The picture, SVG
-    #[arg(short, long, value_name = "OUT.svg")]
+    /// The picture, SVG or PNG by its name's ending
+    #[arg(short, long, value_name = "OUT.svg|OUT.png")]
     pub output: PathBuf,
 }
 

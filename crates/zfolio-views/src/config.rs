@@ -1,5 +1,6 @@
 //! What a run was asked for, as its control segment has it.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::sync::atomic::Ordering::Relaxed;
 use zfolio_host::compressor::Compressor;
@@ -9,7 +10,7 @@ use zfolio_runtime::options::codec_of;
 use zfolio_runtime::segment::{Segment, faults, on_max};
 
 /// The part of `config` of `--stats` that shows while a run lasts, by the same names.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct Config {
     /// What `high` is now. Bytes.
     pub high_bytes: u64,

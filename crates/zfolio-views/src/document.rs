@@ -3,6 +3,7 @@
 use crate::config::Config;
 use crate::look::{Look, Seen};
 use crate::slowdown::Slowdown;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::time::{SystemTime, UNIX_EPOCH};
 use zfolio_host::shown::Program;
@@ -10,7 +11,8 @@ use zfolio_host::statistics::Tree;
 
 /// What `zfolio stat --json` prints: `--stats` has the same keys and more, but `time_s` and
 /// `control`.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(title = "zfolio stat --json")]
 pub(crate) struct Document<'a> {
     zfolio: Program,
     /// Seconds since 1970.

@@ -12,6 +12,7 @@
 //! | `document`, `sample` | a look as JSON; what is shown over time |
 //! | `help` | what figures mean, from docs/statistics.md |
 //! | `stat`, `metrics`, `record`, `plot`, `top` | what people and tools are shown |
+//! | `schema` | what the JSON looks like |
 #![forbid(unsafe_code)]
 
 pub mod address;
@@ -27,6 +28,7 @@ pub mod metrics;
 mod plot;
 pub mod record;
 pub mod sample;
+pub mod schema;
 mod slowdown;
 mod stat;
 mod top;

@@ -7,6 +7,7 @@
 use crate::config::Config;
 use crate::look::Look;
 use crate::sample::Sample;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -26,8 +27,9 @@ const EVERY: Duration = Duration::from_secs(1);
 pub(crate) const FORM: u32 = 1;
 
 /// The first line.
-#[derive(Serialize)]
-struct Header<'a> {
+#[derive(Serialize, JsonSchema)]
+#[schemars(title = "first line of zfolio run --record")]
+pub(crate) struct Header<'a> {
     zfolio: Program,
     record: u32,
     command: &'a [String],

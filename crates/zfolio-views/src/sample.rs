@@ -1,13 +1,14 @@
 //! What is shown of a run over time: memory now, and counters whose differences are rates.
 
 use crate::look::Seen;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use zfolio_host::statistics::Figures;
 use zfolio_mm::PAGE_SIZE;
 use zfolio_runtime::segment::Counter;
 
 /// Memory of a process, or of all that live. Bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Memory {
     /// What it would need without us.
     pub program_bytes: u64,
@@ -59,7 +60,7 @@ impl Memory {
 }
 
 /// Counters of a process, or of all of a run: they only grow.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Counts {
     /// Pages moved out.
     pub pages_out: u64,
@@ -115,7 +116,7 @@ pub(crate) fn per_second(count: u64, seconds: f64) -> f64 {
 }
 
 /// A run at an instant.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Sample {
     /// Seconds since the program was started.
     pub time_s: f64,

@@ -1,12 +1,13 @@
 //! What `--slowdown` has come to by now.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::sync::atomic::Ordering::Relaxed;
 use zfolio_host::size::{human, percent};
 use zfolio_runtime::segment::Segment;
 
 /// The part of `slowdown` of `--stats` that shows while a run lasts, by the same names.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, JsonSchema)]
 pub(crate) struct Slowdown {
     /// Time lost, as estimated, of the time run.
     estimated_percent: f64,

@@ -9,7 +9,7 @@
 use crate::args::Advise;
 use crate::output::plot::{self, Series};
 use crate::output::progress::Progress;
-use crate::output::results::{Results, with_machine};
+use crate::output::results::Results;
 use crate::output::table::Table;
 use crate::rig::{self, Job, Ran, Rig, Side};
 use serde_json::{Value, json};
@@ -58,7 +58,7 @@ pub(crate) fn advise(args: &Advise) -> Result<ExitCode, Failure> {
         let mend = "it must end by itself, with status 0, and do the same each time";
         Failure::new(Status::Internal, "zfolio advise", why, mend)
     };
-    let results = Results::open(&args.files)?;
+    let results = Results::open("advise", &args.files)?;
     let mut rig = Rig::own().map_err(failed)?;
     let limit = Duration::from_secs(args.limit);
     let progress = Progress::new("runs", PARTS + 2);
@@ -70,9 +70,7 @@ pub(crate) fn advise(args: &Advise) -> Result<ExitCode, Failure> {
     let curve = Curve::find(args.slowdown, limit, &mut run).map_err(failed)?;
     let name = args.command.first().map(|name| name.to_string_lossy());
     let name = name.unwrap_or_default();
-    results.finish(&curve.text(), &with_machine(curve.json()), || {
-        curve.plot(&name)
-    })?;
+    results.finish(&curve.text(), &curve.json(), || curve.plot(&name))?;
     Ok(ExitCode::SUCCESS)
 }
 

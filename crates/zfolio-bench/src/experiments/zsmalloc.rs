@@ -105,7 +105,7 @@ impl Row {
 /// # Errors
 /// When a file cannot be written, or compaction breaks something.
 pub(crate) fn zsmalloc(args: &BenchZsmalloc) -> Result<ExitCode, Failure> {
-    let results = Results::open(&args.files)?;
+    let results = Results::open("zsmalloc", &args.files)?;
     let rows = run(args).map_err(|why| {
         Failure::new(
             Status::Internal,
@@ -348,7 +348,6 @@ fn to_json(args: &BenchZsmalloc, rows: &[Row]) -> Value {
         })
         .collect();
     json!({
-        "experiment": "zsmalloc",
         "seed": args.seed,
         "runs": args.runs,
         "objects": OBJECTS,

@@ -2,16 +2,20 @@
 //! opened before it starts so that an unwritable path is known then.
 
 use crate::args::BenchFiles;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Map, Value};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use zfolio_host::exit::{Failure, Status};
 use zfolio_host::machine;
 use zfolio_host::outfile::OutFile;
+use zfolio_host::shown::Program;
 
 /// The files, open.
 pub(crate) struct Results<'a> {
+    experiment: &'static str,
     json: Option<Wanted<'a>>,
     plot: Option<Wanted<'a>>,
 }
@@ -24,17 +28,18 @@ struct Wanted<'a> {
 }
 
 impl<'a> Results<'a> {
-    /// Opens what was asked for.
+    /// Opens what was asked for, for this experiment.
     ///
     /// # Errors
     /// When one cannot be created.
-    pub(crate) fn open(files: &'a BenchFiles) -> Result<Self, Failure> {
+    pub(crate) fn open(experiment: &'static str, files: &'a BenchFiles) -> Result<Self, Failure> {
         let open = |option, path: &'a Option<PathBuf>| {
             path.as_deref()
                 .map(|path| Wanted::open(option, path))
                 .transpose()
         };
         Ok(Self {
+            experiment,
             json: open("--json", &files.json)?,
             plot: open("--plot", &files.plot)?,
         })
@@ -54,7 +59,9 @@ impl<'a> Results<'a> {
         // Nobody may be reading any more.
         let _ = std::io::stdout().write_all(text.as_bytes());
         if let Some(wanted) = self.json {
-            wanted.finish(&format!("{json:#}\n"))?;
+            let own = json.as_object().cloned().unwrap_or_default();
+            let written = serde_json::to_value(Written::new(self.experiment, &own));
+            wanted.finish(&format!("{:#}\n", written.unwrap_or_default()))?;
         }
         if let Some(wanted) = self.plot {
             let drawing = plot().map_err(|why| {
@@ -71,21 +78,43 @@ impl<'a> Results<'a> {
     }
 }
 
-/// `own`, with what there is to say of the machine, the moment and the command.
-pub(crate) fn with_machine(mut own: Value) -> Value {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let more = [
-        ("unix_time", json!(now.map_or(0, |since| since.as_secs()))),
-        ("kernel", json!(machine::kernel_release())),
-        ("cpus", json!(machine::cpus())),
-        ("mem_total", json!(machine::mem_total())),
-        ("load_average", json!(machine::line_of("/proc/loadavg"))),
-        ("command", json!(std::env::args().collect::<Vec<_>>())),
-    ];
-    for (key, value) in more {
-        own[key] = value;
+/// What `--json` of an experiment writes.
+#[derive(Serialize, JsonSchema)]
+#[schemars(title = "zfolio bench --json, zfolio advise --json")]
+pub(crate) struct Written<'a> {
+    zfolio: Program,
+    experiment: &'a str,
+    /// Seconds since 1970, at the end.
+    unix_time: u64,
+    kernel: String,
+    cpus: usize,
+    mem_total: u64,
+    load_average: Option<String>,
+    /// The command line.
+    command: Vec<String>,
+    /// What was asked for and what was measured: each experiment's own.
+    #[serde(flatten)]
+    own: &'a Map<String, Value>,
+}
+
+impl<'a> Written<'a> {
+    fn new(experiment: &'a str, own: &'a Map<String, Value>) -> Self {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let command = std::env::args_os();
+        Self {
+            zfolio: Program::THIS,
+            experiment,
+            unix_time: now.map_or(0, |since| since.as_secs()),
+            kernel: machine::kernel_release(),
+            cpus: machine::cpus(),
+            mem_total: machine::mem_total(),
+            load_average: machine::line_of("/proc/loadavg"),
+            command: command
+                .map(|word| word.to_string_lossy().into_owned())
+                .collect(),
+            own,
+        }
     }
-    own
 }
 
 impl<'a> Wanted<'a> {

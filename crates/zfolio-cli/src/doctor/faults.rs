@@ -74,6 +74,20 @@ pub(super) fn judge(checks: &mut Vec<Check>) -> Option<&'static str> {
     judge_those(checks, &ways(), &Here::find())
 }
 
+/// Of the ways that are best, those that do not work: number and name.
+pub(super) fn better(checks: &[Check]) -> Vec<(u32, &'static str)> {
+    let refused = |name: &str| {
+        checks
+            .iter()
+            .any(|check| check.name == name && check.level != Level::Ok)
+    };
+    [faults::MESSAGE, faults::IN_THREAD]
+        .into_iter()
+        .filter(|way| refused(ROWS[*way as usize]))
+        .map(|way| (way, faults::NAMES[way as usize]))
+        .collect()
+}
+
 fn judge_those(
     checks: &mut Vec<Check>,
     ways: &[(u32, Result<(), Refused>)],
@@ -178,6 +192,8 @@ mod tests {
         let message = row(&checks, "faults by message");
         assert_eq!(message.level, Level::Warn);
         assert_eq!(message.mend, "be root");
+        let names = better(&checks).into_iter().map(|(_, name)| name);
+        assert_eq!(names.collect::<Vec<_>>(), ["message", "in-thread"]);
         assert!(message.found.ends_with("userfaultfd: not permitted"));
         let in_thread = row(&checks, "faults in-thread");
         assert_eq!(

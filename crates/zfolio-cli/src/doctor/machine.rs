@@ -1,7 +1,9 @@
 //! What the machine allows that all ways need: huge pages, mappings, memory.
 
 use super::check::{Check, Level};
-use std::path::Path;
+use super::place::Place;
+use crate::fitting::Fitting;
+use std::time::Instant;
 use zfolio_host::machine::line_of;
 use zfolio_host::size::human;
 
@@ -11,7 +13,8 @@ const FEW_MAPPINGS: u64 = 65_530;
 /// All of them.
 pub(super) fn checks() -> Vec<Check> {
     vec![
-        container(),
+        place(),
+        limit(),
         huge_pages(),
         mappings(),
         overcommit(),
@@ -19,21 +22,21 @@ pub(super) fn checks() -> Vec<Check> {
     ]
 }
 
-fn container() -> Check {
-    let signs = [("/.dockerenv", "docker"), ("/run/.containerenv", "podman")];
-    let by_file = signs
-        .into_iter()
-        .find(|(path, _)| Path::new(path).exists())
-        .map(|(_, kind)| kind.to_owned());
-    let by_variable = std::env::var("container")
-        .ok()
-        .filter(|kind| !kind.is_empty());
-    let kubernetes = std::env::var_os("KUBERNETES_SERVICE_HOST").map(|_| "kubernetes".to_owned());
-    let found = kubernetes
-        .or(by_file)
-        .or(by_variable)
-        .unwrap_or_else(|| "no signs of one".to_owned());
-    Check::new("container", Level::Ok, found, "")
+fn place() -> Check {
+    Check::new("place", Level::Ok, Place::here().words(), "")
+}
+
+/// The limit that a run without `--high` keeps under.
+pub(super) fn memory_limit() -> Option<u64> {
+    let fitting = Fitting::find(None, Instant::now());
+    fitting.chosen().limit
+}
+
+fn limit() -> Check {
+    let found = memory_limit().map_or("none but the machine's memory".to_owned(), |limit| {
+        format!("{}: zfolio run keeps under it by itself", human(limit))
+    });
+    Check::new("memory limit", Level::Ok, found, "")
 }
 
 fn huge_pages() -> Check {

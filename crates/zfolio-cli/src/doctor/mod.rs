@@ -4,11 +4,13 @@ mod check;
 mod faults;
 mod machine;
 mod messages;
+mod place;
 mod regions;
 pub(crate) mod seccomp_profile;
 mod store;
 
 use check::{Check, Level};
+use place::Place;
 use regions::Regions;
 
 use crate::options::backing_options::Backing;
@@ -30,12 +32,15 @@ pub(crate) fn doctor(json: bool, backing: Option<&Backing>) -> ExitCode {
         checks.extend(store::checks(spec));
     }
     let usable = checks.iter().all(|check| check.level != Level::Fail);
+    let place = Place::here();
+    let next = next(&checks, way, &place);
     if json {
         let checks: Vec<Value> = checks.iter().map(Check::json).collect();
         let regions = regions.json();
         println!(
             "{:#}",
-            json!({ "usable": usable, "faults": way, "regions": regions, "checks": checks })
+            json!({ "usable": usable, "faults": way, "regions": regions, "checks": checks,
+                    "place": place.words(), "next": next })
         );
     } else {
         for check in &checks {
@@ -43,13 +48,33 @@ pub(crate) fn doctor(json: bool, backing: Option<&Backing>) -> ExitCode {
         }
         match way.filter(|_| usable) {
             Some(way) => {
-                println!("This machine can run managed programs (`zfolio run`), by --faults {way}.")
+                println!(
+                    "This machine can run managed programs (`zfolio run`), by --faults {way}."
+                );
+                println!("{}", regions.sentence());
+                for (other, name) in faults::better(&checks) {
+                    println!("--faults {name} would need: {}", place.grant(other));
+                }
             }
-            None => println!("This machine cannot run managed programs (`zfolio run`)."),
+            None => {
+                println!("This machine cannot run managed programs (`zfolio run`).");
+                println!("{}", regions.sentence());
+            }
         }
-        println!("{}", regions.sentence());
+        // (The last line, so that it is what a reader finds.)
+        println!("Next: {next}");
     }
     ExitCode::from(if usable { 0 } else { Status::Doctor.code() })
+}
+
+/// The one command to type next: that mends the first of what prevents running, or a run.
+fn next(checks: &[Check], way: Option<&str>, place: &Place) -> String {
+    let failing = checks.iter().find(|check| check.level == Level::Fail);
+    match (failing, way) {
+        (Some(check), _) => check.mend.clone(),
+        (None, Some(way)) => place.next(way, machine::memory_limit().is_some()),
+        (None, None) => "zfolio run --allow-unmanaged -- CMD".into(),
+    }
 }
 
 fn examine(regions: &Regions) -> Vec<Check> {
@@ -151,6 +176,15 @@ mod tests {
                 "{check}"
             );
         }
+    }
+
+    #[test]
+    fn what_to_type_next_mends_what_fails_first() {
+        let fails = |name, mend| Check::new(name, Level::Fail, "found", mend);
+        let all = [fails("a", "do this"), fails("b", "do that")];
+        assert_eq!(next(&all, None, &Place::Host), "do this");
+        let next = next(&[], Some("guard"), &Place::Slurm);
+        assert!(next.starts_with("srun zfolio run "), "{next}");
     }
 
     #[test]

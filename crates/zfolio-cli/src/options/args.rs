@@ -57,6 +57,8 @@ pub(crate) enum Command {
     /// Write the manual pages into a directory
     #[command(hide = true)]
     Man(Man),
+    /// Print what the JSON that zfolio writes looks like, as JSON Schema
+    Schema(Schema),
     /// Print what a shell completes
     #[command(hide = true)]
     Completions(Completions),
@@ -270,6 +272,25 @@ pub(crate) struct Completions {
     /// The shell
     #[arg(value_name = "SHELL")]
     pub(crate) shell: Shell,
+}
+
+/// `zfolio schema`.
+#[derive(Args, Debug)]
+pub(crate) struct Schema {
+    /// Whose JSON: of run --stats, of stat --json, of the first line of run --record, of the
+    /// other lines (sample), of bench --json
+    #[arg(value_name = "NAME", value_enum)]
+    pub(crate) name: Written,
+}
+
+/// What JSON is written of.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Written {
+    Stats,
+    Stat,
+    Record,
+    Sample,
+    Bench,
 }
 
 /// `zfolio demo-work`.

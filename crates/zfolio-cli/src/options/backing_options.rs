@@ -1,7 +1,7 @@
 //! The options about what is behind the pool, and about `max`.
 
+use crate::options::shown::{BackingShown, BehindShown};
 use clap::{Args, ValueEnum, value_parser};
-use serde_json::{Value, json};
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -305,34 +305,33 @@ impl Checked {
     }
 
     /// For the JSON: `max` and the backing.
-    pub(crate) fn json(&self) -> [(&'static str, Value); 6] {
+    pub(crate) fn shown(&self) -> BehindShown {
         let on_max = self.on_max.to_possible_value();
         let on_max = on_max.as_ref().map(|value| value.get_name().to_owned());
         let backing = self.backing.as_ref().map(|place| match place {
-            Place::File(dir, size) => json!({
-                "directory": dir.to_string_lossy(),
-                "size_bytes": size,
-                "max_pool_percent": self.max_pool,
-            }),
-            Place::Store(spec, size, _) => json!({
-                "store": spec.shown(),
-                "copies": spec.copies,
-                "wait": spec.wait,
-                "ttl_s": spec.ttl.as_secs(),
-                "deadline_s": (!spec.wait_for_ever).then_some(spec.deadline.as_secs()),
-                "size_bytes": size,
-                "max_pool_percent": self.max_pool,
-            }),
+            Place::File(dir, size) => BackingShown::File {
+                directory: dir.to_string_lossy().into_owned(),
+                size_bytes: *size,
+                max_pool_percent: self.max_pool,
+            },
+            Place::Store(spec, size, _) => BackingShown::Store {
+                store: spec.shown(),
+                copies: spec.copies,
+                wait: spec.wait,
+                ttl_s: spec.ttl.as_secs(),
+                deadline_s: (!spec.wait_for_ever).then_some(spec.deadline.as_secs()),
+                size_bytes: *size,
+                max_pool_percent: self.max_pool,
+            },
         });
-        let shrinker = u8::from(!self.no_shrinker);
-        [
-            ("max_bytes", self.max.into()),
-            ("on_max", self.max.and(on_max).into()),
-            ("backing", backing.into()),
-            ("max_pool_percent", self.max_pool.into()),
-            ("accept_threshold_percent", self.accept_threshold.into()),
-            ("shrinker_enabled", shrinker.into()),
-        ]
+        BehindShown {
+            max_bytes: self.max,
+            on_max: self.max.and(on_max),
+            backing,
+            max_pool_percent: self.max_pool,
+            accept_threshold_percent: self.accept_threshold,
+            shrinker_enabled: u8::from(!self.no_shrinker),
+        }
     }
 }
 

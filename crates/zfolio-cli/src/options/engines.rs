@@ -1,6 +1,7 @@
 //! `--engines N[,ATTRIBUTE=VALUE...]`: threads that help to compress, and how they are set up.
 
-use serde_json::{Map, Value, json};
+use crate::options::shown::AttributeShown;
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 use zfolio_host::exit::{Failure, Status};
 use zfolio_host::size::human;
@@ -99,20 +100,17 @@ impl Engines {
         }
     }
 
-    /// The attributes by name, for the JSON; null without engines.
-    pub(crate) fn json(&self) -> Value {
-        if self.count == 0 {
-            return Value::Null;
-        }
+    /// The attributes by name, for the JSON; `None` without engines.
+    pub(crate) fn shown(&self) -> Option<BTreeMap<&'static str, AttributeShown>> {
         let all = Attributes::NAMES.into_iter().zip(self.attributes.numbers());
         let all = all.map(|(name, number)| {
             let value = match name {
-                "sync_mode" => json!(self.attributes.sync_mode.name()),
-                _ => json!(number),
+                "sync_mode" => AttributeShown::Name(self.attributes.sync_mode.name()),
+                _ => AttributeShown::Number(number),
             };
-            (name.to_owned(), value)
+            (name, value)
         });
-        Value::Object(all.collect::<Map<_, _>>())
+        (self.count > 0).then(|| all.collect())
     }
 }
 
@@ -151,11 +149,11 @@ mod tests {
             engines.attributes.numbers(),
             [4, 3, 0, 1, 0, 2, 8, 1, 5, 7, 9, 4096]
         );
-        let json = engines.json();
+        let json = serde_json::to_value(engines.shown()).expect("JSON");
         assert_eq!(json["sync_mode"], "async_irq");
         assert_eq!(
             (&json["retries"], &json["unit_size"]),
-            (&json!(7), &json!(4096))
+            (&serde_json::json!(7), &serde_json::json!(4096))
         );
         let segment =
             OwnSegment::create(|segment| engines.store(segment.config())).expect("a segment");
@@ -169,7 +167,7 @@ mod tests {
         // What is not said depends on how many there are.
         let two = Engines::parse("2").expect("a number").attributes;
         assert_eq!((two.descriptors, two.sync_mode), (16, SyncMode::Assist));
-        assert_eq!(Engines::parse("0").map(|none| none.json()), Ok(Value::Null));
+        assert_eq!(Engines::parse("0").map(|none| none.shown()), Ok(None));
     }
 
     #[test]

@@ -13,7 +13,7 @@
 //! | another | yes | status 2 |
 
 use crate::options::args::{Faults, Run, Tier};
-use serde_json::{Map, Value};
+use crate::options::shown::FaultsShown;
 use std::sync::atomic::Ordering::Relaxed;
 use zfolio_host::exit::{Failure, Status};
 use zfolio_host::uffd_probe;
@@ -123,18 +123,17 @@ impl Taken {
     }
 
     /// For the JSON: the way, what was asked for, and what was refused before.
-    pub(crate) fn json(&self) -> [(&'static str, Value); 3] {
+    pub(crate) fn shown(&self) -> FaultsShown {
         let refused = self.works.all_refused();
-        let refused: Map<String, Value> = refused
-            .map(|(way, why)| (way.name().to_owned(), why.into()))
-            .collect();
         // (None where nothing works and the program runs unmanaged.)
         let taken = self.works.first().map(Faults::name);
-        [
-            ("faults", taken.into()),
-            ("faults_asked", self.asked.name().into()),
-            ("faults_refused", Value::Object(refused)),
-        ]
+        FaultsShown {
+            faults: taken,
+            faults_asked: self.asked.name(),
+            faults_refused: refused
+                .map(|(way, why)| (way.name(), why.to_owned()))
+                .collect(),
+        }
     }
 
     /// What the processes of the run are told. With `auto`, not by messages, each takes the
@@ -323,7 +322,7 @@ mod tests {
         for asked in [Auto, Message, Guard] {
             let taken = Taken::among(asked, None, true, machine(&[])).expect("unmanaged");
             assert_eq!((taken.way, taken.for_processes()), (asked, asked));
-            assert_eq!(taken.json()[0].1, Value::Null);
+            assert_eq!(taken.shown().faults, None);
         }
     }
 
@@ -331,10 +330,10 @@ mod tests {
     fn what_was_taken_and_what_was_refused_is_in_the_json() {
         let taken = Taken::among(Auto, None, false, machine(&[Guard, Protect])).expect("a way");
         assert_eq!(taken.for_processes(), Auto, "each process looks for itself");
-        let [way, asked, refused] = taken.json();
-        assert_eq!((way.1, asked.1), ("guard".into(), "auto".into()));
-        assert_eq!(refused.1["message"], "no message");
-        assert_eq!(refused.1["in-thread"], "no in-thread");
+        let shown = taken.shown();
+        assert_eq!((shown.faults, shown.faults_asked), (Some("guard"), "auto"));
+        assert_eq!(shown.faults_refused["message"], "no message");
+        assert_eq!(shown.faults_refused["in-thread"], "no in-thread");
         let by_messages = Taken::among(Auto, None, false, machine(&[Message])).expect("a way");
         assert_eq!(by_messages.for_processes(), Message);
     }

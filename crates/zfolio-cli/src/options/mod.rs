@@ -10,6 +10,7 @@
 //! | `args` | the command line |
 //! | `config_file`, `layers` | options in files and variables, and which of them hold |
 //! | `fault_ways` | who is told of faults, and which options go with that |
+//! | `shown` | what was asked for as JSON |
 //! | `settings` | all of it as the processes of a run read it |
 
 pub(crate) mod args;
@@ -21,4 +22,5 @@ pub(crate) mod fault_ways;
 pub(crate) mod groups;
 pub(crate) mod layers;
 pub(crate) mod settings;
+pub(crate) mod shown;
 pub(crate) mod slowdown;

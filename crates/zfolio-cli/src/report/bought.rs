@@ -1,7 +1,8 @@
 //! What `--slowdown` bought.
 
 use super::finished::Finished;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 use zfolio_host::controller::{Bought, Phase};
 use zfolio_host::size::{human, percent};
 
@@ -35,25 +36,40 @@ impl Finished {
             human(bought.needed),
         ))
     }
+}
 
-    /// As `--stats` has it; null where it was not asked for.
-    pub(super) fn bought_json(&self) -> Value {
-        let Some(bought) = &self.bought else {
-            return Value::Null;
-        };
-        json!({
-            "estimated_percent": bought.slowdown * 100.0,
-            "run_s": bought.run,
-            "needed_mean_bytes": bought.needed,
-            "resident_mean_bytes": bought.resident,
-            "needed_since_bytes": bought.needed_since,
-            "resident_since_bytes": bought.resident_since,
-            "least_high_bytes": bought.least_high,
-            "steps_down": bought.steps[0],
-            "steps_up": bought.steps[1],
-            "rests": bought.rests,
-            "phase": bought.phase.name(),
-        })
+/// As `--stats` has it.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Slowdown")]
+pub(super) struct BoughtShown {
+    estimated_percent: f64,
+    run_s: f64,
+    needed_mean_bytes: u64,
+    resident_mean_bytes: u64,
+    needed_since_bytes: u64,
+    resident_since_bytes: u64,
+    least_high_bytes: u64,
+    steps_down: u64,
+    steps_up: u64,
+    rests: u64,
+    phase: &'static str,
+}
+
+impl BoughtShown {
+    pub(super) fn of(bought: &Bought) -> Self {
+        Self {
+            estimated_percent: bought.slowdown * 100.0,
+            run_s: bought.run,
+            needed_mean_bytes: bought.needed,
+            resident_mean_bytes: bought.resident,
+            needed_since_bytes: bought.needed_since,
+            resident_since_bytes: bought.resident_since,
+            least_high_bytes: bought.least_high,
+            steps_down: bought.steps[0],
+            steps_up: bought.steps[1],
+            rests: bought.rests,
+            phase: bought.phase.name(),
+        }
     }
 }
 

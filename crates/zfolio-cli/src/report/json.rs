@@ -1,87 +1,178 @@
 //! The object that `--stats` writes.
 
+use super::bought::BoughtShown;
 use super::finished::Finished;
+use crate::options::settings::Settings;
+use crate::options::shown::{AttributeShown, BehindShown, FaultsShown};
 use crate::supervise::Outcome;
-use crate::tree::unreached;
-use serde_json::{Map, Value, json};
+use crate::tree::unreached::Stranger;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
 use zfolio_host::machine;
 use zfolio_host::shown::Program;
+use zfolio_host::statistics::Tree;
 use zfolio_mm::PAGE_SIZE;
+use zfolio_pager::keeper::Totals;
+
+/// What `--stats` writes.
+#[derive(Serialize, JsonSchema)]
+#[schemars(title = "zfolio run --stats")]
+pub(crate) struct StatsFile<'a> {
+    zfolio: Program,
+    command: Vec<String>,
+    pid: u32,
+    config: ConfigShown,
+    machine: Machine,
+    exit: Exit,
+    usage: UsageShown,
+    /// On the way to a store; null without one.
+    store: Option<Store>,
+    /// Null without `--slowdown`.
+    slowdown: Option<BoughtShown>,
+    /// Processes that zfolio never reached and that took more than `high`.
+    unreached: &'a [Stranger],
+    #[serde(flatten)]
+    tree: &'a Tree,
+}
+
+/// What was asked for; what `zfolio set` has changed as it was at the end.
+#[derive(Serialize, JsonSchema)]
+struct ConfigShown {
+    high_bytes: u64,
+    /// It is the whole tree's.
+    high_is_shared: bool,
+    /// That `high` was chosen for; null where `high` was given, or there was none.
+    limit_bytes: Option<u64>,
+    slowdown_percent: Option<f64>,
+    low_bytes: Option<u64>,
+    compressor: String,
+    folio_bytes: usize,
+    folio_order: u8,
+    engines: u32,
+    engine_attributes: Option<BTreeMap<&'static str, AttributeShown>>,
+    folio_compaction: bool,
+    tier: &'static str,
+    #[serde(flatten)]
+    faults: FaultsShown,
+    #[serde(flatten)]
+    behind: BehindShown,
+}
+
+impl ConfigShown {
+    fn of(settings: &Settings) -> Self {
+        Self {
+            high_bytes: settings.high,
+            high_is_shared: settings.shared,
+            limit_bytes: settings.limit,
+            slowdown_percent: settings.slowdown.map(|of| f64::from(of.slowdown) / 1e4),
+            low_bytes: settings.slowdown.map(|of| of.low),
+            compressor: settings.compressor.name(),
+            folio_bytes: settings.folio.bytes(),
+            folio_order: settings.folio.get(),
+            engines: settings.engines.count,
+            engine_attributes: settings.engines.shown(),
+            folio_compaction: settings.folio_compaction,
+            tier: settings.tier.name(),
+            faults: settings.faults.shown(),
+            behind: settings.behind.shown(),
+        }
+    }
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Machine {
+    kernel: String,
+    cpus: usize,
+    page_size_bytes: usize,
+    mem_total_bytes: u64,
+}
+
+/// One of them is null.
+#[derive(Serialize, JsonSchema)]
+struct Exit {
+    status: Option<u8>,
+    signal: Option<i32>,
+}
+
+/// Of all children, by getrusage(2).
+#[derive(Serialize, JsonSchema)]
+struct UsageShown {
+    wall_s: f64,
+    user_s: f64,
+    sys_s: f64,
+    max_rss_bytes: u64,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Store {
+    sent_bytes: u64,
+    received_bytes: u64,
+    retries: u64,
+    lost_copies: u64,
+    other_copy: u64,
+    pagers: u32,
+    /// Reads by how long they took: the nth of less than 2^n us.
+    reads_us: Vec<u64>,
+    read_p50_us: Option<u64>,
+    read_p99_us: Option<u64>,
+}
+
+impl Store {
+    fn of(totals: &Totals) -> Self {
+        Self {
+            sent_bytes: totals.sent,
+            received_bytes: totals.received,
+            retries: totals.retries,
+            lost_copies: totals.lost_copies,
+            other_copy: totals.other_copy,
+            pagers: totals.pagers,
+            reads_us: totals.waits.clone(),
+            read_p50_us: totals.quantile(50),
+            read_p99_us: totals.quantile(99),
+        }
+    }
+}
 
 impl Finished {
-    /// The object `--stats` writes.
-    pub(crate) fn json(&self) -> Value {
-        let command: Vec<_> = self
-            .command
-            .iter()
-            .map(|word| word.to_string_lossy())
-            .collect();
+    /// What `--stats` writes.
+    pub(crate) fn shown(&self) -> StatsFile<'_> {
         let (status, signal) = match self.outcome {
             Outcome::Exited(status) => (Some(status), None),
             Outcome::Killed(signal) => (None, Some(signal)),
         };
-        let mut map = Map::new();
-        map.insert("zfolio".into(), json!(Program::THIS));
-        map.insert("command".into(), json!(command));
-        map.insert("pid".into(), self.pid.into());
-        let mut config = json!({
-            "high_bytes": self.settings.high,
-            "high_is_shared": self.settings.shared,
-            "limit_bytes": self.settings.limit,
-            "slowdown_percent": self.settings.slowdown.map(|of| f64::from(of.slowdown) / 1e4),
-            "low_bytes": self.settings.slowdown.map(|of| of.low),
-            "compressor": self.settings.compressor.name(),
-            "folio_bytes": self.settings.folio.bytes(),
-            "folio_order": self.settings.folio.get(),
-            "engines": self.settings.engines.count,
-            "engine_attributes": self.settings.engines.json(),
-            "folio_compaction": self.settings.folio_compaction,
-            "tier": self.settings.tier.name(),
-        });
-        let faults = self.settings.faults.json();
-        for (key, value) in faults.into_iter().chain(self.settings.behind.json()) {
-            config[key] = value;
+        let words = self.command.iter();
+        StatsFile {
+            zfolio: Program::THIS,
+            command: words
+                .map(|word| word.to_string_lossy().into_owned())
+                .collect(),
+            pid: self.pid,
+            config: ConfigShown::of(&self.settings),
+            machine: Machine {
+                kernel: machine::kernel_release(),
+                cpus: machine::cpus(),
+                page_size_bytes: PAGE_SIZE,
+                mem_total_bytes: machine::mem_total(),
+            },
+            exit: Exit { status, signal },
+            usage: UsageShown {
+                wall_s: self.usage.wall.as_secs_f64(),
+                user_s: self.usage.user.as_secs_f64(),
+                sys_s: self.usage.sys.as_secs_f64(),
+                max_rss_bytes: self.usage.max_rss,
+            },
+            store: self.store.as_ref().map(Store::of),
+            slowdown: self.bought.as_ref().map(BoughtShown::of),
+            unreached: &self.unreached,
+            tree: &self.tree,
         }
-        map.insert("config".into(), config);
-        map.insert(
-            "machine".into(),
-            json!({
-                "kernel": machine::kernel_release(),
-                "cpus": machine::cpus(),
-                "page_size_bytes": PAGE_SIZE,
-                "mem_total_bytes": machine::mem_total(),
-            }),
-        );
-        map.insert("exit".into(), json!({ "status": status, "signal": signal }));
-        map.insert(
-            "usage".into(),
-            json!({
-                "wall_s": self.usage.wall.as_secs_f64(),
-                "user_s": self.usage.user.as_secs_f64(),
-                "sys_s": self.usage.sys.as_secs_f64(),
-                "max_rss_bytes": self.usage.max_rss,
-            }),
-        );
-        let store = self.store.as_ref().map(|totals| {
-            json!({
-                "sent_bytes": totals.sent,
-                "received_bytes": totals.received,
-                "retries": totals.retries,
-                "lost_copies": totals.lost_copies,
-                "other_copy": totals.other_copy,
-                "pagers": totals.pagers,
-                "reads_us": totals.waits,
-                "read_p50_us": totals.quantile(50),
-                "read_p99_us": totals.quantile(99),
-            })
-        });
-        map.insert("store".into(), store.into());
-        map.insert("slowdown".into(), self.bought_json());
-        map.insert("unreached".into(), unreached::json(&self.unreached));
-        let Ok(Value::Object(figures)) = serde_json::to_value(&self.tree) else {
-            unreachable!("a tree is an object, and all its keys are text")
-        };
-        map.extend(figures);
-        Value::Object(map)
+    }
+
+    /// As a value, keys in the order of the alphabet.
+    pub(crate) fn json(&self) -> Value {
+        // (Its keys are all text, and no number is infinite: both are what could fail.)
+        serde_json::to_value(self.shown()).unwrap_or_default()
     }
 }

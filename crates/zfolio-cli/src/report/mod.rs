@@ -9,7 +9,7 @@
 
 mod bought;
 mod finished;
-mod json;
+pub(crate) mod json;
 mod summary;
 #[cfg(test)]
 mod tests;

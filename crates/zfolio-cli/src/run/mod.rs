@@ -181,7 +181,7 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
     };
     tell(&finished);
     let written = stats.map_or(Ok(()), |(path, file)| {
-        file.finish(&format!("{:#}\n", finished.json()))
+        file.finish(format!("{:#}\n", finished.json()))
             .map_err(|error| {
                 Failure::new(
                     Status::StatsLost,

@@ -14,7 +14,8 @@
 //! last changes with exec, after which it may be reached or not anew. Nothing is
 //! done to anybody here, so a mistaken identity is at worst a wrong line.
 
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -39,23 +40,19 @@ const NAMED: usize = 3;
 type Image = (u32, u64, u64);
 
 /// A process that was not reached.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub(crate) struct Stranger {
     /// Process id, as `zfolio run` sees it.
     pub(crate) pid: u32,
     /// Command name.
     pub(crate) comm: String,
     /// Most anonymous memory seen, bytes.
+    #[serde(rename = "anonymous_bytes")]
     pub(crate) used: u64,
     /// What kept zfolio out.
     pub(crate) why: &'static str,
+    #[serde(skip)]
     looks: u32,
-}
-
-impl Stranger {
-    fn json(&self) -> Value {
-        json!({ "pid": self.pid, "comm": self.comm, "anonymous_bytes": self.used, "why": self.why })
-    }
 }
 
 /// Looks at a tree some times a second.
@@ -186,11 +183,6 @@ pub(crate) fn lines(strangers: &[Stranger], high: u64) -> Vec<String> {
     let more = strangers.len().saturating_sub(NAMED);
     let more = (more > 0).then(|| format!("zfolio: and {more} smaller ones as well"));
     named.chain(more).map(|line| one_line(&line)).collect()
-}
-
-/// As `--stats` has them.
-pub(crate) fn json(strangers: &[Stranger]) -> Value {
-    strangers.iter().map(Stranger::json).collect()
 }
 
 /// Which image runs in a process, and how much anonymous memory it has, bytes;

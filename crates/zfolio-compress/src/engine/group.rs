@@ -9,6 +9,7 @@ use super::device::{Device, QueueKind, Waiter};
 use super::primitive::Native;
 use super::queue::{Delivery, Work, WorkQueue};
 use super::stats::{QueueStats, QueueTotals, Totals};
+use crate::checksum::crc32;
 use crate::{CodecError, CompressUnit, Context, DecompressUnit};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -419,7 +420,7 @@ fn run(job: &mut Job, kind: QueueKind, verify: bool, codec: &mut dyn Context) {
             Some(Opcode::Decompress) => destination.get(..len),
             _ => Some(source),
         };
-        job.record.crc = plain.map_or(0, crc32fast::hash);
+        job.record.crc = plain.map_or(0, crc32);
     }
     (job.record.status, job.record.error_code) = match result {
         Ok(len) => {

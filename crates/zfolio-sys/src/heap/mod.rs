@@ -16,7 +16,10 @@ use crate::syscall::{Errno, nr, syscall};
 use core::alloc::{GlobalAlloc, Layout};
 use core::ops::Range;
 use core::sync::atomic::{AtomicPtr, Ordering};
-use talc::{ErrOnOom, Span, Talc, Talck};
+use talc::DefaultBinning;
+use talc::TalcLock;
+use talc::base::Talc;
+use talc::source::Manual;
 
 /// Blocks from this size on are whole pages.
 const BIG: usize = 128 << 10;
@@ -25,7 +28,7 @@ const PAGE: usize = 4096;
 /// A global allocator over one reservation; refuses everything before
 /// [`Heap::reserve`].
 pub struct Heap {
-    small: Talck<RawFutexMutex, ErrOnOom>,
+    small: TalcLock<RawFutexMutex, Manual>,
     big: Mutex<Option<Big>>,
 }
 
@@ -71,7 +74,7 @@ impl Heap {
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            small: Talc::new(ErrOnOom).lock(),
+            small: TalcLock::new(Manual),
             big: Mutex::from_raw(<RawFutexMutex as lock_api::RawMutex>::INIT, None),
         }
     }
@@ -95,9 +98,9 @@ impl Heap {
         let claimed = unsafe {
             self.small
                 .lock()
-                .claim(Span::new(range.start as *mut u8, half as *mut u8))
+                .claim(range.start as *mut u8, half - range.start)
         };
-        claimed.map_err(|()| Errno::NOMEM)?;
+        claimed.ok_or(Errno::NOMEM)?;
         *big = Some(Big::new(range.clone(), half));
         Ok(range)
     }
@@ -197,7 +200,7 @@ pub struct LazyHeap {
     held: AtomicPtr<Small>,
 }
 
-type Small = Mutex<Talc<ErrOnOom>>;
+type Small = Mutex<Talc<Manual, DefaultBinning>>;
 
 impl LazyHeap {
     /// A heap with nothing behind it yet.

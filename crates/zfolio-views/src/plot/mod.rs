@@ -1,5 +1,8 @@
-//! `zfolio plot FILE -o OUT.svg`: what `zfolio run --record` wrote, as a picture.
+//! `zfolio plot FILE -o OUT.svg|OUT.png`: what `zfolio run --record` wrote, as a picture.
 
+mod phases;
+#[cfg(feature = "png")]
+mod png;
 mod svg;
 
 use crate::args::Plot;
@@ -8,7 +11,7 @@ use crate::sample::{Counts, Sample, per_second};
 use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
-use svg::{Curve, Panel, picture};
+use svg::{Curve, Panel, Strip, picture};
 use zfolio_host::exit::{Failure, Status, one_line};
 use zfolio_host::outfile::OutFile;
 use zfolio_mm::PAGE_SIZE;
@@ -23,10 +26,17 @@ const TITLE: usize = 110;
 pub fn plot(args: &Plot) -> Result<ExitCode, Failure> {
     let usage =
         |what: &Path, why: &str, mend: &str| Failure::new(Status::Usage, what.display(), why, mend);
-    if args.output.extension().is_none_or(|end| end != "svg") {
-        let why = "is drawn as SVG only";
-        return Err(usage(&args.output, why, "name a file that ends in .svg"));
-    }
+    let form = args.output.extension().and_then(|end| end.to_str());
+    let Some(draw) = form.and_then(drawer) else {
+        let forms = if cfg!(feature = "png") {
+            ".svg or .png"
+        } else {
+            ".svg (this zfolio was built without PNG)"
+        };
+        let why = "says not which picture it is to be";
+        let mend = format!("name a file that ends in {forms}");
+        return Err(usage(&args.output, why, &mend));
+    };
     let mend = "name a file that zfolio run --record wrote";
     let text = fs::read_to_string(&args.file)
         .map_err(|error| usage(&args.file, &error.to_string(), mend))?;
@@ -36,8 +46,25 @@ pub fn plot(args: &Plot) -> Result<ExitCode, Failure> {
         Failure::new(Status::CannotCreate, args.output.display(), error, mend)
     };
     let out = OutFile::open(&args.output).map_err(failed)?;
-    out.finish(&drawn(&header, &samples)).map_err(failed)?;
+    let picture = draw(drawn(&header, &samples)).map_err(|why| {
+        let mend = "name a file that ends in .svg";
+        Failure::new(Status::Internal, "drawing the PNG", why, mend)
+    })?;
+    out.finish(picture).map_err(failed)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What makes a picture's bytes of its SVG.
+type Draw = fn(String) -> Result<Vec<u8>, String>;
+
+/// That of a file name's ending.
+fn drawer(ending: &str) -> Option<Draw> {
+    match ending {
+        "svg" => Some(|svg| Ok(svg.into_bytes())),
+        #[cfg(feature = "png")]
+        "png" => Some(|svg| png::png(&svg)),
+        _ => None,
+    }
 }
 
 /// The first line, and the samples. A last line that was cut off is left out: the run may last.
@@ -112,7 +139,9 @@ fn drawn(header: &HeaderRead, samples: &[Sample]) -> String {
         Panel {
             axis: format!("memory ({unit})"),
             curves: vec![
-                memory("program", "#0072b2", false, |of| of.memory.program_bytes),
+                memory("program (what it needs bare)", "#0072b2", false, |of| {
+                    of.memory.program_bytes
+                }),
                 memory("resident", "#d55e00", false, |of| of.memory.resident_bytes),
                 memory("pool", "#009e73", false, |of| of.memory.pool_bytes),
                 memory("high", "#666666", true, |of| of.high_bytes),
@@ -142,7 +171,11 @@ fn drawn(header: &HeaderRead, samples: &[Sample]) -> String {
         .chars()
         .take(TITLE)
         .collect();
-    picture(&title, &format!("time ({time})"), &times, &panels)
+    let strip = Strip {
+        stretches: phases::strip(samples, seconds),
+        legend: phases::legend().to_vec(),
+    };
+    picture(&title, &format!("time ({time})"), &times, &strip, &panels)
 }
 
 #[cfg(test)]
@@ -181,6 +214,7 @@ mod tests {
                 "memory (MiB)",
                 "page faults served (1/s)",
                 "moved (MiB/s)",
+                ">waiting at high<",
                 ">a b<",
                 time,
             ] {

@@ -11,6 +11,21 @@ pub(crate) struct Curve {
     pub(crate) values: Vec<f64>,
 }
 
+/// A stretch of time in a colour.
+#[derive(Debug)]
+pub(crate) struct Stretch {
+    pub(crate) from: f64,
+    pub(crate) to: f64,
+    pub(crate) colour: &'static str,
+}
+
+/// A strip above the panels: stretches, and what their colours mean.
+#[derive(Debug, Default)]
+pub(crate) struct Strip {
+    pub(crate) stretches: Vec<Stretch>,
+    pub(crate) legend: Vec<(&'static str, &'static str)>,
+}
+
 /// A panel: what its axis says, unit included, and its curves.
 #[derive(Debug)]
 pub(crate) struct Panel {
@@ -21,14 +36,22 @@ pub(crate) struct Panel {
 const WIDTH: f64 = 900.0;
 const LEFT: f64 = 80.0;
 const RIGHT: f64 = 20.0;
-const TOP: f64 = 50.0;
+const TOP: f64 = 86.0;
+/// Of the strip: where it begins, and how tall it is.
+const STRIP: (f64, f64) = (46.0, 10.0);
 const HEIGHT: f64 = 190.0;
 const BETWEEN: f64 = 50.0;
 /// Lines of the grid, about.
 const LINES: f64 = 5.0;
 
 /// The picture. `times`: of all values, growing.
-pub(crate) fn picture(title: &str, time_axis: &str, times: &[f64], panels: &[Panel]) -> String {
+pub(crate) fn picture(
+    title: &str,
+    time_axis: &str,
+    times: &[f64],
+    strip: &Strip,
+    panels: &[Panel],
+) -> String {
     #[allow(clippy::cast_precision_loss, reason = "a handful of panels")]
     let height = TOP + panels.len() as f64 * (HEIGHT + BETWEEN);
     let mut svg = format!(
@@ -42,6 +65,7 @@ pub(crate) fn picture(title: &str, time_axis: &str, times: &[f64], panels: &[Pan
         [only] => (*only, *only + 1.0),
         [] => (0.0, 1.0),
     };
+    draw_strip(&mut svg, strip, (begin, end));
     for panel in panels {
         one(&mut svg, panel, times, (begin, end), top);
         text(
@@ -56,6 +80,42 @@ pub(crate) fn picture(title: &str, time_axis: &str, times: &[f64], panels: &[Pan
     svg
 }
 
+/// Where a time is, across.
+fn x_of(time: f64, (begin, end): (f64, f64)) -> f64 {
+    LEFT + (time - begin) / (end - begin).max(1e-9) * (WIDTH - LEFT - RIGHT)
+}
+
+fn draw_strip(svg: &mut String, strip: &Strip, span: (f64, f64)) {
+    let (top, tall) = STRIP;
+    let mut rect = |left: f64, top: f64, wide: f64, colour: &str| {
+        let _ = writeln!(
+            svg,
+            "<rect x=\"{left:.1}\" y=\"{top}\" width=\"{wide:.1}\" height=\"{tall}\" fill=\"{colour}\"/>"
+        );
+    };
+    for Stretch { from, to, colour } in &strip.stretches {
+        let (left, right) = (x_of(*from, span), x_of(*to, span));
+        rect(left, top, right - left, colour);
+    }
+    let mut left = LEFT;
+    let mut words = Vec::new();
+    for (name, colour) in &strip.legend {
+        rect(left, top - 16.0, 18.0, colour);
+        words.push((left + 24.0, *name));
+        left += legend_width(name);
+    }
+    for (left, name) in words {
+        text(svg, (left, top - 7.0), "start", name);
+    }
+}
+
+/// What an entry of a legend takes, across.
+fn legend_width(name: &str) -> f64 {
+    #[allow(clippy::cast_precision_loss, reason = "some letters")]
+    let letters = name.len() as f64;
+    44.0 + letters * 7.2
+}
+
 fn one(svg: &mut String, panel: &Panel, times: &[f64], (begin, end): (f64, f64), top: f64) {
     let bottom = top + HEIGHT;
     let all = panel.curves.iter().flat_map(|curve| &curve.values);
@@ -63,7 +123,7 @@ fn one(svg: &mut String, panel: &Panel, times: &[f64], (begin, end): (f64, f64),
     let step = step(if largest > 0.0 { largest } else { 1.0 });
     let highest = (largest / step).ceil().max(1.0) * step;
     let y = |value: f64| bottom - value / highest * HEIGHT;
-    let x = |time: f64| LEFT + (time - begin) / (end - begin).max(1e-9) * (WIDTH - LEFT - RIGHT);
+    let x = |time| x_of(time, (begin, end));
     let mut line = 0.0;
     while line <= highest + step / 2.0 {
         let at = y(line);
@@ -119,9 +179,7 @@ fn one(svg: &mut String, panel: &Panel, times: &[f64], (begin, end): (f64, f64),
             legend + 18.0
         );
         text(svg, (legend + 24.0, at), "start", name);
-        #[allow(clippy::cast_precision_loss, reason = "some letters")]
-        let wide = name.len() as f64 * 7.0;
-        legend += 44.0 + wide;
+        legend += legend_width(name);
     }
 }
 
@@ -205,7 +263,7 @@ mod tests {
                 axis: "<MiB> & more".into(),
                 curves: vec![curve(values)],
             };
-            let svg = picture("a<b>&\u{1}", "time (s)", times, &[panel]);
+            let svg = picture("a<b>&\u{1}", "time (s)", times, &Strip::default(), &[panel]);
             assert!(svg.contains("a&lt;b&gt;&amp; ") && svg.contains("&lt;MiB&gt; &amp; more"));
             assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
             let points = svg.split("points=\"").nth(1).unwrap();

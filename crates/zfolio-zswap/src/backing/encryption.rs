@@ -14,7 +14,7 @@
 //! authenticated too, so that a mistake of ours in the tables is found.
 
 use crate::slot::Slot;
-use chacha20poly1305::aead::AeadInPlace;
+use chacha20poly1305::aead::AeadInOut;
 use chacha20poly1305::{ChaCha20Poly1305, KeyInit, Tag};
 use zfolio_sys::secret::KeyPage;
 
@@ -48,7 +48,7 @@ pub(crate) fn seal(key: &KeyPage, nonce: Nonce, slot: Slot, record: &mut [u8]) -
     let slot = slot.as_u32().to_le_bytes();
     let sealed = key.with(|key| {
         ChaCha20Poly1305::new(key.into())
-            .encrypt_in_place_detached(&nonce.bytes().into(), &slot, bytes)
+            .encrypt_inout_detached(&nonce.bytes().into(), &slot, bytes.into())
             .ok()
     });
     let Some(Some(tag)) = sealed else {
@@ -67,11 +67,11 @@ pub(crate) fn open<'a>(
     record: &'a mut [u8],
 ) -> Option<&'a mut [u8]> {
     let (bytes, tag) = record.split_last_chunk_mut::<TAG>()?;
-    let tag = *Tag::from_slice(tag);
+    let tag = Tag::from(*tag);
     let slot = slot.as_u32().to_le_bytes();
     key.with(|key| {
         ChaCha20Poly1305::new(key.into())
-            .decrypt_in_place_detached(&nonce.bytes().into(), &slot, bytes, &tag)
+            .decrypt_inout_detached(&nonce.bytes().into(), &slot, (&mut *bytes).into(), &tag)
             .ok()
     })??;
     Some(bytes)

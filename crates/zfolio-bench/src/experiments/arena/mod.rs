@@ -46,7 +46,7 @@ struct Compared {
 /// as it does when a word is not as it was written.
 pub(crate) fn arena(args: &BenchArena) -> Result<ExitCode, Failure> {
     let plan = Plan::of(args)?;
-    let results = Results::open(&args.files)?;
+    let results = Results::open("arena", &args.files)?;
     let progress = Progress::new("arena", plan.runs * 2 * Room::ALL.len() as u64);
     let mut all = Vec::new();
     for room in Room::ALL {
@@ -181,13 +181,11 @@ fn to_json(plan: &Plan, all: &[(Room, Compared)]) -> Value {
         })
     });
     json!({
-        "bench": "arena",
         "size_bytes": plan.size,
         "high_bytes": plan.high,
         "rounds": plan.rounds,
         "runs": plan.runs,
         "seed": plan.seed,
-        "machine": { "kernel": machine::kernel_release(), "cpus": machine::cpus() },
         "arenas": arenas.collect::<Vec<_>>(),
     })
 }

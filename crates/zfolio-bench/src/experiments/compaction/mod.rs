@@ -29,7 +29,7 @@ mod workload;
 /// # Errors
 /// When a file cannot be written, or a page was damaged.
 pub(crate) fn compaction(args: &BenchCompaction) -> Result<ExitCode, Failure> {
-    let results = Results::open(&args.files)?;
+    let results = Results::open("compaction", &args.files)?;
     let experiment = Experiment {
         seed: args.seed,
         runs: args.runs,
@@ -108,7 +108,6 @@ fn document(experiment: &Experiment, rows: &[Row]) -> Value {
         .map(|w| json!({ "name": w.name, "about": w.about }))
         .collect();
     json!({
-        "bench": "compaction",
         "seed": experiment.seed,
         "runs": experiment.runs,
         "arena_bytes": experiment.blocks * Order::HUGE.bytes(),

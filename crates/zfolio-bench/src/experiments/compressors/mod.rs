@@ -67,7 +67,7 @@ impl Row {
 /// When there are no pages to be had, a file cannot be written, or a unit does
 /// not come back.
 pub(crate) fn compressors(args: &BenchCompressors) -> Result<ExitCode, Failure> {
-    let results = Results::open(&args.files)?;
+    let results = Results::open("compressors", &args.files)?;
     let limit =
         usize::try_from(args.pages.bytes(zfolio_host::machine::mem_total())).unwrap_or(usize::MAX);
     let corpora = match &args.input {
@@ -238,7 +238,6 @@ fn document(args: &BenchCompressors, measured: &[(Corpus, Vec<Row>)]) -> Value {
         })
         .collect();
     json!({
-        "bench": "compressors",
         "runs": args.runs,
         "processors": zfolio_sys::thread::processors(),
         "corpora": corpora,

@@ -32,7 +32,7 @@ use zfolio_host::exit::{Failure, Status};
 /// fails or finds its data damaged.
 pub(crate) fn peers(args: &BenchPeers) -> Result<ExitCode, Failure> {
     let plan = Plan::of(args)?;
-    let results = Results::open(&args.files)?;
+    let results = Results::open("peers", &args.files)?;
     let mut rig = Rig::new()
         .map_err(|why| Failure::new(Status::Internal, "bench peers", why, "free what it names"))?;
     let sides = plan.sides(&mut rig)?;

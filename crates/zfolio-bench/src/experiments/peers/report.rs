@@ -4,7 +4,6 @@ use super::plan::{Compared, Plan, Row};
 use super::workload::more_is_better;
 use crate::output::ministat::Summary;
 use crate::output::plot::{self, Series};
-use crate::output::results;
 use crate::output::table::Table;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -49,8 +48,7 @@ impl Report<'_> {
     }
 
     pub(super) fn json(&self) -> Value {
-        results::with_machine(json!({
-            "experiment": "peers",
+        json!({
             "cgroup_version": self.group_version,
             "size": self.plan.own.is_empty().then_some(self.plan.size),
             "runs": self.plan.runs,
@@ -58,7 +56,7 @@ impl Report<'_> {
             "faults": self.plan.faults,
             "left_out": self.left_out,
             "workloads": self.all.iter().map(Compared::json).collect::<Vec<_>>(),
-        }))
+        })
     }
 
     /// A line a side: how fast it is, workload by workload.

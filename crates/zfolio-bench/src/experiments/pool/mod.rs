@@ -60,7 +60,7 @@ struct Outcome {
 /// # Errors
 /// When there are no pages, a file cannot be written, or a page was damaged.
 pub(crate) fn pool(args: &BenchPool) -> Result<ExitCode, Failure> {
-    let results = Results::open(&args.files)?;
+    let results = Results::open("pool", &args.files)?;
     let corpus = Corpus::gather(args.corpus.as_deref(), args.pages, args.seed).map_err(|why| {
         Failure::new(
             Status::CannotCreate,
@@ -272,7 +272,6 @@ fn to_json(args: &BenchPool, corpus: &Corpus, outcome: &Outcome) -> Value {
         })
         .collect();
     json!({
-        "experiment": "pool",
         "seed": args.seed,
         "runs": args.runs,
         "codec": kernel::ALGORITHM,

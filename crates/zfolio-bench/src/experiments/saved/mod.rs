@@ -33,7 +33,7 @@ use zfolio_host::exit::{Failure, Status};
 /// fails or has another result.
 pub(crate) fn saved(args: &BenchSaved) -> Result<ExitCode, Failure> {
     let plan = Plan::of(args)?;
-    let results = Results::open(&args.files)?;
+    let results = Results::open("saved", &args.files)?;
     let mut rig = Rig::own()
         .map_err(|why| Failure::new(Status::Internal, "bench saved", why, "free what it names"))?;
     let compare = |program: &&'static Program| plan.compare(&mut rig, program);

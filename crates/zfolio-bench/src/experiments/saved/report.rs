@@ -4,7 +4,6 @@ use super::plan::{Column, Compared, Plan, Sample, Saved};
 use super::search::Search;
 use crate::output::ministat::Summary;
 use crate::output::plot::{self, Series};
-use crate::output::results;
 use crate::output::table::Table;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -72,8 +71,7 @@ impl Report<'_> {
     pub(super) fn json(&self) -> Value {
         let plan = self.plan;
         let programs = self.all.iter().map(|compared| compared.json(plan));
-        results::with_machine(json!({
-            "experiment": "saved",
+        json!({
             "slowdown_percent": plan.slowdown,
             "size": plan.size,
             "seconds": plan.seconds,
@@ -81,7 +79,7 @@ impl Report<'_> {
             "steps": plan.steps,
             "seed": plan.seed,
             "programs": programs.collect::<Vec<_>>(),
-        }))
+        })
     }
 
     /// A line a configuration: percent saved, program by program.

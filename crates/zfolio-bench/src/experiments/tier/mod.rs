@@ -76,7 +76,7 @@ impl Drop for Scratch {
 /// as it does when a page is not as it was written.
 pub(crate) fn tier(args: &BenchTier) -> Result<ExitCode, Failure> {
     let plan = Plan::of(args)?;
-    let results = Results::open(&args.files)?;
+    let results = Results::open("tier", &args.files)?;
     let failed = |why: String| Failure::new(Status::Internal, "bench tier", why, "report this");
     let corpus = Corpus::gather(args.corpus.as_deref(), CORPUS_PAGES, plan.seed);
     let corpus = corpus.map_err(|why| {
@@ -283,14 +283,12 @@ fn to_json(plan: &Plan, all: &[Compared]) -> Value {
         })
     });
     json!({
-        "bench": "tier",
         "size_bytes": plan.size,
         "high_bytes": plan.high,
         "idle_s": plan.idle,
         "reads": plan.reads,
         "runs": plan.runs,
         "seed": plan.seed,
-        "machine": { "kernel": machine::kernel_release(), "cpus": machine::cpus() },
         "contents": contents.collect::<Vec<_>>(),
     })
 }

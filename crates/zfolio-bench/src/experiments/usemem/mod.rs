@@ -32,7 +32,7 @@ use zfolio_host::exit::{Failure, Status};
 /// fails.
 pub(crate) fn usemem(args: &BenchUsemem) -> Result<ExitCode, Failure> {
     let plan = Plan::of(args)?;
-    let results = Results::open(&args.files)?;
+    let results = Results::open("usemem", &args.files)?;
     let internal =
         |why: String| Failure::new(Status::Internal, "bench usemem", why, "free what it names");
     let mut rig = Rig::new().map_err(internal)?;

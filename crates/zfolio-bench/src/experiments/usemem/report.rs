@@ -169,11 +169,6 @@ pub(super) fn to_json(plan: &Plan, rig: &Rig, all: &[Compared], stored: &store::
         })
     });
     json!({
-        "experiment": "usemem",
-        "kernel": machine::kernel_release(),
-        "cpus": machine::cpus(),
-        "load_average": machine::line_of("/proc/loadavg"),
-        "command": std::env::args().collect::<Vec<_>>(),
         "cgroup_version": rig.group_version(),
         "processes": plan.processes,
         "size": plan.size,
