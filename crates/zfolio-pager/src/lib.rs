@@ -7,8 +7,10 @@
 //! | module, bottom to top | concept |
 //! |---|---|
 //! | [`spec`] | the URL, and what may be asked for behind it |
+//! | `said` | lines on standard error that nobody waits for |
 //! | `key` | what a value is called in the store, and which slot that is |
-//! | `links` | connections, which node has which slot, who answers and who does not |
+//! | `wire` | a connection, every wait of which has an end |
+//! | `links` | which node has which slot, who answers and who does not |
 //! | `records` | which values there are, so that they can be kept from expiring and deleted |
 //! | `jobs` | requests as they go: copies, tries, answers |
 //! | [`serve`], `upkeep` | the process: threads that serve; what it does once in a while |
@@ -22,6 +24,8 @@ mod key;
 mod links;
 pub mod probe;
 mod records;
+mod said;
 pub mod serve;
 pub mod spec;
 mod upkeep;
+mod wire;

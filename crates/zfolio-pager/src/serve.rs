@@ -7,9 +7,10 @@ use crate::jobs::{self, Done, Job, What};
 use crate::key::{Name, Salts};
 use crate::links::{Fail, Links, Store};
 use crate::records::Records;
+use crate::said;
 use crate::spec::{MOST_COPIES, Spec};
 use std::ffi::CString;
-use std::io::{BufRead, Write};
+use std::io::BufRead;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -49,7 +50,7 @@ pub fn serve(input: impl BufRead + Send + 'static) -> Result<(), String> {
         std::thread::sleep(Duration::from_millis(10));
     }
     let is_first = hall.head().pagers.fetch_add(1, Ordering::AcqRel) == 0;
-    let say: fn(&str) = if quiet == "quiet" { |_| {} } else { say };
+    let say: fn(&str) = if quiet == "quiet" { |_| {} } else { said::say };
     let pager = Arc::new(Pager {
         hall,
         store: Store::new(spec, run, say),
@@ -74,6 +75,7 @@ pub fn serve(input: impl BufRead + Send + 'static) -> Result<(), String> {
     });
     pager.look(&stop, is_first);
     let _ = std::fs::remove_file(Path::new(&path));
+    said::finish();
     Ok(())
 }
 
@@ -82,10 +84,6 @@ pub(crate) fn use_tls(spec: &Spec) {
     if spec.tls {
         let _ = rustls::crypto::ring::default_provider().install_default();
     }
-}
-
-fn say(line: &str) {
-    let _ = writeln!(std::io::stderr(), "zfolio: {line}");
 }
 
 pub(crate) struct Pager {
@@ -125,9 +123,9 @@ impl Pager {
                 }
             }
             // (Of all pagers of the run together.)
-            head.sent
-                .fetch_add(self.store.sent.swap(0, Relaxed), Relaxed);
-            let received = self.store.received.swap(0, Relaxed);
+            let counted = &self.store.counted;
+            head.sent.fetch_add(counted.sent.swap(0, Relaxed), Relaxed);
+            let received = counted.received.swap(0, Relaxed);
             head.received.fetch_add(received, Relaxed);
         }
     }
@@ -434,6 +432,7 @@ impl Pager {
 mod tests {
     use super::*;
     use crate::keeper::Exchange;
+    use std::io::Write;
     use std::os::unix::ffi::OsStrExt;
     use zfolio_sys::exchange::Exchange as Member;
 

@@ -1,5 +1,10 @@
 //! Redis servers for a test: on loopback, in a directory of their own, ended with the value.
 
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+pub(crate) mod pipe;
+pub(crate) mod session;
+
 use super::support;
 use rustix::process::Signal;
 use std::net::TcpListener;
@@ -10,6 +15,9 @@ use tempfile::TempDir;
 
 /// Longest that servers take to begin, or a cluster to be one.
 const BEGIN: Duration = Duration::from_secs(20);
+
+/// Seconds that redis-cli may take.
+const LONGEST: &str = "60";
 
 /// A server.
 #[derive(Debug)]
@@ -62,8 +70,10 @@ impl Server {
 
     /// What it says to a command.
     pub(crate) fn cli(&self, words: &[&str]) -> String {
-        let mut command = Command::new("redis-cli");
-        command.args(["-h", "127.0.0.1", "-p", &self.port.to_string()]);
+        // (By itself it waits for an answer for as long as it takes.)
+        let mut command = Command::new("timeout");
+        command.args([LONGEST, "redis-cli", "-h", "127.0.0.1"]);
+        command.args(["-p", &self.port.to_string()]);
         if let Some(password) = &self.password {
             command.env("REDISCLI_AUTH", password);
         }
@@ -136,8 +146,8 @@ pub(crate) fn cluster() -> Option<Vec<Server>> {
     ];
     let nodes: Option<Vec<_>> = (0..6).map(|_| Server::start(&options)).collect();
     let nodes = nodes?;
-    let mut create = Command::new("redis-cli");
-    create.args(["--cluster", "create"]);
+    let mut create = Command::new("timeout");
+    create.args([LONGEST, "redis-cli", "--cluster", "create"]);
     create.args(nodes.iter().map(|node| format!("127.0.0.1:{}", node.port)));
     create.args(["--cluster-replicas", "1", "--cluster-yes"]);
     let created = create.output().expect("redis-cli runs");
