@@ -91,6 +91,7 @@ struct Sent {
 /// Has one round for all jobs; how each ended, or `None`: it is to be tried again.
 pub(crate) fn round(links: &mut Links<'_>, jobs: &mut [Job]) -> Vec<Option<Done>> {
     let anew = jobs.iter().any(|job| job.tries > 0);
+    let held_back = hold_back(links, jobs);
     let map = match links.map(anew) {
         Ok(map) => map,
         Err(fail) => return jobs.iter_mut().map(|job| not_now(job, &fail)).collect(),
@@ -98,6 +99,9 @@ pub(crate) fn round(links: &mut Links<'_>, jobs: &mut [Job]) -> Vec<Option<Done>
     let mut commands: Vec<(String, Cmd)> = Vec::new();
     let mut sent = Vec::new();
     for (index, job) in jobs.iter().enumerate() {
+        if held_back && job.is_put() {
+            continue;
+        }
         for (node, salt, command) in ask(links, &map, job) {
             let other = job.first().is_some_and(|first| first != salt);
             commands.push((node, command));
@@ -172,6 +176,10 @@ pub(crate) fn round(links: &mut Links<'_>, jobs: &mut [Job]) -> Vec<Option<Done>
         done[index] = match &mut job.what {
             What::Put { kept, .. } if kept.len() >= copies => Some(Done::Kept(salts_of(kept))),
             What::Delete { .. } if fail.is_none() => Some(Done::Deleted),
+            What::Put { kept, .. } if held_back => {
+                let why = || Fail::Later("bandwidth= is used up".into());
+                (job.since.elapsed() > PUT).then(|| Done::Failed(why(), salts_of(kept)))
+            }
             _ => not_now(
                 job,
                 &fail.unwrap_or(Fail::Later("no shard takes it now".into())),
@@ -190,6 +198,10 @@ impl Job {
         }
     }
 
+    fn is_put(&self) -> bool {
+        matches!(self.what, What::Put { .. })
+    }
+
     /// Whether somebody else could be asked.
     fn has_another(&self) -> bool {
         match &self.what {
@@ -197,6 +209,21 @@ impl Job {
             _ => false,
         }
     }
+}
+
+/// Whether puts have to wait for bandwidth; until when is noted in them.
+fn hold_back(links: &Links<'_>, jobs: &mut [Job]) -> bool {
+    let (store, now) = (links.store, Instant::now());
+    let puts = jobs.iter_mut().filter(|job| job.is_put());
+    let Some(allowance) = &store.allowance else {
+        return false;
+    };
+    let Some(wait) = allowance.wait(&store.counted, now) else {
+        return false;
+    };
+    // (Not all at the same moment for longer than need be: others may have sent less.)
+    puts.for_each(|job| job.due = now + wait.min(AGAIN * 5));
+    true
 }
 
 pub(crate) fn salts_of(kept: &[(u8, String)]) -> Salts {

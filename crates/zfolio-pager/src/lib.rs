@@ -10,6 +10,7 @@
 //! | `said` | lines on standard error that nobody waits for |
 //! | `key` | what a value is called in the store, and which slot that is |
 //! | `wire` | a connection, every wait of which has an end |
+//! | `allowance` | how much writes may put on the wire |
 //! | `links` | which node has which slot, who answers and who does not |
 //! | `records` | which values there are, so that they can be kept from expiring and deleted |
 //! | `jobs` | requests as they go: copies, tries, answers |
@@ -18,6 +19,7 @@
 //! | [`probe`] | what a store is like, and what would be lost when |
 #![forbid(unsafe_code)]
 
+mod allowance;
 mod jobs;
 pub mod keeper;
 mod key;

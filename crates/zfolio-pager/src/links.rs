@@ -9,6 +9,7 @@
 //! A node that did not answer is left alone for a while, longer each time; meanwhile whatever
 //! is for it fails at once, with the reason.
 
+use crate::allowance::Allowance;
 use crate::key::{SLOTS, slot};
 use crate::spec::{Spec, address};
 use crate::wire::{ANSWER, Counted, Wire, fail_by, pack};
@@ -153,6 +154,7 @@ pub(crate) struct Store {
     /// Says a line to people.
     pub(crate) say: fn(&str),
     pub(crate) counted: Arc<Counted>,
+    pub(crate) allowance: Option<Allowance>,
     /// Who is asked first where nodes are: another each time.
     turn: AtomicUsize,
 }
@@ -165,6 +167,7 @@ impl Store {
     pub(crate) fn new(spec: Spec, run: String, say: fn(&str)) -> Self {
         let long_ago = Instant::now().checked_sub(MAP_AGE);
         Self {
+            allowance: spec.bandwidth.map(Allowance::new),
             spec,
             run,
             map: Mutex::new((None, long_ago.unwrap_or_else(Instant::now))),

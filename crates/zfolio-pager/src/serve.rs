@@ -266,7 +266,13 @@ impl Pager {
     }
 
     fn put_off(&self, job: Job) {
-        self.hall.head().retries.fetch_add(1, Relaxed);
+        let head = self.hall.head();
+        // (A put that was never sent waits for bandwidth.)
+        let count = match job.tries {
+            0 => &head.held_back,
+            _ => &head.retries,
+        };
+        count.fetch_add(1, Relaxed);
         let mut late = self.late.lock().unwrap_or_else(|held| held.into_inner());
         late.push(job);
     }

@@ -25,6 +25,15 @@ pub(crate) const ANSWER: u64 = 1 << 20;
 pub(crate) struct Counted {
     pub(crate) sent: AtomicU64,
     pub(crate) received: AtomicU64,
+    /// Both, never set back.
+    pub(crate) all: AtomicU64,
+}
+
+impl Counted {
+    fn add(&self, of: &AtomicU64, count: usize) {
+        of.fetch_add(count as u64, Relaxed);
+        self.all.fetch_add(count as u64, Relaxed);
+    }
 }
 
 /// A connection.
@@ -69,7 +78,7 @@ impl Read for Bounded {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Ok(count) => {
                     self.room = self.room.saturating_sub(count as u64);
-                    self.counted.received.fetch_add(count as u64, Relaxed);
+                    self.counted.add(&self.counted.received, count);
                     return Ok(count);
                 }
                 failed => return failed,
@@ -83,7 +92,7 @@ impl Write for Bounded {
         let left = self.left()?;
         self.socket.set_write_timeout(Some(left))?;
         let count = self.socket.write(bytes)?;
-        self.counted.sent.fetch_add(count as u64, Relaxed);
+        self.counted.add(&self.counted.sent, count);
         Ok(count)
     }
 

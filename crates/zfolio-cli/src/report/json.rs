@@ -6,6 +6,7 @@ use crate::tree::unreached;
 use serde_json::{Map, Value, json};
 use zfolio_host::machine;
 use zfolio_host::shown::Program;
+use zfolio_host::store_totals::StoreTotals;
 use zfolio_mm::PAGE_SIZE;
 
 impl Finished {
@@ -62,20 +63,8 @@ impl Finished {
                 "max_rss_bytes": self.usage.max_rss,
             }),
         );
-        let store = self.store.as_ref().map(|totals| {
-            json!({
-                "sent_bytes": totals.sent,
-                "received_bytes": totals.received,
-                "retries": totals.retries,
-                "lost_copies": totals.lost_copies,
-                "other_copy": totals.other_copy,
-                "pagers": totals.pagers,
-                "reads_us": totals.waits,
-                "read_p50_us": totals.quantile(50),
-                "read_p99_us": totals.quantile(99),
-            })
-        });
-        map.insert("store".into(), store.into());
+        let store = self.store.as_ref().map(StoreTotals::shown);
+        map.insert("store".into(), json!(store));
         map.insert("slowdown".into(), self.bought_json());
         map.insert("unreached".into(), unreached::json(&self.unreached));
         let Ok(Value::Object(figures)) = serde_json::to_value(&self.tree) else {
