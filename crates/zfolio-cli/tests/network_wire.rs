@@ -13,7 +13,7 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn find(bytes: &[u8], piece: &[u8]) -> bool {
     bytes.windows(piece.len()).any(|window| window == piece)
@@ -287,4 +287,40 @@ fn a_clock_that_jumps_loses_values_that_are_found_to_be_lost() {
     session
         .ends()
         .was_ended("the backing does not have it any more");
+}
+
+#[test]
+fn bandwidth_is_kept_and_what_went_is_shown_while_the_run_lasts() {
+    let Some(server) = Server::start(&[]) else {
+        return;
+    };
+    let url = format!("redis://127.0.0.1:{},bandwidth=512K", server.port);
+    let begin = Instant::now();
+    let Some(mut session) = Session::begin(&url, "40") else {
+        return;
+    };
+    session.step("fill 1");
+    let z = support::zfolio();
+    let pid = session.run.0.id().to_string();
+    let told = |words: &[&str]| {
+        let output = z.command(words).arg(&pid).output().expect("it runs");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let json: serde_json::Value = serde_json::from_str(&told(&["stat", "--json"])).expect("JSON");
+    let store = &json["store"];
+    let number = |name: &str| {
+        store[name]
+            .as_u64()
+            .unwrap_or_else(|| panic!("{name}: {store}"))
+    };
+    let most = (begin.elapsed().as_secs() + 2) * (512 << 10);
+    assert!(number("sent_bytes") < most, "{store} of {most}");
+    assert!(number("held_back") > 0, "{store}");
+    session.step("check");
+    assert!(told(&["stat"]).contains("store: "), "{}", told(&["stat"]));
+    let metrics = told(&["metrics"]);
+    for name in ["read_seconds_bucket", "sent_bytes_total", "held_back_total"] {
+        assert!(metrics.contains(&format!("zfolio_store_{name}")), "{name}");
+    }
+    session.ends().succeeded();
 }

@@ -90,6 +90,9 @@ struct Sent {
 
 /// Has one round for all jobs; how each ended, or `None`: it is to be tried again.
 pub(crate) fn round(links: &mut Links<'_>, jobs: &mut [Job]) -> Vec<Option<Done>> {
+    if jobs.is_empty() {
+        return Vec::new();
+    }
     let anew = jobs.iter().any(|job| job.tries > 0);
     let held_back = hold_back(links, jobs);
     let map = match links.map(anew) {
@@ -196,6 +199,11 @@ impl Job {
             What::Get { name, salts, .. } => Some(salts[turn(name.id, salts.len())]),
             _ => None,
         }
+    }
+
+    /// Whether it is a read.
+    pub(crate) fn is_get(&self) -> bool {
+        matches!(self.what, What::Get { .. })
     }
 
     fn is_put(&self) -> bool {

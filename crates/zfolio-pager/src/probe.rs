@@ -195,7 +195,7 @@ pub fn reads(spec: &Spec, bytes: usize, count: usize) -> Result<Vec<u64>, String
         let of = keys.iter().map(|(node, key)| (node.clone(), command(key)));
         of.collect::<Vec<_>>()
     };
-    let value = vec![7; bytes.min(VALUE)];
+    let value = vec![7_u8; bytes.min(VALUE)];
     let sets = each(&|key| {
         let mut command = one("SET", key);
         command.arg(&value[..]).arg("EX").arg(60);

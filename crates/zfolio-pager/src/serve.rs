@@ -115,11 +115,15 @@ impl Pager {
                 futex_wait(&head.bell, bell, Some(ns.max(1000)));
                 continue;
             }
-            let done = jobs::round(&mut links, &mut jobs);
-            for (job, done) in jobs.into_iter().zip(done) {
-                match done {
-                    Some(done) => self.finish(job, done),
-                    None => self.put_off(job),
+            // (A fault waits for a read: not for what else there is to do.)
+            let (reads, others): (Vec<_>, Vec<_>) = jobs.into_iter().partition(Job::is_get);
+            for mut jobs in [reads, others] {
+                let done = jobs::round(&mut links, &mut jobs);
+                for (job, done) in jobs.into_iter().zip(done) {
+                    match done {
+                        Some(done) => self.finish(job, done),
+                        None => self.put_off(job),
+                    }
                 }
             }
             // (Of all pagers of the run together.)

@@ -293,7 +293,7 @@ mod tests {
     /// command is to be answered.
     #[test]
     fn a_node_that_says_nothing_or_little_is_given_up_in_time() {
-        let silent = node(|stream| std::mem::forget(stream));
+        let silent = node(std::mem::forget);
         let trickle = |bytes: &'static [u8]| {
             node(move |mut stream| {
                 std::thread::spawn(move || {
