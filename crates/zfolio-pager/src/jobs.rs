@@ -7,8 +7,9 @@
 //! | get | a copy with as many bytes as asked for came | from the next copy, for as long as the member waits; a copy that is not there is not asked for again |
 //! | delete | sent | three times; what is left expires |
 
+use crate::fail::Fail;
 use crate::key::{Name, Salts, key};
-use crate::links::{Fail, Links, Map};
+use crate::links::{Links, Map};
 use redis::{Cmd, Value};
 use std::time::{Duration, Instant};
 

@@ -9,6 +9,7 @@
 //! | [`spec`] | the URL, and what may be asked for behind it |
 //! | `said` | lines on standard error that nobody waits for |
 //! | `key` | what a value is called in the store, and which slot that is |
+//! | `fail` | why a command failed |
 //! | `wire` | a connection, every wait of which has an end |
 //! | `allowance` | how much writes may put on the wire |
 //! | `links` | which node has which slot, who answers and who does not |
@@ -20,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod allowance;
+mod fail;
 mod jobs;
 pub mod keeper;
 mod key;

@@ -10,12 +10,12 @@
 //! is for it fails at once, with the reason.
 
 use crate::allowance::Allowance;
+use crate::fail::{Fail, fail_by};
 use crate::key::{SLOTS, slot};
 use crate::spec::{Spec, address};
-use crate::wire::{ANSWER, Counted, Wire, fail_by, pack};
+use crate::wire::{ANSWER, Counted, Wire, pack};
 use redis::{Cmd, Value};
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -30,28 +30,6 @@ const ALONE: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)
 const MAP_AGE: Duration = Duration::from_millis(100);
 /// Between two lines about the same node.
 const SAID: Duration = Duration::from_secs(10);
-
-/// Why a command failed.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Fail {
-    /// The node has no room.
-    Full,
-    /// It may work later, or elsewhere: why.
-    Later(String),
-    /// Not answered in time.
-    Slow(String),
-    /// The store will not have it: why.
-    Refused(String),
-}
-
-impl fmt::Display for Fail {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Full => f.write_str("it is full"),
-            Self::Later(why) | Self::Slow(why) | Self::Refused(why) => f.write_str(why),
-        }
-    }
-}
 
 /// Which node has which slot.
 #[derive(Clone, Debug)]

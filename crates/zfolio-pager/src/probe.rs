@@ -1,8 +1,9 @@
 //! What a store is like: before a run uses it, and for `zfolio doctor --backing`.
 
+use crate::fail::Fail;
 use crate::keeper::random_name;
 use crate::key::{Name, key};
-use crate::links::{Fail, Links, Map, Store};
+use crate::links::{Links, Map, Store};
 use crate::spec::Spec;
 use redis::Value;
 use std::sync::Arc;

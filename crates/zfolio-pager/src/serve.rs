@@ -3,9 +3,10 @@
 //! It trusts nothing that members write: lengths are checked, values copied before they are
 //! looked at.
 
+use crate::fail::Fail;
 use crate::jobs::{self, Done, Job, What};
 use crate::key::{Name, Salts};
-use crate::links::{Fail, Links, Store};
+use crate::links::{Links, Store};
 use crate::records::Records;
 use crate::said;
 use crate::spec::{MOST_COPIES, Spec};

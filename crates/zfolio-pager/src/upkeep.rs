@@ -4,8 +4,9 @@
 //! It ends when who started it has gone (its standard input ends) and no member is left; then,
 //! and when a member ends, it deletes their values.
 
+use crate::fail::Fail;
 use crate::key::{Name, read};
-use crate::links::{Fail, Links};
+use crate::links::Links;
 use crate::serve::Pager;
 use redis::Value;
 use std::sync::atomic::{AtomicBool, Ordering, Ordering::Relaxed};

@@ -5,7 +5,7 @@
 //! read by itself: a node that sends a byte now and then would hold a thread for ever, and one
 //! that announces half a gigabyte would be believed.
 
-use crate::links::Fail;
+use crate::fail::{Fail, fail_by};
 use crate::spec::Spec;
 use redis::{Cmd, Parser, RedisError, Value};
 use rustls::pki_types::ServerName;
@@ -229,16 +229,6 @@ fn trust() -> io::Result<Arc<ClientConfig>> {
         .with_root_certificates(roots)
         .with_no_client_auth();
     Ok(TRUST.get_or_init(|| Arc::new(config)).clone())
-}
-
-/// What a server's error means.
-pub(crate) fn fail_by(code: &str, text: &str) -> Fail {
-    match code {
-        "OOM" => Fail::Full,
-        "MOVED" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN" | "LOADING" | "MASTERDOWN" | "READONLY"
-        | "MISCONF" | "BUSY" | "NOREPLICAS" => Fail::Later(text.to_owned()),
-        _ => Fail::Refused(text.to_owned()),
-    }
 }
 
 fn fail_of_io(error: &io::Error) -> Fail {
