@@ -63,6 +63,7 @@ pub fn bench(args: &Bench) -> Result<ExitCode, Failure> {
         Experiment::Peers(args) => experiments::peers::peers(args),
         Experiment::Usemem(args) => experiments::usemem::usemem(args),
         Experiment::Tier(args) => experiments::tier::tier(args),
+        Experiment::Store(args) => experiments::store::store(args),
         Experiment::Saved(args) => experiments::saved::saved(args),
         Experiment::Cleanup => keeper::cleanup(),
         Experiment::Compressors(args) => experiments::compressors::compressors(args),

@@ -41,7 +41,7 @@ const CRATES: [Order; 4] = [
                 "class_table",
             ],
             &["statistics", "owners"],
-            &["shown", "staying"],
+            &["shown", "staying", "store_totals"],
             &["lib"],
         ],
     },

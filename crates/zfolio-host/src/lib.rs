@@ -18,6 +18,7 @@
 //! | `slots`, `held`, `group_state`, `engine_queues`, `class_table`, `statistics` | what a control segment says |
 //! | `owners` | whether who a slot is of is still alive |
 //! | `shown`, `staying` | figures as JSON; memory that cannot leave, and why |
+//! | `store_totals` | what went to a store behind the pool, and how long reads took |
 #![deny(unsafe_code)]
 
 #[cfg(test)]
@@ -52,5 +53,6 @@ pub mod size;
 pub mod slots;
 pub mod statistics;
 pub mod staying;
+pub mod store_totals;
 pub mod target;
 pub mod uffd_probe;

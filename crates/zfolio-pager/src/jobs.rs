@@ -7,8 +7,9 @@
 //! | get | a copy with as many bytes as asked for came | from the next copy, for as long as the member waits; a copy that is not there is not asked for again |
 //! | delete | sent | three times; what is left expires |
 
+use crate::fail::Fail;
 use crate::key::{Name, Salts, key};
-use crate::links::{Fail, Links, Map};
+use crate::links::{Links, Map};
 use redis::{Cmd, Value};
 use std::time::{Duration, Instant};
 
@@ -84,11 +85,17 @@ pub(crate) enum Done {
 struct Sent {
     job: usize,
     salt: u8,
+    /// Not the copy that is asked for first.
+    other: bool,
 }
 
 /// Has one round for all jobs; how each ended, or `None`: it is to be tried again.
 pub(crate) fn round(links: &mut Links<'_>, jobs: &mut [Job]) -> Vec<Option<Done>> {
+    if jobs.is_empty() {
+        return Vec::new();
+    }
     let anew = jobs.iter().any(|job| job.tries > 0);
+    let held_back = hold_back(links, jobs);
     let map = match links.map(anew) {
         Ok(map) => map,
         Err(fail) => return jobs.iter_mut().map(|job| not_now(job, &fail)).collect(),
@@ -96,9 +103,17 @@ pub(crate) fn round(links: &mut Links<'_>, jobs: &mut [Job]) -> Vec<Option<Done>
     let mut commands: Vec<(String, Cmd)> = Vec::new();
     let mut sent = Vec::new();
     for (index, job) in jobs.iter().enumerate() {
+        if held_back && job.is_put() {
+            continue;
+        }
         for (node, salt, command) in ask(links, &map, job) {
+            let other = job.first().is_some_and(|first| first != salt);
             commands.push((node, command));
-            sent.push(Sent { job: index, salt });
+            sent.push(Sent {
+                job: index,
+                salt,
+                other,
+            });
         }
     }
     let puts = sent.len();
@@ -117,12 +132,13 @@ pub(crate) fn round(links: &mut Links<'_>, jobs: &mut [Job]) -> Vec<Option<Done>
         });
         let job = &mut jobs[of.job];
         match (&mut job.what, answer) {
-            (What::Put { kept, .. }, Ok(_)) if short_of.is_none() => {
+            (What::Put { kept, .. }, Ok(Value::Okay)) if short_of.is_none() => {
                 kept.push((of.salt, node.clone()));
             }
             (What::Put { strays, .. }, Ok(_)) => {
                 strays.push(of.salt);
-                fails[of.job] = short_of;
+                let wrong = || Fail::Later("an answer that is none".into());
+                fails[of.job] = Some(short_of.unwrap_or_else(wrong));
             }
             (What::Put { strays, .. }, Err(fail @ Fail::Slow(_))) => {
                 strays.push(of.salt);
@@ -138,10 +154,9 @@ pub(crate) fn round(links: &mut Links<'_>, jobs: &mut [Job]) -> Vec<Option<Done>
                 Ok(value),
             ) => match value {
                 Value::BulkString(bytes) if bytes.len() == *len => {
-                    let first = job.tries == 0 && missing.is_empty();
                     done[of.job] = Some(Done::Got {
                         bytes,
-                        other: !first,
+                        other: of.other,
                         missing: missing.len(),
                     });
                 }
@@ -165,6 +180,10 @@ pub(crate) fn round(links: &mut Links<'_>, jobs: &mut [Job]) -> Vec<Option<Done>
         done[index] = match &mut job.what {
             What::Put { kept, .. } if kept.len() >= copies => Some(Done::Kept(salts_of(kept))),
             What::Delete { .. } if fail.is_none() => Some(Done::Deleted),
+            What::Put { kept, .. } if held_back => {
+                let why = || Fail::Later("bandwidth= is used up".into());
+                (job.since.elapsed() > PUT).then(|| Done::Failed(why(), salts_of(kept)))
+            }
             _ => not_now(
                 job,
                 &fail.unwrap_or(Fail::Later("no shard takes it now".into())),
@@ -175,6 +194,23 @@ pub(crate) fn round(links: &mut Links<'_>, jobs: &mut [Job]) -> Vec<Option<Done>
 }
 
 impl Job {
+    /// The copy of a read that is asked for first: by the number, so that all nodes have work.
+    fn first(&self) -> Option<u8> {
+        match &self.what {
+            What::Get { name, salts, .. } => Some(salts[turn(name.id, salts.len())]),
+            _ => None,
+        }
+    }
+
+    /// Whether it is a read.
+    pub(crate) fn is_get(&self) -> bool {
+        matches!(self.what, What::Get { .. })
+    }
+
+    fn is_put(&self) -> bool {
+        matches!(self.what, What::Put { .. })
+    }
+
     /// Whether somebody else could be asked.
     fn has_another(&self) -> bool {
         match &self.what {
@@ -184,9 +220,29 @@ impl Job {
     }
 }
 
+/// Whether puts have to wait for bandwidth; until when is noted in them.
+fn hold_back(links: &Links<'_>, jobs: &mut [Job]) -> bool {
+    let (store, now) = (links.store, Instant::now());
+    let puts = jobs.iter_mut().filter(|job| job.is_put());
+    let Some(allowance) = &store.allowance else {
+        return false;
+    };
+    let Some(wait) = allowance.wait(&store.counted, now) else {
+        return false;
+    };
+    // (Not all at the same moment for longer than need be: others may have sent less.)
+    puts.for_each(|job| job.due = now + wait.min(AGAIN * 5));
+    true
+}
+
 pub(crate) fn salts_of(kept: &[(u8, String)]) -> Salts {
     let salts: Vec<u8> = kept.iter().map(|(salt, _)| *salt).collect();
     Salts::of(&salts)
+}
+
+/// Which of `count` things it is the turn of.
+fn turn(number: u64, count: usize) -> usize {
+    usize::try_from(number % count.max(1) as u64).unwrap_or(0)
 }
 
 /// What is left to ask for, now: node, salt and command of each.
@@ -225,14 +281,13 @@ fn ask(links: &Links<'_>, map: &Map, job: &Job) -> Vec<(String, u8, Cmd)> {
             len,
             missing,
         } => {
-            // From a copy by the number, so that all nodes have work; the next each time.
-            let there: Vec<u8> = salts
-                .iter()
-                .copied()
-                .filter(|salt| !missing.contains(salt))
-                .collect();
-            let turn = usize::try_from(name.id).unwrap_or(0) + job.tries as usize;
-            let asked = (0..there.len()).map(|more| there[(turn + more) % there.len()]);
+            // The next copy each time.
+            let mut turned = salts.clone();
+            turned.rotate_left(turn(name.id, salts.len()));
+            turned.retain(|salt| !missing.contains(salt));
+            let again = turn(u64::from(job.tries), turned.len());
+            turned.rotate_left(again);
+            let asked = turned.into_iter();
             let mut asked = asked.filter_map(|salt| {
                 let key = key(&store.run, *name, salt);
                 Some((node_of(&key)?, salt, key))

@@ -10,11 +10,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::Ordering::Release;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use zfolio_sys::exchange::{BUCKETS, BYTES, Hall, MAGIC};
+use zfolio_sys::exchange::{BYTES, Hall, MAGIC};
 
 /// Between the end of a pager and the next.
 const AGAIN: Duration = Duration::from_millis(50);
@@ -84,56 +84,13 @@ fn hall(path: &Path) -> io::Result<Hall> {
     Hall::open(&path).map_err(|errno| io::Error::from_raw_os_error(errno.0))
 }
 
-/// What the pagers of a run did.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// Bytes to the store, protocol included.
-    pub sent: u64,
-    /// Bytes of values from it.
-    pub received: u64,
-    /// Requests tried once more.
-    pub retries: u64,
-    /// Copies that the store did not have any more.
-    pub lost_copies: u64,
-    /// Reads answered from another copy.
-    pub other_copy: u64,
-    /// Pagers started.
-    pub pagers: u32,
-    /// Reads by how long they took: `waits[n]` of less than 2^n us.
-    pub waits: Vec<u64>,
-}
-
-impl Totals {
-    /// Below how many us `percent` of the reads were; `None` without any.
-    #[must_use]
-    pub fn quantile(&self, percent: u64) -> Option<u64> {
-        let all: u64 = self.waits.iter().sum();
-        let wanted = (all * percent).div_ceil(100).max(1);
-        let mut seen = 0;
-        let bucket = self.waits.iter().position(|count| {
-            seen += count;
-            seen >= wanted
-        });
-        bucket.map(|bucket| 1 << bucket)
-    }
-}
-
 /// A pager that is kept running.
 #[derive(Debug)]
 pub struct Keeper {
     exchange: Exchange,
-    hall: Option<Hall2>,
+    file: File,
     thread: JoinHandle<()>,
     stop: Sender<()>,
-}
-
-/// (A [`Hall`] has no `Debug`.)
-struct Hall2(Hall);
-
-impl std::fmt::Debug for Hall2 {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Hall")
-    }
 }
 
 impl Keeper {
@@ -147,7 +104,7 @@ impl Keeper {
         quiet: bool,
         mut command: impl FnMut() -> Command + Send + 'static,
     ) -> io::Result<Self> {
-        let hall = hall(exchange.path())?;
+        let file = File::open(exchange.path())?;
         let told = format!(
             "{}\n{}\n{}\n{}\n",
             exchange.path().display(),
@@ -174,34 +131,22 @@ impl Keeper {
             .spawn(move || keep(first, start, &stopped))?;
         Ok(Self {
             exchange,
-            hall: Some(Hall2(hall)),
+            file,
             thread,
             stop,
         })
     }
 
     /// The run has ended: the pager is let go once it has deleted what members left, and
-    /// goes on by itself for members that live on.
+    /// goes on by itself for members that live on. Returns what `read` finds in the exchange
+    /// then. (Its name is gone with the pager.)
     #[must_use]
-    pub fn finish(self) -> Totals {
+    pub fn finish<T>(self, read: impl FnOnce(&File) -> T) -> T {
         drop(self.stop);
         let _ = self.thread.join();
-        let totals = self.hall.map(|hall| totals(&hall.0)).unwrap_or_default();
+        let found = read(&self.file);
         drop(self.exchange);
-        totals
-    }
-}
-
-fn totals(hall: &Hall) -> Totals {
-    let head = hall.head();
-    Totals {
-        sent: head.sent.load(Relaxed),
-        received: head.received.load(Relaxed),
-        retries: head.retries.load(Relaxed),
-        lost_copies: head.lost_copies.load(Relaxed),
-        other_copy: head.other_copy.load(Relaxed),
-        pagers: head.pagers.load(Relaxed),
-        waits: (0..BUCKETS).map(|n| head.waits[n].load(Relaxed)).collect(),
+        found
     }
 }
 

@@ -7,8 +7,12 @@
 //! | module, bottom to top | concept |
 //! |---|---|
 //! | [`spec`] | the URL, and what may be asked for behind it |
+//! | `said` | lines on standard error that nobody waits for |
 //! | `key` | what a value is called in the store, and which slot that is |
-//! | `links` | connections, which node has which slot, who answers and who does not |
+//! | `fail` | why a command failed |
+//! | `wire` | a connection, every wait of which has an end |
+//! | `allowance` | how much writes may put on the wire |
+//! | `links` | which node has which slot, who answers and who does not |
 //! | `records` | which values there are, so that they can be kept from expiring and deleted |
 //! | `jobs` | requests as they go: copies, tries, answers |
 //! | [`serve`], `upkeep` | the process: threads that serve; what it does once in a while |
@@ -16,12 +20,16 @@
 //! | [`probe`] | what a store is like, and what would be lost when |
 #![forbid(unsafe_code)]
 
+mod allowance;
+mod fail;
 mod jobs;
 pub mod keeper;
 mod key;
 mod links;
 pub mod probe;
 mod records;
+mod said;
 pub mod serve;
 pub mod spec;
 mod upkeep;
+mod wire;

@@ -9,45 +9,27 @@
 //! A node that did not answer is left alone for a while, longer each time; meanwhile whatever
 //! is for it fails at once, with the reason.
 
+use crate::allowance::Allowance;
+use crate::fail::{Fail, fail_by};
 use crate::key::{SLOTS, slot};
 use crate::spec::{Spec, address};
-use redis::{Cmd, Connection, IntoConnectionInfo, RedisError, Value};
+use crate::wire::{ANSWER, Counted, Wire, pack};
+use redis::{Cmd, Value};
 use std::collections::HashMap;
-use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// Time to connect.
+/// Time to connect and to log in, and for a question about the cluster.
 const CONNECT: Duration = Duration::from_millis(700);
+/// Time to find a node that knows the cluster, whoever is asked.
+const FIND: Duration = Duration::from_millis(2100);
 /// How long a node is left alone at first, and at most.
 const ALONE: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
 /// Between two looks at the map of slots.
 const MAP_AGE: Duration = Duration::from_millis(100);
 /// Between two lines about the same node.
 const SAID: Duration = Duration::from_secs(10);
-
-/// Why a command failed.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Fail {
-    /// The node has no room.
-    Full,
-    /// It may work later, or elsewhere: why.
-    Later(String),
-    /// Not answered in time.
-    Slow(String),
-    /// The store will not have it: why.
-    Refused(String),
-}
-
-impl fmt::Display for Fail {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Full => f.write_str("it is full"),
-            Self::Later(why) | Self::Slow(why) | Self::Refused(why) => f.write_str(why),
-        }
-    }
-}
 
 /// Which node has which slot.
 #[derive(Clone, Debug)]
@@ -149,8 +131,10 @@ pub(crate) struct Store {
     down: Mutex<HashMap<String, Down>>,
     /// Says a line to people.
     pub(crate) say: fn(&str),
-    pub(crate) sent: AtomicU64,
-    pub(crate) received: AtomicU64,
+    pub(crate) counted: Arc<Counted>,
+    pub(crate) allowance: Option<Allowance>,
+    /// Who is asked first where nodes are: another each time.
+    turn: AtomicUsize,
 }
 
 fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -161,13 +145,14 @@ impl Store {
     pub(crate) fn new(spec: Spec, run: String, say: fn(&str)) -> Self {
         let long_ago = Instant::now().checked_sub(MAP_AGE);
         Self {
+            allowance: spec.bandwidth.map(Allowance::new),
             spec,
             run,
             map: Mutex::new((None, long_ago.unwrap_or_else(Instant::now))),
             down: Mutex::default(),
             say,
-            sent: AtomicU64::new(0),
-            received: AtomicU64::new(0),
+            counted: Arc::default(),
+            turn: AtomicUsize::new(0),
         }
     }
 
@@ -210,7 +195,7 @@ impl Store {
 /// A thread's connections.
 pub(crate) struct Links<'a> {
     pub(crate) store: &'a Store,
-    open: HashMap<String, Connection>,
+    open: HashMap<String, Wire>,
 }
 
 impl<'a> Links<'a> {
@@ -221,28 +206,9 @@ impl<'a> Links<'a> {
         }
     }
 
-    fn connect(&self, node: &str) -> Result<Connection, Fail> {
-        let spec = &self.store.spec;
-        let scheme = if spec.tls { "rediss" } else { "redis" };
-        let url = format!("{scheme}://{node}");
-        let mut login = redis::RedisConnectionInfo::default().set_skip_set_lib_name();
-        if let Some(user) = &spec.user {
-            login = login.set_username(user);
-        }
-        if let Some(password) = &spec.password {
-            login = login.set_password(password);
-        }
-        let how = url.as_str().into_connection_info();
-        let open = how.and_then(|how| {
-            let tcp = redis::io::tcp::TcpSettings::default().set_nodelay(true);
-            let how = how.set_redis_settings(login).set_tcp_settings(tcp);
-            redis::Client::open(how)?.get_connection_with_timeout(CONNECT)
-        });
-        open.map_err(|error| fail_of(&error))
-    }
-
     /// Sends each command to its node, all of them before any answer is waited for, and
-    /// returns the answers in their order.
+    /// returns the answers in their order. Whatever nodes do it takes `patience` and the time
+    /// to connect, once.
     pub(crate) fn round(
         &mut self,
         commands: &[(String, Cmd)],
@@ -257,8 +223,9 @@ impl<'a> Links<'a> {
         }
         let mut answers = vec![Err(Fail::Later(String::new())); commands.len()];
         let mut lists = Vec::new();
+        let begin = Instant::now();
         for (node, list) in nodes {
-            match self.send(node, &list, commands, patience) {
+            match self.send(node, &list, commands, begin, patience) {
                 Ok(()) => lists.push((node, list)),
                 Err(fail) => {
                     for index in list {
@@ -267,8 +234,10 @@ impl<'a> Links<'a> {
                 }
             }
         }
+        // (Connecting took its own time.)
+        let until = Instant::now().min(begin + CONNECT) + patience;
         for (node, list) in lists {
-            self.receive(node, &list, &mut answers);
+            self.receive(node, &list, &mut answers, until);
         }
         answers
     }
@@ -278,6 +247,7 @@ impl<'a> Links<'a> {
         node: &str,
         list: &[usize],
         commands: &[(String, Cmd)],
+        begin: Instant,
         patience: Duration,
     ) -> Result<(), Fail> {
         if let Some(why) = self.store.is_down(node) {
@@ -286,53 +256,47 @@ impl<'a> Links<'a> {
         }
         let mut packed = Vec::new();
         for index in list {
-            commands[*index].1.write_packed_command(&mut packed);
+            pack(&commands[*index].1, &mut packed);
         }
-        let mut connection = match self.open.remove(node) {
-            Some(connection) => connection,
-            None => self.connect(node).inspect_err(|fail| {
-                self.store.went_down(node, &fail.to_string());
-            })?,
+        let store = self.store;
+        let failed = |fail: &Fail| store.went_down(node, &fail.to_string());
+        let mut wire = match self.open.remove(node) {
+            Some(wire) => wire,
+            None if begin.elapsed() >= CONNECT => {
+                // Others have taken the time there is: that says nothing of this node.
+                return Err(Fail::Later("no time was left to connect".into()));
+            }
+            None => Wire::open(node, &store.spec, &store.counted, begin + CONNECT)
+                .inspect_err(failed)?,
         };
-        let sent = connection
-            .set_read_timeout(Some(patience))
-            .and_then(|()| connection.set_write_timeout(Some(patience)))
-            .and_then(|()| connection.send_packed_command(&packed));
-        match sent {
-            Ok(()) => {
-                self.store.sent.fetch_add(packed.len() as u64, Relaxed);
-                self.open.insert(node.to_owned(), connection);
-                Ok(())
-            }
-            Err(error) => {
-                let fail = fail_of(&error);
-                self.store.went_down(node, &fail.to_string());
-                Err(fail)
-            }
-        }
+        wire.send(&packed, begin + CONNECT + patience)
+            .inspect_err(failed)?;
+        self.open.insert(node.to_owned(), wire);
+        Ok(())
     }
 
-    fn receive(&mut self, node: &str, list: &[usize], answers: &mut [Result<Value, Fail>]) {
-        let Some(mut connection) = self.open.remove(node) else {
+    fn receive(
+        &mut self,
+        node: &str,
+        list: &[usize],
+        answers: &mut [Result<Value, Fail>],
+        until: Instant,
+    ) {
+        let Some(mut wire) = self.open.remove(node) else {
             return;
         };
         for (place, index) in list.iter().enumerate() {
-            let answer = connection.recv_response();
-            let broken = match answer {
+            let broken = match wire.receive(until, ANSWER) {
                 Ok(Value::ServerError(error)) => {
                     let text = error.to_string();
                     answers[*index] = Err(fail_by(error.code(), &text));
                     continue;
                 }
                 Ok(value) => {
-                    if let Value::BulkString(bytes) = &value {
-                        let count = bytes.len() as u64;
-                        self.store.received.fetch_add(count, Relaxed);
-                    }
                     answers[*index] = Ok(value);
                     continue;
                 }
-                Err(error) => fail_of(&error),
+                Err(fail) => fail,
             };
             // What comes later on this connection belongs to nobody: it is closed.
             for index in &list[place..] {
@@ -342,7 +306,7 @@ impl<'a> Links<'a> {
             return;
         }
         self.store.is_up(node);
-        self.open.insert(node.to_owned(), connection);
+        self.open.insert(node.to_owned(), wire);
     }
 
     /// One command.
@@ -376,7 +340,13 @@ impl<'a> Links<'a> {
         nodes.extend(known.iter().flat_map(|map| map.replicas.concat()));
         nodes.extend(given.clone().map(|(host, port)| address(host, *port)));
         let mut why = Fail::Later("no node".into());
+        let turn = self.store.turn.fetch_add(1, Relaxed) % nodes.len().max(1);
+        nodes.rotate_left(turn);
+        let begin = Instant::now();
         for node in nodes {
+            if begin.elapsed() > FIND {
+                break;
+            }
             match self.one(&node, redis::cmd("CLUSTER").arg("SLOTS"), CONNECT) {
                 Ok(answer) => {
                     let host = node.rsplit_once(':').map_or("", |(host, _)| host);
@@ -398,25 +368,6 @@ impl<'a> Links<'a> {
             }
         }
         known.ok_or(why)
-    }
-}
-
-fn fail_by(code: &str, text: &str) -> Fail {
-    match code {
-        "OOM" => Fail::Full,
-        "MOVED" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN" | "LOADING" | "MASTERDOWN" | "READONLY"
-        | "MISCONF" | "BUSY" | "NOREPLICAS" => Fail::Later(text.to_owned()),
-        _ => Fail::Refused(text.to_owned()),
-    }
-}
-
-fn fail_of(error: &RedisError) -> Fail {
-    if error.is_timeout() {
-        return Fail::Slow("it does not answer".into());
-    }
-    match error.code() {
-        Some(code) if !error.is_io_error() => fail_by(code, &error.to_string()),
-        _ => Fail::Later(error.to_string()),
     }
 }
 
@@ -466,6 +417,5 @@ mod tests {
         assert!(matches!(fail, Err(Fail::Later(_))), "{fail:?}");
         assert!(store.is_down("127.0.0.1:1").is_some());
         assert!(links.map(false).is_err());
-        assert_eq!(fail_by("OOM", "x"), Fail::Full);
     }
 }

@@ -1,8 +1,9 @@
 //! What a store is like: before a run uses it, and for `zfolio doctor --backing`.
 
+use crate::fail::Fail;
 use crate::keeper::random_name;
 use crate::key::{Name, key};
-use crate::links::{Fail, Links, Map, Store};
+use crate::links::{Links, Map, Store};
 use crate::spec::Spec;
 use redis::Value;
 use std::sync::Arc;
@@ -177,6 +178,47 @@ pub fn speed(spec: &Spec) -> Result<Speed, String> {
         .collect();
     links.round(&commands, PATIENCE);
     result.map_err(|fail| fail.to_string())
+}
+
+/// Reads values of `bytes` from the store, one after the other: how long each took, ns,
+/// shortest first.
+///
+/// # Errors
+/// What failed.
+pub fn reads(spec: &Spec, bytes: usize, count: usize) -> Result<Vec<u64>, String> {
+    let store = open(spec)?;
+    let mut links = Links::new(&store);
+    let map = links.map(false).map_err(|fail| fail.to_string())?;
+    let keys: Vec<_> = (0..MOVED as u64)
+        .filter_map(|id| place(&store, &map, id))
+        .collect();
+    let each = |command: &dyn Fn(&str) -> redis::Cmd| {
+        let of = keys.iter().map(|(node, key)| (node.clone(), command(key)));
+        of.collect::<Vec<_>>()
+    };
+    let value = vec![7_u8; bytes.min(VALUE)];
+    let sets = each(&|key| {
+        let mut command = one("SET", key);
+        command.arg(&value[..]).arg("EX").arg(60);
+        command
+    });
+    let gets = each(&|key| one("GET", key));
+    let mut took = Vec::new();
+    let mut result = links
+        .round(&sets, PATIENCE)
+        .into_iter()
+        .find_map(Result::err);
+    for (node, command) in gets.iter().cycle().take(count) {
+        let since = Instant::now();
+        if let Err(fail) = links.one(node, command, PATIENCE) {
+            result.get_or_insert(fail);
+            break;
+        }
+        took.push(u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX));
+    }
+    links.round(&each(&|key| one("UNLINK", key)), PATIENCE);
+    took.sort_unstable();
+    result.map_or(Ok(took), |fail| Err(fail.to_string()))
 }
 
 fn one(name: &str, key: &str) -> redis::Cmd {

@@ -3,13 +3,15 @@
 //! It trusts nothing that members write: lengths are checked, values copied before they are
 //! looked at.
 
+use crate::fail::Fail;
 use crate::jobs::{self, Done, Job, What};
 use crate::key::{Name, Salts};
-use crate::links::{Fail, Links, Store};
+use crate::links::{Links, Store};
 use crate::records::Records;
+use crate::said;
 use crate::spec::{MOST_COPIES, Spec};
 use std::ffi::CString;
-use std::io::{BufRead, Write};
+use std::io::BufRead;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -49,7 +51,7 @@ pub fn serve(input: impl BufRead + Send + 'static) -> Result<(), String> {
         std::thread::sleep(Duration::from_millis(10));
     }
     let is_first = hall.head().pagers.fetch_add(1, Ordering::AcqRel) == 0;
-    let say: fn(&str) = if quiet == "quiet" { |_| {} } else { say };
+    let say: fn(&str) = if quiet == "quiet" { |_| {} } else { said::say };
     let pager = Arc::new(Pager {
         hall,
         store: Store::new(spec, run, say),
@@ -74,6 +76,7 @@ pub fn serve(input: impl BufRead + Send + 'static) -> Result<(), String> {
     });
     pager.look(&stop, is_first);
     let _ = std::fs::remove_file(Path::new(&path));
+    said::finish();
     Ok(())
 }
 
@@ -82,10 +85,6 @@ pub(crate) fn use_tls(spec: &Spec) {
     if spec.tls {
         let _ = rustls::crypto::ring::default_provider().install_default();
     }
-}
-
-fn say(line: &str) {
-    let _ = writeln!(std::io::stderr(), "zfolio: {line}");
 }
 
 pub(crate) struct Pager {
@@ -117,17 +116,21 @@ impl Pager {
                 futex_wait(&head.bell, bell, Some(ns.max(1000)));
                 continue;
             }
-            let done = jobs::round(&mut links, &mut jobs);
-            for (job, done) in jobs.into_iter().zip(done) {
-                match done {
-                    Some(done) => self.finish(job, done),
-                    None => self.put_off(job),
+            // (A fault waits for a read: not for what else there is to do.)
+            let (reads, others): (Vec<_>, Vec<_>) = jobs.into_iter().partition(Job::is_get);
+            for mut jobs in [reads, others] {
+                let done = jobs::round(&mut links, &mut jobs);
+                for (job, done) in jobs.into_iter().zip(done) {
+                    match done {
+                        Some(done) => self.finish(job, done),
+                        None => self.put_off(job),
+                    }
                 }
             }
             // (Of all pagers of the run together.)
-            head.sent
-                .fetch_add(self.store.sent.swap(0, Relaxed), Relaxed);
-            let received = self.store.received.swap(0, Relaxed);
+            let counted = &self.store.counted;
+            head.sent.fetch_add(counted.sent.swap(0, Relaxed), Relaxed);
+            let received = counted.received.swap(0, Relaxed);
             head.received.fetch_add(received, Relaxed);
         }
     }
@@ -268,7 +271,13 @@ impl Pager {
     }
 
     fn put_off(&self, job: Job) {
-        self.hall.head().retries.fetch_add(1, Relaxed);
+        let head = self.hall.head();
+        // (A put that was never sent waits for bandwidth.)
+        let count = match job.tries {
+            0 => &head.held_back,
+            _ => &head.retries,
+        };
+        count.fetch_add(1, Relaxed);
         let mut late = self.late.lock().unwrap_or_else(|held| held.into_inner());
         late.push(job);
     }
@@ -431,60 +440,4 @@ impl Pager {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::keeper::Exchange;
-    use std::os::unix::ffi::OsStrExt;
-    use zfolio_sys::exchange::Exchange as Member;
-
-    /// What no member asks is refused, whatever stands in the cell, and the pager serves on.
-    #[test]
-    fn requests_that_are_none_are_refused() {
-        let exchange = Exchange::create().unwrap();
-        let told = format!(
-            "{}\nrun\nredis://127.0.0.1:1\nquiet\n",
-            exchange.path().display()
-        );
-        let (input, more) = std::io::pipe().unwrap();
-        (&more).write_all(told.as_bytes()).unwrap();
-        std::thread::spawn(move || serve(std::io::BufReader::new(input)));
-        let path = CString::new(exchange.path().as_os_str().as_bytes()).unwrap();
-        let member = Member::join(&path, 77).unwrap();
-        let value = u32::try_from(VALUE).unwrap();
-        let good = Salts::of(&[1]).0;
-        for (what, from, len, salts) in [
-            (op::PUT, 0, value + 1, 0),
-            (op::PUT, 0, 0, 0),
-            (op::GET, value, 1, good),
-            (op::GET, u32::MAX, u32::MAX, good),
-            (op::GET, 0, 64, 0),
-            (op::DELETE, 0, u32::MAX, 0),
-            (99, 0, 64, 0),
-        ] {
-            let cell = &member.ring().cells[2];
-            cell.op.store(what, Relaxed);
-            cell.from.store(from, Relaxed);
-            cell.len.store(len, Relaxed);
-            cell.salts.store(salts, Relaxed);
-            cell.state.store(state::POSTED, Ordering::Release);
-            // (Bells of cells that there are none of, too.)
-            member.ring_the_bell(31);
-            member.ring_the_bell(2);
-            let begin = Instant::now();
-            while cell.state.load(Ordering::Acquire) != state::DONE {
-                assert!(
-                    begin.elapsed() < Duration::from_secs(20),
-                    "op {what} is not answered"
-                );
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            let errno = i32::try_from(cell.errno.load(Relaxed)).unwrap();
-            assert_eq!(
-                Errno(errno),
-                Errno::INVAL,
-                "op {what}, {len} bytes from {from}"
-            );
-        }
-        drop(more);
-    }
-}
+mod tests;

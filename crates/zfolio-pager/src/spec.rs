@@ -8,7 +8,7 @@ use std::time::Duration;
 pub const MOST_COPIES: usize = 3;
 
 /// What is written, in one line.
-pub const FORM: &str = "write redis://[USER:PASSWORD@]HOST[:PORT][,HOST[:PORT]...][,copies=N][,wait=N][,size=SIZE][,ttl=SECONDS][,deadline=SECONDS][,on-lost=kill|wait][,password-file=PATH]";
+pub const FORM: &str = "write redis://[USER:PASSWORD@]HOST[:PORT][,HOST[:PORT]...][,copies=N][,wait=N][,size=SIZE][,bandwidth=SIZE][,ttl=SECONDS][,deadline=SECONDS][,on-lost=kill|wait][,password-file=PATH]";
 
 /// A store, and how it is to be used.
 #[derive(Clone, PartialEq, Eq)]
@@ -25,6 +25,8 @@ pub struct Spec {
     pub copies: usize,
     /// Replicas that must have a value before it counts as kept.
     pub wait: u32,
+    /// Bytes a second, both ways together, that writes may not go beyond; `None`: no limit.
+    pub bandwidth: Option<u64>,
     /// After how long values go by themselves when nobody renews that.
     pub ttl: Duration,
     /// How long a page may be waited for; then the process ends.
@@ -63,6 +65,7 @@ impl Spec {
             nodes: Vec::new(),
             copies: 1,
             wait: 0,
+            bandwidth: None,
             ttl: Duration::from_secs(600),
             deadline: Duration::from_secs(30),
             wait_for_ever: false,
@@ -90,6 +93,7 @@ impl Spec {
         match name {
             "copies" => self.copies = small(number(1, MOST_COPIES as u64)?) as usize,
             "wait" => self.wait = small(number(0, 9)?),
+            "bandwidth" => self.bandwidth = Some(rate(value)?),
             "ttl" => self.ttl = Duration::from_secs(number(10, 7 * 86400)?),
             "deadline" => self.deadline = Duration::from_secs(number(1, 86400)?),
             "on-lost" => {
@@ -131,9 +135,11 @@ impl Spec {
         let shown = self.shown();
         let (scheme, nodes) = shown.split_once("://").unwrap_or(("redis", &shown));
         format!(
-            "{scheme}://{login}{nodes},copies={},wait={},ttl={},deadline={},on-lost={}",
+            "{scheme}://{login}{nodes},copies={},wait={}{},ttl={},deadline={},on-lost={}",
             self.copies,
             self.wait,
+            self.bandwidth
+                .map_or(String::new(), |rate| format!(",bandwidth={rate}")),
             self.ttl.as_secs(),
             self.deadline.as_secs(),
             if self.wait_for_ever { "wait" } else { "kill" },
@@ -154,6 +160,20 @@ pub(crate) fn address(host: &str, port: u16) -> String {
     } else {
         format!("{host}:{port}")
     }
+}
+
+/// Bytes a second: a number, or one with K, M or G behind it.
+fn rate(text: &str) -> Result<u64, String> {
+    let wrong = || format!("bandwidth={text}: bytes a second, 64K or more (100M, 1G ...)");
+    let (number, shift) = match text.strip_suffix(['K', 'M', 'G']) {
+        None => (text, 0),
+        Some(number) if text.ends_with('K') => (number, 10),
+        Some(number) if text.ends_with('M') => (number, 20),
+        Some(number) => (number, 30),
+    };
+    let number: u64 = number.parse().map_err(|_| wrong())?;
+    let bytes = number.checked_mul(1 << shift);
+    bytes.filter(|bytes| *bytes >= 64 << 10).ok_or_else(wrong)
 }
 
 fn node(text: &str) -> Result<(String, u16), String> {
@@ -209,14 +229,16 @@ mod tests {
 
     #[test]
     fn urls_are_read_and_written() {
-        let spec =
-            Spec::parse("redis://me:p%40:a,b@one:7000,[::1]:7,three,copies=2,ttl=60,on-lost=wait");
+        let spec = Spec::parse(
+            "redis://me:p%40:a,b@one:7000,[::1]:7,three,copies=2,bandwidth=10M,ttl=60,on-lost=wait",
+        );
         let spec = spec.unwrap();
         assert_eq!(spec.user.as_deref(), Some("me"));
         assert_eq!(spec.password.as_deref(), Some("p@:a,b"));
         assert_eq!(spec.shown(), "redis://one:7000,[::1]:7,three:6379");
         assert_eq!((spec.copies, spec.wait_for_ever), (2, true));
         assert_eq!(spec.ttl, Duration::from_secs(60));
+        assert_eq!(spec.bandwidth, Some(10 << 20));
         assert_eq!(Spec::parse(&spec.text()), Ok(spec.clone()));
         assert!(!format!("{spec:?}").contains("p@"));
         let plain = Spec::parse("rediss://host").unwrap();
@@ -244,6 +266,8 @@ mod tests {
             "redis://:secret@h:port",
             "redis://:secret%zz@h",
             "redis://:secret@h,ttl=1",
+            "redis://:secret@h,bandwidth=1K",
+            "redis://:secret@h,bandwidth=99999999999G",
             "redis://h,password-file=/nowhere",
         ] {
             let told = Spec::parse(text).unwrap_err();

@@ -4,8 +4,9 @@
 //! It ends when who started it has gone (its standard input ends) and no member is left; then,
 //! and when a member ends, it deletes their values.
 
+use crate::fail::Fail;
 use crate::key::{Name, read};
-use crate::links::{Fail, Links};
+use crate::links::Links;
 use crate::serve::Pager;
 use redis::Value;
 use std::sync::atomic::{AtomicBool, Ordering, Ordering::Relaxed};
@@ -18,6 +19,16 @@ const LOOK: Duration = Duration::from_millis(200);
 const TOGETHER: usize = 256;
 /// Time for an answer to those.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long one piece of work goes on before the others have their turn.
+const TURN: Duration = Duration::from_secs(1);
+
+/// How far the keys of the run were read from the store.
+#[derive(Default)]
+struct Search {
+    /// Nodes to be asked yet, the one at hand last; `None`: they are not known yet.
+    nodes: Option<Vec<String>>,
+    cursor: Vec<u8>,
+}
 
 impl Pager {
     /// Looks at everything once in a while, until it is not needed any more.
@@ -25,10 +36,14 @@ impl Pager {
         let mut links = Links::new(&self.store);
         let every = self.store.spec.ttl / 3;
         let mut renewed = Instant::now();
-        let mut known = is_first;
+        let mut search = (!is_first).then(Search::default);
         loop {
-            if !known {
-                known = self.read_keys(&mut links).is_ok();
+            if let Some(unfinished) = &mut search
+                && self.search(&mut links, unfinished)
+            {
+                search = None;
+                // (The one before may have renewed them last long ago.)
+                self.renew(&mut links);
             }
             self.bury(&mut links);
             let owners = self.hall.head().owners.iter();
@@ -51,6 +66,7 @@ impl Pager {
     /// Frees the rings of members that have ended, and deletes their values.
     fn bury(&self, links: &mut Links<'_>) {
         let head = self.hall.head();
+        let begin = Instant::now();
         for member in 0..MEMBERS {
             let owner = head.owners[member].load(Ordering::Acquire);
             let ended = self.ended[member].load(Ordering::SeqCst);
@@ -61,10 +77,13 @@ impl Pager {
             if self.under_way[member].load(Ordering::SeqCst) != 0 {
                 continue; // the next time
             }
-            loop {
+            let all = loop {
                 let some = self.records.some(member, 0, TOGETHER);
                 if some.is_empty() {
-                    break;
+                    break true;
+                }
+                if begin.elapsed() > TURN {
+                    break false; // there is other work
                 }
                 let copies = some.iter().flat_map(|(id, salts)| {
                     let name = Name { owner, id: *id };
@@ -79,6 +98,9 @@ impl Pager {
                 for (id, _) in some {
                     self.records.forget(member, id);
                 }
+            };
+            if !all {
+                return;
             }
             self.ended[member].store(false, Ordering::Release);
             self.hall.give_ring(member);
@@ -136,42 +158,70 @@ impl Pager {
         }
     }
 
-    /// Reads from the store which values of the run there are.
-    fn read_keys(&self, links: &mut Links<'_>) -> Result<(), Fail> {
-        let map = links.map(true)?;
-        let head = self.hall.head();
-        let pattern = format!("zf:{}:*", self.store.run);
-        for node in &map.shards {
-            let mut cursor = b"0".to_vec();
-            loop {
-                let mut command = redis::cmd("SCAN");
-                command.arg(&cursor[..]).arg("MATCH").arg(&pattern);
-                command.arg("COUNT").arg(1000);
-                let answer = links.one(node, &command, PATIENCE)?;
-                let Value::Array(parts) = answer else { break };
-                let [Value::BulkString(next), Value::Array(keys)] = &parts[..] else {
-                    break;
+    /// Reads on from the store which values of the run there are; whether that was all. (A
+    /// node that never says it was all holds nothing else up.)
+    fn search(&self, links: &mut Links<'_>, search: &mut Search) -> bool {
+        let begin = Instant::now();
+        while begin.elapsed() < TURN {
+            let Some(nodes) = &mut search.nodes else {
+                let Ok(map) = links.map(true) else {
+                    return false;
                 };
-                for found in keys {
-                    let Value::BulkString(bytes) = found else {
-                        continue;
-                    };
-                    let key = String::from_utf8_lossy(bytes);
-                    let Some((name, salt)) = read(&self.store.run, &key) else {
-                        continue;
-                    };
-                    let mut owners = head.owners.iter();
-                    let member = owners.position(|owner| owner.load(Relaxed) == name.owner);
-                    if let Some(member) = member {
-                        self.records.found(member, name.id, salt);
-                    }
+                search.nodes = Some(map.shards.clone());
+                search.cursor = b"0".to_vec();
+                continue;
+            };
+            let Some(node) = nodes.last() else {
+                return true;
+            };
+            match self.scan(links, node, &search.cursor) {
+                Ok(Some(next)) if next != b"0" => search.cursor = next,
+                Ok(_) => {
+                    nodes.pop();
+                    search.cursor = b"0".to_vec();
                 }
-                if next == b"0" {
-                    break;
+                // From the beginning: it may be another's work by now.
+                Err(_) => {
+                    *search = Search::default();
+                    return false;
                 }
-                cursor.clone_from(next);
             }
         }
-        Ok(())
+        false
+    }
+
+    /// Reads some keys of a node; where to go on.
+    fn scan(
+        &self,
+        links: &mut Links<'_>,
+        node: &str,
+        cursor: &[u8],
+    ) -> Result<Option<Vec<u8>>, Fail> {
+        let mut command = redis::cmd("SCAN");
+        command.arg(cursor).arg("MATCH");
+        command.arg(format!("zf:{}:*", self.store.run));
+        command.arg("COUNT").arg(1000);
+        let answer = links.one(node, &command, PATIENCE)?;
+        let Value::Array(parts) = answer else {
+            return Ok(None);
+        };
+        let [Value::BulkString(next), Value::Array(keys)] = &parts[..] else {
+            return Ok(None);
+        };
+        for found in keys {
+            let Value::BulkString(bytes) = found else {
+                continue;
+            };
+            let key = String::from_utf8_lossy(bytes);
+            let Some((name, salt)) = read(&self.store.run, &key) else {
+                continue;
+            };
+            let mut owners = self.hall.head().owners.iter();
+            let member = owners.position(|owner| owner.load(Relaxed) == name.owner);
+            if let Some(member) = member {
+                self.records.found(member, name.id, salt);
+            }
+        }
+        Ok(Some(next.clone()))
     }
 }

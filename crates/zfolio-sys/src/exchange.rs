@@ -36,7 +36,7 @@ pub const VALUE: usize = 64 << 10;
 /// Buckets of [`Head::waits`]: bucket `n` has waits of less than 2^n us.
 pub const BUCKETS: usize = 32;
 /// What [`Head::magic`] says of a file that is this version's.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"zfolioX1");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"zfolioX2");
 
 /// States of a cell.
 pub mod state {
@@ -81,7 +81,7 @@ pub struct Head {
     pub waits: [AtomicU64; BUCKETS],
     /// Bytes that went to the store, protocol included.
     pub sent: AtomicU64,
-    /// Bytes that came from it, without the protocol.
+    /// Bytes that came from it, likewise.
     pub received: AtomicU64,
     /// Requests tried once more.
     pub retries: AtomicU64,
@@ -89,6 +89,10 @@ pub struct Head {
     pub lost_copies: AtomicU64,
     /// Reads answered from another copy than the first asked for.
     pub other_copy: AtomicU64,
+    /// Writes that waited for the bandwidth they are limited to.
+    pub held_back: AtomicU64,
+    /// How long all reads took together, us.
+    pub waits_sum_us: AtomicU64,
 }
 
 /// A cell without its data.

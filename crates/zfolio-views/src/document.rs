@@ -8,6 +8,7 @@ use serde::Serialize;
 use std::time::{SystemTime, UNIX_EPOCH};
 use zfolio_host::shown::Program;
 use zfolio_host::statistics::Tree;
+use zfolio_host::store_totals::{ShownTotals, StoreTotals};
 
 /// What `zfolio stat --json` prints: `--stats` has the same keys and more, but `time_s` and
 /// `control`.
@@ -24,6 +25,8 @@ pub(crate) struct Document<'a> {
     config: &'a Config,
     /// Null without `--slowdown`.
     slowdown: Option<Slowdown>,
+    /// Null without a store behind the pool.
+    store: Option<ShownTotals>,
     #[serde(flatten)]
     tree: &'a Tree,
 }
@@ -37,6 +40,7 @@ impl<'a> Document<'a> {
             run_pid: look.pid(),
             config: &seen.config,
             slowdown: Slowdown::read(look.segment()),
+            store: seen.store.as_ref().map(StoreTotals::shown),
             tree: &seen.tree,
         }
     }

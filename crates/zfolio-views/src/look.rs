@@ -19,6 +19,7 @@ use zfolio_host::owners::{Owners, Sight};
 use zfolio_host::segment_file::{SharedSegment, directories, list};
 use zfolio_host::slots::used;
 use zfolio_host::statistics::{Figures, Process, Tree};
+use zfolio_host::store_totals::StoreTotals;
 use zfolio_runtime::segment::{MEMBERS, Segment, run_group};
 
 /// A run that can be looked at.
@@ -60,6 +61,8 @@ pub struct Seen {
     pub places: Vec<Place>,
     /// The figures of those that live, added up.
     pub now: Figures,
+    /// What went to a store, where one is behind the pool.
+    pub store: Option<StoreTotals>,
 }
 
 impl Seen {
@@ -200,6 +203,7 @@ impl Look {
             tree,
             places,
             now,
+            store: StoreTotals::of_run(segment.config()),
         }
     }
 }

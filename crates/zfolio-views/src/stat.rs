@@ -98,6 +98,10 @@ fn text(look: &Look, seen: &Seen) -> String {
         text.push_str(&slowdown.line());
         text.push('\n');
     }
+    if let Some(store) = &seen.store {
+        text.push_str(&store.words());
+        text.push('\n');
+    }
     for group in &seen.tree.groups {
         text.push_str(&one_line(&group.line()));
         text.push('\n');

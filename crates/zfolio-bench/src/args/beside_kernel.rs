@@ -155,6 +155,41 @@ pub struct BenchSaved {
     pub files: BenchFiles,
 }
 
+/// `zfolio bench store`.
+#[derive(Args, Debug)]
+pub struct BenchStore {
+    /// The store, as for `zfolio run --backing`
+    #[arg(value_name = "redis://HOST")]
+    pub url: String,
+    /// What the workloads need when nothing limits them
+    #[arg(long, value_name = "SIZE", default_value = "512M", value_parser = Size::parse)]
+    pub size: Size,
+    /// What each row may keep resident
+    #[arg(long, value_name = "SIZE", default_value = "128M", value_parser = Size::parse)]
+    pub high: Size,
+    /// Most of that for the pool, percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 20, value_parser = value_parser!(u32).range(1..=90))]
+    pub max_pool: u32,
+    /// Where the file of the row with one lies; default: beside the swap file
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Rounds, 1 to 100
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = value_parser!(u32).range(1..=100))]
+    pub runs: u32,
+    /// Only these workloads, by commas: memory, python
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = ["memory", "python"])]
+    pub workload: Vec<String>,
+    /// Where the pseudo-random numbers begin
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Seconds a run may last before it is ended and its row left out
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = value_parser!(u64).range(1..=86_400))]
+    pub limit: u64,
+    /// Where the results go besides the terminal
+    #[command(flatten)]
+    pub files: BenchFiles,
+}
+
 /// `zfolio advise`.
 #[derive(Args, Debug)]
 pub struct Advise {

@@ -6,7 +6,7 @@ mod files;
 mod workloads;
 
 pub use alone::{BenchArena, BenchCompaction, BenchCompressors, BenchTier, BenchZsmalloc};
-pub use beside_kernel::{Advise, BenchPeers, BenchPool, BenchSaved, BenchUsemem};
+pub use beside_kernel::{Advise, BenchPeers, BenchPool, BenchSaved, BenchStore, BenchUsemem};
 pub use files::BenchFiles;
 pub(crate) use files::chosen;
 pub use workloads::{BenchChild, BenchWork, Usemem, Work};
@@ -41,6 +41,8 @@ pub enum Experiment {
     /// Memory saved at a slowdown: the smallest `--high` for it, by codec, for real
     /// programs
     Saved(BenchSaved),
+    /// A store behind the pool, beside a file behind it and the kernel's swap file
+    Store(BenchStore),
     /// Undo what experiments that were killed have left of devices and swap
     Cleanup,
     /// Codecs, unit sizes, batches and engines on the pages of real programs

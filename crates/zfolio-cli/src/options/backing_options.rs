@@ -318,6 +318,7 @@ impl Checked {
                 store: spec.shown(),
                 copies: spec.copies,
                 wait: spec.wait,
+                bandwidth_bytes_per_second: spec.bandwidth,
                 ttl_s: spec.ttl.as_secs(),
                 deadline_s: (!spec.wait_for_ever).then_some(spec.deadline.as_secs()),
                 size_bytes: *size,

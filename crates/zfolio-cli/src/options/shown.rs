@@ -47,6 +47,8 @@ pub(crate) enum BackingShown {
         store: String,
         copies: usize,
         wait: u32,
+        /// Of values written, at most; null: as much as goes.
+        bandwidth_bytes_per_second: Option<u64>,
         ttl_s: u64,
         /// Null: it is waited for as long as it takes.
         deadline_s: Option<u64>,

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 use zfolio_host::controller::Bought;
 use zfolio_host::statistics::Tree;
-use zfolio_pager::keeper::Totals;
+use zfolio_host::store_totals::StoreTotals;
 
 /// What the program cost, from rusage of everything waited for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -42,5 +42,5 @@ pub(crate) struct Finished {
     /// How it ended.
     pub(crate) outcome: Outcome,
     /// What went to a store and came from it.
-    pub(crate) store: Option<Totals>,
+    pub(crate) store: Option<StoreTotals>,
 }

@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use zfolio_host::machine;
 use zfolio_host::shown::Program;
 use zfolio_host::statistics::Tree;
+use zfolio_host::store_totals::{ShownTotals, StoreTotals};
 use zfolio_mm::PAGE_SIZE;
-use zfolio_pager::keeper::Totals;
 
 /// What `--stats` writes.
 #[derive(Serialize, JsonSchema)]
@@ -28,7 +28,7 @@ pub(crate) struct StatsFile<'a> {
     exit: Exit,
     usage: UsageShown,
     /// On the way to a store; null without one.
-    store: Option<Store>,
+    store: Option<ShownTotals>,
     /// Null without `--slowdown`.
     slowdown: Option<BoughtShown>,
     /// Processes that zfolio never reached and that took more than `high`.
@@ -105,36 +105,6 @@ struct UsageShown {
     max_rss_bytes: u64,
 }
 
-#[derive(Serialize, JsonSchema)]
-struct Store {
-    sent_bytes: u64,
-    received_bytes: u64,
-    retries: u64,
-    lost_copies: u64,
-    other_copy: u64,
-    pagers: u32,
-    /// Reads by how long they took: the nth of less than 2^n us.
-    reads_us: Vec<u64>,
-    read_p50_us: Option<u64>,
-    read_p99_us: Option<u64>,
-}
-
-impl Store {
-    fn of(totals: &Totals) -> Self {
-        Self {
-            sent_bytes: totals.sent,
-            received_bytes: totals.received,
-            retries: totals.retries,
-            lost_copies: totals.lost_copies,
-            other_copy: totals.other_copy,
-            pagers: totals.pagers,
-            reads_us: totals.waits.clone(),
-            read_p50_us: totals.quantile(50),
-            read_p99_us: totals.quantile(99),
-        }
-    }
-}
-
 impl Finished {
     /// What `--stats` writes.
     pub(crate) fn shown(&self) -> StatsFile<'_> {
@@ -163,7 +133,7 @@ impl Finished {
                 sys_s: self.usage.sys.as_secs_f64(),
                 max_rss_bytes: self.usage.max_rss,
             },
-            store: self.store.as_ref().map(Store::of),
+            store: self.store.as_ref().map(StoreTotals::shown),
             slowdown: self.bought.as_ref().map(BoughtShown::of),
             unreached: &self.unreached,
             tree: &self.tree,

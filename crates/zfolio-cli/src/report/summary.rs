@@ -177,23 +177,15 @@ impl Finished {
     /// A line on the way to a store, if one was used.
     fn about_store(&self) -> Option<String> {
         let totals = self.store.as_ref()?;
-        let us = |percent| totals.quantile(percent).map(|us| duration(us * 1000));
-        let reads = match (us(50), us(99)) {
-            (Some(half), Some(most)) => format!("; a read took p50 {half}, p99 {most}"),
-            _ => String::new(),
-        };
         let trouble = [
             (totals.retries, "tries more"),
             (totals.other_copy, "reads from another copy"),
             (totals.lost_copies, "copies lost"),
+            (totals.held_back, "writes held back"),
             (u64::from(totals.pagers.saturating_sub(1)), "pagers more"),
         ];
         let trouble = troubles(&trouble);
-        Some(format!(
-            "zfolio: store: {} sent, {} received{reads}{trouble}.",
-            human(totals.sent),
-            human(totals.received),
-        ))
+        Some(format!("zfolio: {}{trouble}.", totals.words()))
     }
 
     fn nothing_managed(&self, high: &str, processes: &str) -> String {

@@ -39,6 +39,7 @@ use zfolio_host::outfile::OutFile;
 use zfolio_host::segment_file::OwnSegment;
 use zfolio_host::size::{self, MIN_HIGH, human};
 use zfolio_host::statistics::Tree;
+use zfolio_host::store_totals::StoreTotals;
 use zfolio_host::target;
 use zfolio_mm::Order;
 use zfolio_runtime::segment::{ENV_CONTROL, ENV_GROUP};
@@ -167,7 +168,7 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
     peaks.apply(&mut tree, &segment);
     settings.reread(segment.config(), server.as_ref().and_then(Server::high));
     drop((server, segment));
-    let store = keeper.map(zfolio_pager::keeper::Keeper::finish);
+    let store = keeper.and_then(|keeper| keeper.finish(StoreTotals::read_in));
     let finished = Finished {
         command: args.command,
         pid,

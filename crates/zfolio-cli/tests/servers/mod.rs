@@ -1,5 +1,12 @@
 //! Redis servers for a test: on loopback, in a directory of their own, ended with the value.
 
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+pub(crate) mod net;
+pub(crate) mod pipe;
+pub(crate) mod session;
+pub(crate) mod tap;
+
 use super::support;
 use rustix::process::Signal;
 use std::net::TcpListener;
@@ -11,10 +18,14 @@ use tempfile::TempDir;
 /// Longest that servers take to begin, or a cluster to be one.
 const BEGIN: Duration = Duration::from_secs(20);
 
+/// Seconds that redis-cli may take.
+const LONGEST: &str = "60";
+
 /// A server.
 #[derive(Debug)]
 pub(crate) struct Server {
-    /// On 127.0.0.1.
+    /// 127.0.0.1, or where its network has it.
+    pub(crate) address: String,
     pub(crate) port: u16,
     child: Child,
     dir: TempDir,
@@ -25,16 +36,30 @@ impl Server {
     /// Starts one that keeps nothing on disk unless `options` say so; `None`, loudly, where
     /// there is no redis-server.
     pub(crate) fn start(options: &[&str]) -> Option<Self> {
+        Self::start_as("127.0.0.1", &[], options, |_| {})
+    }
+
+    /// One at `address`, started by the words of `within` where that is not here.
+    pub(crate) fn start_as(
+        address: &str,
+        within: &[&str],
+        options: &[&str],
+        change: impl Fn(&mut Command),
+    ) -> Option<Self> {
         let (port, bus) = (free_port(), free_port());
         let dir = support::tempdir();
-        let mut command = Command::new("redis-server");
-        command.args(["--bind", "127.0.0.1", "--port", &port.to_string()]);
+        let words: Vec<&str> = within.iter().copied().chain(["redis-server"]).collect();
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]);
+        command.args(["--bind", address, "--port", &port.to_string()]);
+        command.args(["--protected-mode", "no"]);
         command.args(["--cluster-port", &bus.to_string()]);
         command
             .args(["--save", "", "--daemonize", "no", "--dir"])
             .arg(dir.path());
         command.args(options).stdin(Stdio::null());
         command.stdout(Stdio::null()).stderr(Stdio::null());
+        change(&mut command);
         let child = match command.spawn() {
             Ok(child) => child,
             Err(error) => {
@@ -44,6 +69,7 @@ impl Server {
         };
         let at = options.iter().position(|option| *option == "--requirepass");
         let server = Self {
+            address: address.to_owned(),
             port,
             child,
             dir,
@@ -62,8 +88,10 @@ impl Server {
 
     /// What it says to a command.
     pub(crate) fn cli(&self, words: &[&str]) -> String {
-        let mut command = Command::new("redis-cli");
-        command.args(["-h", "127.0.0.1", "-p", &self.port.to_string()]);
+        // (By itself it waits for an answer for as long as it takes.)
+        let mut command = Command::new("timeout");
+        command.args([LONGEST, "redis-cli", "-h", &self.address]);
+        command.args(["-p", &self.port.to_string()]);
         if let Some(password) = &self.password {
             command.env("REDISCLI_AUTH", password);
         }
@@ -117,7 +145,8 @@ impl Drop for Server {
     }
 }
 
-fn free_port() -> u16 {
+/// A port that nobody has now.
+pub(crate) fn free_port() -> u16 {
     let bound = TcpListener::bind("127.0.0.1:0").expect("a port");
     bound.local_addr().expect("an address").port()
 }
@@ -136,8 +165,8 @@ pub(crate) fn cluster() -> Option<Vec<Server>> {
     ];
     let nodes: Option<Vec<_>> = (0..6).map(|_| Server::start(&options)).collect();
     let nodes = nodes?;
-    let mut create = Command::new("redis-cli");
-    create.args(["--cluster", "create"]);
+    let mut create = Command::new("timeout");
+    create.args([LONGEST, "redis-cli", "--cluster", "create"]);
     create.args(nodes.iter().map(|node| format!("127.0.0.1:{}", node.port)));
     create.args(["--cluster-replicas", "1", "--cluster-yes"]);
     let created = create.output().expect("redis-cli runs");

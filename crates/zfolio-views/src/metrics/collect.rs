@@ -6,6 +6,7 @@
 
 use crate::look::{Place, Seen};
 use crate::metrics::families::Family;
+use crate::metrics::store;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
@@ -262,6 +263,9 @@ impl Collector for Shown {
         self.groups(&mut encoder)?;
         for family in Family::all() {
             self.counter(&mut encoder, &family)?;
+        }
+        if let Some(totals) = &self.seen.store {
+            store::encode(totals, &mut encoder)?;
         }
         self.faults(&mut encoder)?;
         self.folios(&mut encoder)

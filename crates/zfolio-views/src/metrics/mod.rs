@@ -3,6 +3,7 @@
 //! | module | concept |
 //! |---|---|
 //! | `families` | which metrics there are |
+//! | `store` | what went to a store behind the pool |
 //! | `collect` | a look as text |
 //! | `http` | one request and its answer |
 //! | `serve` | who listens, within bounds |
@@ -11,6 +12,7 @@ mod collect;
 mod families;
 mod http;
 pub mod serve;
+mod store;
 
 use crate::args::Which;
 use crate::look::Look;

@@ -95,7 +95,11 @@ fn draw_kinds(frame: &mut Frame<'_>, area: Rect, state: &State) {
                 row.codec
             )),
         ]),
-        Line::from(format!("resident is {}", by_kind(row))),
+        Line::from(match &row.store {
+            // (Where it fits: the kinds are what people look for first.)
+            Some(store) => format!("resident is {}; {store}", by_kind(row)),
+            None => format!("resident is {}", by_kind(row)),
+        }),
     ];
     frame.render_widget(Paragraph::new(lines), area);
 }

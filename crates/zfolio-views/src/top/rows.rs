@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use zfolio_host::exit::one_line;
 use zfolio_host::histogram::Latency;
 use zfolio_host::statistics::Figures;
+use zfolio_host::store_totals::StoreTotals;
 use zfolio_mm::PAGE_SIZE;
 
 /// What a row is of: a run, or a process of it by its claim.
@@ -35,6 +36,8 @@ pub(crate) struct Row {
     /// Bytes a second.
     pub(crate) moved_out: f64,
     pub(crate) moved_in: f64,
+    /// What went to a store behind the pool, in words; of a run.
+    pub(crate) store: Option<String>,
     /// Time waited at `high`, part of the time that passed: above 1 where several threads waited.
     pub(crate) stall: f64,
 }
@@ -143,6 +146,7 @@ pub(crate) fn rows(
             faults_told_by: now.config.faults.unwrap_or("-"),
             codec: now.config.compressor.clone(),
             high: None,
+            store: None,
             memory,
             faults: between.faults,
             p50_ns: between.times.percentile_ns(50),
@@ -158,6 +162,7 @@ pub(crate) fn rows(
         name: "zfolio run".into(),
         state: "run",
         high: Some(now.config.high_bytes),
+        store: now.store.as_ref().map(StoreTotals::words),
         ..row(None, total, Memory::of(&now.now))
     };
     let live = now.processes().filter(|(_, place)| place.lives);

@@ -257,7 +257,9 @@ impl NetworkBacking {
     fn note_wait(&self, since: u64) {
         let us = now_ns(Clock::Monotonic).saturating_sub(since) / 1000;
         let bucket = (64 - us.leading_zeros()) as usize;
-        self.exchange.head().waits[bucket.min(BUCKETS - 1)].fetch_add(1, Ordering::Relaxed);
+        let head = self.exchange.head();
+        head.waits[bucket.min(BUCKETS - 1)].fetch_add(1, Ordering::Relaxed);
+        head.waits_sum_us.fetch_add(us, Ordering::Relaxed);
     }
 
     /// The parts of values that make up `range` of a cluster: the value, its first byte that
