@@ -21,6 +21,7 @@ pub struct Config {
     pub compressor: String,
     folio_bytes: u64,
     folio_order: u32,
+    split_huge_pages: bool,
     /// Threads that compress for reclaim.
     pub engines: u32,
     /// `off` or `auto`.
@@ -54,6 +55,7 @@ impl Config {
             compressor: codec.map_or("unknown".into(), |codec| Compressor(codec).name()),
             folio_bytes: (PAGE_SIZE as u64) << order,
             folio_order: order,
+            split_huge_pages: config.split_huge_pages.load(Relaxed) != 0,
             engines: config.engines.load(Relaxed),
             tier: if config.tier.load(Relaxed) == 0 {
                 "off"

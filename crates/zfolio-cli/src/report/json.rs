@@ -33,6 +33,7 @@ impl Finished {
             "compressor": self.settings.compressor.name(),
             "folio_bytes": self.settings.folio.bytes(),
             "folio_order": self.settings.folio.get(),
+            "split_huge_pages": self.settings.split_huge_pages,
             "engines": self.settings.engines.count,
             "engine_attributes": self.settings.engines.json(),
             "folio_compaction": self.settings.folio_compaction,

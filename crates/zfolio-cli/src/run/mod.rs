@@ -229,6 +229,7 @@ fn settings(args: &Run, faults: Taken, chosen: Chosen) -> Result<Settings, Failu
         faults,
         compressor: args.compressor,
         folio: args.folio.unwrap_or(Order::K64),
+        split_huge_pages: args.split_huge_pages,
         engines: args.engines,
         folio_compaction: !args.no_folio_compaction,
         tier: args.tier,

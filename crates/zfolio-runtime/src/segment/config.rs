@@ -52,6 +52,8 @@ pub struct Config {
     pub level: AtomicU32,
     /// Order of the folios moved out where no THP is found, 0..=9.
     pub folio_order: AtomicU32,
+    /// 1: huge pages are split when they leave, and go in folios of that order too.
+    pub split_huge_pages: AtomicU32,
     /// 1: print nothing on the program's stderr.
     pub quiet: AtomicU32,
     /// Threads that compress for reclaim; 0: none.
