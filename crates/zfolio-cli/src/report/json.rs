@@ -35,6 +35,7 @@ impl Finished {
             "folio_order": self.settings.folio.get(),
             "split_huge_pages": self.settings.split_huge_pages,
             "engines": self.settings.engines.count,
+            "engines_auto": self.settings.engines.auto,
             "engine_attributes": self.settings.engines.json(),
             "folio_compaction": self.settings.folio_compaction,
             "tier": self.settings.tier.name(),

@@ -8,6 +8,7 @@
 mod store;
 
 mod beside;
+mod idle_processors;
 
 use crate::fitting::{Chosen, Fitting};
 use crate::options::args::Run;
@@ -25,6 +26,7 @@ use crate::tree::orphaned::Orphaned;
 use crate::tree::too_little_memory::TooLittleMemory;
 use crate::tree::unreached::{self, Unreached};
 use beside::Beside;
+use idle_processors::IdleProcessors;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use std::collections::BTreeMap;
@@ -129,8 +131,10 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
     let following = settings.slowdown;
     let mut following = following.map(|asked| Following::new(asked, settings.high, started));
     let mut unreached = Unreached::new(segment.path(), &library, settings.high, started);
+    let mut idle = IdleProcessors::new();
     let looked = || {
         let now = Instant::now();
+        idle.look(segment.config(), now);
         if let Some(server) = &mut server {
             server.look(&segment, &mut fitting, now);
         }

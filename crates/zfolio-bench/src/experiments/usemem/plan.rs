@@ -63,6 +63,10 @@ pub(super) enum How {
     Engines(usize),
     /// The same, and all that is compressed is verified.
     Verified(usize),
+    /// The same, one unit at a time: the accelerator without batching, as before the series.
+    Sequential(usize),
+    /// Engines that work while processors are idle.
+    Auto,
     /// Folios, huge pages too, split to pages before they are stored: case 1 of the series.
     Split,
 }
@@ -73,13 +77,15 @@ impl How {
             Self::Plain => "",
             Self::Engines(_) => "-engines",
             Self::Verified(_) => "-verified",
+            Self::Sequential(_) => "-sequential",
+            Self::Auto => "-auto",
             Self::Split => "-split",
         }
     }
 
     /// Whether it is run only where it is asked for.
     const fn is_extra(self) -> bool {
-        matches!(self, Self::Verified(_))
+        matches!(self, Self::Verified(_) | Self::Sequential(_) | Self::Auto)
     }
 
     /// Whether there is such a column for folios of `order`: pages are not split.
@@ -100,6 +106,8 @@ impl How {
         match self {
             Self::Plain => engines("0".into()),
             Self::Engines(count) => engines(count.to_string()),
+            Self::Sequential(count) => engines(format!("{count},sync_mode=sync")),
+            Self::Auto => engines("auto".into()),
             Self::Verified(count) => engines(format!("{count},verify_compress=1")),
             Self::Split => ["--folio", "4K", "--split-huge-pages"]
                 .map(String::from)
@@ -156,7 +164,13 @@ pub(super) fn columns(rig: &Rig, only: &[String], quick: bool) -> Result<Vec<Col
             vec![None]
         };
         for codec in codecs {
-            let ours = [How::Split, How::Engines(engines), How::Verified(engines)];
+            let ours = [
+                How::Split,
+                How::Engines(engines),
+                How::Verified(engines),
+                How::Sequential(engines),
+                How::Auto,
+            ];
             let ours = ours.into_iter().filter(|_| codec.is_some());
             for how in [How::Plain].into_iter().chain(ours) {
                 if !(how.is_extra() && only.is_empty()) {
@@ -385,6 +399,23 @@ impl Measured {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn columns_differ_in_options_of_run() {
+        let of = |how: How| how.options(FOLIOS[2]).join(" ");
+        assert_eq!(of(How::Plain), "--folio 2M --engines 0");
+        assert_eq!(of(How::Split), "--folio 4K --split-huge-pages");
+        assert_eq!(
+            of(How::Sequential(2)),
+            "--folio 2M --engines 2,sync_mode=sync"
+        );
+        assert_eq!(
+            of(How::Verified(2)),
+            "--folio 2M --engines 2,verify_compress=1"
+        );
+        assert_eq!(of(How::Auto), "--folio 2M --engines auto");
+        assert!(!How::Split.is_for(Order::PAGE) && How::Split.is_for(Order::K64));
+    }
 
     #[test]
     fn columns_have_the_names_of_their_codecs() {
