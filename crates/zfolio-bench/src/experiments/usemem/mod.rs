@@ -23,6 +23,8 @@ mod store;
 use crate::args::BenchUsemem;
 use crate::output::results::Results;
 use crate::rig::Rig;
+pub(super) use rows::{COUNTERS, Row};
+
 use plan::{FOLIOS, Plan, columns};
 use std::process::ExitCode;
 use zfolio_host::exit::{Failure, Status};
