@@ -2,7 +2,6 @@
 //! its case 1 to what it proposes (v8: usemem, 30 processes of 10 GiB in 150 GiB).
 
 use super::plan::{Column, Compared, How, Measured};
-use super::report::change;
 use super::rows::{ROWS, Row};
 use crate::output::table::Table;
 
@@ -52,6 +51,12 @@ pub(super) fn against_split(all: &[Compared]) -> String {
         return String::new();
     }
     format!("\n{}", table.text())
+}
+
+/// `figure` less `base`, in % of `base`.
+pub(super) fn change(figure: Option<f64>, base: Option<f64>) -> Option<f64> {
+    let (figure, base) = (figure?, base.filter(|base| *base > 0.0)?);
+    Some((figure / base - 1.0) * 100.0)
 }
 
 /// The column of the same codec with split folios.

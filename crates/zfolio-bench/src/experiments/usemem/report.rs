@@ -1,7 +1,7 @@
 //! What is shown of the runs.
 
 use super::plan::{Compared, Measured, Plan};
-use super::published;
+use super::published::{against_split, change};
 use super::rows::ROWS;
 use super::store;
 use crate::output::plot::{self, Series};
@@ -49,7 +49,7 @@ pub(super) fn text(plan: &Plan, rig: &Rig, all: &[Compared], stored: &store::Sto
         }
     }
     text.push_str(&against_published(all));
-    text.push_str(&published::against_split(all));
+    text.push_str(&against_split(all));
     text.push_str(&stored.text());
     for why in &rig.left_out {
         let _ = writeln!(text, "\nLeft out: {why}.");
@@ -98,12 +98,6 @@ fn table(compared: &Compared) -> String {
         table.row([name].into_iter().chain(cells));
     }
     table.text()
-}
-
-/// `figure` less `base`, in % of `base`.
-pub(super) fn change(figure: Option<f64>, base: Option<f64>) -> Option<f64> {
-    let (figure, base) = (figure?, base.filter(|base| *base > 0.0)?);
-    Some((figure / base - 1.0) * 100.0)
 }
 
 /// Larger folios against pages, beside what the series found for zswap storing
