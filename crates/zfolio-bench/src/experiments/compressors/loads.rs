@@ -7,8 +7,7 @@
 //! seen to take less.
 
 use super::corpus::Corpus;
-use super::measure::Threads;
-use super::median;
+use super::measure::{Threads, median};
 use crate::output::table::Table;
 use serde_json::{Value, json};
 use std::time::Instant;

@@ -296,3 +296,14 @@ fn times(calls: &mut [(f64, usize)]) -> (f64, f64) {
     let at = (calls.len() * 99 / 100).min(calls.len().saturating_sub(1));
     (all, calls.get(at).map_or(0.0, per_unit) * 1e6)
 }
+
+/// The middle value; the mean of the middle two of an even number.
+pub(super) fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values[..] {
+        [] => 0.0,
+        _ if values.len() % 2 == 1 => values[middle],
+        _ => (values[middle - 1] + values[middle]) / 2.0,
+    }
+}

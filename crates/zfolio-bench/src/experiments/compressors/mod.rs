@@ -15,7 +15,7 @@ use crate::output::results::Results;
 use crate::output::table::Table;
 use corpus::Corpus;
 use loads::Loads;
-use measure::{Round, Way, Workers};
+use measure::{Round, Way, Workers, median};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -323,17 +323,6 @@ fn draw(measured: &[(Corpus, Vec<Row>)]) -> Result<String, String> {
         corpus.name()
     );
     plot::lines(&title, "compress, MB/s", "ratio", &series)
-}
-
-/// The middle value; the mean of the middle two of an even number.
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values[..] {
-        [] => 0.0,
-        _ if values.len() % 2 == 1 => values[middle],
-        _ => (values[middle - 1] + values[middle]) / 2.0,
-    }
 }
 
 #[cfg(test)]
