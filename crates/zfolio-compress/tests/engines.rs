@@ -5,9 +5,7 @@ use proptest::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{JoinHandle, spawn, yield_now};
-use zfolio_compress::engine::{
-    Attributes, Decompress, EnableError, Engines, Group, Parallel, SyncMode,
-};
+use zfolio_compress::engine::{Attributes, EnableError, Engines, Group, Parallel, SyncMode};
 use zfolio_compress::verify::{Verified, VerifyStats};
 use zfolio_compress::{
     BatchOutcome, Codec, CodecError, CompressUnit, Compressor, Context, DecompressUnit, sample,
