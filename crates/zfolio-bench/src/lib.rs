@@ -62,6 +62,7 @@ pub fn bench(args: &Bench) -> Result<ExitCode, Failure> {
         Experiment::Pool(args) => experiments::pool::pool(args),
         Experiment::Peers(args) => experiments::peers::peers(args),
         Experiment::Usemem(args) => experiments::usemem::usemem(args),
+        Experiment::KernelBuild(args) => experiments::kernel_build::kernel_build(args),
         Experiment::Tier(args) => experiments::tier::tier(args),
         Experiment::Store(args) => experiments::store::store(args),
         Experiment::Saved(args) => experiments::saved::saved(args),

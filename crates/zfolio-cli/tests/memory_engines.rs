@@ -78,10 +78,52 @@ fn children_of_forks_have_engines_of_their_own() {
     with(&["--engines", "1"], "forks", &["raw_threads"]);
 }
 
+/// Loads of many pages go to the engines, huge pages among them; right also where that never
+/// pays, and where the engines rest.
+#[test]
+fn what_comes_back_together_is_decompressed_by_engines() {
+    for (engines, handed) in [
+        (
+            "2,wqs_per_iaa=2,g_comp_wqs_per_iaa=1,decompress=on,distribute_decomps=1",
+            true,
+        ),
+        ("1,decompress=off", false),
+    ] {
+        let options = ["--compressor", "zstd", "--engines", engines];
+        let Some(output) = with(&options, "huge", &[]) else {
+            return;
+        };
+        let count = |name: &str| output.counter(&format!("engine_{name}"));
+        assert_eq!(count("decomp_batches") > 0, handed, "{}", output.stats);
+        assert_eq!(count("sw_decomp_batches") > 0, !handed, "{}", output.stats);
+        assert!(handed || count("decomp_units") == 0);
+        let queues = output.stats["total"]["engine_queues"].as_array();
+        for queue in queues.expect("a list") {
+            let worked = queue["submitted"].as_u64() > Some(0);
+            assert!(worked || queue["kind"] == "generic", "{queue}");
+        }
+    }
+}
+
+#[test]
+fn engines_of_their_own_accord() {
+    let case = Case {
+        options: &["--compressor", "zstd", "--engines", "auto"],
+        limit: Duration::from_secs(240),
+        ..Case::new("faults", &[])
+    };
+    if let Some(output) = case.run() {
+        assert_eq!(output.stats["config"]["engines_auto"], true);
+        assert!(output.counter("engine_rests") > 0, "at first they rest");
+        assert!(output.counter("engine_inline") > 0, "{}", output.stats);
+    }
+}
+
 /// Work that goes to queues of every kind, in each way of waiting; what is told of it.
 #[test]
 fn attributes_are_those_that_were_asked_for() {
-    let kinds = "2,wqs_per_iaa=3,g_comp_wqs_per_iaa=2,sync_mode=async_irq,verify_compress=1";
+    let kinds = "2,wqs_per_iaa=3,g_comp_wqs_per_iaa=2,sync_mode=async_irq,verify_compress=1,\
+                 decompress=off";
     let one_at_a_time = "1,sync_mode=sync,descriptors=2,retries=0,distribute_comps=0";
     let polled = "2,sync_mode=async,batch_size=4,share=0,timeout_ns=20000000,verify_compress=on";
     for (engines, names) in [

@@ -131,6 +131,36 @@ fn huge_pages_go_and_come_whole_or_in_part() {
     }
 }
 
+/// The series' case in which folios of 2 MiB are split to pages before they are stored.
+#[test]
+fn huge_pages_are_split_where_that_is_asked_for() {
+    let whole = huge_pages_stay_whole();
+    if let Err(why) = &whole {
+        support::skip(why);
+    }
+    let case = Case {
+        high: "56M",
+        options: &["--folio", "4K", "--split-huge-pages"],
+        ..Case::new("huge", &[])
+    };
+    case.run_until(|output| {
+        let folios = &output.stats["total"]["folios"];
+        let of = |size: &str, name: &str| {
+            let count = folios[format!("hugepages-{size}")][name].as_u64();
+            count.unwrap_or_else(|| panic!("{size} {name}: {folios}"))
+        };
+        assert_eq!(output.stats["config"]["split_huge_pages"], true);
+        assert_eq!(output.counter("thp_swpout"), 0, "{}", output.stats);
+        for size in ["8kB", "64kB", "2048kB"] {
+            assert_eq!(of(size, "zswpout"), 0, "{size}: {folios}");
+        }
+        let split = of("2048kB", "split");
+        assert_eq!(split, of("2048kB", "swpout_fallback"), "{folios}");
+        assert!(split <= output.counter("thp_swpout_fallback"));
+        support::check(split > 0 || whole.is_err(), || folios.to_string())
+    });
+}
+
 #[test]
 fn stacks_and_signal_stacks() {
     Case::new("stacks", &[]).run();

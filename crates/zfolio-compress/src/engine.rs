@@ -16,6 +16,7 @@
 //! | [`queue`] | descriptors going round; the protocol |
 //! | [`device`] | queues with one engine, and how they sleep |
 //! | [`group`](mod@group) | all devices: distribution, counters |
+//! | [`judge`] | whether what is waited for goes to them: measured |
 //! | [`setup`] | enabling and disabling |
 //! | [`parallel`] | a [`Compressor`](crate::Compressor) whose batches go to them |
 //! | [`primitive`] | atomics and sleeping, so that loom can stand in |
@@ -34,6 +35,7 @@ pub mod attributes;
 pub mod descriptor;
 pub mod device;
 pub mod group;
+mod judge;
 pub mod parallel;
 pub mod primitive;
 pub mod queue;
@@ -43,8 +45,9 @@ mod stats;
 #[cfg(test)]
 mod model;
 
-pub use attributes::{AttributeError, Attributes, SyncMode};
+pub use attributes::{AttributeError, Attributes, Decompress, SyncMode};
 pub use group::Group;
+pub use judge::LEAST as LEAST_LOADED;
 pub use parallel::Parallel;
 pub use setup::{EnableError, Engines};
 pub use stats::{QueueTotals, Totals};

@@ -53,6 +53,22 @@ pub fn kernel_version(release: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
+/// What all processors together have been idle since the machine began, in hundredths of a
+/// second; those that wait for a device are.
+pub fn idle_ticks() -> Option<u64> {
+    idle_of(&fs::read_to_string("/proc/stat").ok()?)
+}
+
+fn idle_of(stat: &str) -> Option<u64> {
+    // cpu user nice system idle iowait ...
+    let mut words = stat.lines().next()?.split_whitespace();
+    if words.next()? != "cpu" {
+        return None;
+    }
+    let mut idle = words.skip(3).map(str::parse::<u64>);
+    Some(idle.next()?.ok()? + idle.next()?.ok()?)
+}
+
 /// Processors this process may use.
 pub fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)

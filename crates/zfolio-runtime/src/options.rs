@@ -34,6 +34,8 @@ pub struct Options {
     pub codec: Codec,
     /// Order moved out where the program has no huge page.
     pub folio: Order,
+    /// Huge pages are split when they leave, and go in folios of that order too.
+    pub split_huge_pages: bool,
     /// Threads that compress for reclaim.
     pub engines: usize,
     /// Their settings.
@@ -151,6 +153,7 @@ impl Options {
             high: high >> PAGE_SHIFT,
             codec,
             folio: Order::K64,
+            split_huge_pages: false,
             engines: 0,
             engine_attributes: Attributes::for_engines(0),
             tier: false,
@@ -193,6 +196,7 @@ impl Options {
             high,
             codec,
             folio,
+            split_huge_pages: config.split_huge_pages.load(Ordering::Relaxed) != 0,
             folio_compaction: config.no_folio_compaction.load(Ordering::Relaxed) == 0,
             backing: (size > 0).then_some(BackingOptions {
                 size,

@@ -22,8 +22,12 @@ pub struct Config {
     pub compressor: String,
     folio_bytes: u64,
     folio_order: u32,
+    split_huge_pages: bool,
     /// Threads that compress for reclaim.
     pub engines: u32,
+    engines_auto: bool,
+    /// With that: no processor is idle, and they rest.
+    engines_rest: bool,
     /// `off` or `auto`.
     pub tier: &'static str,
     folio_compaction: bool,
@@ -55,7 +59,10 @@ impl Config {
             compressor: codec.map_or("unknown".into(), |codec| Compressor(codec).name()),
             folio_bytes: (PAGE_SIZE as u64) << order,
             folio_order: order,
+            split_huge_pages: config.split_huge_pages.load(Relaxed) != 0,
             engines: config.engines.load(Relaxed),
+            engines_auto: config.engines_auto.load(Relaxed) != 0,
+            engines_rest: config.engines_rest.load(Relaxed) != 0,
             tier: if config.tier.load(Relaxed) == 0 {
                 "off"
             } else {

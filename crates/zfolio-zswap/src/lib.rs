@@ -94,7 +94,9 @@ pub use zfolio_zsmalloc::{
 
 /// Most pages compressed or decompressed in one batch. A codec's batch size
 /// beyond it is cut down.
-pub const MAX_BATCH: usize = 16;
+pub const MAX_BATCH: usize = 32;
+/// Pages decompressed in one batch by whoever loads itself.
+pub const LOAD_BATCH: usize = 16;
 /// Pages in a batch even for codecs that work one by one: the pages' bytes and
 /// the pool's lines stay in the cache from step to step.
 pub const MIN_BATCH: usize = 8;

@@ -1,9 +1,11 @@
 //! Several places of the arena at once.
 //!
 //! [`Memory`] lends one place for the length of a call; a batch wants eight.
-//! The calls are nested: each lends one more place and calls the next.
+//! The calls are nested: each lends one more place and calls the next. Each has an array of all
+//! on the stack, so it is no longer than needed: without engines [`LOAD_BATCH`], which fits the
+//! stacks of those who serve themselves.
 
-use crate::MAX_BATCH;
+use crate::{LOAD_BATCH, MAX_BATCH};
 use zfolio_mm::{Memory, PAGE_SIZE, Pfn};
 
 /// A place in the arena: `len` bytes from `offset` bytes into slot `at`.
@@ -27,13 +29,17 @@ impl Span {
 
 /// Runs `f` on the bytes of all `spans`, at most [`MAX_BATCH`] of them.
 pub(crate) fn with_all<M: Memory>(memory: &M, spans: &[Span], f: &mut dyn FnMut(&[&[u8]])) {
-    lend(memory, spans, [&[]; MAX_BATCH], 0, f);
+    if spans.len() <= LOAD_BATCH {
+        lend(memory, spans, [&[]; LOAD_BATCH], 0, f);
+    } else {
+        lend(memory, spans, [&[]; MAX_BATCH], 0, f);
+    }
 }
 
-fn lend<M: Memory>(
+fn lend<M: Memory, const N: usize>(
     memory: &M,
     spans: &[Span],
-    lent: [&[u8]; MAX_BATCH],
+    lent: [&[u8]; N],
     count: usize,
     f: &mut dyn FnMut(&[&[u8]]),
 ) {
@@ -54,19 +60,21 @@ pub(crate) fn with_all_mut<M: Memory>(
     spans: &[Span],
     f: &mut dyn FnMut(&mut [&mut [u8]]),
 ) {
-    lend_mut(
-        memory,
-        spans,
-        core::array::from_fn(|_| <&mut [u8]>::default()),
-        0,
-        f,
-    );
+    if spans.len() <= LOAD_BATCH {
+        lend_mut(memory, spans, nothing::<LOAD_BATCH>(), 0, f);
+    } else {
+        lend_mut(memory, spans, nothing::<MAX_BATCH>(), 0, f);
+    }
 }
 
-fn lend_mut<M: Memory>(
+fn nothing<'a, const N: usize>() -> [&'a mut [u8]; N] {
+    core::array::from_fn(|_| <&mut [u8]>::default())
+}
+
+fn lend_mut<M: Memory, const N: usize>(
     memory: &M,
     spans: &[Span],
-    mut lent: [&mut [u8]; MAX_BATCH],
+    mut lent: [&mut [u8]; N],
     count: usize,
     f: &mut dyn FnMut(&mut [&mut [u8]]),
 ) {
@@ -74,7 +82,7 @@ fn lend_mut<M: Memory>(
         return f(&mut lent[..count]);
     };
     memory.with_mut(first.at, first.offset, first.len, |bytes| {
-        let mut lent: [&mut [u8]; MAX_BATCH] = lent;
+        let mut lent: [&mut [u8]; N] = lent;
         lent[count] = bytes;
         lend_mut(memory, rest, lent, count + 1, f);
     });

@@ -336,11 +336,12 @@ fn a_codec_that_fails_to_compress_costs_only_the_room() {
 }
 
 #[test]
-fn batches_follow_the_codec_between_8_and_16() {
+fn batches_follow_the_codec_between_8_and_32() {
     for (size, expected) in [
         (1, vec![8, 8, 8, 8]),
         (12, vec![12, 12, 8]),
-        (100, vec![16, 16]),
+        (16, vec![16, 16]),
+        (100, vec![32]),
     ] {
         let (zswap, strings) = puppet(size, Limits::default());
         store(&zswap, &records(32)).unwrap();

@@ -11,9 +11,10 @@ const LEAST_BACKING: u64 = 4 << 20;
 /// The pool's maximum with a backing, percent of `high`.
 const MAX_POOL: u32 = 40;
 /// Names that [`set`] knows, as `zfolio run --help` has them.
-const NAMES: [&str; 10] = [
+const NAMES: [&str; 11] = [
     "compressor",
     "folio",
+    "split-huge-pages",
     "engines",
     "tier",
     "backing",
@@ -54,13 +55,8 @@ pub(crate) fn set(options: &mut Options, name: &str, value: &str) -> Result<(), 
         }
         "max-pool" => options.pool_percent = Some(percent(value, 90).ok_or(bad)?),
         "accept-threshold" => options.accept_percent = percent(value, 100).ok_or(bad)?,
-        _ => {
-            options.shrinker = match value {
-                "" | "1" | "true" => false,
-                "0" | "false" => true,
-                _ => return Err(bad),
-            }
-        }
+        "split-huge-pages" => options.split_huge_pages = flag(value).ok_or(bad)?,
+        _ => options.shrinker = !flag(value).ok_or(bad)?,
     }
     Ok(())
 }
@@ -121,6 +117,15 @@ fn size(text: &str) -> Option<u64> {
 /// Pages of a size.
 fn pages_of(text: &str) -> Option<usize> {
     usize::try_from(size(text)? >> PAGE_SHIFT).ok()
+}
+
+/// Of an option that takes nothing.
+fn flag(text: &str) -> Option<bool> {
+    match text {
+        "" | "1" | "true" => Some(true),
+        "0" | "false" => Some(false),
+        _ => None,
+    }
 }
 
 fn folio_of(bytes: u64) -> Option<Order> {
@@ -197,6 +202,8 @@ mod tests {
         assert_eq!(is("max-pool", "90").pool_percent, Some(90));
         assert_eq!(is("accept-threshold", "100").accept_percent, 100);
         assert!(!is("no-shrinker", "").shrinker);
+        assert!(is("split-huge-pages", "1").split_huge_pages);
+        assert!(!is("split-huge-pages", "0").split_huge_pages);
     }
 
     #[test]
@@ -225,6 +232,7 @@ mod tests {
             ("max-pool", &["0", "91"]),
             ("accept-threshold", &["101", "-1"]),
             ("no-shrinker", &["2"]),
+            ("split-huge-pages", &["yes"]),
         ] {
             for value in values {
                 assert_eq!(

@@ -119,6 +119,49 @@ fn usemem_folio(text: &str) -> Result<Order, String> {
     order.ok_or_else(|| "4K, 64K or 2M".to_owned())
 }
 
+/// `zfolio bench kernel-build`.
+#[derive(Args, Debug)]
+pub struct BenchKernelBuild {
+    /// The Debian source package to compile; without a network the experiment is skipped
+    #[arg(long, value_name = "NAME", default_value = "libzstd")]
+    pub package: String,
+    /// Compile what lies unpacked in this directory instead; nothing is written there
+    #[arg(long, value_name = "DIR")]
+    pub source: Option<PathBuf>,
+    /// Where in it make runs
+    #[arg(long, value_name = "DIR", default_value = "lib")]
+    pub subdirectory: PathBuf,
+    /// What make is to make, and its variables, by commas
+    #[arg(
+        long,
+        value_name = "WORDS",
+        value_delimiter = ',',
+        default_value = "libzstd.a"
+    )]
+    pub make: Vec<String>,
+    /// make -j, 1 to 64; processors and one
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=64))]
+    pub jobs: Option<u32>,
+    /// Memory allowed, percent of what the build needs without a limit, 10 to 100
+    #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = value_parser!(u32).range(10..=100))]
+    pub share: u32,
+    /// Only these columns, by commas: native, run-lz4-64K, run-zstd-2M, zram-lz4, zswap-zstd, file ...
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub only: Vec<String>,
+    /// Rounds, 1 to 100; 3, or 1 with --quick
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=100))]
+    pub runs: Option<u32>,
+    /// Once, without optimisation, and a column of each kind: whether it works, not how fast
+    #[arg(long)]
+    pub quick: bool,
+    /// Seconds a build may last before it is ended and its column left out
+    #[arg(long, value_name = "SECONDS", default_value_t = 900, value_parser = value_parser!(u64).range(1..=86_400))]
+    pub limit: u64,
+    /// Where the results go besides the terminal
+    #[command(flatten)]
+    pub files: BenchFiles,
+}
+
 /// `zfolio bench saved`.
 #[derive(Args, Debug)]
 pub struct BenchSaved {

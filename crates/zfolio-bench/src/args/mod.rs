@@ -6,7 +6,9 @@ mod files;
 mod workloads;
 
 pub use alone::{BenchArena, BenchCompaction, BenchCompressors, BenchTier, BenchZsmalloc};
-pub use beside_kernel::{Advise, BenchPeers, BenchPool, BenchSaved, BenchStore, BenchUsemem};
+pub use beside_kernel::{
+    Advise, BenchKernelBuild, BenchPeers, BenchPool, BenchSaved, BenchStore, BenchUsemem,
+};
 pub use files::BenchFiles;
 pub(crate) use files::chosen;
 pub use workloads::{BenchChild, BenchWork, Usemem, Work};
@@ -38,6 +40,8 @@ pub enum Experiment {
     Peers(BenchPeers),
     /// usemem by folio size and codec, under `zfolio run` and on the kernel's swap
     Usemem(BenchUsemem),
+    /// A real C project compiled by make -j, by codec and folio size, and on the kernel's swap
+    KernelBuild(BenchKernelBuild),
     /// Memory saved at a slowdown: the smallest `--high` for it, by codec, for real
     /// programs
     Saved(BenchSaved),

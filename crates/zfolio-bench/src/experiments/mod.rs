@@ -10,6 +10,7 @@
 //! | `pool` | memory used for the same pages, ours beside the kernel's |
 //! | `peers` | a workload native, under `zfolio run`, and on the kernel's swap |
 //! | `usemem` | the runs of the kernel's swap series, ours and the kernel's way |
+//! | `kernel_build` | a project that is compiled in less memory than it needs, ours and the kernel's way |
 //! | `store` | a store behind the pool, beside a file and the kernel's swap file |
 //! | `saved` | memory saved at a slowdown, by codec |
 //! | `advise` | the same of a program of one's own: `zfolio advise` |
@@ -18,6 +19,7 @@ pub(crate) mod advise;
 pub(crate) mod arena;
 pub(crate) mod compaction;
 pub(crate) mod compressors;
+pub(crate) mod kernel_build;
 pub(crate) mod peers;
 pub(crate) mod pool;
 pub(crate) mod saved;

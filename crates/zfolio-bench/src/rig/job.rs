@@ -65,6 +65,7 @@ pub(crate) struct Ran {
     pub(crate) stdout: String,
     /// Seconds.
     pub(crate) wall: f64,
+    pub(crate) user: f64,
     pub(crate) sys: f64,
     /// Most memory charged to its group, bytes.
     pub(crate) charged: Option<u64>,

@@ -73,10 +73,12 @@ pub(crate) fn ended(
             said.as_deref().unwrap_or("it said nothing")
         ));
     }
+    let after = usage();
     Ok(Ran {
         stdout,
         wall: (at - begin).as_secs_f64(),
-        sys: usage() - before,
+        user: after[0] - before[0],
+        sys: after[1] - before[1],
         resident: watched.peak(),
         high_water: watched.high_water,
         first: watched.root,
@@ -111,11 +113,11 @@ pub(crate) fn end(pid: u32) {
     }
 }
 
-/// Seconds in the kernel of all children that were waited for.
-fn usage() -> f64 {
+/// Seconds of all children that were waited for, in user mode and in the kernel.
+fn usage() -> [f64; 2] {
     let used = getrusage(UsageWho::RUSAGE_CHILDREN);
-    used.map_or(0.0, |used| {
-        used.system_time().num_microseconds() as f64 / 1e6
+    used.map_or([0.0; 2], |used| {
+        [used.user_time(), used.system_time()].map(|time| time.num_microseconds() as f64 / 1e6)
     })
 }
 

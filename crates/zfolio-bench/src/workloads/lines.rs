@@ -21,7 +21,7 @@ pub(super) fn print_line(line: &Value) {
 }
 
 /// FNV-1a, 64 bits: a short name for many bytes.
-pub(super) fn fingerprint(bytes: &[u8]) -> u64 {
+pub(crate) fn fingerprint(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     })

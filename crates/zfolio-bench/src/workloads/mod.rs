@@ -15,6 +15,8 @@ pub(crate) mod objects;
 mod redis;
 pub(crate) mod usemem;
 
+pub(crate) use lines::fingerprint;
+
 use crate::args::{BenchWork, Work};
 use std::process::ExitCode;
 use zfolio_host::exit::{Failure, Status};

@@ -118,6 +118,10 @@ pub(crate) struct Run {
     /// power of two from 4K to 2M; default: 64K
     #[arg(long, value_name = "SIZE", value_parser = size::parse_folio)]
     pub(crate) folio: Option<Order>,
+    /// Huge pages are split when they leave, and stored in folios of --folio too (they
+    /// are stored whole else). By the thread that touches (--faults) they always are
+    #[arg(long)]
+    pub(crate) split_huge_pages: bool,
     /// Groups.
     #[command(flatten)]
     pub(crate) group: Group,

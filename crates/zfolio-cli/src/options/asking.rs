@@ -74,7 +74,7 @@ impl YesNo {
 /// Why an option of `run` is not one of `set`.
 pub(crate) fn fixed(option: &str) -> &'static str {
     match option {
-        "compressor" | "folio" | "engines" | "tier" => {
+        "compressor" | "folio" | "split-huge-pages" | "engines" | "tier" => {
             "pools are made with it when a process begins to be managed"
         }
         "faults" => "a process keeps to the way in which it began",

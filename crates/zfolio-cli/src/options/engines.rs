@@ -4,10 +4,13 @@ use crate::options::shown::AttributeShown;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 use zfolio_host::exit::{Failure, Status};
+use zfolio_host::machine;
 use zfolio_host::size::human;
 use zfolio_runtime::options::{Attributes, MOST_ENGINES, SyncMode};
 use zfolio_runtime::segment::Config;
 
+/// In place of a number: one for each processor but one, which work while processors are idle.
+const AUTO: &str = "auto";
 /// The attribute that a run does not take: its units are pages.
 const FIXED: &str = "unit_size";
 
@@ -18,20 +21,30 @@ pub(crate) struct Engines {
     pub(crate) count: u32,
     /// Their settings.
     pub(crate) attributes: Attributes,
+    /// They work while processors are idle.
+    pub(crate) auto: bool,
 }
 
 impl Engines {
-    /// Reads `2`, `2,sync_mode=async,wqs_per_iaa=4` ...
+    /// Reads `2`, `auto`, `2,sync_mode=async,wqs_per_iaa=4` ...
     ///
     /// # Errors
     /// What is wrong with the first part that is, in one line.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut parts = text.split(',');
         let number = parts.next().unwrap_or_default();
-        let count = number.parse().ok();
+        let auto = number == AUTO;
+        // (The program itself has a processor.)
+        let others = || machine::cpus().saturating_sub(1).clamp(1, MOST_ENGINES);
+        let count = if auto {
+            u32::try_from(others()).ok()
+        } else {
+            number.parse().ok()
+        };
         let count = count.filter(|count| *count as usize <= MOST_ENGINES);
-        let count: u32 = count
-            .ok_or_else(|| format!("`{number}` is not a number of engines, 0 to {MOST_ENGINES}"))?;
+        let count: u32 = count.ok_or_else(|| {
+            format!("`{number}` is not a number of engines, 0 to {MOST_ENGINES}, or {AUTO}")
+        })?;
         let mut attributes = Attributes::for_engines(count as usize);
         let mut given = Vec::new();
         for part in parts {
@@ -55,7 +68,11 @@ impl Engines {
             let set = attributes.set(name, value);
             set.map_err(|error| format!("{error}, not `{value}`"))?;
         }
-        Ok(Self { count, attributes })
+        Ok(Self {
+            count,
+            attributes,
+            auto,
+        })
     }
 
     /// Those of a run.
@@ -67,6 +84,7 @@ impl Engines {
         Self {
             count,
             attributes: Attributes::from_numbers(&numbers).unwrap_or(none),
+            auto: config.engines_auto.load(Relaxed) != 0,
         }
     }
 
@@ -94,6 +112,9 @@ impl Engines {
     /// Writes them where processes read them.
     pub(crate) fn store(&self, config: &Config) {
         config.engines.store(self.count, Relaxed);
+        config.engines_auto.store(self.auto.into(), Relaxed);
+        // (Until it was found that a processor is idle.)
+        config.engines_rest.store(self.auto.into(), Relaxed);
         let numbers = self.attributes.numbers();
         for (word, number) in config.engine_attributes.iter().zip(numbers) {
             word.store(number, Relaxed);
@@ -106,6 +127,7 @@ impl Engines {
         let all = all.map(|(name, number)| {
             let value = match name {
                 "sync_mode" => AttributeShown::Name(self.attributes.sync_mode.name()),
+                "decompress" => AttributeShown::Name(self.attributes.decompress.name()),
                 _ => AttributeShown::Number(number),
             };
             (name, value)
@@ -125,8 +147,9 @@ pub(crate) fn help() -> String {
     let modes: Vec<&str> = SyncMode::NAMES.iter().map(|(name, _)| *name).collect();
     let names: Vec<&str> = names().collect();
     format!(
-        "Threads of each process that help to compress what is moved out, 0 to {MOST_ENGINES}, \
-         and their attributes: {}. sync_mode is {}; docs/engines.md says what each means",
+        "Threads of each process that help to compress what is moved out, and to decompress where \
+         many pages come back, 0 to {MOST_ENGINES}, or auto (for each processor but one, which work \
+         while a processor is idle), and their attributes: {}. sync_mode is {}; docs/engines.md says what each means",
         names.join(", "),
         modes.join(", ")
     )
@@ -141,16 +164,17 @@ mod tests {
     fn every_attribute_is_reached_by_its_name() {
         let text = "2,wqs_per_iaa=4,g_comp_wqs_per_iaa=3,distribute_comps=0,distribute_decomps=1,\
                     share=0,sync_mode=async_irq,batch_size=8,verify_compress=1,descriptors=5,\
-                    retries=7,timeout_ns=9";
+                    retries=7,timeout_ns=9,decompress=on";
         assert_eq!(text.split(',').count(), Attributes::NAMES.len());
         let engines = Engines::parse(text).expect("all there are");
         assert_eq!(engines.count, 2);
         assert_eq!(
             engines.attributes.numbers(),
-            [4, 3, 0, 1, 0, 2, 8, 1, 5, 7, 9, 4096]
+            [4, 3, 0, 1, 0, 2, 8, 1, 5, 7, 9, 4096, 2]
         );
         let json = serde_json::to_value(engines.shown()).expect("JSON");
         assert_eq!(json["sync_mode"], "async_irq");
+        assert_eq!(json["decompress"], "on");
         assert_eq!(
             (&json["retries"], &json["unit_size"]),
             (&serde_json::json!(7), &serde_json::json!(4096))
@@ -167,15 +191,16 @@ mod tests {
         // What is not said depends on how many there are.
         let two = Engines::parse("2").expect("a number").attributes;
         assert_eq!((two.descriptors, two.sync_mode), (16, SyncMode::Assist));
+        assert_eq!(two.decompress.name(), "auto");
         assert_eq!(Engines::parse("0").map(|none| none.shown()), Ok(None));
     }
 
     #[test]
     fn each_mistake_is_told_in_one_line() {
         for (text, told) in [
-            ("", "`` is not a number of engines, 0 to 16"),
-            ("17", "`17` is not a number of engines, 0 to 16"),
-            ("two", "`two` is not a number of engines, 0 to 16"),
+            ("", "`` is not a number of engines, 0 to 16, or auto"),
+            ("17", "`17` is not a number of engines, 0 to 16, or auto"),
+            ("two", "`two` is not a number of engines, 0 to 16, or auto"),
             (
                 "0,retries=1",
                 "`retries=1`: there are no engines to have it",
@@ -201,6 +226,10 @@ mod tests {
                 "1,sync_mode=lazy",
                 "sync_mode: expected sync, async, async_irq or assist, not `lazy`",
             ),
+            (
+                "1,decompress=1",
+                "decompress: expected off, auto or on, not `1`",
+            ),
             ("1,batch_size=0", "batch_size: expected 1 to 64, not `0`"),
             (
                 "1,verify_compress=2",
@@ -217,6 +246,18 @@ mod tests {
         }
         let unknown = Engines::parse("1,unit_size=64").expect_err("of a run it is a page");
         assert!(unknown.starts_with("there is no attribute `unit_size`, but wqs_per_iaa, "));
+    }
+
+    #[test]
+    fn auto_is_for_every_processor_but_one() {
+        let auto = Engines::parse("auto,verify_compress=1").expect("engines");
+        let count = machine::cpus().saturating_sub(1).clamp(1, MOST_ENGINES);
+        assert_eq!(auto.count as usize, count);
+        assert!(auto.auto && auto.attributes.verify);
+        let segment = OwnSegment::create(|segment| auto.store(segment.config()));
+        let segment = segment.expect("a segment");
+        assert_eq!(Engines::of(segment.config()), auto);
+        assert_eq!(segment.config().engines_rest.load(Relaxed), 1);
     }
 
     #[test]

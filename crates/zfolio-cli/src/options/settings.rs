@@ -27,6 +27,8 @@ pub(crate) struct Settings {
     pub(crate) compressor: Compressor,
     /// Folio moved out at once.
     pub(crate) folio: Order,
+    /// Huge pages are split into such.
+    pub(crate) split_huge_pages: bool,
     /// Threads that compress for reclaim.
     pub(crate) engines: Engines,
     /// Folio compaction runs.
@@ -64,6 +66,8 @@ impl Settings {
             .faults
             .store(self.faults.for_processes().number(), Relaxed);
         config.folio_order.store(self.folio.get().into(), Relaxed);
+        let split = self.split_huge_pages;
+        config.split_huge_pages.store(split.into(), Relaxed);
         self.engines.store(config);
         let off = !self.folio_compaction;
         config.no_folio_compaction.store(off.into(), Relaxed);

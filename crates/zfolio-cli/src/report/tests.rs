@@ -27,6 +27,7 @@ fn finished(tree: Tree) -> Finished {
             faults: Taken::by_messages(),
             compressor: Compressor(Codec::LZ4),
             folio: Order::K64,
+            split_huge_pages: false,
             engines: Engines::default(),
             folio_compaction: true,
             tier: Tier::Off,

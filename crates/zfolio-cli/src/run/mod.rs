@@ -8,6 +8,7 @@
 mod store;
 
 mod beside;
+mod idle_processors;
 
 use crate::fitting::{Chosen, Fitting};
 use crate::options::args::Run;
@@ -25,6 +26,7 @@ use crate::tree::orphaned::Orphaned;
 use crate::tree::too_little_memory::TooLittleMemory;
 use crate::tree::unreached::{self, Unreached};
 use beside::Beside;
+use idle_processors::IdleProcessors;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use std::collections::BTreeMap;
@@ -130,8 +132,10 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
     let following = settings.slowdown;
     let mut following = following.map(|asked| Following::new(asked, settings.high, started));
     let mut unreached = Unreached::new(segment.path(), &library, settings.high, started);
+    let mut idle = IdleProcessors::new();
     let looked = || {
         let now = Instant::now();
+        idle.look(segment.config(), now);
         if let Some(server) = &mut server {
             server.look(&segment, &mut fitting, now);
         }
@@ -230,6 +234,7 @@ fn settings(args: &Run, faults: Taken, chosen: Chosen) -> Result<Settings, Failu
         faults,
         compressor: args.compressor,
         folio: args.folio.unwrap_or(Order::K64),
+        split_huge_pages: args.split_huge_pages,
         engines: args.engines,
         folio_compaction: !args.no_folio_compaction,
         tier: args.tier,

@@ -49,6 +49,33 @@ impl SyncMode {
     }
 }
 
+/// Whether loads of many pages are decompressed by the engines (`decompress`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Decompress {
+    /// `off`: whoever loads does it.
+    Never,
+    /// `auto`: where that takes less time, as it is measured.
+    Judged,
+    /// `on`: whenever there is more than one unit.
+    Always,
+}
+
+impl Decompress {
+    /// Every choice, by name.
+    pub const NAMES: [(&'static str, Self); 3] = [
+        ("off", Self::Never),
+        ("auto", Self::Judged),
+        ("on", Self::Always),
+    ];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        let named = Self::NAMES.iter().find(|(_, choice)| *choice == self);
+        named.map_or("", |(name, _)| name)
+    }
+}
+
 /// All settings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Attributes {
@@ -84,6 +111,8 @@ pub struct Attributes {
     /// Largest unit the engines take, bytes; larger ones are done inline
     /// (`unit_size`).
     pub unit: usize,
+    /// Whether loads are decompressed by the engines (`decompress`).
+    pub decompress: Decompress,
 }
 
 impl Default for Attributes {
@@ -101,13 +130,14 @@ impl Default for Attributes {
             retries: 1,
             timeout_ns: 100_000_000,
             unit: 4096,
+            decompress: Decompress::Always,
         }
     }
 }
 
 impl Attributes {
     /// The names that [`Self::set`] takes, and [`Self::numbers`] gives, in this order.
-    pub const NAMES: [&'static str; 12] = [
+    pub const NAMES: [&'static str; 13] = [
         "wqs_per_iaa",
         "g_comp_wqs_per_iaa",
         "distribute_comps",
@@ -120,6 +150,7 @@ impl Attributes {
         "retries",
         "timeout_ns",
         "unit_size",
+        "decompress",
     ];
 
     /// What `engines` engines have unless something else is asked for: descriptors for one
@@ -128,6 +159,7 @@ impl Attributes {
     pub fn for_engines(engines: usize) -> Self {
         Self {
             descriptors: (ROUND_UNITS / engines.max(1)).clamp(8, MAX_DESCRIPTORS),
+            decompress: Decompress::Judged,
             ..Self::default()
         }
     }
@@ -145,6 +177,8 @@ impl Attributes {
     pub fn numbers(&self) -> [u64; Self::NAMES.len()] {
         let mut modes = SyncMode::NAMES.iter();
         let mode = modes.position(|(_, mode)| *mode == self.sync_mode);
+        let mut choices = Decompress::NAMES.iter();
+        let decompress = choices.position(|(_, choice)| *choice == self.decompress);
         [
             self.queues_per_engine as u64,
             self.compress_queues as u64,
@@ -158,6 +192,7 @@ impl Attributes {
             self.retries.into(),
             self.timeout_ns,
             self.unit as u64,
+            decompress.unwrap_or(0) as u64,
         ]
     }
 
@@ -190,6 +225,7 @@ impl Attributes {
             retries: u32::try_from(numbers[9]).map_err(|_| wrong(9))?,
             timeout_ns: numbers[10],
             unit: sizes[11],
+            decompress: Decompress::NAMES.get(sizes[12]).ok_or(wrong(12))?.1,
         };
         all.check()?;
         Ok(all)
@@ -225,6 +261,14 @@ impl Attributes {
             "descriptors" => changed.descriptors = number(name, value)?,
             "retries" => changed.retries = number(name, value)?,
             "timeout_ns" => changed.timeout_ns = number(name, value)?,
+            "decompress" => {
+                let choice = Decompress::NAMES.iter().find(|(known, _)| *known == value);
+                let (_, choice) = choice.ok_or(AttributeError::Value {
+                    name,
+                    expected: "off, auto or on",
+                })?;
+                changed.decompress = *choice;
+            }
             _ => changed.unit = number(name, value)?,
         }
         changed.check()?;
@@ -343,6 +387,7 @@ mod tests {
             ("retries", "7"),
             ("timeout_ns", "5"),
             ("unit_size", "65536"),
+            ("decompress", "off"),
         ] {
             all.set(name, value).unwrap();
         }
@@ -359,12 +404,13 @@ mod tests {
             retries: 7,
             timeout_ns: 5,
             unit: 65_536,
+            decompress: Decompress::Never,
         };
         assert_eq!(all, expected);
         assert_eq!(all.sync_mode.name(), "async_irq");
         // As numbers and back; a number out of range is told by its name.
         let numbers = all.numbers();
-        assert_eq!(numbers, [4, 3, 0, 1, 0, 2, 32, 1, 64, 7, 5, 65_536]);
+        assert_eq!(numbers, [4, 3, 0, 1, 0, 2, 32, 1, 64, 7, 5, 65_536, 0]);
         assert_eq!(Attributes::from_numbers(&numbers), Ok(all));
         for (at, wrong) in [
             (0, 9),
@@ -377,7 +423,7 @@ mod tests {
             (7, 2),
         ]
         .into_iter()
-        .chain([(8, 0), (9, u64::MAX), (10, 0), (11, 1 << 40)])
+        .chain([(8, 0), (9, u64::MAX), (10, 0), (11, 1 << 40), (12, 3)])
         {
             let mut changed = numbers;
             changed[at] = wrong;
@@ -413,6 +459,7 @@ mod tests {
                 "lazy",
                 "sync_mode: expected sync, async, async_irq or assist",
             ),
+            ("decompress", "1", "decompress: expected off, auto or on"),
         ] {
             assert_eq!(all.set(name, value).unwrap_err().to_string(), told);
         }

@@ -6,6 +6,7 @@ use super::descriptor::{
     FLAG_INTERRUPT, Opcode, Status,
 };
 use super::device::{Device, QueueKind, Waiter};
+use super::judge::Judge;
 use super::primitive::Native;
 use super::queue::{Delivery, Work, WorkQueue};
 use super::stats::{QueueStats, QueueTotals, Totals};
@@ -13,7 +14,7 @@ use crate::checksum::crc32;
 use crate::{CodecError, CompressUnit, Context, DecompressUnit};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use zfolio_sys::thread::{Clock, now_ns, yield_now};
 
 /// Most contexts that share the engines; further ones work inline.
@@ -58,6 +59,10 @@ pub struct Group {
     /// Longest a unit of the attributes' size can become, bytes.
     pub(super) room: usize,
     pub(super) totals: Totals,
+    /// Whether loads go to engines.
+    pub(super) judge: Judge,
+    /// Nothing is submitted for now.
+    resting: AtomicBool,
 }
 
 impl Group {
@@ -91,6 +96,8 @@ impl Group {
             free_waiters: AtomicU64::new(u64::MAX),
             room,
             totals: Totals::default(),
+            judge: Judge::default(),
+            resting: AtomicBool::new(false),
         })
     }
 
@@ -114,6 +121,16 @@ impl Group {
         MAX_CLIENTS - self.free_waiters.load(Relaxed).count_ones() as usize
     }
 
+    /// From now on nothing is submitted, or it is again. What is under way is not touched.
+    pub fn rest(&self, rests: bool) {
+        self.resting.store(rests, Relaxed);
+    }
+
+    /// Whether nothing is submitted for now.
+    pub fn is_resting(&self) -> bool {
+        self.resting.load(Relaxed)
+    }
+
     /// Makes the calling thread engine `index`, working with `codec`, until
     /// [`Self::stop`]. Returns false at once if there is no such engine or
     /// another thread is it.
@@ -129,18 +146,20 @@ impl Group {
         let mut idle_since = None;
         // (A submitter that lends a hand wants the processor for itself.)
         let waits_asleep = self.attributes.sync_mode != SyncMode::Assist;
+        // (A load that went to engines found a processor idle, and more of it follows.)
+        let mut loads = false;
         loop {
-            if let Some((queue, work)) = engine.device.poll(&mut own) {
-                self.work(engine, queue, work, codec);
+            loads = if let Some((queue, work)) = engine.device.poll(&mut own) {
+                self.work(engine, queue, work, codec)
             } else if let Some((other, queue, work)) = self.take_over(index, &mut others) {
-                self.work(other, queue, work, codec);
-            } else if waits_asleep && lingers(&mut idle_since) {
+                self.work(other, queue, work, codec)
+            } else if (waits_asleep || loads) && lingers(&mut idle_since) {
                 continue;
             } else if let Some((queue, work)) = engine.device.next(&mut own) {
-                self.work(engine, queue, work, codec);
+                self.work(engine, queue, work, codec)
             } else {
                 break;
-            }
+            };
             idle_since = None;
         }
         self.rebalance(index, false);
@@ -162,8 +181,9 @@ impl Group {
             })
     }
 
-    /// Does work of one of the queues of `engine`, and tells who waits for it.
-    fn work(&self, engine: &Engine, queue: usize, work: Work, codec: &mut dyn Context) {
+    /// Does work of one of the queues of `engine`, and tells who waits for it. Returns whether
+    /// it was to decompress.
+    fn work(&self, engine: &Engine, queue: usize, work: Work, codec: &mut dyn Context) -> bool {
         let queues = engine.device.queue(queue);
         let stats = &engine.stats[queue];
         let ran = queues.work_on(&work, |job| {
@@ -173,16 +193,18 @@ impl Group {
                 job.descriptor.has(FLAG_INTERRUPT),
                 job.descriptor.source_len,
                 job.record.output_len,
+                job.descriptor.opcode() == Some(Opcode::Decompress),
             )
         });
-        let Some((waiter, notify, input, output)) = ran else {
+        let Some((waiter, notify, input, output, loads)) = ran else {
             // Two holders of one descriptor: broken beyond repair. Nobody is
             // told that it is done, and its submitter does it again itself.
             stats.broken.fetch_add(1, Relaxed);
-            return;
+            return false;
         };
         match queues.complete(work) {
             Delivery::Delivered => {
+                let (input, output) = if loads { (0, 0) } else { (input, output) };
                 stats.completed(input, output);
                 self.waiters[usize::from(waiter)].end(notify);
             }
@@ -190,6 +212,7 @@ impl Group {
                 stats.late.fetch_add(1, Relaxed);
             }
         }
+        loads
     }
 
     /// Asks engine `index` to leave; its work goes to the others from now on.
@@ -306,8 +329,8 @@ impl Group {
                 stats.restart();
             }
         }
-        self.totals.inline.store(0, Relaxed);
-        self.totals.rebalanced.store(0, Relaxed);
+        self.totals.restart();
+        self.judge.restart();
         for waiter in &self.waiters {
             waiter.reset_in_fork_child();
         }

@@ -1,9 +1,10 @@
 //! A compressor whose batches go to the engines.
 
-use super::attributes::{MAX_SUBMITTED, SyncMode};
+use super::attributes::{Decompress, MAX_SUBMITTED, SyncMode};
 use super::descriptor::{CompletionRecord, Descriptor, FLAG_INTERRUPT, Opcode};
 use super::descriptor::{FLAG_RECORD_REQUEST, FLAG_RECORD_VALID};
 use super::group::{Group, Job, result_of};
+use super::judge::{LEAST, Way};
 use super::queue::{Claim, Submitted};
 use crate::verify::{Verified, VerifyStats};
 use crate::{BatchOutcome, CodecError, CompressUnit, Compressor, Context, DecompressUnit};
@@ -16,6 +17,10 @@ use zfolio_sys::thread::{Clock, now_ns, processor, yield_now};
 const ROUND: usize = MAX_SUBMITTED;
 /// Looks at the count of units under way before the processor is let go.
 const SPINS: u32 = 256;
+
+/// How long whoever loads waits for units that engines have begun, ns: some times what one takes.
+/// An engine that takes longer has lost its processor, for milliseconds perhaps.
+const HURRY_NS: u64 = 30_000;
 
 /// Any codec, run by the engines.
 #[derive(Clone)]
@@ -192,15 +197,37 @@ impl Context for ParallelContext {
     }
 
     fn decompress_batch(&mut self, units: &mut [DecompressUnit<'_>]) -> BatchOutcome {
-        self.run(units)
+        let (group, count) = (self.group.clone(), units.len());
+        let way = match group.attributes().decompress {
+            _ if count < 2 || group.is_resting() || group.online() == 0 => Way::Inline,
+            Decompress::Never => Way::Inline,
+            Decompress::Always => Way::Engines,
+            Decompress::Judged => group.judge.choose(count),
+        };
+        let start = now_ns(Clock::Monotonic);
+        let outcome = if way == Way::Engines {
+            group.totals.decomp_batches.fetch_add(1, Relaxed);
+            self.run(units)
+        } else if group.attributes().decompress == Decompress::Always {
+            // (None can have it. That is counted.)
+            self.run(units)
+        } else {
+            let many = u64::from(count >= LEAST);
+            group.totals.sw_decomp_batches.fetch_add(many, Relaxed);
+            self.inner.decompress_batch(units)
+        };
+        group
+            .judge
+            .note(count, way, now_ns(Clock::Monotonic) - start);
+        outcome
     }
 }
 
 impl ParallelContext {
     fn run<U: Unit>(&mut self, units: &mut [U]) -> BatchOutcome {
         // One unit gains nothing from another thread.
-        if let [unit] = units {
-            self.inline(unit);
+        if units.len() < 2 || self.group.is_resting() {
+            units.iter_mut().for_each(|unit| self.inline(unit));
         } else {
             let round = match self.group.attributes().sync_mode {
                 SyncMode::Sync => 1,
@@ -236,10 +263,15 @@ impl ParallelContext {
             return;
         }
         let tickets = &mut tickets[..count];
-        if self.group.attributes().sync_mode == SyncMode::Assist {
+        let assists = self.group.attributes().sync_mode == SyncMode::Assist;
+        if assists {
             self.assist(units, tickets);
         }
-        self.wait();
+        if assists && U::OPCODE == Opcode::Decompress {
+            self.wait_briefly();
+        } else {
+            self.wait();
+        }
         for ticket in tickets {
             if let Some(ticket) = ticket.take() {
                 self.collect(units, ticket);
@@ -324,6 +356,22 @@ impl ParallelContext {
         }
     }
 
+    /// Waits until all has ended, or for [`HURRY_NS`], without letting the processor go.
+    fn wait_briefly(&self) {
+        let Some(waiter) = self.waiter else { return };
+        let waiter = &self.group.waiters[waiter];
+        let start = now_ns(Clock::Monotonic);
+        while waiter.under_way() > 0 {
+            for _ in 0..SPINS / 4 {
+                core::hint::spin_loop();
+            }
+            let spent = now_ns(Clock::Monotonic).saturating_sub(start);
+            if spent > HURRY_NS.min(self.group.attributes().timeout_ns) {
+                return;
+            }
+        }
+    }
+
     /// Waits until all has ended or the time is over.
     fn wait(&self) {
         let Some(waiter) = self.waiter else { return };
@@ -377,6 +425,9 @@ impl ParallelContext {
         let delivered = claim.is_some_and(|claim| {
             let delivered = queue.with(&claim, |job| deliver(job, &mut units[unit]));
             release(queue, claim);
+            if delivered == Some(true) && U::OPCODE == Opcode::Decompress {
+                group.totals.decomp_units.fetch_add(1, Relaxed);
+            }
             delivered == Some(true)
         });
         if !delivered {

@@ -34,9 +34,9 @@ pub struct QueueTotals {
     pub late: u64,
     /// Descriptors that had two holders: 0, or there is a bug.
     pub broken: u64,
-    /// Bytes that completed ones read.
+    /// Bytes that completed ones read, of those that compress.
     pub input_bytes: u64,
-    /// Bytes that completed ones wrote.
+    /// Bytes that they wrote.
     pub output_bytes: u64,
 }
 
@@ -100,4 +100,25 @@ pub struct Totals {
     pub inline: AtomicU64,
     /// Times that an engine came or went.
     pub rebalanced: AtomicU64,
+    /// Batches to be decompressed that were submitted.
+    pub decomp_batches: AtomicU64,
+    /// Batches of many units that were decompressed by whoever loads, since that takes less.
+    pub sw_decomp_batches: AtomicU64,
+    /// Units that engines decompressed.
+    pub decomp_units: AtomicU64,
+}
+
+impl Totals {
+    /// From nothing.
+    pub(super) fn restart(&self) {
+        for count in [
+            &self.inline,
+            &self.rebalanced,
+            &self.decomp_batches,
+            &self.sw_decomp_batches,
+            &self.decomp_units,
+        ] {
+            count.store(0, Relaxed);
+        }
+    }
 }

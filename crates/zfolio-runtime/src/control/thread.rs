@@ -31,6 +31,7 @@ impl Manager {
             self.control_goes_on();
             self.follow_forks(&mut worker);
             self.apply_parked(&mut self.core.lock());
+            self.tend_engines();
             let usage = self.usage();
             self.make_huge_frame(usage);
             self.tend_backing();

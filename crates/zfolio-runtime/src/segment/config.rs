@@ -38,8 +38,8 @@ pub mod faults {
 
 /// What `zfolio run` was asked for.
 ///
-/// Processes read most of it once, when they begin. `max`, `on_max`, `pool_percent` and
-/// `compactions` are read again and again: `zfolio run`, which alone can write here, changes
+/// Processes read most of it once, when they begin. `max`, `on_max`, `pool_percent`,
+/// `engines_rest` and `compactions` are read again and again: `zfolio run`, which alone can write here, changes
 /// them on request (`zfolio set`, `zfolio compact`).
 #[repr(C)]
 pub struct Config {
@@ -52,12 +52,18 @@ pub struct Config {
     pub level: AtomicU32,
     /// Order of the folios moved out where no THP is found, 0..=9.
     pub folio_order: AtomicU32,
+    /// 1: huge pages are split when they leave, and go in folios of that order too.
+    pub split_huge_pages: AtomicU32,
     /// 1: print nothing on the program's stderr.
     pub quiet: AtomicU32,
     /// Threads that compress for reclaim; 0: none.
     pub engines: AtomicU32,
     /// Their attributes: [`zfolio_compress::engine::Attributes::numbers`].
     pub engine_attributes: [AtomicU64; ENGINE_ATTRIBUTES],
+    /// 1: they work while processors are idle, and rest while [`Config::engines_rest`] says so.
+    pub engines_auto: AtomicU32,
+    /// 1: no processor is idle. `zfolio run` sees to it.
+    pub engines_rest: AtomicU32,
     /// 1: no folio compaction. For experiments.
     pub no_folio_compaction: AtomicU32,
     /// 1: what stays in the pool is compressed again, denser.

@@ -278,6 +278,16 @@ counters! {
     EngineOutput = "engine_output_bytes",
     /// Times that an engine came or went.
     EngineRebalanced = "engine_rebalanced",
+    /// Batches to be decompressed that were handed to engines.
+    EngineDecompBatches = "engine_decomp_batches",
+    /// Batches of many pages that whoever loads decompressed, since that takes less.
+    EngineSwDecompBatches = "engine_sw_decomp_batches",
+    /// Units that engines decompressed.
+    EngineDecompUnits = "engine_decomp_units",
+    /// Times that `--engines auto` let them rest.
+    EngineRests = "engine_rests",
+    /// How long they rested. ns.
+    EngineRestNs = "engine_rest_ns",
     /// Units that came back when they were verified.
     EngineVerified = "engine_verified",
     /// Units that did not.

@@ -2,8 +2,9 @@
 //! (`zfolio run --engines N`; none unless asked for).
 //!
 //! The queues and the protocol are `zfolio-compress`'s; here are the threads.
-//! Only compressing is handed out: a fault wants one page, and a wake-up takes
-//! longer than decompressing it. Whoever stores does its share of the batch
+//! Compressing is handed out, and of decompressing what comes together in a load of many pages,
+//! where that takes less time: a fault wants one page, and a wake-up takes
+//! longer than decompressing it. Whoever stores or loads does its share of the batch
 //! itself, so that engines that do not get to run cost nothing.
 //!
 //! # Forks
@@ -18,7 +19,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 use zfolio_compress::dictionary::Dictionaries;
 use zfolio_compress::engine::device::QueueKind;
-use zfolio_compress::engine::{Attributes, Engines, Group, Parallel, QueueTotals};
+use zfolio_compress::engine::{Attributes, Engines, Group, LEAST_LOADED, Parallel, QueueTotals};
 use zfolio_compress::{
     BatchOutcome, CodecError, CompressUnit, Compressor, Context, DecompressUnit,
 };
@@ -32,6 +33,8 @@ const CPU_NOTE: u32 = 16;
 pub(crate) struct EngineThreads {
     parallel: Parallel,
     engines: Vec<Engine>,
+    /// When they came to rest, ns; 0: they work.
+    resting_since_ns: AtomicU64,
 }
 
 /// One of them; its thread holds `context` for life.
@@ -69,6 +72,7 @@ impl EngineThreads {
         Ok(Self {
             engines: engines?,
             parallel,
+            resting_since_ns: AtomicU64::new(0),
         })
     }
 
@@ -79,6 +83,28 @@ impl EngineThreads {
 
     fn group(&self) -> &Arc<Group> {
         self.parallel.group()
+    }
+
+    /// Has nothing handed to them, or all again, as `rest` says, and counts it.
+    pub(crate) fn rest(&self, rest: bool, stats: &ProcessSlot) {
+        let since = self.resting_since_ns.load(Ordering::Relaxed);
+        if !rest && since == 0 {
+            return;
+        }
+        let now = now_ns(Clock::Monotonic);
+        if rest && since == 0 {
+            stats.add(Counter::EngineRests, 1);
+        } else {
+            stats.add(Counter::EngineRestNs, now.saturating_sub(since));
+        }
+        let next = if rest { now } else { 0 };
+        self.resting_since_ns.store(next, Ordering::Relaxed);
+        self.group().rest(rest);
+    }
+
+    /// Whether nothing is handed to them for now.
+    pub(crate) fn are_resting(&self) -> bool {
+        self.group().is_resting()
     }
 
     /// CPU time of the threads, ns, as they noted it last.
@@ -105,6 +131,18 @@ impl EngineThreads {
             (
                 Counter::EngineRebalanced,
                 all.rebalanced.load(Ordering::Relaxed),
+            ),
+            (
+                Counter::EngineDecompBatches,
+                all.decomp_batches.load(Ordering::Relaxed),
+            ),
+            (
+                Counter::EngineSwDecompBatches,
+                all.sw_decomp_batches.load(Ordering::Relaxed),
+            ),
+            (
+                Counter::EngineDecompUnits,
+                all.decomp_units.load(Ordering::Relaxed),
             ),
             (
                 Counter::EngineVerified,
@@ -135,6 +173,8 @@ impl EngineThreads {
     pub(crate) fn reset_in_fork_child(&self) {
         self.group().reset_in_fork_child();
         self.parallel.verified().restart();
+        self.resting_since_ns.store(0, Ordering::Relaxed);
+        self.group().rest(false);
         for engine in &self.engines {
             reset_in_fork_child(&engine.context);
             // An engine may have been at work for nobody when the image was
@@ -189,7 +229,7 @@ fn queue_words(
     ]
 }
 
-/// Decompresses inline, compresses on the engines.
+/// Decompresses a few pages inline, and all else on the engines, which see to it that it pays.
 pub(crate) struct Submitting {
     pub(crate) engines: Box<dyn Compressor>,
     pub(crate) inline: Box<dyn Compressor>,
@@ -239,7 +279,25 @@ impl Context for SubmittingContext {
     }
 
     fn decompress_batch(&mut self, units: &mut [DecompressUnit<'_>]) -> BatchOutcome {
-        self.inline.decompress_batch(units)
+        if units.len() < LEAST_LOADED {
+            return self.inline.decompress_batch(units);
+        }
+        let outcome = self.engines.decompress_batch(units);
+        if outcome.all_ok() {
+            return outcome;
+        }
+        // An engine's word that bytes are bad is not taken: whoever loads finds out itself.
+        let bad = units.iter_mut().filter(|unit| unit.result.is_err());
+        let failed = bad.map(|unit| {
+            let mut again = [DecompressUnit::new(unit.src, &mut *unit.dst)];
+            let outcome = self.inline.decompress_batch(&mut again);
+            let result = again[0].result;
+            unit.result = result;
+            outcome.failed
+        });
+        BatchOutcome {
+            failed: failed.sum(),
+        }
     }
 }
 

@@ -29,7 +29,8 @@ pub(crate) enum Stored {
 impl Swap {
     /// Pages to store together.
     pub(crate) fn batch_pages(&self) -> usize {
-        if self.engines.is_some() || self.scope.stores_in_batches() {
+        let engines = self.engines.as_ref();
+        if engines.is_some_and(|engines| !engines.are_resting()) || self.scope.stores_in_batches() {
             BATCH_PAGES
         } else {
             SOFTWARE_BATCH

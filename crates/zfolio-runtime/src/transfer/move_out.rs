@@ -185,7 +185,16 @@ impl Transfer {
         }
         core.pages.standby.pages += pages;
         self.count(Counter::PagesOut, pages);
-        if leaving.whole && pages == EXTENT_PAGES && leaving.count == 1 {
+        let whole = leaving.whole && pages == EXTENT_PAGES && leaving.count == 1;
+        if whole && self.options.split_huge_pages {
+            // It moves as one, and is no huge page from here on.
+            self.count(Counter::ThpSwpoutFallback, 1);
+            if self.is_huge(self.address(first)) {
+                self.zswap.count_store(Order::HUGE, false);
+                self.zswap.count_split(Order::HUGE, true);
+            }
+            core.pages.extents.entry(leaving.runs[0].0).huge = false;
+        } else if whole {
             self.count_huge_move(first, Counter::ThpSwpout, Counter::ThpSwpoutFallback);
             core.pages.extents.entry(leaving.runs[0].0).huge = true;
         } else if how.huge {

@@ -86,6 +86,17 @@ impl Upkeep {
         with_descriptors(|| self.open_backing());
     }
 
+    /// Lets the engines rest while no processor is idle, where that was asked for.
+    pub(crate) fn tend_engines(&self) {
+        let config = self.segment().config();
+        if let Some(engines) = &self.engines
+            && config.engines_auto.load(Ordering::Relaxed) != 0
+        {
+            let rest = config.engines_rest.load(Ordering::Relaxed) != 0;
+            engines.rest(rest, self.stats());
+        }
+    }
+
     /// Compacts for a while, if that is due or under way. `pressed`: memory is
     /// short, and what reclaim could do at once is done.
     pub(crate) fn compact(&self, state: &mut Compacting, pressed: bool) {

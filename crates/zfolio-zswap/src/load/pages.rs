@@ -56,7 +56,8 @@ impl<A: Arena> Zswap<A> {
     ) -> Result<(), LoadError> {
         assert_eq!(slots.len(), dst.len(), "a frame for each slot");
         let mut tally = Tally::default();
-        let chunks = slots.chunks(MAX_BATCH).zip(dst.chunks(MAX_BATCH));
+        let most = context.load_batch();
+        let chunks = slots.chunks(most).zip(dst.chunks(most));
         for (chunk, (slots, dst)) in chunks.enumerate() {
             let mut found = [Found::ZERO; MAX_BATCH];
             let found = &mut found[..slots.len()];
@@ -66,7 +67,7 @@ impl<A: Arena> Zswap<A> {
                 self.load_backed(context, &door, slots, found, dst);
             }
             self.release(slots, found);
-            tally.add(chunk * MAX_BATCH, slots, found);
+            tally.add(chunk * most, slots, found);
         }
         self.finish(context, &tally)
     }

@@ -1,7 +1,7 @@
 //! What one thread stores and loads with.
 
 use crate::backing::clusters::IO;
-use crate::{MAX_BATCH, MIN_BATCH};
+use crate::{LOAD_BATCH, MAX_BATCH, MIN_BATCH};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
@@ -50,6 +50,11 @@ impl WorkContext {
     /// Pages that loads with it have brought from the backing so far.
     pub fn loaded_from_backing(&self) -> u64 {
         self.backed
+    }
+
+    /// Pages decompressed in one batch.
+    pub(crate) fn load_batch(&self) -> usize {
+        self.batch().max(LOAD_BATCH)
     }
 
     /// Pages per batch.

@@ -68,9 +68,30 @@ pub(super) struct Round {
 }
 
 /// Engines on threads of this process.
-struct Threads {
+pub(super) struct Threads {
     group: Arc<Group>,
     threads: Vec<JoinHandle<bool>>,
+}
+
+impl Threads {
+    /// The engines of `parallel`, all of which serve.
+    pub(super) fn start(parallel: &Parallel, engines: usize) -> Result<Self, String> {
+        let mut threads = Self {
+            group: parallel.group().clone(),
+            threads: Vec::new(),
+        };
+        for index in 0..engines {
+            let context = parallel.engine_context();
+            let mut context = context.map_err(|error| error.to_string())?;
+            let group = threads.group.clone();
+            let serve = move || group.serve(index, &mut *context);
+            threads.threads.push(spawn(serve));
+        }
+        while threads.group.online() < engines {
+            yield_now();
+        }
+        Ok(threads)
+    }
 }
 
 impl Drop for Threads {
@@ -121,21 +142,7 @@ impl Way {
             .enable(engines, engines, &*codec)
             .map_err(|error| error.to_string())?;
         let parallel = Parallel::new(group.clone(), codec);
-        let mut threads = Threads {
-            group: group.clone(),
-            threads: Vec::new(),
-        };
-        for index in 0..engines {
-            let mut context = parallel
-                .engine_context()
-                .map_err(|error| error.to_string())?;
-            let group = group.clone();
-            let serve = move || group.serve(index, &mut *context);
-            threads.threads.push(spawn(serve));
-        }
-        while group.online() < engines {
-            yield_now();
-        }
+        let _threads = Threads::start(&parallel, engines)?;
         self.pass(&parallel, plain, Some(&group))
     }
 
@@ -288,4 +295,15 @@ fn times(calls: &mut [(f64, usize)]) -> (f64, f64) {
     calls.sort_by(|a, b| per_unit(a).total_cmp(&per_unit(b)));
     let at = (calls.len() * 99 / 100).min(calls.len().saturating_sub(1));
     (all, calls.get(at).map_or(0.0, per_unit) * 1e6)
+}
+
+/// The middle value; the mean of the middle two of an even number.
+pub(super) fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values[..] {
+        [] => 0.0,
+        _ if values.len() % 2 == 1 => values[middle],
+        _ => (values[middle - 1] + values[middle]) / 2.0,
+    }
 }

@@ -6,7 +6,7 @@
 //! whole corpus and decompresses it again, and every unit is compared with what
 //! it was. Ways take turns, round by round, so that what else the machine does
 //! meets them all; a figure is the median of the rounds, and a comparison the
-//! median of the rounds' ratios.
+//! median of the rounds' ratios. Then loads of some pages together ([`loads`]).
 
 use crate::args::BenchCompressors;
 use crate::output::plot::{self, Series};
@@ -14,13 +14,15 @@ use crate::output::progress::Progress;
 use crate::output::results::Results;
 use crate::output::table::Table;
 use corpus::Corpus;
-use measure::{Round, Way, Workers};
+use loads::Loads;
+use measure::{Round, Way, Workers, median};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::process::ExitCode;
 use zfolio_host::exit::{Failure, Status};
 
 mod corpus;
+mod loads;
 mod measure;
 
 /// One way and its rounds.
@@ -83,12 +85,34 @@ pub(crate) fn compressors(args: &BenchCompressors) -> Result<ExitCode, Failure> 
         measured.push((corpus, rows));
     }
     drop(progress);
-    let text: String = measured
+    let loaded = loads(args, &measured)?;
+    let mut text: String = measured
         .iter()
         .map(|(corpus, rows)| report(corpus, rows))
         .collect();
-    results.finish(&text, &document(args, &measured), || draw(&measured))?;
+    text.push_str(&Loads::text(&loaded));
+    let mut document = document(args, &measured);
+    document["loads"] = loaded.iter().map(Loads::json).collect();
+    results.finish(&text, &document, || draw(&measured))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Loads of the pages of the first corpus, by codec.
+fn loads(args: &BenchCompressors, measured: &[(Corpus, Vec<Row>)]) -> Result<Vec<Loads>, Failure> {
+    let Some((corpus, _)) = measured.first() else {
+        return Ok(Vec::new());
+    };
+    let codecs = args.compressors.iter();
+    let each = codecs.map(|codec| Loads::measure(codec.0, corpus, args.runs));
+    let all: Result<_, String> = each.collect();
+    all.map_err(|why| {
+        Failure::new(
+            Status::Internal,
+            "bench compressors: loads",
+            why,
+            "report this",
+        )
+    })
 }
 
 /// Every combination asked for.
@@ -298,17 +322,6 @@ fn draw(measured: &[(Corpus, Vec<Row>)]) -> Result<String, String> {
         corpus.name()
     );
     plot::lines(&title, "compress, MB/s", "ratio", &series)
-}
-
-/// The middle value; the mean of the middle two of an even number.
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values[..] {
-        [] => 0.0,
-        _ if values.len() % 2 == 1 => values[middle],
-        _ => (values[middle - 1] + values[middle]) / 2.0,
-    }
 }
 
 #[cfg(test)]

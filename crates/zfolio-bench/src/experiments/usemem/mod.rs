@@ -9,11 +9,13 @@
 //! | module | concept |
 //! |---|---|
 //! | `plan` | what is run, and the columns it gives |
+//! | `published` | folios stored whole against split ones, beside what the series found |
 //! | `report` | what is shown of the runs: tables, JSON, a plot |
 //! | `rows` | the rows of the tables, and where each figure is from |
 //! | `store` | pages into the engine one by one and in batches |
 
 mod plan;
+mod published;
 mod report;
 mod rows;
 mod store;
@@ -21,6 +23,8 @@ mod store;
 use crate::args::BenchUsemem;
 use crate::output::results::Results;
 use crate::rig::Rig;
+pub(super) use rows::{COUNTERS, Row};
+
 use plan::{FOLIOS, Plan, columns};
 use std::process::ExitCode;
 use zfolio_host::exit::{Failure, Status};

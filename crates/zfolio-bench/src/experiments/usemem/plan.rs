@@ -51,14 +51,75 @@ pub(super) const FOLIOS: [Folio; 3] = [
 pub(super) struct Column {
     pub(super) side: Side,
     pub(super) codec: Option<&'static str>,
-    pub(super) engines: usize,
+    pub(super) how: How,
+}
+
+/// What differs between columns of ours of one codec.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum How {
+    /// Folios whole, without engines.
+    Plain,
+    /// So many engines beside.
+    Engines(usize),
+    /// The same, and all that is compressed is verified.
+    Verified(usize),
+    /// The same, one unit at a time: the accelerator without batching, as before the series.
+    Sequential(usize),
+    /// Engines that work while processors are idle.
+    Auto,
+    /// Folios, huge pages too, split to pages before they are stored: case 1 of the series.
+    Split,
+}
+
+impl How {
+    const fn suffix(self) -> &'static str {
+        match self {
+            Self::Plain => "",
+            Self::Engines(_) => "-engines",
+            Self::Verified(_) => "-verified",
+            Self::Sequential(_) => "-sequential",
+            Self::Auto => "-auto",
+            Self::Split => "-split",
+        }
+    }
+
+    /// Whether it is run only where it is asked for.
+    const fn is_extra(self) -> bool {
+        matches!(self, Self::Verified(_) | Self::Sequential(_) | Self::Auto)
+    }
+
+    /// Whether there is such a column for folios of `order`: pages are not split.
+    pub(super) fn is_for(self, order: Order) -> bool {
+        self != Self::Split || order > Order::PAGE
+    }
+
+    /// Options of `zfolio run`.
+    pub(super) fn options(self, folio: Folio) -> Vec<String> {
+        let engines = |words: String| {
+            vec![
+                "--folio".into(),
+                folio.option.into(),
+                "--engines".into(),
+                words,
+            ]
+        };
+        match self {
+            Self::Plain => engines("0".into()),
+            Self::Engines(count) => engines(count.to_string()),
+            Self::Sequential(count) => engines(format!("{count},sync_mode=sync")),
+            Self::Auto => engines("auto".into()),
+            Self::Verified(count) => engines(format!("{count},verify_compress=1")),
+            Self::Split => ["--folio", "4K", "--split-huge-pages"]
+                .map(String::from)
+                .into(),
+        }
+    }
 }
 
 impl Column {
     pub(super) fn name(&self) -> String {
         match self.codec {
-            Some(codec) if self.engines > 0 => format!("run-{codec}-engines"),
-            Some(codec) => format!("run-{codec}"),
+            Some(codec) => format!("run-{codec}{}", self.how.suffix()),
             None => self.side.name(),
         }
     }
@@ -103,14 +164,19 @@ pub(super) fn columns(rig: &Rig, only: &[String], quick: bool) -> Result<Vec<Col
             vec![None]
         };
         for codec in codecs {
-            let column = |engines| Column {
-                side: side.clone(),
-                codec,
-                engines,
-            };
-            offered.push(column(0));
-            if codec.is_some() {
-                offered.push(column(engines));
+            let ours = [
+                How::Split,
+                How::Engines(engines),
+                How::Verified(engines),
+                How::Sequential(engines),
+                How::Auto,
+            ];
+            let ours = ours.into_iter().filter(|_| codec.is_some());
+            for how in [How::Plain].into_iter().chain(ours) {
+                if !(how.is_extra() && only.is_empty()) {
+                    let side = side.clone();
+                    offered.push(Column { side, codec, how });
+                }
             }
         }
     }
@@ -121,7 +187,7 @@ pub(super) fn columns(rig: &Rig, only: &[String], quick: bool) -> Result<Vec<Col
             let kind = std::mem::discriminant(&column.side);
             let new = !kinds.contains(&kind);
             kinds.push(kind);
-            column.engines == 0 && (new || column.side == Side::Run)
+            column.how == How::Plain && (new || column.side == Side::Run)
         });
     }
     if only.is_empty() {
@@ -209,7 +275,10 @@ impl Plan {
             advised.insert(2, "--thp".into());
         }
         let settings = settings(folio);
-        let steps = columns.len() * (self.runs as usize + 1);
+        let columns = columns
+            .iter()
+            .filter(|column| column.how.is_for(folio.order));
+        let steps = columns.clone().count() * (self.runs as usize + 1);
         let progress = Progress::new("usemem", steps as u64);
         let mut measured: Vec<Measured> = Vec::new();
         for column in columns {
@@ -237,15 +306,9 @@ impl Plan {
                     } else {
                         &own
                     };
-                    let engines = at.column.engines.to_string();
-                    let options = [
-                        "--folio",
-                        folio.option,
-                        "--compressor",
-                        at.column.codec.unwrap_or("lz4"),
-                        "--engines",
-                        &engines,
-                    ];
+                    let options = at.column.how.options(folio);
+                    let mut options: Vec<&str> = options.iter().map(String::as_str).collect();
+                    options.extend(["--compressor", at.column.codec.unwrap_or("lz4")]);
                     let job = self.job(command, at.limit, &options, &settings);
                     match rig.run(&at.column.side, &job) {
                         Ok(ran) => at.runs.push(ran),
@@ -336,6 +399,23 @@ impl Measured {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn columns_differ_in_options_of_run() {
+        let of = |how: How| how.options(FOLIOS[2]).join(" ");
+        assert_eq!(of(How::Plain), "--folio 2M --engines 0");
+        assert_eq!(of(How::Split), "--folio 4K --split-huge-pages");
+        assert_eq!(
+            of(How::Sequential(2)),
+            "--folio 2M --engines 2,sync_mode=sync"
+        );
+        assert_eq!(
+            of(How::Verified(2)),
+            "--folio 2M --engines 2,verify_compress=1"
+        );
+        assert_eq!(of(How::Auto), "--folio 2M --engines auto");
+        assert!(!How::Split.is_for(Order::PAGE) && How::Split.is_for(Order::K64));
+    }
 
     #[test]
     fn columns_have_the_names_of_their_codecs() {

@@ -1,6 +1,7 @@
 //! What is shown of the runs.
 
 use super::plan::{Compared, Measured, Plan};
+use super::published::{against_split, change};
 use super::rows::ROWS;
 use super::store;
 use crate::output::plot::{self, Series};
@@ -26,7 +27,8 @@ pub(super) fn text(plan: &Plan, rig: &Rig, all: &[Compared], stored: &store::Sto
          version {}.\n\
          Sign: a change is the column less the one named, in % of that; + is more of the row, which is \
          better for throughput and worse for times.\n\
-         run-CODEC compresses in batches, run-CODEC-engines on {} threads besides.\n\
+         run-CODEC compresses in batches, run-CODEC-engines on {} threads besides; run-CODEC-split \
+         has split folios, huge pages too, to pages before: case 1 of the series.\n\
          Kernel counters are the whole machine's; - : not counted there.\n",
         plan.processes,
         short(plan.size),
@@ -47,6 +49,7 @@ pub(super) fn text(plan: &Plan, rig: &Rig, all: &[Compared], stored: &store::Sto
         }
     }
     text.push_str(&against_published(all));
+    text.push_str(&against_split(all));
     text.push_str(&stored.text());
     for why in &rig.left_out {
         let _ = writeln!(text, "\nLeft out: {why}.");
@@ -95,12 +98,6 @@ fn table(compared: &Compared) -> String {
         table.row([name].into_iter().chain(cells));
     }
     table.text()
-}
-
-/// `figure` less `base`, in % of `base`.
-fn change(figure: Option<f64>, base: Option<f64>) -> Option<f64> {
-    let (figure, base) = (figure?, base.filter(|base| *base > 0.0)?);
-    Some((figure / base - 1.0) * 100.0)
 }
 
 /// Larger folios against pages, beside what the series found for zswap storing
@@ -209,7 +206,7 @@ pub(super) fn draw(all: &[Compared]) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiments::usemem::plan::{Column, FOLIOS};
+    use crate::experiments::usemem::plan::{Column, FOLIOS, How};
     use crate::rig::Side;
 
     fn measured(side: Side, codec: Option<&'static str>, lines: &str) -> Measured {
@@ -222,7 +219,7 @@ mod tests {
             column: Column {
                 side,
                 codec,
-                engines: 0,
+                how: How::Plain,
             },
             limit: 1 << 20,
             runs: vec![ran],

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 /// A row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Row {
+pub(in crate::experiments) struct Row {
     /// `<size>` stands for the size of folio; a row that has it is left out for
     /// single pages.
     label: &'static str,
@@ -32,7 +32,7 @@ const fn counter(label: &'static str, ours: Option<&'static str>) -> Row {
     }
 }
 
-pub(super) const ROWS: [Row; 19] = [
+pub(in crate::experiments) const ROWS: [Row; 19] = [
     Row {
         label: "Total throughput (KB/s)",
         figure: Figure::Total,
@@ -49,9 +49,9 @@ pub(super) const ROWS: [Row; 19] = [
         label: "sys time (sec)",
         figure: Figure::Sys,
     },
-    counter("memcg_high", None),
+    counter("memcg_high", Some("high")),
     // Of control groups of version 1 there is only this.
-    counter("memcg_max", None),
+    counter("memcg_max", Some("max")),
     counter("memcg_swap_fail", None),
     counter("pswpout", Some("pswpout")),
     counter("pswpin", Some("pswpin")),
@@ -65,7 +65,7 @@ pub(super) const ROWS: [Row; 19] = [
     },
     counter("pgmajfault", Some("pgmajfault")),
     counter("swap_ra", Some("swap_ra")),
-    counter("swap_ra_hit", None),
+    counter("swap_ra_hit", Some("swap_ra_hit")),
     Row {
         label: "ZSWPOUT-<size>",
         figure: Figure::BySize("zswpout", Some("zswpout")),
@@ -76,9 +76,12 @@ pub(super) const ROWS: [Row; 19] = [
     },
 ];
 
+/// Of these, the counters.
+pub(in crate::experiments) const COUNTERS: &[Row] = ROWS.split_at(4).1;
+
 impl Row {
     /// Its name for folios of `size`; `None` where there is no such row.
-    pub(super) fn name(&self, size: Option<&str>) -> Option<String> {
+    pub(in crate::experiments) fn name(&self, size: Option<&str>) -> Option<String> {
         match (self.figure, size) {
             (Figure::BySize(..), None) => None,
             (_, size) => Some(self.label.replace("<size>", size.unwrap_or(""))),
@@ -86,7 +89,12 @@ impl Row {
     }
 
     /// Its figure of a run; `None` where it is not counted.
-    pub(super) fn of(&self, ran: &Ran, side: &Side, size: Option<&str>) -> Option<f64> {
+    pub(in crate::experiments) fn of(
+        &self,
+        ran: &Ran,
+        side: &Side,
+        size: Option<&str>,
+    ) -> Option<f64> {
         let processes: Vec<u64> = ran.stdout.lines().filter_map(throughput).collect();
         let total = processes.iter().sum::<u64>() as f64;
         let ours = *side == Side::Run;
@@ -110,7 +118,7 @@ impl Row {
     }
 
     /// As a table shows it.
-    pub(super) fn shown(&self, figure: f64) -> String {
+    pub(in crate::experiments) fn shown(&self, figure: f64) -> String {
         match self.figure {
             Figure::Elapsed | Figure::Sys => format!("{figure:.2}"),
             _ => format!("{figure:.0}"),
@@ -131,7 +139,7 @@ mod tests {
             wall: 1.5,
             kernel: BTreeMap::from([("zswpout".to_owned(), 7), ("64kB-zswpout".to_owned(), 3)]),
             stats: json!({ "total": {
-                "counters": { "zswpout": 100 },
+                "counters": { "zswpout": 100, "high": 12, "swap_ra_hit": 6 },
                 "folios": { "hugepages-64kB": { "zswpout": 5, "swpout_fallback": 1 } },
             } }),
             ..Ran::default()
@@ -150,6 +158,8 @@ mod tests {
         assert_eq!(figure("<size>-swpout_fallback", &Side::Run), Some(1.0));
         assert_eq!(figure("SWPOUT-<size>", &Side::Run), None);
         assert_eq!(figure("memcg_high", &kernel), None);
+        assert_eq!(figure("memcg_high", &Side::Run), Some(12.0));
+        assert_eq!(figure("swap_ra_hit", &Side::Run), Some(6.0));
     }
 
     #[test]
