@@ -137,7 +137,11 @@ impl State {
     #[cold]
     fn follow(&self, number: usize) {
         let following = &self.following;
-        if !waits(number) && following.passed.fetch_add(1, Ordering::Relaxed) % PASSED != 0 {
+        let passes = || {
+            let before = following.passed.fetch_add(1, Ordering::Relaxed);
+            !before.is_multiple_of(PASSED)
+        };
+        if !waits(number) && passes() {
             return;
         }
         // (The child of posix_spawn shares the memory, and has nothing to say of it.)
