@@ -548,9 +548,12 @@ static void beside_library(void) {
             end = high; // its variables beyond the file
     }
     fclose(maps);
-    memory = map_new((size_t)PAGES * PAGE);
-    fill_range(memory, PAGES, TAG);
+    // What is out already comes to lie there. (Of one mapping with the rest: less than 64 KiB by
+    // itself is not managed, and it might lie beside the library by itself.)
     enum { NEAR = 12 };
+    memory = map_new((size_t)(PAGES + 2 * NEAR) * PAGE);
+    fill_range(memory, PAGES, TAG);
+    char *out[2] = {memory + (size_t)PAGES * PAGE, memory + (size_t)(PAGES + NEAR) * PAGE};
     char *beside[2] = {(char *)from - NEAR * PAGE, (char *)end};
     int free_there[2];
     for (int side = 0; side < 2; side++) {
@@ -564,10 +567,6 @@ static void beside_library(void) {
     }
     if (!free_there[0] && !free_there[1])
         printf("nothing is free beside the library\n");
-    // What is out already comes to lie there. (In one mapping: less than 64 KiB
-    // by itself is not managed.)
-    char *out[2] = {map_new(2 * NEAR * PAGE)};
-    out[1] = out[0] + NEAR * PAGE;
     for (int side = 0; side < 2; side++)
         fill_range(out[side], NEAR, 0x44000 + side * 0x1000);
     push_out(memory, PAGES);
