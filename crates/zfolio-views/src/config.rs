@@ -26,8 +26,6 @@ pub struct Config {
     /// Threads that compress for reclaim.
     pub engines: u32,
     engines_auto: bool,
-    /// With that: no processor is idle, and they rest.
-    engines_rest: bool,
     /// `off` or `auto`.
     pub tier: &'static str,
     folio_compaction: bool,
@@ -62,7 +60,6 @@ impl Config {
             split_huge_pages: config.split_huge_pages.load(Relaxed) != 0,
             engines: config.engines.load(Relaxed),
             engines_auto: config.engines_auto.load(Relaxed) != 0,
-            engines_rest: config.engines_rest.load(Relaxed) != 0,
             tier: if config.tier.load(Relaxed) == 0 {
                 "off"
             } else {

@@ -5,13 +5,14 @@ use crate::look::{Look, Seen};
 use crate::slowdown::Slowdown;
 use schemars::JsonSchema;
 use serde::Serialize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{SystemTime, UNIX_EPOCH};
 use zfolio_host::shown::Program;
 use zfolio_host::statistics::Tree;
 use zfolio_host::store_totals::{ShownTotals, StoreTotals};
 
-/// What `zfolio stat --json` prints: `--stats` has the same keys and more, but `time_s` and
-/// `control`.
+/// What `zfolio stat --json` prints: `--stats` has the same keys and more, but `time_s`,
+/// `control` and `engines_rest`.
 #[derive(Serialize, JsonSchema)]
 #[schemars(title = "zfolio stat --json")]
 pub(crate) struct Document<'a> {
@@ -23,6 +24,8 @@ pub(crate) struct Document<'a> {
     /// Of `zfolio run`.
     run_pid: Option<u32>,
     config: &'a Config,
+    /// No processor is idle, and the engines rest (`--engines auto`).
+    engines_rest: bool,
     /// Null without `--slowdown`.
     slowdown: Option<Slowdown>,
     /// Null without a store behind the pool.
@@ -39,6 +42,7 @@ impl<'a> Document<'a> {
             control: look.path().to_string_lossy().into_owned(),
             run_pid: look.pid(),
             config: &seen.config,
+            engines_rest: look.segment().config().engines_rest.load(Relaxed) != 0,
             slowdown: Slowdown::read(look.segment()),
             store: seen.store.as_ref().map(StoreTotals::shown),
             tree: &seen.tree,
