@@ -2,6 +2,7 @@
 
 use crate::budget::Memory;
 use crate::segment::GroupEvent;
+use crate::segment::run_group::RUN;
 use core::sync::atomic::Ordering;
 use zfolio_sys::lock::pause;
 use zfolio_sys::thread::{Clock, now_ns};
@@ -69,11 +70,17 @@ impl Memory {
     }
 
     /// Whether frames to keep at hand can be had of the system: where `high` follows the
-    /// program it may be above what the program needs, and pages that are moved out for a frame
-    /// come back.
+    /// program, or has been raised (`zfolio set`), it may be above what the program needs, and
+    /// pages that are moved out for a frame come back.
     pub(crate) fn has_room_for_frames(&self, usage: usize) -> bool {
         let wanted = 2 * self.watermarks().free_target;
-        self.options.follows && usage + wanted < self.watermarks().stop + self.overdraft()
+        self.has_changing_high() && usage + wanted < self.watermarks().stop + self.overdraft()
+    }
+
+    /// Whether `high` of the run follows the program, or was set anew.
+    fn has_changing_high(&self) -> bool {
+        let run = &self.segment().groups[RUN as usize];
+        self.options.follows || run.high.load(Ordering::Relaxed) != 0
     }
 
     /// Rings for the control thread if regions with `usage` have work for it.
