@@ -3,7 +3,7 @@
 use crate::life::actions::Signals;
 use crate::life::sent::Sent;
 use crate::memory::core::Core;
-use crate::memory::follow::Following;
+use crate::memory::following::Following;
 use crate::memory::texts::Texts;
 use crate::memory::transit::stage::Stages;
 use crate::memory::transit::waits::Bells;

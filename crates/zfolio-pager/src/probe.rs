@@ -108,7 +108,7 @@ pub struct Speed {
 }
 
 fn open(spec: &Spec) -> Result<Store, String> {
-    crate::serve::use_tls(spec);
+    crate::wire::use_tls(spec);
     let run = random_name().map_err(|error| error.to_string())?;
     Ok(Store::new(spec.clone(), run, |_| {}))
 }

@@ -10,6 +10,7 @@ use crate::links::{Links, Store};
 use crate::records::Records;
 use crate::said;
 use crate::spec::{MOST_COPIES, Spec};
+use crate::wire::use_tls;
 use std::ffi::CString;
 use std::io::BufRead;
 use std::path::Path;
@@ -78,13 +79,6 @@ pub fn serve(input: impl BufRead + Send + 'static) -> Result<(), String> {
     let _ = std::fs::remove_file(Path::new(&path));
     said::finish();
     Ok(())
-}
-
-/// What encrypts, once in a process.
-pub(crate) fn use_tls(spec: &Spec) {
-    if spec.tls {
-        let _ = rustls::crypto::ring::default_provider().install_default();
-    }
 }
 
 pub(crate) struct Pager {

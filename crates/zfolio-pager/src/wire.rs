@@ -20,6 +20,13 @@ use std::time::{Duration, Instant};
 /// Bytes of an answer that has no value in it: a map of slots, a report.
 pub(crate) const ANSWER: u64 = 1 << 20;
 
+/// What encrypts, once in a process.
+pub(crate) fn use_tls(spec: &Spec) {
+    if spec.tls {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    }
+}
+
 /// Bytes that went over all connections, protocol and encryption included.
 #[derive(Debug, Default)]
 pub(crate) struct Counted {
@@ -267,7 +274,7 @@ mod tests {
 
     fn spec(url: &str) -> Spec {
         let spec = Spec::parse(url).unwrap();
-        crate::serve::use_tls(&spec);
+        super::use_tls(&spec);
         spec
     }
 

@@ -9,7 +9,7 @@ use super::masks::{self, Context, SAVED, returning};
 use super::signals::{self, Action, DEFAULT, IGNORE, NODEFER, RESETHAND, RESTORER};
 use crate::memory::bring::{Access, Brought, bring};
 use crate::memory::core::Core;
-use crate::memory::follow::SIGNAL_NS;
+use crate::memory::following::SIGNAL_NS;
 use crate::memory::transit::swap_in::bring_beside;
 use crate::memory::way::Kind;
 use crate::raw::{self, OURS, SHIFT, nr};

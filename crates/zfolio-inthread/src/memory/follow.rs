@@ -6,7 +6,7 @@
 //! kept last: a load for each group, and a comparison. Where they differ, a call that waits for
 //! something, or else one in [`PASSED`], closes up to [`STEP`] pages before it is made. That goes
 //! on until usage is within what the process may have, or nothing more can be closed. A fault that
-//! needs room meanwhile closes as many and what it brings.
+//! needs room meanwhile closes as many, and as many again as it brings.
 //!
 //! A program that makes neither calls nor faults keeps what it has.
 //!
@@ -14,62 +14,19 @@
 //! costs (`--slowdown`).
 
 use super::core::Core;
+use super::following::Work;
 use super::words::LEAF;
 use crate::raw::{PAGE, nr};
 use crate::state::State;
-use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use zfolio_runtime::fair_share::{Membership, high_now};
-use zfolio_runtime::segment::{Counter, ProcessSlot, Segment};
+use core::sync::atomic::Ordering;
+use zfolio_runtime::fair_share::high_now;
+use zfolio_runtime::segment::Counter;
 use zfolio_sys::thread::{Clock, now_ns};
 
 /// Pages closed by one call at most, but for those that hold nothing: some 300 us.
 const STEP: usize = 64;
 /// So many calls that do not wait pass, then one closes pages as well.
 const PASSED: u32 = 32;
-
-/// How far `high` has been followed.
-pub(crate) struct Following {
-    /// [`Membership::high_asked`] when it was last kept.
-    kept: AtomicU64,
-    /// A thread of this process is closing pages for it.
-    busy: AtomicBool,
-    /// Calls that have passed.
-    passed: AtomicU32,
-    /// Where what is done is counted; null where it is not.
-    slot: AtomicPtr<ProcessSlot>,
-}
-
-/// Something that a thread of the program does for us, and is counted: from when, by which
-/// clock.
-#[derive(Clone, Copy)]
-pub(crate) struct Work(Clock, u64);
-
-/// What the kernel does to bring a fault to a handler of the thread's own, and back, ns.
-pub(crate) const SIGNAL_NS: u64 = 2_500;
-
-impl Following {
-    /// Of a process that keeps what holds now.
-    pub(crate) fn new(membership: &Membership, segment: &Segment) -> Self {
-        Self {
-            kept: AtomicU64::new(membership.high_asked(segment)),
-            busy: AtomicBool::new(false),
-            passed: AtomicU32::new(0),
-            slot: AtomicPtr::new(ptr::null_mut()),
-        }
-    }
-
-    /// What is done is counted there from here on.
-    pub(super) fn count_in(&self, slot: &'static ProcessSlot) {
-        let slot = ptr::from_ref(slot).cast_mut();
-        self.slot.store(slot, Ordering::Release);
-    }
-
-    /// In the child of a fork: who was closing pages is a thread of the parent's.
-    pub(super) fn renew_in_child(&self) {
-        self.busy.store(false, Ordering::Relaxed);
-    }
-}
 
 /// Whether a call sleeps, as a rule, until something comes.
 const fn waits(number: usize) -> bool {

@@ -12,7 +12,7 @@
 //! | [`way`], [`ways`] | how pages are closed and opened: userfaultfd, guard markers, protection |
 //! | [`core`] | what the lock guards |
 //! | [`manage`] | the pool, made when memory first runs short; limits and statistics now and then |
-//! | [`follow`] | calls close pages where `high` has sunk |
+//! | [`follow`], [`following`] | calls close pages where `high` has sunk |
 //! | [`bring`] | swap-in, and room for it |
 //! | [`reclaim`] | swap-out |
 //! | [`folios`] | of swap-out, how runs are stored, counted and split |
@@ -34,7 +34,8 @@ pub(crate) mod clean;
 mod clean_pages;
 pub(crate) mod core;
 pub(crate) mod folios;
-pub(crate) mod follow;
+mod follow;
+pub(crate) mod following;
 mod limits;
 mod manage;
 mod own_file;

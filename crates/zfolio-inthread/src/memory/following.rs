@@ -1,0 +1,50 @@
+//! What [`follow`](super::follow) remembers of a process.
+
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use zfolio_runtime::fair_share::Membership;
+use zfolio_runtime::segment::{ProcessSlot, Segment};
+use zfolio_sys::thread::Clock;
+
+/// How far `high` has been followed.
+pub(crate) struct Following {
+    /// [`Membership::high_asked`] when it was last kept.
+    pub(super) kept: AtomicU64,
+    /// A thread of this process is closing pages for it.
+    pub(super) busy: AtomicBool,
+    /// Calls that have passed.
+    pub(super) passed: AtomicU32,
+    /// Where what is done is counted; null where it is not.
+    pub(super) slot: AtomicPtr<ProcessSlot>,
+}
+
+/// Something that a thread of the program does for us, and is counted: from when, by which
+/// clock.
+#[derive(Clone, Copy)]
+pub(crate) struct Work(pub(super) Clock, pub(super) u64);
+
+/// What the kernel does to bring a fault to a handler of the thread's own, and back, ns.
+pub(crate) const SIGNAL_NS: u64 = 2_500;
+
+impl Following {
+    /// Of a process that keeps what holds now.
+    pub(crate) fn new(membership: &Membership, segment: &Segment) -> Self {
+        Self {
+            kept: AtomicU64::new(membership.high_asked(segment)),
+            busy: AtomicBool::new(false),
+            passed: AtomicU32::new(0),
+            slot: AtomicPtr::new(ptr::null_mut()),
+        }
+    }
+
+    /// What is done is counted there from here on.
+    pub(super) fn count_in(&self, slot: &'static ProcessSlot) {
+        let slot = ptr::from_ref(slot).cast_mut();
+        self.slot.store(slot, Ordering::Release);
+    }
+
+    /// In the child of a fork: who was closing pages is a thread of the parent's.
+    pub(super) fn renew_in_child(&self) {
+        self.busy.store(false, Ordering::Relaxed);
+    }
+}
