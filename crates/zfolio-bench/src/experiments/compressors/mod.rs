@@ -6,7 +6,7 @@
 //! whole corpus and decompresses it again, and every unit is compared with what
 //! it was. Ways take turns, round by round, so that what else the machine does
 //! meets them all; a figure is the median of the rounds, and a comparison the
-//! median of the rounds' ratios. Then loads of some pages together ([`loads`]).
+//! median of the rounds' ratios. Then loads of some pages together ([`mod@loads`]).
 
 use crate::args::BenchCompressors;
 use crate::output::plot::{self, Series};
