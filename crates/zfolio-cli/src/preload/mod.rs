@@ -15,7 +15,9 @@ use names::{LIBRARY, can_be_listed};
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use zfolio_host::elf::Elf;
 use zfolio_host::exit::{Failure, Status};
@@ -147,9 +149,9 @@ fn check(path: &Path) -> Result<(), Failure> {
             "install it under another path",
         );
     }
-    let elf = File::open(path).and_then(|file| Ok((Elf::read(&file)?, std::fs::read(path)?)));
+    let elf = File::open(path).and_then(|file| Ok((Elf::read(&file)?, build_of(&file)?)));
     match elf {
-        Ok((Some(Elf::SharedObject | Elf::Dynamic(_)), bytes)) => match own::build_of(&bytes) {
+        Ok((Some(Elf::SharedObject | Elf::Dynamic(_)), build)) => match build {
             Some(build) if build == own::build() => Ok(()),
             Some(build) => refused(
                 format!("of another version ({build}; this is {})", own::build()),
@@ -165,6 +167,32 @@ fn check(path: &Path) -> Result<(), Failure> {
             "install the one built with zfolio",
         ),
         Err(error) => refused(format!("cannot be read ({error})"), "install it readable"),
+    }
+}
+
+/// What a library says of its build, read a part at a time: a library with line tables has 18 MB,
+/// and what is read counts as memory of the run.
+fn build_of(library: &File) -> io::Result<Option<String>> {
+    const PART: usize = 256 << 10;
+    /// Longer than what is looked for, so that each place of it lies in one part.
+    const OVERLAP: usize = 256;
+    let mut part = vec![0; PART + OVERLAP];
+    let mut from = 0;
+    loop {
+        let mut len = 0;
+        while len < part.len() {
+            match library.read_at(&mut part[len..], from + len as u64)? {
+                0 => break,
+                more => len += more,
+            }
+        }
+        if let Some(build) = own::build_of(&part[..len]) {
+            return Ok(Some(build.to_owned()));
+        }
+        if len < part.len() {
+            return Ok(None);
+        }
+        from += PART as u64;
     }
 }
 
@@ -244,6 +272,23 @@ mod tests {
         std::fs::rename(&blank, &plain).unwrap();
         let told = check(&plain).unwrap_err().to_string();
         assert!(told.contains("not a preload library"), "{told}");
+    }
+
+    #[test]
+    fn a_build_is_found_wherever_it_stands() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("library");
+        for before in [0, (256 << 10) - 30, 256 << 10, (512 << 10) + 17] {
+            let mut bytes = vec![7; before];
+            bytes.extend(Stamp::BEGIN);
+            bytes.extend(b"1.2.3, segment 9\0");
+            bytes.resize(bytes.len() + before, 0);
+            std::fs::write(&path, &bytes).unwrap();
+            let found = build_of(&File::open(&path).unwrap()).unwrap();
+            assert_eq!(found.as_deref(), Some("1.2.3, segment 9"), "{before}");
+        }
+        std::fs::write(&path, vec![7; 600 << 10]).unwrap();
+        assert_eq!(build_of(&File::open(&path).unwrap()).unwrap(), None);
     }
 
     #[test]
