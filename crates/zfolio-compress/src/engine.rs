@@ -16,7 +16,7 @@
 //! | [`queue`] | descriptors going round; the protocol |
 //! | [`device`] | queues with one engine, and how they sleep |
 //! | [`group`](mod@group) | all devices: distribution, counters |
-//! | [`judge`] | whether what is waited for goes to them: measured |
+//! | `judge` | whether what is waited for goes to them: measured |
 //! | [`setup`] | enabling and disabling |
 //! | [`parallel`] | a [`Compressor`](crate::Compressor) whose batches go to them |
 //! | [`primitive`] | atomics and sleeping, so that loom can stand in |
