@@ -171,6 +171,7 @@ fn build() -> Zfolio {
         .current_dir(root)
         // As any build in the checkout: the library beside the command.
         .env_remove("ZFOLIO_EMBED");
+    const OTHERS: [&str; 2] = ["CARGO_PRIMARY_PACKAGE", "OUT_DIR"];
     // What cargo tells a test of its package: build scripts that look at it (ring's) would run
     // again, and a minute and a half of building with them.
     let of_package = |name: &str| {
@@ -183,7 +184,7 @@ fn build() -> Zfolio {
         about.iter().any(|about| name.starts_with(about))
     };
     let all = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-    for name in all.filter(|name| of_package(name) || name == "CARGO_PRIMARY_PACKAGE") {
+    for name in all.filter(|name| of_package(name) || OTHERS.contains(&&**name)) {
         build.env_remove(name);
     }
     let built = build.status().expect("cargo runs");
