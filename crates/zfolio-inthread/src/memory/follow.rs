@@ -15,6 +15,7 @@
 
 use super::core::Core;
 use super::following::Work;
+use super::way;
 use super::words::LEAF;
 use crate::raw::{PAGE, nr};
 use crate::state::State;
@@ -102,17 +103,23 @@ impl State {
             return;
         }
         // (The child of posix_spawn shares the memory, and has nothing to say of it.)
-        if !self.is_own_process() || following.busy.swap(true, Ordering::Acquire) {
+        if !self.is_own_process() {
             return;
         }
-        // (Read before: what is asked for meanwhile is followed the next time.)
-        let asked = self.membership.high_asked(self.segment);
-        let work = self.begin_work();
-        if self.locked(|core| core.shrink(self)) {
-            following.kept.store(asked, Ordering::Relaxed);
-        }
-        self.end_work(work, 0);
-        following.busy.store(false, Ordering::Release);
+        // (All signals are blocked: no handler leaves by a jump, or ends the thread, in between.)
+        self.at_rest(|| {
+            if following.busy.swap(true, Ordering::Acquire) {
+                return;
+            }
+            // (Read before: what is asked for meanwhile is followed the next time.)
+            let asked = self.membership.high_asked(self.segment);
+            let work = self.begin_work();
+            if self.exclusive().shrink(self) {
+                following.kept.store(asked, Ordering::Relaxed);
+            }
+            self.end_work(work, 0);
+            following.busy.store(false, Ordering::Release);
+        });
     }
 }
 
@@ -156,8 +163,10 @@ impl Core {
         self.followed = self.followed.wrapping_add(1);
         let part = u64::from(self.followed.wrapping_mul(GOLDEN));
         let page = (part * self.ranges.managed_pages() as u64) >> 32;
-        let page = usize::try_from(page).unwrap_or(0) / STEP * STEP;
-        self.ranges.managed_page(page).unwrap_or(0)
+        let page = usize::try_from(page).unwrap_or(0);
+        // (Groups of pages that close together are not begun in their middle.)
+        let address = self.ranges.managed_page(page).unwrap_or(0);
+        address / (STEP * PAGE) * (STEP * PAGE)
     }
 
     /// Closes what of the managed memory holds nothing: it would count as usage, and be taken for
@@ -170,7 +179,8 @@ impl Core {
         while let Some(range) = self.ranges.managed_from(at) {
             let start = range.start.max(at);
             let window = start..range.end.min((start / (LEAF * PAGE) + 1) * (LEAF * PAGE));
-            if self.is_watched(state, &window) {
+            // (Where faults are reported what is absent is closed by that.)
+            if self.is_watched(state, &window) && self.way.kind != way::Kind::InThread {
                 self.close_empty(state, &window);
             }
             at = window.end;
