@@ -167,12 +167,7 @@ fn high_changes_without_privilege() {
     let (Some(z), Some(program)) = (support::real(), compiled("plain")) else {
         return;
     };
-    for way in ["in-thread", "guard", "protect"] {
-        let doctor = zfolio(z, &["doctor"]).stdout;
-        if !doctor.contains(&format!("--faults {way} works\n")) {
-            support::skip(&format!("--faults {way}: {doctor}"));
-            continue;
-        }
+    for way in support::ways_without_privilege(z) {
         let program = [program.to_str().expect("a path"), "160", "400"];
         let run = Run::start(z, &["--high", "100M", "--faults", way], &program);
         run.until_resident("most of 100", |now| now > 85 * MIB);
@@ -199,12 +194,7 @@ fn a_high_that_sinks_is_followed_by_calls() {
     let (Some(z), Some(program)) = (support::real(), compiled("slowdown")) else {
         return;
     };
-    for way in ["in-thread", "guard", "protect"] {
-        let doctor = zfolio(z, &["doctor"]).stdout;
-        if !doctor.contains(&format!("--faults {way} works\n")) {
-            support::skip(&format!("--faults {way}: {doctor}"));
-            continue;
-        }
+    for way in support::ways_without_privilege(z) {
         // A tenth of 80 MiB is read, and after each round a call waits for nothing.
         let path = program.to_str().expect("a path");
         let program = [path, "serve", "80", "6", "seconds"];

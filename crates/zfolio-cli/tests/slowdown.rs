@@ -67,12 +67,7 @@ fn what_is_cold_is_taken() {
 #[test]
 fn what_is_cold_is_taken_by_calls() {
     let Some(z) = support::real() else { return };
-    let doctor = support::finish(&mut z.command(["doctor"]), "").stdout;
-    for way in ["in-thread", "guard", "protect"] {
-        if !doctor.contains(&format!("--faults {way} works\n")) {
-            support::skip(&format!("--faults {way}: {doctor}"));
-            continue;
-        }
+    for way in support::ways_without_privilege(z) {
         let options = ["--slowdown", "40%", "--faults", way];
         support::until(
             || run(&options, &["serve", "160", "5", "seconds"]),

@@ -376,6 +376,22 @@ pub fn finish(command: &mut Command, input: &str) -> Output {
     }
 }
 
+/// The ways without privilege that work here; those that do not are told as skipped.
+pub fn ways_without_privilege(z: &Zfolio) -> Vec<&'static str> {
+    let doctor = finish(&mut z.command(["doctor"]), "").stdout;
+    let works = |way: &&str| {
+        let works = doctor.contains(&format!("--faults {way} works\n"));
+        if !works {
+            skip(&format!("--faults {way}: {doctor}"));
+        }
+        works
+    };
+    ["in-thread", "guard", "protect"]
+        .into_iter()
+        .filter(works)
+        .collect()
+}
+
 /// Sends `signal` to a process.
 pub fn kill(pid: u32, signal: rustix::process::Signal) {
     let pid = i32::try_from(pid)
