@@ -188,6 +188,43 @@ static void sealed_part_now(void) {
 }
 static void sealed_part(void) { in_child(sealed_part_now, "sealed in part"); }
 
+// What is over it cannot be mapped, or there are too many mappings: the kernel finds that out when it
+// has looked at a part of what would go.
+static void refused_late_now(void) {
+    char *at = (char *)(1UL << 36), *more = at + MANY * PAGE;
+    SETUP(mmap(at, 2 * MANY * PAGE, 3, ANON | MAP_FIXED_NOREPLACE, -1, 0) == at);
+    fill_range(at, 2 * MANY, TAG);
+    out_of_memory(at, 2 * MANY, 4);
+    // (More than any machine has, which the kernel does not promise.)
+    void *over = mmap(at, 1UL << 43, 3, ANON | MAP_FIXED, -1, 0);
+    if (over == MAP_FAILED && msync(at, PAGE, MS_ASYNC) == 0) {
+        check_range(at + 8 * PAGE, 8, TAG + 8, "what a mapping was refused over");
+        squeeze();
+        check_range(at, 2 * MANY, TAG, "what a mapping was refused over");
+        out_of_memory(at, 2 * MANY, 4);
+    } else
+        SETUP(over == MAP_FAILED);
+    // The end of what is to go lies within a mapping, for which there is no number left.
+    RIGHT(mprotect(more, MANY * PAGE, PROT_READ) == 0);
+    enum { MAPPINGS = 70000 };
+    char *spare = mmap(NULL, MAPPINGS * PAGE, PROT_NONE, ANON | MAP_NORESERVE, -1, 0);
+    SETUP(spare != MAP_FAILED);
+    size_t made = 0;
+    while (made < MAPPINGS && mprotect(spare + made * PAGE, PAGE, PROT_READ) == 0)
+        made += 2;
+    int gone = munmap(at, MANY * PAGE + MANY / 2 * PAGE);
+    int why = errno;
+    munmap(spare, MAPPINGS * PAGE);
+    if (gone != 0) {
+        RIGHT(why == ENOMEM);
+        check_range(at, 2 * MANY, TAG, "what there was no number left to unmap");
+        squeeze();
+        check_range(at, 2 * MANY, TAG, "what there was no number left to unmap");
+    }
+    munmap(at, 2 * MANY * PAGE);
+}
+static void refused_late(void) { in_child(refused_late_now, "refused late"); }
+
 // Advice to itself by a descriptor of a thread; and where there is no /proc.
 static void *advises_itself(void *at) {
     struct {
@@ -417,7 +454,7 @@ static void round_and_round(void) {
 
 CASES({"no_and_all_lengths", no_and_all_lengths}, {"huge_ones", huge_ones}, {"written_then_run", written_then_run},
       {"all_executable", all_executable}, {"never_executable", never_executable}, {"lock_refused", lock_refused},
-      {"sealed_part", sealed_part}, {"advised_otherwise", advised_otherwise}, {"populated", populated},
+      {"sealed_part", sealed_part}, {"refused_late", refused_late}, {"advised_otherwise", advised_otherwise}, {"populated", populated},
       {"with_its_own_faults", with_its_own_faults}, {"faults_by_the_device", faults_by_the_device},
       {"heap_end_within_pages", heap_end_within_pages}, {"merged", merged}, {"watched", watched},
       {"round_and_round", round_and_round})

@@ -1,8 +1,10 @@
 //! What cannot leave stays, with its bytes; and is told of where `high` is not kept.
 
+mod memory;
 mod support;
 
-use support::{Output, Zfolio, compile, managed, tempdir};
+use memory::compiled;
+use support::{Output, Zfolio, compile, managed, tempdir, ways_without_privilege};
 
 const MIB: u64 = 1 << 20;
 
@@ -36,4 +38,24 @@ fn nothing_is_told_where_high_is_kept() {
     output.succeeded();
     assert!(!output.stderr.contains("not kept"), "{}", output.stderr);
     assert_eq!(output.counter("stays_read_only_bytes"), 0);
+}
+
+/// The kernel holds the pages of a direct read or write while a file system answers, which is a
+/// process of the tree itself, whose requests are records.
+#[test]
+fn what_a_file_system_in_user_space_transfers() {
+    let (Some(z), Some(program)) = (managed(), compiled("inthread_fuse")) else {
+        return;
+    };
+    let program = [program.to_str().expect("a plain path")];
+    let ways = ["message"].into_iter().chain(ways_without_privilege(z));
+    for way in ways {
+        let options = ["--quiet", "--faults", way, "--high", "12M"];
+        let output = z.run_with(&options, &program, "");
+        output.succeeded();
+        if output.stdout.contains("SKIPPED") {
+            return support::skip(&output.stdout);
+        }
+        assert!(output.counter("pages_out") > 1000, "{}", output.stats);
+    }
 }

@@ -12,6 +12,9 @@ use core::sync::atomic::Ordering;
 
 /// Most bytes that one call moves at a time: what is moved is kept.
 const PIECE: usize = 256 << 10;
+/// Character devices of which bytes are read one after another, by major number: memory (zeros,
+/// random bytes) and terminals. What others give and take may be records (FUSE).
+const STREAMS: [u64; 11] = [1, 4, 5, 136, 137, 138, 139, 140, 141, 142, 143];
 /// Most bytes that the kernel moves in a call.
 const MOST: usize = 0x7fff_f000;
 /// End of the addresses that a program has.
@@ -241,7 +244,7 @@ fn transfer(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isize {
     let len = len.min(MOST);
     // A read of anything but a file or a device may end at any length; a write goes on as long
     // as it would.
-    let kind = kind_of(fd);
+    let (kind, major) = kind_of(fd);
     let is_file = matches!(kind, S_IFREG | S_IFBLK);
     let goes_on = matches!(number, nr::WRITE | nr::PWRITE64) || is_file || kind == S_IFCHR;
     let largest = match kind {
@@ -250,6 +253,7 @@ fn transfer(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isize {
             PIECE.max(share & !(raw::PAGE - 1))
         }
         S_IFSOCK if !is_stream(fd) => len,
+        S_IFCHR if !STREAMS.contains(&major) => len,
         _ => PIECE,
     };
     let depth = keeper.record.pinned.depth();
@@ -270,12 +274,19 @@ fn transfer(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isize {
     }
 }
 
-/// The kind of file that a descriptor is of, as the mode says it; 0 for none.
-fn kind_of(fd: usize) -> u64 {
+/// The kind of file that a descriptor is of, as the mode says it (0 for none), and of a device
+/// its major number.
+fn kind_of(fd: usize) -> (u64, u64) {
     let mut about = [0_u64; 18];
     let at = about.as_mut_ptr() as usize;
-    let asked = raw::own(nr::FSTAT, [fd, at, 0]);
-    if asked == 0 { about[3] & 0xf000 } else { 0 }
+    if raw::own(nr::FSTAT, [fd, at, 0]) != 0 {
+        return (0, 0);
+    }
+    let device = about[5];
+    (
+        about[3] & 0xf000,
+        device >> 8 & 0xfff | device >> 32 & !0xfff,
+    )
 }
 
 /// Where a descriptor would read on.

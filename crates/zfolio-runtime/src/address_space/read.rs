@@ -104,7 +104,8 @@ impl Space {
 
     /// Takes an event, by whomever it was told: applies it, or parks it.
     fn take_event(&self, core: &mut Core, event: Event) {
-        let waits = matches!(event, Event::Remap { .. } | Event::Fork { .. });
+        let event = self.as_said(core, event);
+        let waits = !matches!(event, Event::Remove { .. } | Event::Unmap { .. });
         if waits || !core.is_open() {
             core.inbox.parked.push(event);
         } else {
