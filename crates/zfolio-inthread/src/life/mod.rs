@@ -8,7 +8,7 @@
 //! | [`descriptors`] | ours, which the program does not see, and those by which it reaches its memory |
 //! | [`signals`], [`masks`] | what the program does with signals, and which it blocks |
 //! | [`handlers`] | the handlers of SIGSEGV, SIGBUS and SIGSYS: where faults and calls arrive |
-//! | [`begin`], [`process`] | new threads; forks, exec and the end |
+//! | [`begin`], [`process`], [`end`] | new threads; forks; exec and the end |
 //!
 //! State, kept in [`State`](crate::state::State): what the program asked for of signals, and
 //! signals that wait, each under a lock of its own that is taken with all signals blocked, after
@@ -18,6 +18,7 @@
 pub(crate) mod actions;
 mod begin;
 pub(crate) mod descriptors;
+pub(crate) mod end;
 pub(crate) mod handlers;
 pub(crate) mod installed;
 pub(crate) mod leave;
