@@ -65,7 +65,7 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
     };
     let is_simple = options.backing.is_none()
         && pool_percent(config).is_none()
-        && config.max.load(Ordering::Relaxed) == 0
+        && config.limits.max.load(Ordering::Relaxed) == 0
         && !segment.groups.iter().any(is_limited);
     let beside = way.kind != Kind::Guard && is_simple;
     let words = Words::reserve().map_err(failed("reserving memory"))?;
@@ -74,7 +74,7 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
     rewrite::reserve(entry::address(), texts.lowest()).map_err(failed("reserving memory"))?;
     let group = parts.group.and_then(|name| run_group::named(segment, name));
     let membership = Membership::of(group.unwrap_or(run_group::RUN));
-    let file = &config.standard_error;
+    let file = &config.runner.standard_error;
     let [device, inode] = [0, 1].map(|at: usize| file[at].load(Ordering::Relaxed));
     know_standard_error((device, inode));
     let brk = raw::own(nr::BRK, [0; 3]).cast_unsigned();

@@ -15,7 +15,7 @@ use crate::options::args::Run;
 use crate::options::backing_options::ENV_BACKING;
 use crate::options::fault_ways::{Taken, check_within};
 use crate::options::layers::{default_of, options};
-use crate::options::settings::Settings;
+use crate::options::settings::{Folios, Settings};
 use crate::preload::{self, ENV_ASAN, ENV_LD_PRELOAD};
 use crate::report::{Finished, Usage};
 use crate::requests::server::Server;
@@ -233,10 +233,12 @@ fn settings(args: &Run, faults: Taken, chosen: Chosen) -> Result<Settings, Failu
         slowdown: args.paid.check(high)?,
         faults,
         compressor: args.compressor,
-        folio: args.folio.unwrap_or(Order::K64),
-        split_huge_pages: args.split_huge_pages,
+        folios: Folios {
+            size: args.folio.unwrap_or(Order::K64),
+            split_huge_pages: args.split_huge_pages,
+            compaction: !args.no_folio_compaction,
+        },
         engines: args.engines,
-        folio_compaction: !args.no_folio_compaction,
         tier: args.tier,
         quiet: args.quiet,
         shared: !args.per_process,

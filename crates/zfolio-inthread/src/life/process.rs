@@ -229,13 +229,13 @@ fn vfork_on_stack(
     // SAFETY: the stack that the program named for it.
     let at = unsafe { frame::copy_to(task.top, frame, inherits, task.top) };
     let blocked = record.blocked();
-    let stacks = [0, 1].map(|at: usize| record.program_stack[at].load(Ordering::Relaxed));
+    let stacks = [0, 1].map(|at: usize| record.stacks.signals[at].load(Ordering::Relaxed));
     let spawned = (&raw const signals) as usize;
     let before = record.spawned.swap(spawned, Ordering::Relaxed);
     let result = call(at);
     record.spawned.store(before, Ordering::Relaxed);
     record.set_blocked(blocked);
-    for (word, was) in record.program_stack.iter().zip(stacks) {
+    for (word, was) in record.stacks.signals.iter().zip(stacks) {
         word.store(was, Ordering::Relaxed);
     }
     raw::set_mask(mask);
@@ -308,7 +308,7 @@ fn fork_locked(
         core.copy_all_at_fork(false);
     }
     if result != 0 {
-        core.figures.forks += u64::from(!is_error(result));
+        core.figures.events.forks += u64::from(!is_error(result));
         return (result, None);
     }
     // The child: one thread, every lock of ours held by it or free, every structure whole.

@@ -171,14 +171,14 @@ const SS_DISABLE: u64 = 2;
 /// sigaltstack. Pointers are pinned. `stack`: the caller's stack pointer.
 pub(crate) fn alternate(state: &State, record: &Record, args: [usize; 6], stack: usize) -> isize {
     let [new, old, ..] = args;
-    let len = record.program_stack[1].load(Ordering::Relaxed);
+    let len = record.stacks.signals[1].load(Ordering::Relaxed);
     let before = match len {
         0 => Stack {
             flags: SS_DISABLE,
             ..Stack::ZERO
         },
         len => Stack {
-            start: record.program_stack[0].load(Ordering::Relaxed) as u64,
+            start: record.stacks.signals[0].load(Ordering::Relaxed) as u64,
             flags: if record.is_on_signal_stack(stack) {
                 SS_ONSTACK
             } else {
@@ -195,7 +195,7 @@ pub(crate) fn alternate(state: &State, record: &Record, args: [usize; 6], stack:
             return err::PERM;
         }
         if wanted.flags & SS_DISABLE != 0 {
-            record.program_stack[1].store(0, Ordering::Relaxed);
+            record.stacks.signals[1].store(0, Ordering::Relaxed);
             record.use_own_signal_stack();
         } else {
             let start = usize::try_from(wanted.start).unwrap_or(0);
@@ -212,8 +212,8 @@ pub(crate) fn alternate(state: &State, record: &Record, args: [usize; 6], stack:
             if result != 0 {
                 return result;
             }
-            record.program_stack[0].store(start, Ordering::Relaxed);
-            record.program_stack[1].store(len, Ordering::Relaxed);
+            record.stacks.signals[0].store(start, Ordering::Relaxed);
+            record.stacks.signals[1].store(len, Ordering::Relaxed);
         }
     }
     if old != 0 && !raw::write(old, before) {

@@ -362,9 +362,9 @@ pub(crate) fn bring_each(
 ) {
     let end = range.end.div_ceil(PAGE);
     let mut page = range.start >> SHIFT;
-    core.held = range.clone();
+    core.closing.held = range.clone();
     // (What may not be closed for that long raises the limit no longer than that.)
-    let room = core.room;
+    let room = core.closing.overdraft;
     while let Some(closed) = state.words.next_closed(page, end) {
         page = closed;
         if !wanted(state.words.get(closed)) {
@@ -374,8 +374,8 @@ pub(crate) fn bring_each(
         // (Each call opens one at least, and none of them is closed meanwhile.)
         bring(state, core, None, closed << SHIFT, Access::Write);
     }
-    core.held = 0..0;
-    core.room = core.room.min(room);
+    core.closing.held = 0..0;
+    core.closing.overdraft = core.closing.overdraft.min(room);
 }
 
 /// Forgets what the pool has of `range`; its words are the caller's to set.

@@ -31,8 +31,8 @@ impl Core {
     pub(super) fn comes_clean(&mut self, run: &Range<Vpn>, access: Access) -> bool {
         access == Access::Read
             && self.way.tells_written()
-            && self.clean.most > 0
-            && !(run.len() == 1 && self.clean.comes_soon(run.start))
+            && self.closing.clean.most > 0
+            && !(run.len() == 1 && self.closing.clean.comes_soon(run.start))
     }
 
     /// The pages of `run` were filled as clean ones. What the pool has of them is in `slots`.
@@ -43,10 +43,10 @@ impl Core {
                 continue;
             }
             set(state, self, page, Word::Clean(*slot));
-            self.clean.queue.push_back((page, *slot));
+            self.closing.clean.queue.push_back((page, *slot));
         }
-        while self.clean.queue.len() > self.clean.most
-            && let Some(oldest) = self.clean.queue.pop_front()
+        while self.closing.clean.queue.len() > self.closing.clean.most
+            && let Some(oldest) = self.closing.clean.queue.pop_front()
         {
             disown(state, self, oldest);
         }
@@ -55,11 +55,11 @@ impl Core {
     /// Lets the oldest clean pages go until usage is at `goal`, or no more are there than may
     /// well be. In a batch.
     pub(super) fn drop_clean(&mut self, state: &State, goal: usize) {
-        while state.words.clean() > self.clean.most / 2 && self.usage(state) > goal {
+        while state.words.clean() > self.closing.clean.most / 2 && self.usage(state) > goal {
             let mut pages = [(0, Slot::ZERO); STAGE];
             let mut count = 0;
             while count < STAGE
-                && let Some((page, slot)) = self.clean.queue.pop_front()
+                && let Some((page, slot)) = self.closing.clean.queue.pop_front()
             {
                 if state.words.get(page) != Word::Clean(slot) {
                     continue;
@@ -87,8 +87,8 @@ impl Core {
     pub(super) fn oldest_clean(&mut self, state: &State, pages: &mut [(Vpn, Slot)]) -> usize {
         let mut count = 0;
         while count < pages.len()
-            && state.words.clean() > self.clean.most / 2 + count
-            && let Some((page, slot)) = self.clean.queue.pop_front()
+            && state.words.clean() > self.closing.clean.most / 2 + count
+            && let Some((page, slot)) = self.closing.clean.queue.pop_front()
         {
             if state.words.get(page) != Word::Clean(slot) {
                 continue;
@@ -134,7 +134,7 @@ impl Core {
         };
         for (page, slot) in &run[..gone] {
             set(state, self, *page, Word::Stored(*slot));
-            self.clean.note_left(*page);
+            self.closing.clean.note_left(*page);
         }
         for page in &run[gone..] {
             disown(state, self, *page);

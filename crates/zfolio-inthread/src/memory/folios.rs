@@ -53,7 +53,7 @@ impl State {
 impl Core {
     /// Stores and closes a run of pages, or as many of them as there is room for.
     pub(super) fn store(&mut self, state: &State, run: &Range<Vpn>) {
-        if self.bounds.is_refused() {
+        if self.closing.bounds.is_refused() {
             return;
         }
         let most = state.options.folio;
@@ -66,18 +66,21 @@ impl Core {
         let together = first_folio(run, most) != *run;
         for folio in folios(run, most) {
             let mut rest = folio.clone();
-            if !self.bounds.is_refused() && together && self.store_run(state, &folio).is_ok() {
+            if !self.closing.bounds.is_refused()
+                && together
+                && self.store_run(state, &folio).is_ok()
+            {
                 self.count_folio(state, &folio);
                 continue;
             }
-            if !self.bounds.is_refused() {
+            if !self.closing.bounds.is_refused() {
                 rest.start = self.store_split(state, &folio);
             }
             if !rest.is_empty() {
-                if !self.bounds.is_refused() {
+                if !self.closing.bounds.is_refused() {
                     state.count_refusal(error);
                 }
-                self.bounds.note_refused();
+                self.closing.bounds.note_refused();
                 self.stay(state, &rest);
             }
         }

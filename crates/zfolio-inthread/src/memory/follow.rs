@@ -138,7 +138,7 @@ impl Core {
             }
             self.close_all_that_is_empty(state);
         }
-        self.bounds.begin();
+        self.closing.bounds.begin();
         self.look(state, true);
         let limit = self.limit();
         if self.usage(state) > limit {
@@ -151,7 +151,7 @@ impl Core {
     /// The usage to close down to now, on the way to `goal`, where `pages` are to come, which a fault
     /// waits for or nobody. The hand is elsewhere then.
     pub(super) fn next_step(&mut self, state: &State, goal: usize, pages: usize) -> usize {
-        self.hand = self.elsewhere();
+        self.closing.hand = self.elsewhere();
         goal.max(self.usage(state).saturating_sub(pages + STEP))
     }
 
@@ -160,8 +160,8 @@ impl Core {
     /// comes back, step after step.
     fn elsewhere(&mut self) -> usize {
         const GOLDEN: u32 = 0x9e37_79b9;
-        self.followed = self.followed.wrapping_add(1);
-        let part = u64::from(self.followed.wrapping_mul(GOLDEN));
+        self.closing.followed = self.closing.followed.wrapping_add(1);
+        let part = u64::from(self.closing.followed.wrapping_mul(GOLDEN));
         let page = (part * self.ranges.managed_pages() as u64) >> 32;
         let page = usize::try_from(page).unwrap_or(0);
         // (Groups of pages that close together are not begun in their middle.)

@@ -67,7 +67,7 @@ impl Core {
         if self.leaving || self.pool.is_none() || self.usage(state) + pages <= self.limit() {
             return;
         }
-        let refused = self.bounds.begin();
+        let refused = self.closing.bounds.begin();
         self.look(state, refused);
         let goal = self.limit().saturating_sub(pages + SLACK);
         let goal = if state.is_behind() {
@@ -93,7 +93,7 @@ impl Core {
         let most = 3 * self.ranges.managed_pages() + LEAF;
         let mut looked = 0;
         let (closed, pool) = (state.words.closed(), self.pool_pages());
-        while looked < most && self.usage(state) > goal && self.bounds.goes_on() {
+        while looked < most && self.usage(state) > goal && self.closing.bounds.goes_on() {
             let Some(window) = self.next_window() else {
                 break;
             };
@@ -112,17 +112,17 @@ impl Core {
 
     /// The next part of managed memory under the hand: a leaf's at most.
     pub(super) fn next_window(&mut self) -> Option<Range<usize>> {
-        let found = self.ranges.managed_from(self.hand);
+        let found = self.ranges.managed_from(self.closing.hand);
         let range = match found {
             Some(range) => range,
             None => {
-                self.hand = 0;
+                self.closing.hand = 0;
                 self.ranges.managed_from(0)?
             }
         };
-        let start = range.start.max(self.hand);
+        let start = range.start.max(self.closing.hand);
         let end = range.end.min((start / (LEAF * PAGE) + 1) * (LEAF * PAGE));
-        self.hand = end;
+        self.closing.hand = end;
         Some(start..end)
     }
 
@@ -184,7 +184,7 @@ impl Core {
             page = run.end;
         }
         // (What is left of the window is the first to be looked at next time.)
-        self.hand = page << SHIFT;
+        self.closing.hand = page << SHIFT;
     }
 
     /// Opens pages that are closed with their bytes in place, to be looked at as any others.

@@ -50,7 +50,7 @@ impl Core {
             }
             return result;
         }
-        self.figures.remaps += 1;
+        self.figures.events.remaps += 1;
         let whole = self
             .ranges
             .at(old)

@@ -119,7 +119,7 @@ impl Core {
     fn munmap(&mut self, state: &State, args: [usize; 6]) -> isize {
         let result = raw::for_program(nr::MUNMAP, args);
         if result == 0 {
-            self.figures.unmaps += 1;
+            self.figures.events.unmaps += 1;
             self.forget(state, &range_of(args[0], args[1]));
         }
         result
@@ -245,7 +245,7 @@ impl Core {
                 }
             }
             if !managed.is_empty() {
-                self.figures.removes += 1;
+                self.figures.events.removes += 1;
                 self.discarded(state, &managed);
             }
             at = managed.end;

@@ -95,7 +95,7 @@ impl State {
     /// did.
     fn shrink(&self, zswap: &Zswap<PoolArena>, context: &mut WorkContext) -> bool {
         let refused = self.retry_ns.load(Ordering::Relaxed) != 0;
-        if refused || !self.options.shrinker || !zswap.is_backed() {
+        if refused || !self.options.pool.shrinker || !zswap.is_backed() {
             return false;
         }
         self.share_backing(zswap);

@@ -28,7 +28,7 @@ impl Core {
     /// Whether pages leave by spans: where several threads fault at once. (One alone seldom
     /// interrupts anybody, and what it reads comes clean, which is less work.)
     pub(super) fn closes_in_place(&self) -> bool {
-        self.way.kind == Kind::InThread && self.crowd > 0 && !self.has_devices
+        self.way.kind == Kind::InThread && self.transit.crowd > 0 && !self.has_devices
     }
 
     /// Chooses and marks the next span, from a window on and in those behind it. In a batch of
@@ -53,7 +53,7 @@ impl Core {
             };
             let longest = choice.span.start + LONGEST;
             if next.start != window.end || next.end >> SHIFT > longest {
-                self.hand = next.start;
+                self.closing.hand = next.start;
                 break;
             }
             *looked += next.len() >> SHIFT;
@@ -90,7 +90,7 @@ impl Core {
         {
             return true;
         }
-        if self.frozen.stage_of(&pages).is_some() || !self.is_watched(state, window) {
+        if self.transit.frozen.stage_of(&pages).is_some() || !self.is_watched(state, window) {
             return false;
         }
         let Some(present) = present(window) else {
@@ -133,7 +133,7 @@ impl Core {
             }
             page += 1;
         }
-        self.hand = page << SHIFT;
+        self.closing.hand = page << SHIFT;
         page == pages.end && batch.len() < *most
     }
 }

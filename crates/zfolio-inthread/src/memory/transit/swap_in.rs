@@ -157,7 +157,7 @@ impl Touch<'_> {
         let (state, page) = (self.state, self.page);
         let mut guard = state.at_gate();
         let core = &mut *guard;
-        if let Some(stage) = core.frozen.stage_of(&(page..page + 1)) {
+        if let Some(stage) = core.transit.frozen.stage_of(&(page..page + 1)) {
             // (It may be a page that is open, and protected with the span.)
             let heard = state.stages.bell(stage).listen();
             return Next::Await { stage, heard };

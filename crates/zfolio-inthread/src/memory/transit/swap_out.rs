@@ -36,7 +36,7 @@ impl Core {
     /// Pages on their way out that are counted as gone: so that one thread makes room for
     /// others, which go on. No more than lie between the limit and what the process may have.
     fn about_to_go(&self) -> usize {
-        self.going.min(self.slack())
+        self.transit.going.min(self.slack())
     }
 
     /// Pages beyond `goal`.
@@ -93,7 +93,7 @@ impl Core {
                     )),
                 }
                 if batch.clean && batch.fates[at] == Fate::Gone {
-                    self.clean.note_left(page);
+                    self.closing.clean.note_left(page);
                 }
             }
         }
@@ -147,9 +147,9 @@ pub(super) fn make_room(state: &State, taken: &mut Taken<'_>, pages: usize) {
         if beyond == 0 || looked >= most {
             let pool = core.pool_pages().saturating_sub(pool);
             if beyond > 0 && closed < 2 * pool + SLACK {
-                core.room += ROOM.max(pages);
+                core.closing.overdraft += ROOM.max(pages);
             } else {
-                core.room -= core.room.div_ceil(64);
+                core.closing.overdraft -= core.closing.overdraft.div_ceil(64);
             }
             core.figures.waited_ns += now_ns(Clock::Monotonic) - begun;
             return;
@@ -163,9 +163,9 @@ pub(super) fn make_room(state: &State, taken: &mut Taken<'_>, pages: usize) {
             core.fail(format_args!("a thread has pages in transit by nothing"));
         };
         let way = stage.way(core);
-        core.going += batch.len;
+        core.transit.going += batch.len;
         if let Some(span) = &batch.span {
-            core.frozen.add(number, &span.pages);
+            core.transit.frozen.add(number, &span.pages);
         }
         core.begin_transit();
         state.stages.note_thread(number, crate::threads::current());
@@ -180,9 +180,9 @@ pub(super) fn make_room(state: &State, taken: &mut Taken<'_>, pages: usize) {
         let core = &mut *guard;
         core.publish_batch(state, &batch);
         if batch.span.is_some() {
-            core.frozen.remove(number);
+            core.transit.frozen.remove(number);
         }
-        core.going -= batch.len;
+        core.transit.going -= batch.len;
         closed += batch.len;
         state.end_transit(guard, number);
     }
