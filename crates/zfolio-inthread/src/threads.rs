@@ -8,10 +8,10 @@
 //! The service stack is for handlers of ours, for what is done under a lock, and for a
 //! thread's beginning. All signals are blocked there, so that only one of them is on it.
 
-use crate::life::sent::Sent;
+use crate::cancel::Cancellation;
 use crate::pins::Pinned;
 use crate::raw::{self, PAGE};
-use crate::seen::cancel::Cancellation;
+use crate::signal::sent::Sent;
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use zfolio_sys::arena::reserve_private;

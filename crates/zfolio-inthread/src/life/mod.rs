@@ -2,7 +2,6 @@
 //!
 //! | file, bottom to top | concept |
 //! |---|---|
-//! | [`actions`], [`sent`] | what the program asked for of each signal; signals that wait |
 //! | [`installed`] | our handlers, as the kernel has them |
 //! | [`leave`] | giving up: every page is brought back, and the process goes on unmanaged |
 //! | [`descriptors`] | ours, which the program does not see, and those by which it reaches its memory |
@@ -15,7 +14,6 @@
 //! the core lock where both are taken; descriptors, which are atomic. Below: `memory`, and of
 //! `seen` what makes calls arrive and keeps what they touch.
 
-pub(crate) mod actions;
 mod begin;
 pub(crate) mod descriptors;
 pub(crate) mod end;
@@ -24,5 +22,4 @@ pub(crate) mod installed;
 pub(crate) mod leave;
 pub(crate) mod masks;
 pub(crate) mod process;
-pub(crate) mod sent;
 pub(crate) mod signals;

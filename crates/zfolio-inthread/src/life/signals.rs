@@ -1,17 +1,18 @@
-//! System calls about signals: what the program asks for is kept ([`super::actions`]), and the
+//! System calls about signals: what the program asks for is kept ([`crate::signal::actions`]), and the
 //! kernel is told what it may know.
 //!
 //! SIGSEGV, SIGBUS and SIGSYS are ours: what the program does with them is kept in a table,
 //! and followed when a fault is none of ours. What the program blocks of them is `masks`'s.
 
-use super::actions::SIGNALS;
-pub(crate) use super::actions::{
+use super::installed;
+use crate::cancel;
+use crate::raw::{self, Blocked, OURS, Plain, err, nr};
+use crate::signal::actions;
+use crate::signal::actions::SIGNALS;
+pub(crate) use crate::signal::actions::{
     Action, DEFAULT, IGNORE, NODEFER, ONSTACK, RESETHAND, RESTORER, SIGINFO, Signals, install,
     is_ours,
 };
-use super::{actions, installed};
-use crate::raw::{self, Blocked, OURS, Plain, err, nr};
-use crate::seen::cancel;
 use crate::state::State;
 use crate::threads::{self, Record};
 use core::sync::atomic::Ordering;

@@ -17,8 +17,8 @@ use super::core::Core;
 use super::following::Work;
 use super::way;
 use super::words::LEAF;
+use crate::memory::layer::MemoryState;
 use crate::raw::{PAGE, nr};
-use crate::state::State;
 use core::sync::atomic::Ordering;
 use zfolio_runtime::fair_share::high_now;
 use zfolio_runtime::segment::Counter;
@@ -52,7 +52,7 @@ const fn waits(number: usize) -> bool {
     )
 }
 
-impl State {
+impl MemoryState {
     /// Begins what is counted under `--slowdown`.
     pub(crate) fn begin_work(&self) -> Option<Work> {
         if !self.options.follows || self.following.slot.load(Ordering::Relaxed).is_null() {
@@ -126,7 +126,7 @@ impl State {
 impl Core {
     /// Takes what the process may have now, and closes some of what it has beyond that. Whether
     /// it has no more now, or nothing can be closed.
-    fn shrink(&mut self, state: &State) -> bool {
+    fn shrink(&mut self, state: &MemoryState) -> bool {
         if self.leaving || state.has_left() {
             return true;
         }
@@ -150,7 +150,7 @@ impl Core {
 
     /// The usage to close down to now, on the way to `goal`, where `pages` are to come, which a fault
     /// waits for or nobody. The hand is elsewhere then.
-    pub(super) fn next_step(&mut self, state: &State, goal: usize, pages: usize) -> usize {
+    pub(super) fn next_step(&mut self, state: &MemoryState, goal: usize, pages: usize) -> usize {
         self.closing.hand = self.elsewhere();
         goal.max(self.usage(state).saturating_sub(pages + STEP))
     }
@@ -171,7 +171,7 @@ impl Core {
 
     /// Closes what of the managed memory holds nothing: it would count as usage, and be taken for
     /// memory that was saved.
-    fn close_all_that_is_empty(&mut self, state: &State) {
+    fn close_all_that_is_empty(&mut self, state: &MemoryState) {
         state
             .batches
             .begin(|| state.threads.pinned(), &mut self.seen);

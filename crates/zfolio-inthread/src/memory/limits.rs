@@ -10,8 +10,8 @@
 
 use super::core::Core;
 use super::reclaim::ROOM;
+use crate::memory::layer::MemoryState;
 use crate::raw::SHIFT;
-use crate::state::State;
 use zfolio_runtime::fair_share::Allowed;
 use zfolio_runtime::hard_limit::Beyond;
 use zfolio_runtime::segment::{Counter, GroupEvent};
@@ -23,7 +23,7 @@ const NAP_NS: u64 = 2_000_000;
 
 impl Core {
     /// Takes what this process may have from here on.
-    pub(super) fn take_allowed(&mut self, state: &State, allowed: &Allowed) {
+    pub(super) fn take_allowed(&mut self, state: &MemoryState, allowed: &Allowed) {
         self.closing.bounds.max.follow(state.segment.config());
         self.closing
             .bounds
@@ -49,7 +49,7 @@ impl Core {
 
     /// A batch has ended that was to make room for `pages`: the limit is raised where it got
     /// nowhere (`helpless`), and lowered again, bit by bit, where it did.
-    pub(super) fn settle_room(&mut self, state: &State, pages: usize, helpless: bool) {
+    pub(super) fn settle_room(&mut self, state: &MemoryState, pages: usize, helpless: bool) {
         self.closing.bounds.waits = false;
         if !helpless || self.shrink_pool(state) {
             self.closing.overdraft -= self.closing.overdraft.div_ceil(64);
@@ -92,7 +92,7 @@ impl Core {
     }
 
     /// Whether whoever wants a page has to wait until there is room below `max`. Makes room.
-    pub(crate) fn waits_at_max(&mut self, state: &State) -> bool {
+    pub(crate) fn waits_at_max(&mut self, state: &MemoryState) -> bool {
         if self.leaving || self.closing.bounds.max.pages().is_none() {
             return false;
         }
@@ -106,7 +106,7 @@ impl Core {
     }
 }
 
-impl State {
+impl MemoryState {
     /// Waits a moment for room below `max`. No lock of ours is held.
     pub(crate) fn nap_at_max(&self) {
         pause(NAP_NS);

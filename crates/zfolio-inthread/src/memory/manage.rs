@@ -4,9 +4,8 @@
 use super::bounds::Bounds;
 use super::clean_pages::CleanPages;
 use super::core::{Core, Figures, Pool};
-use crate::life::signals::handle_elsewhere;
+use crate::memory::layer::MemoryState;
 use crate::raw::PAGE;
-use crate::state::State;
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering;
 use zfolio_compress::adaptive::{Adaptive, Density, Form};
@@ -28,16 +27,16 @@ const LOOKS: u32 = 16;
 
 impl Core {
     /// Pages that count: managed and open, the pool's, and what else is resident.
-    pub(crate) fn usage(&self, state: &State) -> usize {
+    pub(crate) fn usage(&self, state: &MemoryState) -> usize {
         self.open_pages(state) + self.pool_pages() + self.closing.apart
     }
 
-    pub(crate) fn open_pages(&self, state: &State) -> usize {
+    pub(crate) fn open_pages(&self, state: &MemoryState) -> usize {
         self.ranges.managed_pages().saturating_sub(away(state))
     }
 
     /// Looks at what is resident and may be, every few batches.
-    pub(crate) fn look(&mut self, state: &State, now: bool) {
+    pub(crate) fn look(&mut self, state: &MemoryState, now: bool) {
         self.closing.batches += 1;
         if self.closing.batches < LOOKS && !now {
             return;
@@ -92,10 +91,10 @@ impl Core {
 
     /// Some code runs on a stack in managed memory: once pages are closed its signals are
     /// handled elsewhere.
-    pub(crate) fn note_managed_stack(&mut self, state: &State) {
+    pub(crate) fn note_managed_stack(&mut self, state: &MemoryState) {
         self.closing.managed_stacks = true;
         if self.pool.is_some() && !state.moving_stacks.load(Ordering::Relaxed) {
-            handle_elsewhere(state);
+            (state.entries.handle_elsewhere)();
         }
     }
 
@@ -103,7 +102,7 @@ impl Core {
     ///
     /// # Errors
     /// What kept it from being made.
-    pub(crate) fn begin_managing(&mut self, state: &State) -> Result<(), &'static str> {
+    pub(crate) fn begin_managing(&mut self, state: &MemoryState) -> Result<(), &'static str> {
         if self.pool.is_some() {
             return Ok(());
         }
@@ -135,14 +134,14 @@ impl Core {
             self.note_no_backing(errno);
         }
         if self.closing.managed_stacks {
-            handle_elsewhere(state);
+            (state.entries.handle_elsewhere)();
         }
         self.look(state, true);
         Ok(())
     }
 
     /// Writes what is counted to the segment.
-    pub(crate) fn publish(&mut self, state: &State) {
+    pub(crate) fn publish(&mut self, state: &MemoryState) {
         let usage = self.usage(state);
         let closed = away(state);
         let open = self.open_pages(state);
@@ -203,13 +202,13 @@ impl Core {
     }
 
     /// The process ends, or becomes another program.
-    pub(crate) fn end(&mut self, state: &State) {
+    pub(crate) fn end(&mut self, state: &MemoryState) {
         self.publish(state);
         state.membership.leave(state.segment);
     }
 
     /// In the child of a fork: the statistics are the parent's, and its place.
-    pub(crate) fn renew_in_child(&mut self, state: &State) {
+    pub(crate) fn renew_in_child(&mut self, state: &MemoryState) {
         state.membership.forget();
         state.following.renew_in_child();
         self.figures = Figures::default();
@@ -226,14 +225,14 @@ impl Core {
 }
 
 /// Closed pages that take no memory. (Those in transit do, or will in a moment.)
-fn away(state: &State) -> usize {
+fn away(state: &MemoryState) -> usize {
     let words = &state.words;
     let here = words.standby() + words.transit();
     words.closed().saturating_sub(here)
 }
 
 /// A place for statistics.
-fn claim(state: &State, way: u32) -> &'static ProcessSlot {
+fn claim(state: &MemoryState, way: u32) -> &'static ProcessSlot {
     let slot = &state.segment.slots[state.segment.claim(pid())];
     describe(slot);
     slot.process.told_by.store(way, Ordering::Relaxed);

@@ -2,7 +2,7 @@
 
 use super::waits::Ring;
 use crate::memory::core::Core;
-use crate::state::State;
+use crate::memory::layer::MemoryState;
 use core::sync::atomic::Ordering;
 use zfolio_sys::lock::MutexGuard;
 
@@ -21,7 +21,7 @@ impl Core {
     }
 }
 
-impl State {
+impl MemoryState {
     /// Takes the core lock at a moment at which nothing is in transit, which it stays as long
     /// as the lock is held. All signals are blocked.
     pub(crate) fn exclusive(&self) -> MutexGuard<'_, Core> {

@@ -17,11 +17,11 @@ use crate::memory::Vpn;
 use crate::memory::bring::set;
 use crate::memory::clean::disown;
 use crate::memory::core::Core;
+use crate::memory::layer::MemoryState;
 use crate::memory::reclaim::present;
 use crate::memory::way::Kind;
 use crate::memory::words::Word;
 use crate::raw::SHIFT;
-use crate::state::State;
 use core::ops::Range;
 
 impl Core {
@@ -35,7 +35,7 @@ impl Core {
     /// the protocol of pins. Adds how many more pages have been looked at.
     pub(super) fn choose_span(
         &mut self,
-        state: &State,
+        state: &MemoryState,
         window: Range<usize>,
         goal: usize,
         batch: &mut Batch,
@@ -78,7 +78,7 @@ impl Core {
     /// The same in one window; whether the span may go on behind it.
     fn choose_in(
         &mut self,
-        state: &State,
+        state: &MemoryState,
         window: &Range<usize>,
         choice: &mut Choice,
         batch: &mut Batch,

@@ -9,11 +9,11 @@ use super::stage::{Stage, Taken};
 use crate::memory::Vpn;
 use crate::memory::bring::set;
 use crate::memory::core::Core;
+use crate::memory::layer::MemoryState;
 use crate::memory::reclaim::{Closing, ROOM, SLACK};
 use crate::memory::way::{Kind, STAGE, Way};
 use crate::memory::words::{LEAF, Word};
 use crate::raw::{PAGE, SHIFT};
-use crate::state::State;
 use core::ops::Range;
 use zfolio_runtime::segment::GroupEvent;
 use zfolio_sys::arena::{Discarded, discard_all_by};
@@ -28,7 +28,7 @@ const TOGETHER: usize = 16;
 
 impl Core {
     /// Whether pages must leave before so many come.
-    pub(super) fn lacks_room(&self, state: &State, pages: usize) -> bool {
+    pub(super) fn lacks_room(&self, state: &MemoryState, pages: usize) -> bool {
         let may = self.limit() + self.about_to_go();
         self.pool.is_some() && !self.leaving && self.usage(state) + pages > may
     }
@@ -40,13 +40,13 @@ impl Core {
     }
 
     /// Pages beyond `goal`.
-    pub(crate) fn beyond(&self, state: &State, goal: usize) -> usize {
+    pub(crate) fn beyond(&self, state: &MemoryState, goal: usize) -> usize {
         self.usage(state).saturating_sub(self.about_to_go() + goal)
     }
 
     /// Chooses and marks what leaves next: until there would be `goal` pages, or the batch is
     /// full, or some windows have been looked at. Adds how many pages have been.
-    fn choose(&mut self, state: &State, mark: u32, goal: usize, looked: &mut usize) -> Batch {
+    fn choose(&mut self, state: &MemoryState, mark: u32, goal: usize, looked: &mut usize) -> Batch {
         let mut batch = Batch::new(mark);
         state
             .batches
@@ -78,7 +78,7 @@ impl Core {
     }
 
     /// Says what has become of the pages of a batch.
-    fn publish_batch(&mut self, state: &State, batch: &Batch) {
+    fn publish_batch(&mut self, state: &MemoryState, batch: &Batch) {
         for (places, start) in batch.runs() {
             for (at, page) in places.zip(start..) {
                 match batch.fates[at] {
@@ -115,7 +115,7 @@ impl Core {
 }
 
 /// Closes pages until `pages` more may be opened, as [`Core::make_room`] does.
-pub(super) fn make_room(state: &State, taken: &mut Taken<'_>, pages: usize) {
+pub(super) fn make_room(state: &MemoryState, taken: &mut Taken<'_>, pages: usize) {
     let begun = now_ns(Clock::Monotonic);
     let (mut looked, mut closed) = (0_usize, 0);
     let mut pool = None;

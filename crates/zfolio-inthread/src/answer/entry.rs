@@ -6,8 +6,8 @@
 //! under its stack pointer; the vector registers too, since the code called uses them.
 
 use super::dispatch;
-use super::frame::Frame;
-use super::table::{CALLS, PLAIN};
+use crate::seen::frame::Frame;
+use crate::seen::table::{CALLS, PLAIN};
 use core::arch::global_asm;
 
 global_asm!(

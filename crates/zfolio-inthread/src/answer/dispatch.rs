@@ -1,11 +1,13 @@
 //! Each call to whoever answers it.
 
-use super::frame::{self, Frame};
-use super::pinning::Keeper;
-use super::{advise, cancel, stack, table, vectors};
+use super::advise;
+use crate::cancel;
 use crate::life::{descriptors, end, leave, masks, process, signals};
 use crate::memory::space;
 use crate::raw::{self, OURS, err, is_error, nr};
+use crate::seen::frame::{self, Frame};
+use crate::seen::pinning::Keeper;
+use crate::seen::{stack, table, vectors};
 use crate::state::{self, State};
 use crate::threads;
 use core::sync::atomic::Ordering;
