@@ -1,5 +1,5 @@
-//! Every source that the documents name is there, and numbers that they quote are the constants':
-//! who follows a path by its files finds them.
+//! Every source, function, type and constant that the documents name is there, and numbers that
+//! they quote are the constants': who follows a path by its files finds them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -72,6 +72,78 @@ fn every_source_that_a_document_names_exists() {
         "there is no such file:\n{}",
         missing.join("\n")
     );
+}
+
+/// Names in the documents that are the kernel's or another program's and stand in no source.
+const FOREIGN: [&str; 6] = [
+    "UFFD_FEATURE_SIGBUS",
+    "proc_invalidate_siblings_dcache",
+    "direct_io",
+    "ConstrainRAMSpace",
+    "RuntimeDefault",
+    "OOMKilled",
+];
+
+/// The names of functions, types, constants and fields that `text` has in code.
+fn code_names(text: &str) -> BTreeSet<&str> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
+    let lines = text.lines().filter(|line| !line.starts_with("    "));
+    let codes = lines.flat_map(|line| line.split('`').skip(1).step_by(2));
+    codes
+        .map(|code| code.strip_suffix("()").unwrap_or(code))
+        .filter(|code| code.chars().all(is_name))
+        .filter(|code| {
+            let is_type = code.starts_with(|c: char| c.is_ascii_uppercase()) && code.len() > 2;
+            let is_field = code.contains('_') && !code.starts_with(['_', ':']);
+            // (Metrics are put together: `views.md` has them.)
+            (is_type || is_field || code.contains("::")) && !code.starts_with("zfolio_")
+        })
+        .flat_map(|code| code.split("::"))
+        .filter(|name| !name.is_empty())
+        .collect()
+}
+
+#[test]
+fn every_name_of_code_that_a_document_has_stands_in_a_source() {
+    let mut words = BTreeSet::new();
+    let folders = ["crates", "python", "fuzz", "tests"];
+    let mut sources = vec!["packaging/build".to_owned()];
+    for ext in ["rs", "py", "c", "h", "toml", "json"] {
+        sources.extend(folders.iter().flat_map(|folder| files(folder, ext)));
+    }
+    // (This one has the names that stand nowhere else.)
+    sources.retain(|path| !path.ends_with("zfolio-runtime/tests/docs.rs"));
+    for path in sources {
+        let text = fs::read(repository().join(path)).expect("a source");
+        let text = String::from_utf8_lossy(&text);
+        let found = text.split(|c: char| !(c.is_alphanumeric() || c == '_'));
+        words.extend(found.map(str::to_owned));
+    }
+    let mut documents = files("docs", "md");
+    documents.extend(["README.md", "CONTRIBUTING.md"].map(str::to_owned));
+    let (mut missing, mut count) = (Vec::new(), 0);
+    for document in &documents {
+        let text = fs::read_to_string(repository().join(document)).expect("a document");
+        for name in code_names(&text) {
+            count += 1;
+            if !words.contains(name) && !FOREIGN.contains(&name) {
+                missing.push(format!("{document}: {name}"));
+            }
+        }
+    }
+    assert!(count > 300, "names are found: {count}");
+    assert!(
+        missing.is_empty(),
+        "these stand in no source:\n{}",
+        missing.join("\n")
+    );
+}
+
+#[test]
+fn names_of_code_are_read_as_they_are_written() {
+    let text = "`Core::lock` and `most_runs`, `MOST`, `fork()`, `--high`, `high`, `a b_c`\n    `Code::x`\n`zfolio_high`";
+    let found: Vec<_> = code_names(text).into_iter().collect();
+    assert_eq!(found, ["Core", "MOST", "lock", "most_runs"]);
 }
 
 #[test]

@@ -109,6 +109,40 @@ pub(crate) struct Run {
     /// --high, --max and size= are for each process on its own, not shared
     #[arg(long)]
     pub(crate) per_process: bool,
+    /// How memory goes.
+    #[command(flatten)]
+    pub(crate) moved: Moved,
+    /// Groups.
+    #[command(flatten)]
+    pub(crate) group: Group,
+    /// The backing and `max`.
+    #[command(flatten)]
+    pub(crate) behind: Behind,
+    /// Who works for it.
+    #[command(flatten)]
+    pub(crate) work: Work,
+    /// What is said of it.
+    #[command(flatten)]
+    pub(crate) said: Said,
+    /// Run a program we cannot manage (static, setuid, foreign) all the same;
+    /// programs it starts are still managed where possible
+    #[arg(long)]
+    pub(crate) allow_unmanaged: bool,
+    /// Print what holds for each option, and from where, instead of running anything
+    #[arg(long)]
+    pub(crate) print_config: bool,
+    /// The program and its arguments
+    #[arg(
+        required_unless_present = "print_config",
+        trailing_var_arg = true,
+        value_name = "CMD"
+    )]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// How memory goes.
+#[derive(Args, Debug)]
+pub(crate) struct Moved {
     /// How pages are compressed: auto (lz4, and zstd when the pool has taken
     /// much of the memory), lz4, zstd, zstd:LEVEL (-7 to 19), deflate-iaa (fixed
     /// tables; with :dynamic or :canned others: deflate as an accelerator reads it) or none
@@ -122,12 +156,11 @@ pub(crate) struct Run {
     /// are stored whole else). By the thread that touches (--faults) they always are
     #[arg(long)]
     pub(crate) split_huge_pages: bool,
-    /// Groups.
-    #[command(flatten)]
-    pub(crate) group: Group,
-    /// The backing and `max`.
-    #[command(flatten)]
-    pub(crate) behind: Behind,
+}
+
+/// Who compresses, compacts and is told of faults.
+#[derive(Args, Debug)]
+pub(crate) struct Work {
     #[arg(long, value_name = "N[,ATTRIBUTE=VALUE...]", default_value = "0",
           help = engines::help(), value_parser = Engines::parse)]
     pub(crate) engines: Engines,
@@ -147,6 +180,11 @@ pub(crate) struct Run {
     /// store as --backing and --folio above 256K need message
     #[arg(long, value_name = "WAY", value_enum, default_value_t = Faults::Auto)]
     pub(crate) faults: Faults,
+}
+
+/// What is said of a run: while it goes, and at its end.
+#[derive(Args, Debug)]
+pub(crate) struct Said {
     /// Write statistics to FILE as JSON when the program has ended
     #[arg(long, value_name = "FILE")]
     pub(crate) stats: Option<PathBuf>,
@@ -156,20 +194,6 @@ pub(crate) struct Run {
     /// Print nothing of our own unless something fails
     #[arg(long)]
     pub(crate) quiet: bool,
-    /// Run a program we cannot manage (static, setuid, foreign) all the same;
-    /// programs it starts are still managed where possible
-    #[arg(long)]
-    pub(crate) allow_unmanaged: bool,
-    /// Print what holds for each option, and from where, instead of running anything
-    #[arg(long)]
-    pub(crate) print_config: bool,
-    /// The program and its arguments
-    #[arg(
-        required_unless_present = "print_config",
-        trailing_var_arg = true,
-        value_name = "CMD"
-    )]
-    pub(crate) command: Vec<OsString>,
 }
 
 /// Who is told of faults.
@@ -378,7 +402,8 @@ mod tests {
 
     #[test]
     fn compressors_parse() {
-        let parse = |text| run(&["--compressor", text, "true"]).map(|run| run.compressor.name());
+        let parse =
+            |text| run(&["--compressor", text, "true"]).map(|run| run.moved.compressor.name());
         assert_eq!(parse("lz4").unwrap(), "lz4");
         assert_eq!(parse("zstd").unwrap(), "zstd");
         assert_eq!(parse("auto").unwrap(), "auto");

@@ -153,7 +153,10 @@ impl<'a> Methods<'a> {
 }
 
 /// Calls of methods that stand in a source of a higher rank, and how many calls were found.
-pub(crate) fn calls_up(sources: &[Source], rank: impl Fn(&Source) -> usize) -> (Vec<String>, usize) {
+pub(crate) fn calls_up(
+    sources: &[Source],
+    rank: impl Fn(&Source) -> usize,
+) -> (Vec<String>, usize) {
     let methods = Methods::of(sources);
     let (mut up, mut calls) = (Vec::new(), 0);
     let is_test = |source: &&Source| source.path.ends_with("tests.rs");
