@@ -146,20 +146,40 @@ fn names_of_code_are_read_as_they_are_written() {
     assert_eq!(found, ["Core", "MOST", "lock", "most_runs"]);
 }
 
+/// The sections of `docs/swap-paths.md` that follow a path, the crate it is in, and how many
+/// steps it has at least.
+const PATHS: [(&str, &str, usize); 3] = [
+    ("\n## Out\n", "zfolio-runtime", 6),
+    ("\n## In\n", "zfolio-runtime", 12),
+    ("\n## In the thread that faults\n", "zfolio-inthread", 15),
+];
+
 #[test]
 fn each_step_of_the_swap_paths_is_a_file_of_a_room() {
     let text = fs::read_to_string(repository().join("docs/swap-paths.md")).expect("a document");
-    let steps = text
+    let said: Vec<&str> = text
         .lines()
-        .filter(|line| line.starts_with("    ") && line.contains(" -> "));
-    let mut count = 0;
-    for name in steps.flat_map(|line| named(line)) {
-        let path = repository().join("crates/zfolio-runtime/src").join(name);
-        let (room, _) = name.split_once('/').expect("a room and a file");
-        assert!(path.is_file() && !room.is_empty(), "{name}");
-        count += 1;
+        .filter(|line| !line.starts_with("    "))
+        .collect();
+    let said = said.join("\n");
+    for (heading, name, least) in PATHS {
+        let (_, section) = text.split_once(heading).expect("the section");
+        let section = section.split("\n## ").next().unwrap_or_default();
+        let steps = section
+            .lines()
+            .filter(|line| line.starts_with("    ") && line.contains("-> "));
+        let src = repository().join("crates").join(name).join("src");
+        let mut count = 0;
+        for step in steps.flat_map(|line| named(line)) {
+            let (room, _) = step.split_once('/').expect("a room and a file");
+            assert!(src.join(step).is_file(), "{heading}: {step}");
+            assert!(src.join(room).join("mod.rs").is_file(), "{step}: a room");
+            // (What is done there is said below.)
+            assert!(said.contains(step), "{heading}: {step} is in no step");
+            count += 1;
+        }
+        assert!(count >= least, "{heading}: steps are found: {count}");
     }
-    assert!(count >= 15, "steps are found: {count}");
 }
 
 #[test]
