@@ -18,7 +18,7 @@
 //! | `memory` | which memory is managed, where each page is, the ways to close and open pages, swap-in, swap-out | the core lock |
 //! | `state` | all of it in one place, where handlers and calls find it, in three layers | |
 //! | `seen` | how calls come to us: dispatch by the kernel, rewritten sites, pins for what they touch | |
-//! | `life` | signals, forks, threads, exec, giving up | |
+//! | `life` | signals, forks, threads, exec, the end of management | |
 //! | `answer` | the entry of calls, and each call to whoever answers it | |
 //! | [`start`] | the beginning | |
 //!
@@ -29,9 +29,11 @@
 //!
 //! ```text
 //! swap-in:   life::handlers -> memory::bring -> memory::way
-//!            seen::pinning  -> pins -> memory::bring
-//! swap-out:  memory::bring (no room) -> memory::reclaim -> pins -> memory::way -> (zswap)
+//!            answer::dispatch -> seen::pinning -> pins -> memory::bring
+//! swap-out:  memory::bring (no room) -> memory::reclaim -> memory::folios -> memory::way
 //! ```
+//!
+//! `docs/swap-paths.md` follows both step by step.
 //!
 //! # Rules
 //!

@@ -1,8 +1,8 @@
-//! One record a thread: the stacks its handlers run on, what it has pinned, its own view of
-//! the three signals that are ours.
+//! One record for each thread: the stacks its handlers run on, what it has pinned, and which of the
+//! three signals that are ours it believes blocked.
 //!
-//! A record is taken by the thread that makes the new one, and given back in its end. The
-//! thread finds it by one word of thread-local storage, in the static part that the loader
+//! A thread that makes another takes the record for it; the thread gives it back when it ends. It
+//! finds its record by one word of thread-local storage, in the static part that the loader
 //! made room for: no call, nothing resolved lazily.
 //!
 //! The service stack is for handlers of ours, for what is done under a lock, and for a

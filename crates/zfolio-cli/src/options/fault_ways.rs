@@ -12,7 +12,7 @@
 //! | another | no | that one, or status 71 |
 //! | another | yes | status 2 |
 
-use crate::options::args::{Faults, Run, Tier};
+use crate::options::run_args::{Faults, Run, Tier};
 use crate::options::shown::FaultsShown;
 use std::sync::atomic::Ordering::Relaxed;
 use zfolio_host::exit::{Failure, Status};

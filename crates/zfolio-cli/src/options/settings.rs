@@ -1,9 +1,9 @@
 //! What a run was asked for, as the processes in it read it.
 
-use crate::options::args::Tier;
 use crate::options::backing_options::Checked;
 use crate::options::engines::Engines;
 use crate::options::fault_ways::Taken;
+use crate::options::run_args::Tier;
 use crate::options::slowdown::Asked;
 use zfolio_host::compressor::Compressor;
 use zfolio_mm::Order;

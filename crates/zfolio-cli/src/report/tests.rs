@@ -1,9 +1,9 @@
 use super::finished::{Finished, Usage};
 use super::summary::duration;
-use crate::options::args::Tier;
 use crate::options::backing_options::Checked;
 use crate::options::engines::Engines;
 use crate::options::fault_ways::Taken;
+use crate::options::run_args::Tier;
 use crate::options::settings::{Folios, Settings};
 use crate::options::slowdown::Asked;
 use crate::supervise::Outcome;

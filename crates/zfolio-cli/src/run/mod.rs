@@ -11,10 +11,10 @@ mod beside;
 mod idle_processors;
 
 use crate::fitting::{Chosen, Fitting};
-use crate::options::args::Run;
 use crate::options::backing_options::ENV_BACKING;
 use crate::options::fault_ways::{Taken, check_within};
 use crate::options::layers::{default_of, options};
+use crate::options::run_args::Run;
 use crate::options::settings::{Folios, Settings};
 use crate::preload::{self, ENV_ASAN, ENV_LD_PRELOAD};
 use crate::report::{Finished, Usage};

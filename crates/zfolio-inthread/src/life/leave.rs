@@ -1,5 +1,5 @@
-//! Giving up: every page is brought back, and the process goes on unmanaged. The report says
-//! why.
+//! The end of management: every page is brought back, and the process goes on unmanaged. The report
+//! says why.
 
 use super::installed;
 use crate::memory::bring::bring_all;

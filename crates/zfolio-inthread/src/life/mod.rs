@@ -3,7 +3,7 @@
 //! | file, bottom to top | concept |
 //! |---|---|
 //! | [`installed`] | our handlers, as the kernel has them |
-//! | [`leave`] | giving up: every page is brought back, and the process goes on unmanaged |
+//! | [`leave`] | the end of management: every page is brought back, and the process goes on unmanaged |
 //! | [`descriptors`] | ours, which the program does not see, and those by which it reaches its memory |
 //! | [`signals`], [`masks`] | what the program does with signals, and which it blocks |
 //! | [`handlers`] | the handlers of SIGSEGV, SIGBUS and SIGSYS: where faults and calls arrive |

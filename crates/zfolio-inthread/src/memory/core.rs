@@ -1,4 +1,4 @@
-//! What the core lock guards. The pool is there once memory has run short ([`super::manage`]).
+//! What the core lock guards. There is no pool before memory first runs short ([`super::manage`]).
 
 use super::bounds::Bounds;
 use super::clean_pages::CleanPages;

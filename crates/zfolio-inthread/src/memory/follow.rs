@@ -1,17 +1,17 @@
-//! A `high` that sinks is followed by the program's system calls.
+//! System calls close pages where `high` has sunk.
 //!
-//! Room is made by who needs memory. What a lower `high` (`--slowdown`, `zfolio set`, a limit of
-//! memory that shrank) asks for would be done by the next fault only, and a program that has what it
-//! works on makes none. So each call compares the `high` of the process's groups with what was
-//! kept last: a load for each group, and a comparison. Where they differ, a call that waits for
-//! something, or else one in [`PASSED`], closes up to [`STEP`] pages before it is made. That goes
-//! on until usage is within what the process may have, or nothing more can be closed. A fault that
-//! needs room meanwhile closes as many, and as many again as it brings.
+//! There is no thread of ours: room is made by the thread that needs memory. A lower `high`
+//! (`--slowdown`, `zfolio set`, a limit of memory that shrank) would take effect at the next fault only,
+//! and a program whose memory is all there makes none. So each call compares the `high` of the process's
+//! groups with what was kept last: a load for each group, and a comparison. Where they differ, a call
+//! that waits for something, or else one in [`PASSED`], closes up to [`STEP`] pages before it is made.
+//! That goes on until usage is within what the process may have, or nothing more can be closed. A fault
+//! that needs room meanwhile closes as many, and as many again as it brings.
 //!
 //! A program that makes neither calls nor faults keeps what it has.
 //!
-//! What the program's threads do for us is counted here too, where `zfolio run` has to know what it
-//! costs (`--slowdown`).
+//! The time that the program's threads spend on our work is counted here too, where `zfolio run`
+//! has to know what it costs (`--slowdown`).
 
 use super::core::Core;
 use super::following::Work;

@@ -3,8 +3,8 @@
 //! Every process of some size has a *member* in the control segment, in which it
 //! writes what it has and what it would need, when it publishes its statistics.
 //! From what all have written each works out its own share of `high`, by the same
-//! rule, and keeps to that: nobody asks anybody, nobody waits, and there is no
-//! lock that somebody could die with. A member that was not written for two
+//! rule, and keeps to that: no process asks or waits for
+//! another, and there is no lock that a killed process could leave taken. A member that was not written for two
 //! seconds is nobody's any more: what a killed process had is the others' then. `zfolio run`,
 //! which sees the end of a process, frees its place at once.
 //!

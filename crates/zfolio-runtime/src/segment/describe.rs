@@ -1,4 +1,4 @@
-//! What a process is called, in its slot.
+//! Writes the name of a process into its slot.
 
 use crate::segment::process_slot::ProcessSlot;
 use core::sync::atomic::Ordering;
