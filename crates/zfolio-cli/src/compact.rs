@@ -78,7 +78,7 @@ pub(crate) fn compact(args: &Compact) -> Result<ExitCode, Failure> {
 /// Whether the process of a slot compacts: by messages a thread of ours does it.
 fn compacts(slot: &ProcessSlot) -> bool {
     // (The ways without privilege say which they are.)
-    let way = slot.told_by.load(Relaxed);
+    let way = slot.process.told_by.load(Relaxed);
     slot.state.load(Relaxed) == state::MANAGING && matches!(way, faults::AUTO | faults::MESSAGE)
 }
 
@@ -136,7 +136,7 @@ fn wait(segment: &Segment, processes: &[Process], number: u32) -> Vec<usize> {
 }
 
 fn is_there(slot: &ProcessSlot) -> bool {
-    let pid = i32::try_from(slot.pid.load(Relaxed)).ok();
+    let pid = i32::try_from(slot.process.pid.load(Relaxed)).ok();
     let pid = pid.and_then(rustix::process::Pid::from_raw);
     pid.is_some_and(|pid| rustix::process::test_kill_process(pid).is_ok())
 }

@@ -126,7 +126,7 @@ impl Fitting {
 
     /// Whether there is a limit, and a `high` that processes share.
     fn is_followed(&self, segment: &Segment) -> bool {
-        self.chosen.limit.is_some() && segment.config().shared.load(Relaxed) != 0
+        self.chosen.limit.is_some() && segment.config().limits.shared.load(Relaxed) != 0
     }
 
     /// Looks again, if it is time, and says it anew.
@@ -141,7 +141,7 @@ impl Fitting {
     /// The same where somebody else says what `high` is: what that may be at most now, bytes.
     pub(crate) fn most(&mut self, segment: &Segment, now: Instant) -> u64 {
         self.most = self.again(segment, self.most, now);
-        self.most.min(segment.config().high.load(Relaxed))
+        self.most.min(segment.config().limits.high.load(Relaxed))
     }
 
     /// What `high` is to be that was `last`, bytes; `last` if it is not time yet.
@@ -152,7 +152,7 @@ impl Fitting {
         let uses = self.limits.read();
         let ours = anonymous(segment);
         let each = uses.iter().map(|of| again(*of, ours, last));
-        let most = segment.config().high.load(Relaxed);
+        let most = segment.config().limits.high.load(Relaxed);
         let high = each.min().unwrap_or(most).min(most);
         self.next = now + EVERY.max(now.elapsed() * SHARE);
         high
@@ -179,7 +179,7 @@ fn again(of: Use, ours: u64, last: u64) -> u64 {
 fn anonymous(segment: &Segment) -> u64 {
     // (The last slot of a process is its own: it may have become another program.)
     let slots = used(segment).into_iter().map(|used| used.slot);
-    let last = slots.map(|slot| (slot.pid.load(Relaxed), slot.state.load(Relaxed)));
+    let last = slots.map(|slot| (slot.process.pid.load(Relaxed), slot.state.load(Relaxed)));
     let last: HashMap<u32, u32> = last.collect();
     let keep = last
         .into_iter()
@@ -305,8 +305,12 @@ mod tests {
         };
         assert_eq!(fitting.chosen().high, 270 * MIB);
         let segment = OwnSegment::create(|_| {}).expect("a segment");
-        segment.config().high.store(fitting.chosen().high, Relaxed);
-        segment.config().shared.store(1, Relaxed);
+        segment
+            .config()
+            .limits
+            .high
+            .store(fitting.chosen().high, Relaxed);
+        segment.config().limits.shared.store(1, Relaxed);
         // 98 MiB go to others, not at once; then 195 more.
         write("memory.current", 100 * MIB);
         fitting.look(&segment, now);

@@ -12,8 +12,9 @@ use std::sync::Arc;
 use std::time::Instant;
 use zfolio_compress::adaptive::{Adaptive, Density};
 use zfolio_compress::dense;
+use zfolio_compress::dictionary::Dictionaries;
+use zfolio_compress::dictionary::coder::ZstdDictionary;
 use zfolio_compress::dictionary::train::{MAX_DICTIONARY, Trainer};
-use zfolio_compress::dictionary::{Dictionaries, ZstdDictionary};
 use zfolio_compress::{
     Codec, CompressUnit, Compressor, DecompressUnit, checksum, fill, probe, sample,
 };

@@ -8,7 +8,8 @@
 //! memory the pool has taken, which only the caller knows.
 
 use crate::dense::UNIT;
-use crate::dictionary::{Coder, Dictionaries, PLAIN, compress_plain};
+use crate::dictionary::coder::{Coder, compress_plain};
+use crate::dictionary::{Dictionaries, PLAIN};
 use crate::ffi::zstd::Encoder;
 use crate::lz4::Lz4;
 use crate::unit::{compress_each, decompress_each};

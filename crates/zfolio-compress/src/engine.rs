@@ -45,7 +45,7 @@ mod stats;
 #[cfg(test)]
 mod model;
 
-pub use attributes::{AttributeError, Attributes, Decompress, SyncMode};
+pub use attributes::{AttributeError, Attributes, Decompress, Distribute, SyncMode};
 pub use group::Group;
 pub use judge::LEAST as LEAST_LOADED;
 pub use parallel::Parallel;

@@ -2,10 +2,9 @@
 
 use proptest::prelude::*;
 use std::sync::Arc;
+use zfolio_compress::dictionary::coder::ZstdDictionary;
 use zfolio_compress::dictionary::train::{MAX_DICTIONARY, SAMPLE_PAGES, Trainer};
-use zfolio_compress::dictionary::{
-    Dictionaries, PLAIN, Refused, VERSIONS, ZstdDictionary, version_of,
-};
+use zfolio_compress::dictionary::{Dictionaries, PLAIN, Refused, VERSIONS, version_of};
 use zfolio_compress::{CodecError, CompressUnit, Compressor, Context, DecompressUnit, sample};
 
 /// Pages of objects whose strings recur from page to page, `kind` by `kind`.

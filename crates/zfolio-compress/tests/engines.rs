@@ -5,7 +5,9 @@ use proptest::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{JoinHandle, spawn, yield_now};
-use zfolio_compress::engine::{Attributes, EnableError, Engines, Group, Parallel, SyncMode};
+use zfolio_compress::engine::{
+    Attributes, Distribute, EnableError, Engines, Group, Parallel, SyncMode,
+};
 use zfolio_compress::verify::{Verified, VerifyStats};
 use zfolio_compress::{
     BatchOutcome, Codec, CodecError, CompressUnit, Compressor, Context, DecompressUnit, sample,
@@ -122,8 +124,10 @@ fn attributes() -> impl Strategy<Value = Attributes> {
                 Attributes {
                     queues_per_engine: queues,
                     compress_queues: compress,
-                    distribute_compress: comps,
-                    distribute_decompress: decomps,
+                    distribute: Distribute {
+                        compress: comps,
+                        decompress: decomps,
+                    },
                     sync_mode: mode,
                     verify,
                     share,

@@ -3,12 +3,14 @@
 use crate::World;
 use crate::pages::{Page, Registered, of};
 use crate::plan::{Call, Failure};
-use crate::program::Change;
-use std::ffi::CStr;
-use std::fmt::Write;
 use std::ops::Range;
 use zfolio_mm::{PAGE_SHIFT, PAGE_SIZE};
 use zfolio_sys::syscall::{Errno, nr};
+
+mod files;
+
+pub(crate) use files::Files;
+use files::{BAD_FILE, Kind, mappings, open, read, read_text};
 
 const API: usize = 0xc018_aa3f;
 const REGISTER: usize = 0xc020_aa00;
@@ -28,43 +30,6 @@ const MADV_DONTNEED_LOCKED: usize = 24;
 const MODE_WP: u64 = 2;
 const PAGE_IS_PRESENT: u64 = 1 << 3;
 const FAULT: Errno = Errno(14);
-const BAD_FILE: Errno = Errno(9);
-
-/// The first descriptor: no number that a process has, so that what is asked of the real
-/// kernel about one is refused.
-const FIRST: usize = 1 << 24;
-
-/// What a descriptor is of.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Uffd,
-    Pagemap,
-    Maps,
-    Statm,
-    Closed,
-}
-
-/// Open files.
-#[derive(Default)]
-pub(crate) struct Files(Vec<Kind>);
-
-impl Files {
-    fn open(&mut self, kind: Kind) -> usize {
-        self.0.push(kind);
-        FIRST + self.0.len() - 1
-    }
-
-    fn kind(&self, fd: usize) -> Kind {
-        let at = fd.checked_sub(FIRST).and_then(|at| self.0.get(at));
-        at.copied().unwrap_or(Kind::Closed)
-    }
-
-    fn close(&mut self, fd: usize) {
-        if let Some(kind) = fd.checked_sub(FIRST).and_then(|at| self.0.get_mut(at)) {
-            *kind = Kind::Closed;
-        }
-    }
-}
 
 /// Answers a call.
 ///
@@ -95,18 +60,6 @@ pub(crate) unsafe fn call(
             _ => panic!("call {number} is none of this kernel's"),
         }
     }
-}
-
-unsafe fn open(world: &mut World, path: usize) -> Result<usize, Errno> {
-    // SAFETY: by contract a NUL-terminated path.
-    let path = unsafe { CStr::from_ptr(path as *const _) }.to_bytes();
-    let kind = match path.rsplit(|byte| *byte == b'/').next() {
-        Some(b"pagemap") => Kind::Pagemap,
-        Some(b"maps") => Kind::Maps,
-        Some(b"statm") => Kind::Statm,
-        _ => return Err(Errno::NOENT),
-    };
-    Ok(world.files.open(kind))
 }
 
 unsafe fn ioctl(
@@ -145,7 +98,7 @@ unsafe fn ioctl(
                 Ok(0)
             }
             WAKE => {
-                failing(world, Call::Wake)?;
+                world.plan.check(Call::Wake)?;
                 world.events.woken.extend(of(at(0), at(1)));
                 Ok(0)
             }
@@ -153,7 +106,7 @@ unsafe fn ioctl(
             MOVE => transfer(world, Call::Move, fd, arg),
             WRITE_PROTECT => protect(world, fd, of(at(0), at(1)), arg[2] & 1 != 0),
             CONTINUE => {
-                failing(world, Call::Continue)?;
+                world.plan.check(Call::Continue)?;
                 quiet(world, fd)?;
                 let page = at(0) >> PAGE_SHIFT;
                 let own = world.pages.registration(page).is_some_and(|r| r.fd == fd);
@@ -166,10 +119,6 @@ unsafe fn ioctl(
 }
 
 /// Fails as planned: calls that do all or nothing.
-fn failing(world: &mut World, call: Call) -> Result<(), Errno> {
-    world.plan.next(call).map_or(Ok(()), |how| Err(how.errno))
-}
-
 /// Fails while an event of the descriptor is in flight.
 fn quiet(world: &World, fd: usize) -> Result<(), Errno> {
     let flying = world.events.flying.iter().any(|event| event.fd == fd);
@@ -182,7 +131,7 @@ fn register(
     pages: Range<Page>,
     protects: bool,
 ) -> Result<usize, Errno> {
-    failing(world, Call::Register)?;
+    world.plan.check(Call::Register)?;
     let others = |one: &Registered| {
         one.fd != fd && one.pages.start < pages.end && pages.start < one.pages.end
     };
@@ -315,7 +264,7 @@ fn protect(
     pages: Range<Page>,
     protected: bool,
 ) -> Result<usize, Errno> {
-    failing(world, Call::WriteProtect)?;
+    world.plan.check(Call::WriteProtect)?;
     quiet(world, fd)?;
     for page in pages {
         if !world.pages.registration(page).is_some_and(|r| r.protects) {
@@ -335,7 +284,7 @@ fn protect(
 
 /// `arg` is a `struct pm_scan_arg`, of which categories asked for are: any of some.
 unsafe fn scan(world: &mut World, arg: &mut [u64]) -> Result<usize, Errno> {
-    failing(world, Call::Scan)?;
+    world.plan.check(Call::Scan)?;
     let at = |index: usize| usize::try_from(arg[index]).expect("a size");
     let (pages, room, most) = (of(at(2), at(3) - at(2)), at(6), at(7));
     assert!(
@@ -366,27 +315,10 @@ unsafe fn scan(world: &mut World, arg: &mut [u64]) -> Result<usize, Errno> {
     Ok(count)
 }
 
-/// The mappings: what is registered is never one with what is not.
-fn mappings(world: &World) -> Vec<Range<Page>> {
-    let mut found = Vec::new();
-    for mapped in &world.events.mapped {
-        let mut from = mapped.start;
-        for page in mapped.clone() {
-            let owner = |page| world.pages.registration(page).map(|r| r.fd);
-            if page + 1 == mapped.end || owner(page) != owner(page + 1) {
-                found.push(from..page + 1);
-                from = page + 1;
-            }
-        }
-    }
-    found.sort_by_key(|range| range.start);
-    found
-}
-
 /// `arg` is a `struct procmap_query`.
 fn query(world: &mut World, arg: &mut [u64]) -> Result<usize, Errno> {
     const READ_WRITE: u64 = 3;
-    failing(world, Call::Query)?;
+    world.plan.check(Call::Query)?;
     let page = usize::try_from(arg[2]).expect("an address") >> PAGE_SHIFT;
     let found = mappings(world);
     let found = found.iter().find(|range| range.contains(&page));
@@ -409,7 +341,7 @@ unsafe fn advise(world: &mut World, start: usize, len: usize, advice: usize) -> 
     } else {
         Call::Populate
     };
-    failing(world, call)?;
+    world.plan.check(call)?;
     for page in of(start, len) {
         if discards {
             // SAFETY: by contract.
@@ -442,60 +374,4 @@ unsafe fn advise_all(world: &mut World, args: [usize; 6]) -> Result<usize, Errno
         }
     }
     Ok(done)
-}
-
-/// Messages of a descriptor.
-unsafe fn read(world: &mut World, args: [usize; 6]) -> Result<usize, Errno> {
-    const MESSAGE: usize = 32;
-    const REMOVE: u64 = 0x15;
-    const UNMAP: u64 = 0x16;
-    if world.files.kind(args[0]) != Kind::Uffd {
-        return Err(BAD_FILE);
-    }
-    failing(world, Call::Read)?;
-    let room = args[2] / MESSAGE;
-    // SAFETY: by contract so many bytes; messages are made of words.
-    let into = unsafe { std::slice::from_raw_parts_mut(args[1] as *mut [u64; 4], room) };
-    let waiting = world.events.flying.iter_mut();
-    let waiting = waiting.filter(|event| event.fd == args[0] && !event.read);
-    let mut count = 0;
-    for (event, message) in waiting.zip(into) {
-        event.read = true;
-        let (kind, range) = match &event.change {
-            Change::Remove(range) => (REMOVE, range),
-            Change::Unmap(range) => (UNMAP, range),
-        };
-        *message = [kind, range.start as u64, range.end as u64, 0];
-        count += 1;
-    }
-    if count == 0 {
-        return Err(Errno::AGAIN);
-    }
-    Ok(count * MESSAGE)
-}
-
-/// A file of /proc.
-unsafe fn read_text(world: &mut World, args: [usize; 6]) -> Result<usize, Errno> {
-    let mut text = String::new();
-    match world.files.kind(args[0]) {
-        Kind::Maps => {
-            for range in mappings(world) {
-                let [start, end] = [range.start, range.end].map(|page| page << PAGE_SHIFT);
-                writeln!(text, "{start:x}-{end:x} rw-p 00000000 00:00 0").expect("text");
-            }
-        }
-        Kind::Statm => {
-            // (What is mapped changes with the program's mappings alone.)
-            let mapped = world.events.mapped.iter();
-            let size: usize = mapped.map(Range::len).sum();
-            let resident = world.pages.all;
-            writeln!(text, "{size} {resident} 0 0 0 {size} 0").expect("text");
-        }
-        _ => return Err(BAD_FILE),
-    }
-    let rest = text.as_bytes().get(args[3]..).unwrap_or_default();
-    let len = rest.len().min(args[2]);
-    // SAFETY: by contract so many bytes.
-    unsafe { (args[1] as *mut u8).copy_from_nonoverlapping(rest.as_ptr(), len) };
-    Ok(len)
 }

@@ -66,6 +66,11 @@ impl Plan {
         self.failures.remove(index);
         Some(failure)
     }
+
+    /// A call is being made that does all or nothing: whether it may.
+    pub(crate) fn check(&mut self, call: Call) -> Result<(), Errno> {
+        self.next(call).map_or(Ok(()), |how| Err(how.errno))
+    }
 }
 
 /// The `nth` call of a kind from now on, 1 being the next, fails so.

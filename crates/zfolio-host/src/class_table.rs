@@ -20,6 +20,7 @@ impl ClassTable {
     pub(crate) fn read(slot: &ProcessSlot) -> Self {
         let rows = slot.at_once(|| {
             slot.classes
+                .rows
                 .each_ref()
                 .map(|row| row.each_ref().map(|word| word.load(Relaxed) as usize))
         });

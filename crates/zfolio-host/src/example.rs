@@ -9,8 +9,9 @@ use zfolio_runtime::segment::{Counter, FaultKind, ProcessSlot, class_row, engine
 /// A segment with one managed process and one unmanaged.
 pub(crate) fn example() -> OwnSegment {
     let segment = OwnSegment::create(|_| {}).unwrap();
-    let name =
-        |slot: &ProcessSlot, name: [u8; 8]| slot.comm[0].store(u64::from_le_bytes(name), Relaxed);
+    let name = |slot: &ProcessSlot, name: [u8; 8]| {
+        slot.process.comm[0].store(u64::from_le_bytes(name), Relaxed)
+    };
     let _ = (segment.claim(100), segment.claim(101));
     let [one, two, ..] = &segment.slots;
     name(one, *b"python3\0");
@@ -43,12 +44,12 @@ pub(crate) fn example() -> OwnSegment {
     }
     one.faults[FaultKind::Folio as usize].record(140_000);
     let add = |word: &AtomicU64| word.fetch_add(3, Relaxed);
-    add(&one.zswpout_order[4]);
-    one.swpin_order[4].store(2, Relaxed);
-    one.swpin_fallback_order[4].store(6, Relaxed);
-    one.fallback_order[4].store(5, Relaxed);
-    one.split_order[4].store(4, Relaxed);
-    one.split_failed_order[4].store(1, Relaxed);
+    add(&one.by_order.zswpout[4]);
+    one.by_order.swpin[4].store(2, Relaxed);
+    one.by_order.swpin_fallback[4].store(6, Relaxed);
+    one.by_order.fallback[4].store(5, Relaxed);
+    one.by_order.split[4].store(4, Relaxed);
+    one.by_order.split_failed[4].store(1, Relaxed);
     let row = &one.engine_queues[3];
     row[0].store(
         engine_queue::identity(1, 2, engine_queue::COMPRESS),
@@ -61,7 +62,7 @@ pub(crate) fn example() -> OwnSegment {
     class[class_row::FULLNESS + 10] = 2;
     class[class_row::OBJ_ALLOCATED..].copy_from_slice(&[153, 120, 3, 0]);
     let larger = [20, 352, 2, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 102, 80, 4, 2];
-    for (row, words) in one.classes.iter().zip([class, larger]) {
+    for (row, words) in one.classes.rows.iter().zip([class, larger]) {
         for (word, value) in row.iter().zip(words) {
             word.store(value, Relaxed);
         }

@@ -11,7 +11,7 @@ use zfolio_runtime::segment::{GroupEvent, RunGroup, Segment};
 /// What a run's processes share now, bytes.
 pub fn high_now(segment: &Segment) -> u64 {
     match segment.groups[0].high.load(Relaxed) {
-        0 => segment.config().high.load(Relaxed),
+        0 => segment.config().limits.high.load(Relaxed),
         high => high,
     }
 }
@@ -52,13 +52,14 @@ impl GroupState {
         Self {
             name: String::from_utf8_lossy(&name).into_owned(),
             high: group.high.load(Relaxed),
-            resident: group.resident_bytes.load(Relaxed),
-            peak: group.resident_peak.load(Relaxed),
+            resident: group.usage.resident_bytes.load(Relaxed),
+            peak: group.usage.resident_peak.load(Relaxed),
             max: group.max.load(Relaxed),
             most_out: [&group.zswap_max, &group.swap_high, &group.swap_max]
                 .map(|word| word.load(Relaxed).checked_sub(1)),
             writeback: group.no_writeback.load(Relaxed) == 0,
-            current: [&group.zswap_bytes, &group.swap_bytes].map(|word| word.load(Relaxed)),
+            current: [&group.usage.zswap_bytes, &group.usage.swap_bytes]
+                .map(|word| word.load(Relaxed)),
             events: group.events.each_ref().map(|word| word.load(Relaxed)),
             limits: Self::limits(group),
         }

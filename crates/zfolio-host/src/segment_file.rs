@@ -344,17 +344,19 @@ mod tests {
     #[test]
     fn a_segment_is_seen_by_a_reader_and_goes_with_its_owner() {
         let dir = tempfile::tempdir().unwrap();
-        let own =
-            OwnSegment::create_in(dir.path(), &mut |s| s.config().high.store(77, Relaxed)).unwrap();
+        let own = OwnSegment::create_in(dir.path(), &mut |s| {
+            s.config().limits.high.store(77, Relaxed)
+        })
+        .unwrap();
         let mode = fs::metadata(own.path()).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         let seen = SharedSegment::open(own.path()).unwrap();
-        assert_eq!(seen.config().high.load(Relaxed), 77);
+        assert_eq!(seen.config().limits.high.load(Relaxed), 77);
         let blocks = || fs::metadata(own.path()).unwrap().blocks() * 512;
         assert!(blocks() < 256 << 10, "{}", blocks());
         assert_eq!((own.claim(4711), own.claim(4712)), (0, 1));
-        assert_eq!(seen.slots[0].pid.load(Relaxed), 4711);
-        assert_eq!(seen.slots[1].pid.load(Relaxed), 4712);
+        assert_eq!(seen.slots[0].process.pid.load(Relaxed), 4711);
+        assert_eq!(seen.slots[1].process.pid.load(Relaxed), 4712);
         assert_eq!(list(dir.path()).len(), 1);
         drop(own);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
@@ -373,7 +375,7 @@ mod tests {
             own.claim_for(who, |_| room)
         };
         assert_eq!((claim(4711, false), claim(4712, false)), (0, SHARED));
-        assert_eq!(own.slots[SHARED].pid.load(Relaxed), 4712);
+        assert_eq!(own.slots[SHARED].process.pid.load(Relaxed), 4712);
         assert_eq!(own.claimed.load(Relaxed), 1);
         assert_eq!(own.crowded.load(Relaxed), 1);
         assert_eq!((claim(4713, true), claim(4714, true)), (1, 2));

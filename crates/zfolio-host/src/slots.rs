@@ -62,7 +62,12 @@ mod tests {
         segment.retire(0);
         let _ = segment.claim(102);
         let pids = |segment: &Segment| -> Vec<u32> {
-            let pid = |used: &Used<'_>| used.slot.pid.load(std::sync::atomic::Ordering::Relaxed);
+            let pid = |used: &Used<'_>| {
+                used.slot
+                    .process
+                    .pid
+                    .load(std::sync::atomic::Ordering::Relaxed)
+            };
             used(segment).iter().map(pid).collect()
         };
         assert_eq!(pids(&segment), [101, 102]);

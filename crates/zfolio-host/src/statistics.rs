@@ -68,13 +68,13 @@ impl Figures {
         Self {
             counters: slot.at_once(|| std::array::from_fn(|at| slot.counters[at].load(Relaxed))),
             folios: Folios {
-                out: orders(&slot.zswpout_order),
-                back: orders(&slot.zswpin_order),
-                read: orders(&slot.swpin_order),
-                read_fallback: orders(&slot.swpin_fallback_order),
-                fallback: orders(&slot.fallback_order),
-                split: orders(&slot.split_order),
-                split_failed: orders(&slot.split_failed_order),
+                out: orders(&slot.by_order.zswpout),
+                back: orders(&slot.by_order.zswpin),
+                read: orders(&slot.by_order.swpin),
+                read_fallback: orders(&slot.by_order.swpin_fallback),
+                fallback: orders(&slot.by_order.fallback),
+                split: orders(&slot.by_order.split),
+                split_failed: orders(&slot.by_order.split_failed),
             },
             queues: EngineQueues::read(slot),
             classes: ClassTable::read(slot),
@@ -190,7 +190,7 @@ pub struct Process {
 
 /// How a process's faults are told. (What it wrote there may be anything.)
 fn told_by(slot: &ProcessSlot) -> &'static str {
-    match faults::NAMES.get(slot.told_by.load(Relaxed) as usize) {
+    match faults::NAMES.get(slot.process.told_by.load(Relaxed) as usize) {
         Some(name) if *name != "auto" => name,
         _ => "message",
     }
@@ -200,25 +200,27 @@ impl Process {
     /// Copies a slot that may be changing meanwhile.
     pub fn read(slot: &ProcessSlot) -> Self {
         let comm: Vec<u8> = slot
+            .process
             .comm
             .iter()
             .flat_map(|word| word.load(Relaxed).to_le_bytes())
             .collect();
-        let len = usize::try_from(slot.message_len.load(Acquire))
+        let len = usize::try_from(slot.said.message_len.load(Acquire))
             .unwrap_or(MESSAGE)
             .min(MESSAGE);
         let message: Vec<u8> = slot
+            .said
             .message
             .iter()
             .flat_map(|word| word.load(Relaxed).to_le_bytes())
             .take(len)
             .collect();
         Self {
-            pid: slot.pid.load(Relaxed),
+            pid: slot.process.pid.load(Relaxed),
             comm: one_line(String::from_utf8_lossy(&comm).trim_end_matches('\0')),
             state: slot.state.load(Acquire),
             message: one_line(&String::from_utf8_lossy(&message)),
-            told: slot.told.load(Acquire) != 0,
+            told: slot.said.told.load(Acquire) != 0,
             stands_for: 1,
             told_by: told_by(slot),
             figures: Figures::read(slot),
@@ -289,7 +291,7 @@ impl Tree {
             not_listed: 0,
             not_listed_managed: 0,
             total,
-            resident_peak: segment.groups[0].resident_peak.load(Relaxed),
+            resident_peak: segment.groups[0].usage.resident_peak.load(Relaxed),
             backing_peak: segment.backing_peak.load(Relaxed),
             groups: GroupState::all(segment),
         }

@@ -57,10 +57,10 @@ impl StoreTotals {
     /// cannot be read.
     #[must_use]
     pub fn of_run(config: &Config) -> Option<Self> {
-        if config.backing_kind.load(Relaxed) != backing::STORE {
+        if config.backing.kind.load(Relaxed) != backing::STORE {
             return None;
         }
-        let path = config.with_backing_dir(|path| Ok(path.to_owned())).ok()?;
+        let path = config.backing.with_dir(|path| Ok(path.to_owned())).ok()?;
         Self::read(Path::new(std::ffi::OsStr::from_bytes(path.to_bytes())))
     }
 
@@ -92,17 +92,17 @@ impl StoreTotals {
         };
         let short = |at: usize| u32::try_from(long(at) & u64::from(u32::MAX)).unwrap_or(0);
         (long(offset_of!(Head, magic)) == MAGIC).then(|| Self {
-            sent: long(offset_of!(Head, sent)),
-            received: long(offset_of!(Head, received)),
-            retries: long(offset_of!(Head, retries)),
-            lost_copies: long(offset_of!(Head, lost_copies)),
-            other_copy: long(offset_of!(Head, other_copy)),
-            held_back: long(offset_of!(Head, held_back)),
+            sent: long(offset_of!(Head, counts.sent)),
+            received: long(offset_of!(Head, counts.received)),
+            retries: long(offset_of!(Head, counts.retries)),
+            lost_copies: long(offset_of!(Head, counts.lost_copies)),
+            other_copy: long(offset_of!(Head, counts.other_copy)),
+            held_back: long(offset_of!(Head, counts.held_back)),
             pagers: short(offset_of!(Head, pagers)),
             reads_us: (0..BUCKETS)
                 .map(|n| long(offset_of!(Head, waits) + 8 * n))
                 .collect(),
-            reads_sum_us: long(offset_of!(Head, waits_sum_us)),
+            reads_sum_us: long(offset_of!(Head, counts.waits_sum_us)),
         })
     }
 
@@ -179,7 +179,7 @@ mod tests {
         file.set_len(BYTES as u64).unwrap();
         assert_eq!(StoreTotals::read(&path), None, "its beginning");
         file.write_all_at(&MAGIC.to_le_bytes(), 0).unwrap();
-        let at = offset_of!(Head, sent) as u64;
+        let at = offset_of!(Head, counts.sent) as u64;
         file.write_all_at(&7_u64.to_le_bytes(), at).unwrap();
         assert_eq!(StoreTotals::read(&path).map(|of| of.sent), Some(7));
         let other = dir.join("exchange");

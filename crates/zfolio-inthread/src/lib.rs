@@ -6,28 +6,34 @@
 //! what they will do to the address space, and a page that is out is brought back by the
 //! thread that touches it, in a signal handler.
 //!
-//! Bottom to top; between `memory`, `seen` and `life` it is files that have an order:
+//! Bottom to top; none knows what is above it (`tests/rooms.rs` of `zfolio-runtime`):
 //!
 //! | room | what it owns | lock |
 //! |---|---|---|
 //! | `raw` | the few instructions that touch program memory, and bare system calls | |
 //! | `pins` | the protocol by which a system call keeps its pages | fences |
+//! | `signal`, `cancel` | what is known of signals; calls at which a thread may be cancelled | one each |
 //! | `threads` | one record a thread: its stacks for handlers, its pins | none: each its own |
+//! | `process` | the threads, what was asked for, whether it is still managed | |
 //! | `memory` | which memory is managed, where each page is, the ways to close and open pages, swap-in, swap-out | the core lock |
-//! | `seen` | how calls come to us: dispatch by the kernel, rewritten sites, the table of calls | |
-//! | `life` | signals, forks, threads, exec, giving up | |
+//! | `state` | all of it in one place, where handlers and calls find it, in three layers | |
+//! | `seen` | how calls come to us: dispatch by the kernel, rewritten sites, pins for what they touch | |
+//! | `life` | signals, forks, threads, exec, the end of management | |
+//! | `answer` | the entry of calls, and each call to whoever answers it | |
 //! | [`start`] | the beginning | |
 //!
-//! `state` has all that these keep in one place, where handlers and calls find it: above the types
-//! that it is made of, below what is done with them.
+//! What a room needs of one above it is a function pointer that the start puts in
+//! `process::Entries`.
 //!
 //! # The two paths
 //!
 //! ```text
 //! swap-in:   life::handlers -> memory::bring -> memory::way
-//!            seen::pinning  -> pins -> memory::bring
-//! swap-out:  memory::bring (no room) -> memory::reclaim -> pins -> memory::way -> (zswap)
+//!            answer::dispatch -> seen::pinning -> pins -> memory::bring
+//! swap-out:  memory::bring (no room) -> memory::reclaim -> memory::folios -> memory::way
 //! ```
+//!
+//! `docs/swap-paths.md` follows both step by step.
 //!
 //! # Rules
 //!
@@ -44,11 +50,15 @@
 
 extern crate alloc;
 
+mod answer;
+mod cancel;
 mod life;
 mod memory;
 mod pins;
+mod process;
 mod raw;
 mod seen;
+mod signal;
 pub mod start;
 mod state;
 mod threads;

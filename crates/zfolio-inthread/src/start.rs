@@ -1,20 +1,23 @@
 //! The beginning: in the constructor of the preloaded library, while the program has one
 //! thread and none of its code has run.
 
-use crate::life::actions::Signals;
-use crate::life::sent::Sent;
-use crate::life::{handlers, installed};
+use crate::answer::entry;
+use crate::life::{handlers, installed, leave, signals};
 use crate::memory::core::Core;
 use crate::memory::following::Following;
+use crate::memory::layer::{Descriptors, MemoryState};
 use crate::memory::texts::Texts;
 use crate::memory::transit::stage::Stages;
 use crate::memory::transit::waits::Bells;
 use crate::memory::way::{Kind, Way};
 use crate::memory::words::Words;
 use crate::pins::Batches;
+use crate::process::{Entries, ProcessState};
 use crate::raw::{self, nr};
-use crate::seen::{arm, entry, rewrite};
-use crate::state::{self, Descriptors, Entries, OwnMemory, State};
+use crate::seen::{arm, rewrite};
+use crate::signal::actions::Signals;
+use crate::signal::sent::Sent;
+use crate::state::{self, OwnMemory, State};
 use crate::threads::Threads;
 use alloc::boxed::Box;
 use core::ops::Range;
@@ -65,7 +68,7 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
     };
     let is_simple = options.backing.is_none()
         && pool_percent(config).is_none()
-        && config.max.load(Ordering::Relaxed) == 0
+        && config.limits.max.load(Ordering::Relaxed) == 0
         && !segment.groups.iter().any(is_limited);
     let beside = way.kind != Kind::Guard && is_simple;
     let words = Words::reserve().map_err(failed("reserving memory"))?;
@@ -74,7 +77,7 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
     rewrite::reserve(entry::address(), texts.lowest()).map_err(failed("reserving memory"))?;
     let group = parts.group.and_then(|name| run_group::named(segment, name));
     let membership = Membership::of(group.unwrap_or(run_group::RUN));
-    let file = &config.standard_error;
+    let file = &config.runner.standard_error;
     let [device, inode] = [0, 1].map(|at: usize| file[at].load(Ordering::Relaxed));
     know_standard_error((device, inode));
     let brk = raw::own(nr::BRK, [0; 3]).cast_unsigned();
@@ -82,36 +85,44 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
     // (Of a group with a `high` of its own before anything of it is managed.)
     core.high = membership.most_of(segment, options.high);
     let following = Following::new(&membership, segment);
-    let state: &'static State = Box::leak(Box::new(State {
-        words,
-        following,
-        core: Mutex::new(core),
-        membership,
-        retry_ns: AtomicU64::new(0),
-        bells: Bells::new(),
-        stages: Stages::for_processors(zfolio_sys::thread::processors()),
-        batches: Batches::new(),
+    let process = ProcessState {
         threads,
-        texts: Mutex::new(texts),
-        signals: Mutex::new(Signals::now()),
-        sent: Mutex::new(Sent::new()),
-        some_sent: AtomicBool::new(false),
-        beside,
+        batches: Batches::new(),
+        segment,
+        options,
+        pid: AtomicU32::new(zfolio_sys::thread::pid()),
         several: AtomicBool::new(false),
         left: AtomicBool::new(false),
         filtered: AtomicU32::new(0),
         moving_stacks: AtomicBool::new(false),
-        pid: AtomicU32::new(zfolio_sys::thread::pid()),
-        descriptors: Descriptors::new(),
-        own_memory: OwnMemory::new(),
         entries: Entries {
             call: entry::address(),
             signal: handlers::entry(),
             restorer: handlers::restorer(),
+            handle_elsewhere: || signals::handle_elsewhere(state::get()),
+            leave: |why| leave::leave(state::get(), why),
         },
-        segment,
-        options,
         text: parts.text.clone(),
+    };
+    let memory = MemoryState {
+        process,
+        words,
+        core: Mutex::new(core),
+        membership,
+        following,
+        retry_ns: AtomicU64::new(0),
+        bells: Bells::new(),
+        stages: Stages::for_processors(zfolio_sys::thread::processors()),
+        texts: Mutex::new(texts),
+        beside,
+        descriptors: Descriptors::new(),
+    };
+    let state: &'static State = Box::leak(Box::new(State {
+        memory,
+        signals: Mutex::new(Signals::now()),
+        sent: Mutex::new(Sent::new()),
+        some_sent: AtomicBool::new(false),
+        own_memory: OwnMemory::new(),
     }));
     state.note_descriptors(&state.core.lock().way);
     state::publish(state);

@@ -1,17 +1,17 @@
-//! One record a thread: the stacks its handlers run on, what it has pinned, its own view of
-//! the three signals that are ours.
+//! One record for each thread: the stacks its handlers run on, what it has pinned, and which of the
+//! three signals that are ours it believes blocked.
 //!
-//! A record is taken by the thread that makes the new one, and given back in its end. The
-//! thread finds it by one word of thread-local storage, in the static part that the loader
+//! A thread that makes another takes the record for it; the thread gives it back when it ends. It
+//! finds its record by one word of thread-local storage, in the static part that the loader
 //! made room for: no call, nothing resolved lazily.
 //!
 //! The service stack is for handlers of ours, for what is done under a lock, and for a
 //! thread's beginning. All signals are blocked there, so that only one of them is on it.
 
-use crate::life::sent::Sent;
+use crate::cancel::Cancellation;
 use crate::pins::Pinned;
 use crate::raw::{self, PAGE};
-use crate::seen::cancel::Cancellation;
+use crate::signal::sent::Sent;
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use zfolio_sys::arena::reserve_private;
@@ -55,10 +55,7 @@ pub(crate) struct Record {
     pub(crate) masked: AtomicUsize,
     /// Those of them that were sent to this thread meanwhile.
     pub(crate) sent: Sent,
-    /// The program's signal stack: start, bytes (0: it has none).
-    pub(crate) program_stack: [AtomicUsize; 2],
-    /// A stack known not to be managed memory: see [`crate::seen::stack`].
-    pub(crate) plain_stack: [AtomicUsize; 3],
+    pub(crate) stacks: Stacks,
     /// Address of a `Mutex<Signals>`: what the child of posix_spawn that lives on this record
     /// does with signals; 0: there is none.
     pub(crate) spawned: AtomicUsize,
@@ -71,6 +68,15 @@ pub(crate) struct Record {
     faults: AtomicU32,
     /// The last fault that was none of ours to serve, and how often it came.
     pub(crate) last_fault: [AtomicUsize; 2],
+}
+
+/// Stacks of the program's that a thread has.
+#[repr(C)]
+pub(crate) struct Stacks {
+    /// Its signal stack: start, bytes (0: it has none).
+    pub(crate) signals: [AtomicUsize; 2],
+    /// One known not to be managed memory: see [`crate::seen::stack`].
+    pub(crate) plain: [AtomicUsize; 3],
 }
 
 const _: () = assert!(size_of::<Record>() <= HEAD);
@@ -175,9 +181,10 @@ impl Record {
         self.robust.store(0, Ordering::Relaxed);
         self.spawned.store(0, Ordering::Relaxed);
         for word in self
-            .program_stack
+            .stacks
+            .signals
             .iter()
-            .chain(&self.plain_stack)
+            .chain(&self.stacks.plain)
             .chain(&self.row)
             .chain(&self.last_fault)
         {
@@ -205,9 +212,9 @@ impl Record {
 
     /// Whether `address` lies on the stack that signals are handled on now.
     pub(crate) fn is_on_signal_stack(&self, address: usize) -> bool {
-        let (start, len) = match self.program_stack[1].load(Ordering::Relaxed) {
+        let (start, len) = match self.stacks.signals[1].load(Ordering::Relaxed) {
             0 => self.signal_stack(),
-            len => (self.program_stack[0].load(Ordering::Relaxed), len),
+            len => (self.stacks.signals[0].load(Ordering::Relaxed), len),
         };
         address.wrapping_sub(start) < len
     }

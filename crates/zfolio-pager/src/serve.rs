@@ -123,9 +123,11 @@ impl Pager {
             }
             // (Of all pagers of the run together.)
             let counted = &self.store.counted;
-            head.sent.fetch_add(counted.sent.swap(0, Relaxed), Relaxed);
+            head.counts
+                .sent
+                .fetch_add(counted.sent.swap(0, Relaxed), Relaxed);
             let received = counted.received.swap(0, Relaxed);
-            head.received.fetch_add(received, Relaxed);
+            head.counts.received.fetch_add(received, Relaxed);
         }
     }
 
@@ -268,8 +270,8 @@ impl Pager {
         let head = self.hall.head();
         // (A put that was never sent waits for bandwidth.)
         let count = match job.tries {
-            0 => &head.held_back,
-            _ => &head.retries,
+            0 => &head.counts.held_back,
+            _ => &head.counts.retries,
         };
         count.fetch_add(1, Relaxed);
         let mut late = self.late.lock().unwrap_or_else(|held| held.into_inner());
@@ -344,8 +346,8 @@ impl Pager {
                     missing,
                 },
             ) => {
-                head.other_copy.fetch_add(u64::from(other), Relaxed);
-                head.lost_copies.fetch_add(missing as u64, Relaxed);
+                head.counts.other_copy.fetch_add(u64::from(other), Relaxed);
+                head.counts.lost_copies.fetch_add(missing as u64, Relaxed);
                 if let Some(index) = cell.filter(|_| lives) {
                     put_bytes(&self.hall.ring(member).data[index], &bytes);
                 }
@@ -362,7 +364,9 @@ impl Pager {
                 }
             }
             (What::Get { salts, .. }, _) => {
-                head.lost_copies.fetch_add(salts.len() as u64, Relaxed);
+                head.counts
+                    .lost_copies
+                    .fetch_add(salts.len() as u64, Relaxed);
                 self.answer(job.from, Err(Errno::NOENT));
             }
             (What::Put { .. }, _) => {

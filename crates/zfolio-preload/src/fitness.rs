@@ -46,5 +46,5 @@ pub(crate) fn may_have_threads(host: &Host) -> bool {
     let now = filters();
     now == 0
         || (host.open_segment)()
-            .is_ok_and(|segment| now <= segment.config().filters.load(Ordering::Relaxed))
+            .is_ok_and(|segment| now <= segment.config().runner.filters.load(Ordering::Relaxed))
 }

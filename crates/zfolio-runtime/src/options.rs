@@ -46,16 +46,30 @@ pub struct Options {
     pub follows: bool,
     /// Folio compaction runs; off for experiments alone.
     pub folio_compaction: bool,
-    /// Of regions: memory that they must not exceed, pages; `None`: there is no such limit. (A
-    /// run's is in the control segment, where it may change: see `budget::hard_limit`.)
-    pub max: Option<usize>,
-    /// Of regions: what happens there.
-    pub on_max: OnMax,
+    /// Of regions: memory that they must not exceed.
+    pub at_max: MaxOptions,
     /// A file or a store behind the pool.
     pub backing: Option<BackingOptions>,
-    /// Of regions: the pool's maximum, percent of `high`; `None`: none. (A run's may change:
+    /// How large the pool may be.
+    pub pool: PoolOptions,
+}
+
+/// Of regions: memory that they must not exceed. (A run's is in the control segment, where it
+/// may change: see `budget::hard_limit`.)
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MaxOptions {
+    /// Pages; `None`: there is no such limit.
+    pub max: Option<usize>,
+    /// What happens there.
+    pub on_max: OnMax,
+}
+
+/// How large the pool may be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PoolOptions {
+    /// Of regions: its maximum, percent of `high`; `None`: none. (A run's may change:
     /// [`pool_percent`].)
-    pub pool_percent: Option<u32>,
+    pub percent: Option<u32>,
     /// A pool that was full takes pages again at this percentage of its maximum.
     pub accept_percent: u32,
     /// The pool is written back where memory is short, and not at its maximum alone.
@@ -71,6 +85,14 @@ pub enum OnMax {
     Wait,
     /// It is counted, and goes on.
     Allow,
+}
+
+impl MaxOptions {
+    /// There is none.
+    pub const NONE: Self = Self {
+        max: None,
+        on_max: OnMax::Kill,
+    };
 }
 
 impl OnMax {
@@ -141,7 +163,7 @@ impl Options {
             None => Limits::default(),
         };
         Limits {
-            accept_threshold_percent: self.accept_percent,
+            accept_threshold_percent: self.pool.accept_percent,
             ..limits
         }
     }
@@ -159,12 +181,13 @@ impl Options {
             tier: false,
             follows: false,
             folio_compaction: true,
-            max: None,
-            on_max: OnMax::Kill,
+            at_max: MaxOptions::NONE,
             backing: None,
-            pool_percent: None,
-            accept_percent: ACCEPT,
-            shrinker: true,
+            pool: PoolOptions {
+                percent: None,
+                accept_percent: ACCEPT,
+                shrinker: true,
+            },
         }
     }
 
@@ -173,20 +196,24 @@ impl Options {
     /// # Errors
     /// A sentence, if the segment asks for something this build cannot do.
     pub fn from_config(config: &Config) -> Result<Self, &'static str> {
-        let high = usize::try_from(config.high.load(Ordering::Relaxed) >> PAGE_SHIFT)
+        let high = usize::try_from(config.limits.high.load(Ordering::Relaxed) >> PAGE_SHIFT)
             .map_err(|_| "`high` is out of range")?;
-        let number = config.level.load(Ordering::Relaxed).cast_signed();
-        let codec = codec_of(config.codec.load(Ordering::Relaxed), number)?;
-        let folio = u8::try_from(config.folio_order.load(Ordering::Relaxed))
+        let number = config
+            .compression
+            .level
+            .load(Ordering::Relaxed)
+            .cast_signed();
+        let codec = codec_of(config.compression.codec.load(Ordering::Relaxed), number)?;
+        let folio = u8::try_from(config.folios.order.load(Ordering::Relaxed))
             .ok()
             .and_then(Order::new)
             .ok_or("folio order above 9")?;
         if high < 1024 {
             return Err("`high` is below 4 MiB");
         }
-        let size = config.backing_size.load(Ordering::Relaxed);
-        let engines = config.engines.load(Ordering::Relaxed) as usize;
-        let numbers = from_fn(|at| config.engine_attributes[at].load(Ordering::Relaxed));
+        let size = config.backing.size.load(Ordering::Relaxed);
+        let engines = config.engines.count.load(Ordering::Relaxed) as usize;
+        let numbers = from_fn(|at| config.engines.attributes[at].load(Ordering::Relaxed));
         let engine_attributes = match engines {
             0 => Attributes::for_engines(0),
             _ => Attributes::from_numbers(&numbers)
@@ -196,29 +223,30 @@ impl Options {
             high,
             codec,
             folio,
-            split_huge_pages: config.split_huge_pages.load(Ordering::Relaxed) != 0,
-            folio_compaction: config.no_folio_compaction.load(Ordering::Relaxed) == 0,
+            split_huge_pages: config.folios.split_huge_pages.load(Ordering::Relaxed) != 0,
+            folio_compaction: config.folios.no_compaction.load(Ordering::Relaxed) == 0,
             backing: (size > 0).then_some(BackingOptions {
                 size,
                 directory: None,
-                is_store: config.backing_kind.load(Ordering::Relaxed) == backing::STORE,
-                deadline_ns: match config.backing_deadline_ns.load(Ordering::Relaxed) {
+                is_store: config.backing.kind.load(Ordering::Relaxed) == backing::STORE,
+                deadline_ns: match config.backing.deadline_ns.load(Ordering::Relaxed) {
                     0 => None,
                     deadline => Some(deadline),
                 },
             }),
-            max: None,
-            on_max: OnMax::Kill,
-            pool_percent: pool_percent(config),
-            accept_percent: match config.accept_percent.load(Ordering::Relaxed) {
-                0 => ACCEPT,
-                percent => percent,
+            at_max: MaxOptions::NONE,
+            pool: PoolOptions {
+                percent: pool_percent(config),
+                accept_percent: match config.pool.accept_percent.load(Ordering::Relaxed) {
+                    0 => ACCEPT,
+                    percent => percent,
+                },
+                shrinker: config.pool.no_shrinker.load(Ordering::Relaxed) == 0,
             },
-            shrinker: config.no_shrinker.load(Ordering::Relaxed) == 0,
             engines: engines.min(MOST_ENGINES),
             engine_attributes,
-            tier: config.tier.load(Ordering::Relaxed) != 0,
-            follows: config.slowdown.load(Ordering::Relaxed) != 0,
+            tier: config.compression.tier.load(Ordering::Relaxed) != 0,
+            follows: config.limits.slowdown.load(Ordering::Relaxed) != 0,
         })
     }
 }
@@ -226,7 +254,7 @@ impl Options {
 /// What part of `high` the pools of a run may take now, percent; `None`: there is no limit.
 #[must_use]
 pub fn pool_percent(config: &Config) -> Option<u32> {
-    match config.pool_percent.load(Ordering::Relaxed) {
+    match config.pool.percent.load(Ordering::Relaxed) {
         0 => None,
         percent => Some(percent),
     }

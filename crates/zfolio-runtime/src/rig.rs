@@ -12,7 +12,7 @@ use crate::budget::fair_share::Membership;
 use crate::control::Manager;
 use crate::control::relief::Remembered;
 use crate::descriptors::{PROGRAM_FEATURES, SOURCE_FEATURES};
-use crate::faces::assemble::{Parts, assemble};
+use crate::faces::assemble::{OpenedFiles, Parts, assemble};
 use crate::frames::reserve_arena;
 use crate::kernel::{File, Pagemap, Uffd};
 use crate::options::{Codec, Options};
@@ -115,11 +115,13 @@ impl Rig {
             options,
             membership: Membership::of(RUN),
             map: reserve_arena(high, usize::MAX).expect("addresses"),
-            program: Uffd::open(PROGRAM_FEATURES).expect("userfaultfd"),
-            source: Uffd::open(SOURCE_FEATURES).expect("userfaultfd"),
-            statm: open(c"/proc/thread-self/statm"),
-            pagemap: Pagemap::open().expect("a file"),
-            maps: open(c"/proc/thread-self/maps"),
+            opened: OpenedFiles {
+                program: Uffd::open(PROGRAM_FEATURES).expect("userfaultfd"),
+                source: Uffd::open(SOURCE_FEATURES).expect("userfaultfd"),
+                statm: open(c"/proc/thread-self/statm"),
+                pagemap: Pagemap::open().expect("a file"),
+                maps: open(c"/proc/thread-self/maps"),
+            },
             words: SharedWords::map().expect("words"),
             private: Vec::new(),
             stack: None,

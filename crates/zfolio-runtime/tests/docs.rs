@@ -1,5 +1,5 @@
-//! Every source that the documents name is there, and numbers that they quote are the constants':
-//! who follows a path by its files finds them.
+//! Every source, function, type and constant that the documents name is there, and numbers that
+//! they quote are the constants': who follows a path by its files finds them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -74,20 +74,112 @@ fn every_source_that_a_document_names_exists() {
     );
 }
 
+/// Names in the documents that are the kernel's or another program's and stand in no source.
+const FOREIGN: [&str; 6] = [
+    "UFFD_FEATURE_SIGBUS",
+    "proc_invalidate_siblings_dcache",
+    "direct_io",
+    "ConstrainRAMSpace",
+    "RuntimeDefault",
+    "OOMKilled",
+];
+
+/// The names of functions, types, constants and fields that `text` has in code.
+fn code_names(text: &str) -> BTreeSet<&str> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
+    let lines = text.lines().filter(|line| !line.starts_with("    "));
+    let codes = lines.flat_map(|line| line.split('`').skip(1).step_by(2));
+    codes
+        .map(|code| code.strip_suffix("()").unwrap_or(code))
+        .filter(|code| code.chars().all(is_name))
+        .filter(|code| {
+            let is_type = code.starts_with(|c: char| c.is_ascii_uppercase()) && code.len() > 2;
+            let is_field = code.contains('_') && !code.starts_with(['_', ':']);
+            // (Metrics are put together: `views.md` has them.)
+            (is_type || is_field || code.contains("::")) && !code.starts_with("zfolio_")
+        })
+        .flat_map(|code| code.split("::"))
+        .filter(|name| !name.is_empty())
+        .collect()
+}
+
+#[test]
+fn every_name_of_code_that_a_document_has_stands_in_a_source() {
+    let mut words = BTreeSet::new();
+    let folders = ["crates", "python", "fuzz", "tests"];
+    let mut sources = vec!["packaging/build".to_owned()];
+    for ext in ["rs", "py", "c", "h", "toml", "json"] {
+        sources.extend(folders.iter().flat_map(|folder| files(folder, ext)));
+    }
+    // (This one has the names that stand nowhere else.)
+    sources.retain(|path| !path.ends_with("zfolio-runtime/tests/docs.rs"));
+    for path in sources {
+        let text = fs::read(repository().join(path)).expect("a source");
+        let text = String::from_utf8_lossy(&text);
+        let found = text.split(|c: char| !(c.is_alphanumeric() || c == '_'));
+        words.extend(found.map(str::to_owned));
+    }
+    let mut documents = files("docs", "md");
+    documents.extend(["README.md", "CONTRIBUTING.md"].map(str::to_owned));
+    let (mut missing, mut count) = (Vec::new(), 0);
+    for document in &documents {
+        let text = fs::read_to_string(repository().join(document)).expect("a document");
+        for name in code_names(&text) {
+            count += 1;
+            if !words.contains(name) && !FOREIGN.contains(&name) {
+                missing.push(format!("{document}: {name}"));
+            }
+        }
+    }
+    assert!(count > 300, "names are found: {count}");
+    assert!(
+        missing.is_empty(),
+        "these stand in no source:\n{}",
+        missing.join("\n")
+    );
+}
+
+#[test]
+fn names_of_code_are_read_as_they_are_written() {
+    let text = "`Core::lock` and `most_runs`, `MOST`, `fork()`, `--high`, `high`, `a b_c`\n    `Code::x`\n`zfolio_high`";
+    let found: Vec<_> = code_names(text).into_iter().collect();
+    assert_eq!(found, ["Core", "MOST", "lock", "most_runs"]);
+}
+
+/// The sections of `docs/swap-paths.md` that follow a path, the crate it is in, and how many
+/// steps it has at least.
+const PATHS: [(&str, &str, usize); 3] = [
+    ("\n## Out\n", "zfolio-runtime", 6),
+    ("\n## In\n", "zfolio-runtime", 12),
+    ("\n## In the thread that faults\n", "zfolio-inthread", 15),
+];
+
 #[test]
 fn each_step_of_the_swap_paths_is_a_file_of_a_room() {
     let text = fs::read_to_string(repository().join("docs/swap-paths.md")).expect("a document");
-    let steps = text
+    let said: Vec<&str> = text
         .lines()
-        .filter(|line| line.starts_with("    ") && line.contains(" -> "));
-    let mut count = 0;
-    for name in steps.flat_map(|line| named(line)) {
-        let path = repository().join("crates/zfolio-runtime/src").join(name);
-        let (room, _) = name.split_once('/').expect("a room and a file");
-        assert!(path.is_file() && !room.is_empty(), "{name}");
-        count += 1;
+        .filter(|line| !line.starts_with("    "))
+        .collect();
+    let said = said.join("\n");
+    for (heading, name, least) in PATHS {
+        let (_, section) = text.split_once(heading).expect("the section");
+        let section = section.split("\n## ").next().unwrap_or_default();
+        let steps = section
+            .lines()
+            .filter(|line| line.starts_with("    ") && line.contains("-> "));
+        let src = repository().join("crates").join(name).join("src");
+        let mut count = 0;
+        for step in steps.flat_map(|line| named(line)) {
+            let (room, _) = step.split_once('/').expect("a room and a file");
+            assert!(src.join(step).is_file(), "{heading}: {step}");
+            assert!(src.join(room).join("mod.rs").is_file(), "{step}: a room");
+            // (What is done there is said below.)
+            assert!(said.contains(step), "{heading}: {step} is in no step");
+            count += 1;
+        }
+        assert!(count >= least, "{heading}: steps are found: {count}");
     }
-    assert!(count >= 15, "steps are found: {count}");
 }
 
 #[test]

@@ -31,7 +31,7 @@ fn segment() -> Box<Segment> {
         }
         Box::from_raw(new.cast::<Segment>())
     };
-    segment.config().shared.store(1, Ordering::Relaxed);
+    segment.config().limits.shared.store(1, Ordering::Relaxed);
     segment
 }
 
@@ -237,7 +237,11 @@ fn a_run_has_what_it_is_given_within_what_its_tables_are_made_for() {
     };
     let bytes = |pages: usize| (pages * PAGE_SIZE) as u64;
     for shared in [1, 0] {
-        segment.config().shared.store(shared, Ordering::Relaxed);
+        segment
+            .config()
+            .limits
+            .shared
+            .store(shared, Ordering::Relaxed);
         assert_eq!(allowed(0), HIGH, "what it began with");
         for pages in [HIGH / 2, HIGH, 3 * HIGH, 4 * HIGH] {
             assert_eq!(allowed(bytes(pages)), pages);
@@ -276,12 +280,20 @@ fn a_group_has_a_max_of_its_own() {
     let has = |of: &Membership| of.has_max(&segment);
     assert_eq!((has(&within), has(&outside)), (true, false));
     // The run's leaves more than that: the other has a half of it, resident.
-    segment.config().max.store(128 * MIB, Ordering::Relaxed);
+    segment
+        .config()
+        .limits
+        .max
+        .store(128 * MIB, Ordering::Relaxed);
     let rest = (pages(128) - HIGH / 8, usize::MAX);
     assert_eq!((allowed(&within, 1), allowed(&outside, 2)), (narrow, rest));
     assert!(has(&outside));
     // And now it leaves less; whoever has more than that is not alone too large.
-    segment.config().max.store(80 * MIB, Ordering::Relaxed);
+    segment
+        .config()
+        .limits
+        .max
+        .store(80 * MIB, Ordering::Relaxed);
     let rest = pages(80) - HIGH / 8;
     assert_eq!(allowed(&within, 1), (rest, pages(64)));
 }

@@ -1,12 +1,15 @@
-//! The rooms of the runtime, and those of zswap, have an order, and nothing in one of them knows what is above.
+//! The rooms of the runtime, of zswap and of the in-thread engine have an order, and nothing in
+//! one of them knows what is above.
 //!
-//! Read from the sources: paths that begin with `crate::` or `super::`, and calls of methods
-//! by `self.`, which no `use` line shows.
+//! Read from the sources: paths that begin with `crate::` or `super::`, and calls of methods,
+//! which no `use` line shows, on `self` and on parameters whose type the signature names.
 
+use methods::calls_up;
 use sources::{Source, of_crate, src_of};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 
+mod methods;
 mod sources;
 
 /// Bottom to top. What has no folder of its own is a file beside `lib.rs`.
@@ -58,7 +61,23 @@ const ZSWAP_ORDER: [&[&str]; 8] = [
     &["second_tier"],
 ];
 
-/// The type of each layer, and the rooms in which its methods stand.
+/// The rooms of `zfolio-inthread`, bottom to top.
+const INTHREAD_ORDER: [&[&str]; 11] = [
+    &["raw"],
+    &["pins"],
+    &["signal", "cancel"],
+    &["threads"],
+    &["process"],
+    &["memory"],
+    // All that there is, in one place.
+    &["state"],
+    &["seen"],
+    &["life"],
+    &["answer"],
+    &["start"],
+];
+
+/// The type of each layer of the runtime, and the rooms in which its methods stand.
 const LAYERS: [(&str, &[&str]); 9] = [
     ("Physical", &["frames"]),
     ("Health", &["health"]),
@@ -77,34 +96,39 @@ fn room_of(source: &Source) -> &str {
     first.strip_suffix(".rs").unwrap_or(first)
 }
 
-fn rank_of(source: &Source) -> usize {
-    let room = room_of(source);
-    rank(room).unwrap_or_else(|| panic!("{}: {room} is no room", source.path))
-}
-
-fn sources() -> Vec<Source> {
-    let mut found = of_crate("zfolio-runtime");
+/// The sources of a crate that has rooms, but for its head.
+fn sources(name: &str) -> Vec<Source> {
+    let mut found = of_crate(name);
     found.retain(|source| source.path != "lib.rs");
-    assert!(found.len() > 80, "the sources are read");
+    assert!(found.len() > 30, "the sources are read");
     found
 }
 
-fn rank(room: &str) -> Option<usize> {
-    ORDER.iter().position(|rooms| rooms.contains(&room))
+/// Crates that have rooms, and their order.
+fn crates() -> [(&'static str, &'static [&'static [&'static str]]); 3] {
+    [
+        ("zfolio-runtime", &ORDER),
+        ("zfolio-zswap", &ZSWAP_ORDER),
+        ("zfolio-inthread", &INTHREAD_ORDER),
+    ]
+}
+
+fn rank(order: &[&[&str]], source: &Source) -> usize {
+    let room = room_of(source);
+    let rank = order.iter().position(|rooms| rooms.contains(&room));
+    rank.unwrap_or_else(|| panic!("{}: {room} is no room", source.path))
 }
 
 #[test]
 fn every_file_is_in_a_room_and_every_room_says_what_it_is_for() {
-    let rooms: BTreeSet<String> = sources()
-        .iter()
-        .map(|source| room_of(source).to_owned())
-        .collect();
-    let listed: BTreeSet<String> = ORDER
-        .iter()
-        .flat_map(|rooms| rooms.iter().map(|r| (*r).to_owned()))
-        .collect();
-    assert_eq!(rooms, listed);
-    for name in ["zfolio-runtime", "zfolio-zswap"] {
+    for (name, order) in crates() {
+        let sources = sources(name);
+        let rooms: BTreeSet<&str> = sources.iter().map(room_of).collect();
+        let listed: BTreeSet<&str> = order
+            .iter()
+            .flat_map(|rooms| rooms.iter().copied())
+            .collect();
+        assert_eq!(rooms, listed, "{name}");
         for entry in fs::read_dir(src_of(name)).expect("a folder") {
             let folder = entry.expect("an entry").path();
             if folder.is_dir() && !folder.with_extension("rs").exists() {
@@ -142,13 +166,7 @@ fn imports_up(sources: &[Source], order: &[&[&str]]) -> Vec<String> {
 
 #[test]
 fn no_import_goes_up() {
-    let mut zswap = of_crate("zfolio-zswap");
-    zswap.retain(|source| source.path != "lib.rs");
-    assert!(zswap.len() > 30, "the sources are read");
-    let up = [
-        imports_up(&sources(), &ORDER),
-        imports_up(&zswap, &ZSWAP_ORDER),
-    ];
+    let up = crates().map(|(name, order)| imports_up(&sources(name), order));
     let up = up.concat();
     assert!(up.is_empty(), "these go up:\n{}", up.join("\n"));
 }
@@ -168,71 +186,62 @@ fn an_import_that_goes_up_is_found() {
     assert_eq!(up, ["pool/a.rs: crate::store::B"]);
 }
 
-/// The blocks `impl Layer { ... }` of a source: of which layer, and what is in it.
-fn layer_blocks(source: &Source) -> Vec<(&'static str, &str)> {
-    let mut blocks = Vec::new();
-    for (layer, _) in LAYERS {
-        let begin = format!("\nimpl {layer} {{\n");
-        for (at, _) in source.code.match_indices(&begin) {
-            let body = &source.code[at + begin.len()..];
-            blocks.push((layer, &body[..body.find("\n}").unwrap_or(body.len())]));
-        }
-    }
-    blocks
-}
-
 #[test]
-fn no_method_calls_one_of_a_room_above() {
-    let sources = sources();
-    let mut homes: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
+fn methods_of_a_layer_stand_in_its_rooms() {
     let mut layers = BTreeSet::new();
-    for source in &sources {
-        for (layer, block) in layer_blocks(source) {
-            let rooms = LAYERS
-                .iter()
-                .find(|(name, _)| *name == layer)
-                .expect("listed")
-                .1;
-            assert!(
-                rooms.contains(&room_of(source)),
-                "{}: impl {layer}",
-                source.path
-            );
-            layers.insert(layer);
-            for line in block.lines() {
-                let Some((before, name)) = line.split_once("fn ") else {
-                    continue;
-                };
-                if line.starts_with("    ") && !before[4..].starts_with(' ') {
-                    let end = name.find(['(', '<']).unwrap_or(name.len());
-                    homes
-                        .entry(&name[..end])
-                        .or_default()
-                        .insert(rank_of(source));
-                }
+    for source in sources("zfolio-runtime") {
+        for (layer, rooms) in LAYERS {
+            if source.code.contains(&format!("\nimpl {layer} {{\n")) {
+                let here = room_of(&source);
+                assert!(rooms.contains(&here), "{}: impl {layer}", source.path);
+                layers.insert(layer);
             }
         }
     }
     assert_eq!(layers.len(), LAYERS.len(), "each layer has methods");
-    assert!(homes.len() > 200, "methods are found");
-    let (mut up, mut calls) = (Vec::new(), 0);
-    for source in &sources {
-        for (_, block) in layer_blocks(source) {
-            for call in block.split("self.").skip(1) {
-                let end = call
-                    .find(|c: char| !(c.is_alphanumeric() || c == '_'))
-                    .unwrap_or(call.len());
-                if !call[end..].starts_with('(') {
-                    continue;
-                }
-                calls += 1;
-                let home = homes.get(&call[..end]).and_then(|ranks| ranks.first());
-                if home.is_some_and(|rank| *rank > rank_of(source)) {
-                    up.push(format!("{}: self.{}()", source.path, &call[..end]));
-                }
-            }
-        }
+}
+
+#[test]
+fn no_method_calls_one_of_a_room_above() {
+    let mut up = Vec::new();
+    for (name, order) in crates() {
+        let sources = sources(name);
+        let (found, calls) = calls_up(&sources, |source| rank(order, source));
+        assert!(calls > 100, "{name}: {calls} calls are found");
+        up.extend(found);
     }
-    assert!(calls > 500, "calls are found: {calls}");
     assert!(up.is_empty(), "these call up:\n{}", up.join("\n"));
+}
+
+#[test]
+fn a_call_that_goes_up_is_found() {
+    let source = |path: &str, code: &str| Source {
+        path: path.to_owned(),
+        code: code.to_owned(),
+    };
+    let sources = [
+        source(
+            "pool/a.rs",
+            "\nimpl Below {\n    pub(crate) fn low(&self) {}\n}\n",
+        ),
+        source(
+            "pool/b.rs",
+            "\nimpl Deref for Above {\n    type Target = Below;\n}\n\
+             \nimpl Above {\n    fn calls(&self, other: &Below) {\n        self.low();\n        \
+             self.upper();\n        other.highest();\n        self.field.upper();\n    }\n}\n\
+             fn free(all: &mut Above) {\n    all\n        .upper();\n    all.low();\n}\n",
+        ),
+        source("store/c.rs", "\nimpl Above {\n    fn upper(&self) {}\n}\n"),
+        source(
+            "second_tier/d.rs",
+            "\nimpl Below {\n    fn highest(&self) {}\n}\n",
+        ),
+    ];
+    let (up, calls) = calls_up(&sources, |source| rank(&ZSWAP_ORDER, source));
+    let expected = [
+        "pool/b.rs: Above::upper",
+        "pool/b.rs: Below::highest",
+        "pool/b.rs: Above::upper",
+    ];
+    assert_eq!((up, calls), (expected.map(str::to_owned).to_vec(), 5));
 }

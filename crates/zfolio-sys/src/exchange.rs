@@ -79,6 +79,13 @@ pub struct Head {
     pub posted: [AtomicU32; MEMBERS],
     /// How long reads took, as members saw it, by powers of two of a microsecond.
     pub waits: [AtomicU64; BUCKETS],
+    /// What the pager counts.
+    pub counts: Counts,
+}
+
+/// What the pager counts.
+#[repr(C)]
+pub struct Counts {
     /// Bytes that went to the store, protocol included.
     pub sent: AtomicU64,
     /// Bytes that came from it, likewise.

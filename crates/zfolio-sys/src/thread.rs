@@ -16,6 +16,15 @@ use crate::procfs::File;
 use crate::syscall::{Errno, nr, syscall};
 use core::arch::asm;
 
+mod clock;
+mod names;
+mod scheduling;
+
+pub(crate) use clock::now_ns_of_system;
+pub use clock::{Clock, now_ns, read_clocks_by_calls};
+pub use names::{has_ended, id, name, parent_pid, pid, set_name};
+pub use scheduling::{Affinity, ask_for_low_latency, processor, processors, sleep_exactly};
+
 const PAGE: usize = 4096;
 const CLONE_FLAGS: usize = 0x100 // VM
     | 0x400 // FILES: left again by `own_descriptors`
@@ -314,212 +323,10 @@ pub fn exit_thread() -> ! {
     }
 }
 
-/// Has the calling thread's sleeps end when they should, and not up to 50 us later (the
-/// kernel's default timer slack).
-pub fn sleep_exactly() {
-    const PR_SET_TIMERSLACK: usize = 29;
-    // SAFETY: takes numbers only.
-    let _ = unsafe { syscall(nr::PRCTL, [PR_SET_TIMERSLACK, 1, 0, 0, 0, 0]) };
-}
-
-/// Asks that the calling thread be run soon after it wakes: a higher priority
-/// where that is allowed (CAP_SYS_NICE), else a short time slice, which the
-/// scheduler takes as a wish for low latency (Linux 6.12).
-pub fn ask_for_low_latency() {
-    const NICE: isize = -10;
-    const SLICE_NS: u64 = 200_000;
-    // struct sched_attr: size, policy (normal), flags, nice, priority, runtime.
-    let mut attr = [0_u64; 7];
-    attr[0] = size_of_val(&attr) as u64;
-    attr[3] = SLICE_NS;
-    // SAFETY: takes numbers only; 0, 0 means the calling thread.
-    let raised = unsafe { syscall(nr::SETPRIORITY, [0, 0, NICE.cast_unsigned(), 0, 0, 0]) }.is_ok();
-    if raised {
-        attr[2] = NICE.cast_unsigned() as u64 & 0xffff_ffff;
-    }
-    // SAFETY: the kernel reads `size` bytes of the structure.
-    let _ = unsafe { syscall(nr::SCHED_SETATTR, [0, attr.as_ptr() as usize, 0, 0, 0, 0]) };
-}
-
 /// Lets another thread run.
 pub fn yield_now() {
     // SAFETY: no arguments.
     let _ = unsafe { syscall(nr::SCHED_YIELD, [0; 6]) };
-}
-
-/// Process id, asked of the kernel (not cached across forks).
-#[must_use]
-pub fn pid() -> u32 {
-    // SAFETY: no arguments.
-    let pid = unsafe { syscall(nr::GETPID, [0; 6]) };
-    pid.ok().and_then(|p| u32::try_from(p).ok()).unwrap_or(0)
-}
-
-/// Id of the calling thread.
-#[must_use]
-pub fn id() -> u32 {
-    // SAFETY: no arguments.
-    let id = unsafe { syscall(nr::GETTID, [0; 6]) };
-    id.ok().and_then(|id| u32::try_from(id).ok()).unwrap_or(0)
-}
-
-/// Whether this process has no thread of that id (any more).
-#[must_use]
-pub fn has_ended(id: u32) -> bool {
-    // SAFETY: takes numbers only; signal 0 is none.
-    let asked = unsafe { syscall(nr::TGKILL, [pid() as usize, id as usize, 0, 0, 0, 0]) };
-    asked == Err(Errno::SRCH)
-}
-
-/// Process id of the parent.
-#[must_use]
-pub fn parent_pid() -> u32 {
-    // SAFETY: no arguments.
-    let pid = unsafe { syscall(nr::GETPPID, [0; 6]) };
-    pid.ok().and_then(|p| u32::try_from(p).ok()).unwrap_or(0)
-}
-
-/// The name of the calling thread, NUL-padded.
-#[must_use]
-pub fn name() -> [u8; 16] {
-    const PR_GET_NAME: usize = 16;
-    let mut name = [0_u8; 16];
-    // SAFETY: the kernel writes 16 bytes at most.
-    let _ = unsafe {
-        syscall(
-            nr::PRCTL,
-            [PR_GET_NAME, name.as_mut_ptr() as usize, 0, 0, 0, 0],
-        )
-    };
-    name
-}
-
-/// Names the calling thread; 15 bytes are kept.
-pub fn set_name(name: &str) {
-    const PR_SET_NAME: usize = 15;
-    let mut bytes = [0_u8; 16];
-    let len = name.len().min(15);
-    bytes[..len].copy_from_slice(&name.as_bytes()[..len]);
-    // SAFETY: the kernel reads a NUL-terminated name.
-    let _ = unsafe {
-        syscall(
-            nr::PRCTL,
-            [PR_SET_NAME, bytes.as_ptr() as usize, 0, 0, 0, 0],
-        )
-    };
-}
-
-/// Processors that a thread may run on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Affinity {
-    mask: [u64; 16],
-}
-
-impl Affinity {
-    /// The calling thread's. (None at all, should the kernel not say.)
-    #[must_use]
-    pub fn current() -> Self {
-        let mut mask = [0_u64; 16];
-        // SAFETY: the kernel writes at most the size given.
-        let _ = unsafe {
-            syscall(
-                nr::SCHED_GETAFFINITY,
-                [0, size_of_val(&mask), mask.as_mut_ptr() as usize, 0, 0, 0],
-            )
-        };
-        Self { mask }
-    }
-
-    /// Of these the one, if it is among them.
-    #[must_use]
-    pub fn only(&self, processor: usize) -> Option<Self> {
-        let bit = 1 << (processor % 64);
-        if self.mask.get(processor / 64)? & bit == 0 {
-            return None;
-        }
-        let mut mask = [0; 16];
-        mask[processor / 64] = bit;
-        Some(Self { mask })
-    }
-
-    /// Makes it the calling thread's; false if the kernel refuses.
-    #[must_use]
-    pub fn apply(&self) -> bool {
-        let mask = &self.mask;
-        // SAFETY: the kernel reads the mask.
-        let done = unsafe {
-            syscall(
-                nr::SCHED_SETAFFINITY,
-                [0, size_of_val(mask), mask.as_ptr() as usize, 0, 0, 0],
-            )
-        };
-        done.is_ok()
-    }
-
-    /// How many there are, at least 1.
-    #[must_use]
-    pub fn count(&self) -> usize {
-        let ones = self.mask.iter().map(|word| word.count_ones() as usize);
-        ones.sum::<usize>().max(1)
-    }
-}
-
-/// Number of processors this process may run on, at least 1.
-#[must_use]
-pub fn processors() -> usize {
-    Affinity::current().count()
-}
-
-/// The processor the calling thread runs on at this moment.
-#[must_use]
-pub fn processor() -> usize {
-    let mut processor = 0_u32;
-    // SAFETY: the kernel writes one word.
-    let asked = unsafe { syscall(nr::GETCPU, [(&raw mut processor) as usize, 0, 0, 0, 0, 0]) };
-    asked.map_or(0, |_| processor as usize)
-}
-
-/// A clock, as `clock_gettime` numbers them.
-#[derive(Clone, Copy, Debug)]
-#[repr(usize)]
-pub enum Clock {
-    /// Time of day: it may be set, and is the same in every time namespace.
-    Realtime = 0,
-    /// Time since boot.
-    Monotonic = 1,
-    /// CPU time of all threads of this process.
-    ProcessCpu = 2,
-    /// CPU time of this thread.
-    ThreadCpu = 3,
-}
-
-/// Nanoseconds on `clock`. A system call (half a microsecond at most) for CPU time, and
-/// where the process has no shared object of the kernel's.
-#[must_use]
-pub fn now_ns(clock: Clock) -> u64 {
-    match crate::vdso::clock_gettime(clock as usize) {
-        Some([seconds, ns]) => seconds * 1_000_000_000 + ns,
-        None => now_ns_of_system(clock),
-    }
-}
-
-/// Has [`now_ns`] make the system call itself from here on: for a process in which calls from
-/// other text than ours are stopped, by a signal that may be blocked.
-pub fn read_clocks_by_calls() {
-    crate::vdso::leave_alone();
-}
-
-/// The same, always by the system call.
-pub(crate) fn now_ns_of_system(clock: Clock) -> u64 {
-    let mut spec = [0_u64; 2];
-    // SAFETY: the kernel writes one timespec.
-    let _ = unsafe {
-        syscall(
-            nr::CLOCK_GETTIME,
-            [clock as usize, spec.as_mut_ptr() as usize, 0, 0, 0, 0],
-        )
-    };
-    spec[0] * 1_000_000_000 + spec[1]
 }
 
 #[cfg(test)]

@@ -13,38 +13,63 @@ use zfolio_runtime::segment::{Segment, faults, on_max};
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct Config {
     /// What `high` is now. Bytes.
-    pub high_bytes: u64,
+    high_bytes: u64,
     /// It is the whole tree's.
-    pub high_is_shared: bool,
+    high_is_shared: bool,
     /// How faults are told; `None` where no way works.
-    pub faults: Option<&'static str>,
+    faults: Option<&'static str>,
     /// The codec as the command line takes it.
-    pub compressor: String,
+    compressor: String,
     folio_bytes: u64,
     folio_order: u32,
     split_huge_pages: bool,
     /// Threads that compress for reclaim.
-    pub engines: u32,
+    engines: u32,
     engines_auto: bool,
     /// `off` or `auto`.
-    pub tier: &'static str,
+    tier: &'static str,
     folio_compaction: bool,
     max_bytes: Option<u64>,
     on_max: Option<&'static str>,
 }
 
 impl Config {
+    /// What `high` is now. Bytes.
+    pub const fn high_bytes(&self) -> u64 {
+        self.high_bytes
+    }
+
+    /// Whether that is the whole tree's.
+    pub const fn high_is_shared(&self) -> bool {
+        self.high_is_shared
+    }
+
+    /// Whether there is a second tier: `off` or `auto`.
+    pub const fn tier(&self) -> &'static str {
+        self.tier
+    }
+
+    /// How faults are told; `None` where no way works.
+    pub const fn faults(&self) -> Option<&'static str> {
+        self.faults
+    }
+
+    /// The codec as the command line takes it.
+    pub fn compressor(&self) -> &str {
+        &self.compressor
+    }
+
     /// Copies it. (Whatever stands there, it is shown: a number that means nothing as `unknown`.)
     pub fn read(segment: &Segment) -> Self {
         let config = segment.config();
         let codec = codec_of(
-            config.codec.load(Relaxed),
-            config.level.load(Relaxed).cast_signed(),
+            config.compression.codec.load(Relaxed),
+            config.compression.level.load(Relaxed).cast_signed(),
         );
-        let order = config.folio_order.load(Relaxed).min(9);
-        let max = config.max.load(Relaxed);
+        let order = config.folios.order.load(Relaxed).min(9);
+        let max = config.limits.max.load(Relaxed);
         let way = faults::NAMES.get(config.faults.load(Relaxed) as usize);
-        let at_max = match config.on_max.load(Relaxed) {
+        let at_max = match config.limits.on_max.load(Relaxed) {
             on_max::KILL => "kill",
             on_max::WAIT => "wait",
             on_max::ALLOW => "allow",
@@ -52,20 +77,20 @@ impl Config {
         };
         Self {
             high_bytes: high_now(segment),
-            high_is_shared: config.shared.load(Relaxed) != 0,
+            high_is_shared: config.limits.shared.load(Relaxed) != 0,
             faults: way.copied().filter(|way| *way != "auto"),
             compressor: codec.map_or("unknown".into(), |codec| Compressor(codec).name()),
             folio_bytes: (PAGE_SIZE as u64) << order,
             folio_order: order,
-            split_huge_pages: config.split_huge_pages.load(Relaxed) != 0,
-            engines: config.engines.load(Relaxed),
-            engines_auto: config.engines_auto.load(Relaxed) != 0,
-            tier: if config.tier.load(Relaxed) == 0 {
+            split_huge_pages: config.folios.split_huge_pages.load(Relaxed) != 0,
+            engines: config.engines.count.load(Relaxed),
+            engines_auto: config.engines.auto.load(Relaxed) != 0,
+            tier: if config.compression.tier.load(Relaxed) == 0 {
                 "off"
             } else {
                 "auto"
             },
-            folio_compaction: config.no_folio_compaction.load(Relaxed) == 0,
+            folio_compaction: config.folios.no_compaction.load(Relaxed) == 0,
             max_bytes: (max > 0).then_some(max),
             on_max: (max > 0).then_some(at_max),
         }
@@ -81,11 +106,14 @@ mod tests {
     fn what_was_asked_for_is_shown() {
         let segment = crate::example::example();
         let config = segment.config();
-        config.high.store(64 << 20, Relaxed);
-        config.codec.store(codec::ZSTD, Relaxed);
-        config.level.store((-3_i32).cast_unsigned(), Relaxed);
-        config.folio_order.store(4, Relaxed);
-        config.shared.store(1, Relaxed);
+        config.limits.high.store(64 << 20, Relaxed);
+        config.compression.codec.store(codec::ZSTD, Relaxed);
+        config
+            .compression
+            .level
+            .store((-3_i32).cast_unsigned(), Relaxed);
+        config.folios.order.store(4, Relaxed);
+        config.limits.shared.store(1, Relaxed);
         let seen = Config::read(&segment);
         assert_eq!((seen.high_bytes, seen.folio_bytes), (64 << 20, 64 << 10));
         assert_eq!((seen.compressor.as_str(), seen.faults), ("zstd:-3", None));
@@ -93,8 +121,8 @@ mod tests {
         assert_eq!(Config::read(&segment).faults, Some("guard"));
         assert!(seen.high_is_shared && seen.folio_compaction);
         assert_eq!((seen.max_bytes, seen.on_max), (None, None));
-        config.max.store(1 << 30, Relaxed);
-        config.codec.store(99, Relaxed);
+        config.limits.max.store(1 << 30, Relaxed);
+        config.compression.codec.store(99, Relaxed);
         config.faults.store(99, Relaxed);
         let seen = Config::read(&segment);
         assert_eq!(seen.on_max, Some("kill"));

@@ -42,7 +42,7 @@ impl<'a> Document<'a> {
             control: look.path().to_string_lossy().into_owned(),
             run_pid: look.pid(),
             config: &seen.config,
-            engines_rest: look.segment().config().engines_rest.load(Relaxed) != 0,
+            engines_rest: look.segment().config().engines.rest.load(Relaxed) != 0,
             slowdown: Slowdown::read(look.segment()),
             store: seen.store.as_ref().map(StoreTotals::shown),
             tree: &seen.tree,

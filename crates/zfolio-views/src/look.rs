@@ -216,8 +216,8 @@ fn groups(segment: &Segment) -> HashMap<u64, String> {
     if names.is_empty() {
         return HashMap::new();
     }
-    let count = (segment.members_used.load(Relaxed) as usize).min(MEMBERS);
-    let members = segment.members[..count].iter();
+    let count = (segment.sharing.members_used.load(Relaxed) as usize).min(MEMBERS);
+    let members = segment.sharing.members[..count].iter();
     let named = members.filter_map(|member| {
         let name = names.get(&member.group.load(Relaxed))?;
         Some((member.owner.owned()?.who.word, name.clone()))
@@ -272,14 +272,14 @@ mod tests {
     fn processes_have_the_names_of_their_groups() {
         let (own, mut look) = with_a_living_one();
         let group = run_group::named(&own, "build/cc").expect("a group");
-        let member = &own.members[0];
+        let member = &own.sharing.members[0];
         let who = Who {
             word: 77,
             ..Who::is_calling()
         };
         assert!(member.owner.take(0, who, own.next_turn()));
         member.group.store(group, Relaxed);
-        own.members_used.store(1, Relaxed);
+        own.sharing.members_used.store(1, Relaxed);
         let seen = look.look();
         let named: Vec<&str> = seen.places.iter().map(|one| one.group.as_str()).collect();
         assert_eq!(named, ["", "", "build/cc"]);

@@ -139,7 +139,7 @@ impl Sample {
         let live = live.filter(|(process, place)| place.lives && process.was_managed());
         Self {
             time_s,
-            high_bytes: seen.config.high_bytes,
+            high_bytes: seen.config.high_bytes(),
             processes: live.count() as u64,
             memory: Memory::of(&seen.now),
             counts: Counts::of(&seen.tree.total),

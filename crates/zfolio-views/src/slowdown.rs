@@ -22,7 +22,7 @@ pub(crate) struct Slowdown {
 impl Slowdown {
     /// Copies it; `None` where it was not asked for.
     pub(crate) fn read(segment: &Segment) -> Option<Self> {
-        let asked = segment.config().slowdown.load(Relaxed);
+        let asked = segment.config().limits.slowdown.load(Relaxed);
         let of = &segment.slowdown;
         #[allow(clippy::cast_precision_loss, reason = "shown with two figures")]
         let millionths = of.estimated.load(Relaxed) as f64;

@@ -90,7 +90,7 @@ fn text(look: &Look, seen: &Seen) -> String {
     let mut text = format!(
         "{} (high {}{}{})\n",
         look.path().display(),
-        human(seen.config.high_bytes),
+        human(seen.config.high_bytes()),
         limits(look.segment()),
         shared(look.segment()),
     );
@@ -125,7 +125,7 @@ fn classes(tree: &Tree) -> String {
 /// What limits the run besides `high`.
 fn limits(segment: &Segment) -> String {
     let config = segment.config();
-    let max = match config.max.load(Relaxed) {
+    let max = match config.limits.max.load(Relaxed) {
         0 => String::new(),
         max => format!(", max {}", human(max)),
     };
@@ -134,11 +134,11 @@ fn limits(segment: &Segment) -> String {
 
 /// What those that share `high` have, if they do.
 fn shared(segment: &Segment) -> String {
-    if segment.config().shared.load(Relaxed) == 0 {
+    if segment.config().limits.shared.load(Relaxed) == 0 {
         return " for each".into();
     }
-    let now = human(segment.groups[0].resident_bytes.load(Relaxed));
-    let peak = human(segment.groups[0].resident_peak.load(Relaxed));
+    let now = human(segment.groups[0].usage.resident_bytes.load(Relaxed));
+    let peak = human(segment.groups[0].usage.resident_peak.load(Relaxed));
     format!(", shared: {now} resident, {peak} at most")
 }
 
@@ -248,7 +248,7 @@ mod tests {
         };
         assert_eq!(words(&text)[3], "message");
         assert!(rows[2].contains(" unmanaged - "), "{}", rows[2]);
-        slot.told_by.store(faults::IN_THREAD, Relaxed);
+        slot.process.told_by.store(faults::IN_THREAD, Relaxed);
         assert_eq!(words(&table(&Tree::read(&own)))[3], "in-thread");
         for (which, value) in [
             (Counter::EngineSubmitted, 90),

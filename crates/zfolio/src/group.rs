@@ -135,7 +135,7 @@ impl Group {
     /// [`Error::BadLimit`], also above the group's `max`; [`Error::LimitIsSet`] if it would need
     /// more.
     pub fn set_high(&self, high: usize) -> Result<(), Error> {
-        let max = self.0.kind.options.max;
+        let max = self.0.kind.options.at_max.max;
         if !is_limit(high) || max.is_some_and(|max| high >> PAGE_SHIFT > max) {
             return Err(Error::BadLimit);
         }

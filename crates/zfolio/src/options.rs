@@ -44,19 +44,19 @@ pub(crate) fn set(options: &mut Options, name: &str, value: &str) -> Result<(), 
             }
         }
         "backing" => options.backing = Some(backing_of(value).ok_or(bad)?),
-        "max" => options.max = Some(pages_of(value).ok_or(bad)?),
+        "max" => options.at_max.max = Some(pages_of(value).ok_or(bad)?),
         "on-max" => {
-            options.on_max = match value {
+            options.at_max.on_max = match value {
                 "kill" => OnMax::Kill,
                 "wait" => OnMax::Wait,
                 "allow" => OnMax::Allow,
                 _ => return Err(bad),
             }
         }
-        "max-pool" => options.pool_percent = Some(percent(value, 90).ok_or(bad)?),
-        "accept-threshold" => options.accept_percent = percent(value, 100).ok_or(bad)?,
+        "max-pool" => options.pool.percent = Some(percent(value, 90).ok_or(bad)?),
+        "accept-threshold" => options.pool.accept_percent = percent(value, 100).ok_or(bad)?,
         "split-huge-pages" => options.split_huge_pages = flag(value).ok_or(bad)?,
-        _ => options.shrinker = !flag(value).ok_or(bad)?,
+        _ => options.pool.shrinker = !flag(value).ok_or(bad)?,
     }
     Ok(())
 }
@@ -71,12 +71,15 @@ pub(crate) fn check(options: &mut Options, high: usize) -> Result<(), Error> {
         }
     };
     options.high = high >> PAGE_SHIFT;
-    must(options.max.is_none_or(|max| max >= options.high), "max")?;
+    must(
+        options.at_max.max.is_none_or(|max| max >= options.high),
+        "max",
+    )?;
     must(!options.tier || options.codec == Codec::Auto, "tier")?;
     let buffers = options.engine_attributes.buffer_bytes(options.engines);
     must(options.engines == 0 || buffers <= high / 8, "engines")?;
-    if options.backing.is_some() && options.pool_percent.is_none() {
-        options.pool_percent = Some(MAX_POOL);
+    if options.backing.is_some() && options.pool.percent.is_none() {
+        options.pool.percent = Some(MAX_POOL);
     }
     Ok(())
 }
@@ -194,14 +197,14 @@ mod tests {
             (backing.size, path.path().to_bytes()),
             (1 << 30, &b"/a,b"[..])
         );
-        assert_eq!(backed.pool_percent, Some(MAX_POOL));
-        assert_eq!(is("max", "1.5G").max, Some(3 << 17));
+        assert_eq!(backed.pool.percent, Some(MAX_POOL));
+        assert_eq!(is("max", "1.5G").at_max.max, Some(3 << 17));
         assert_eq!(size("10MB"), Some(10_000_000));
         assert_eq!(size("10MiB"), Some(10 << 20));
-        assert_eq!(is("on-max", "allow").on_max, OnMax::Allow);
-        assert_eq!(is("max-pool", "90").pool_percent, Some(90));
-        assert_eq!(is("accept-threshold", "100").accept_percent, 100);
-        assert!(!is("no-shrinker", "").shrinker);
+        assert_eq!(is("on-max", "allow").at_max.on_max, OnMax::Allow);
+        assert_eq!(is("max-pool", "90").pool.percent, Some(90));
+        assert_eq!(is("accept-threshold", "100").pool.accept_percent, 100);
+        assert!(!is("no-shrinker", "").pool.shrinker);
         assert!(is("split-huge-pages", "1").split_huge_pages);
         assert!(!is("split-huge-pages", "0").split_huge_pages);
     }

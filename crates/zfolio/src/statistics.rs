@@ -29,13 +29,13 @@ pub(crate) fn json(slot: &ProcessSlot) -> String {
         let of = |words: &[AtomicU64; 10]| words[at].load(Relaxed);
         let values = object(
             [
-                ("zswpout", of(&slot.zswpout_order)),
-                ("zswpin", of(&slot.zswpin_order)),
-                ("swpin", of(&slot.swpin_order)),
-                ("swpin_fallback", of(&slot.swpin_fallback_order)),
-                ("swpout_fallback", of(&slot.fallback_order)),
-                ("split", of(&slot.split_order)),
-                ("split_failed", of(&slot.split_failed_order)),
+                ("zswpout", of(&slot.by_order.zswpout)),
+                ("zswpin", of(&slot.by_order.zswpin)),
+                ("swpin", of(&slot.by_order.swpin)),
+                ("swpin_fallback", of(&slot.by_order.swpin_fallback)),
+                ("swpout_fallback", of(&slot.by_order.fallback)),
+                ("split", of(&slot.by_order.split)),
+                ("split_failed", of(&slot.by_order.split_failed)),
             ]
             .into_iter(),
         );
@@ -95,7 +95,7 @@ fn classes(slot: &ProcessSlot) -> Vec<String> {
     let rows = slot.at_once(|| {
         let words =
             |row: &[AtomicU32; class_row::WORDS]| row.each_ref().map(|word| word.load(Relaxed));
-        slot.classes.each_ref().map(words)
+        slot.classes.rows.each_ref().map(words)
     });
     let used = rows.iter().filter(|row| row[class_row::PAGES_USED] > 0);
     let row = |row: &[u32; class_row::WORDS]| {

@@ -1,10 +1,8 @@
 //! The command line.
 
 use crate::options::asking::{Compact, Set, fixed};
-use crate::options::backing_options::{Backing, Behind, ENV_BACKING};
-use crate::options::engines::{self, Engines};
-use crate::options::groups::Group;
-use crate::options::slowdown::Slowdown;
+use crate::options::backing_options::{Backing, ENV_BACKING};
+use crate::options::run_args::{Run, run_help};
 use crate::own;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -12,12 +10,9 @@ use clap_complete::Shell;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use zfolio_bench::args::{Advise, Bench, BenchChild, BenchWork, Usemem};
-use zfolio_host::compressor::Compressor;
 use zfolio_host::exit::{self, Failure, Status, one_line};
-use zfolio_host::size::{self, Size};
-use zfolio_mm::Order;
-use zfolio_runtime::segment::faults;
-use zfolio_views::args::{Plot, Stat, Top, Which, WhileRunning};
+use zfolio_host::size::Size;
+use zfolio_views::args::{Plot, Stat, Top, Which};
 
 /// Compressed memory for any program, from user space.
 #[derive(Parser, Debug)]
@@ -79,155 +74,6 @@ pub(crate) enum Command {
     /// The workloads of `bench peers`, `bench arena` and `bench tier`; prints JSON lines
     #[command(hide = true)]
     BenchWork(BenchWork),
-}
-
-/// What `--help` of `run` ends with.
-fn run_help() -> String {
-    format!(
-        "Options elsewhere:\n  Each option may also be given as a variable (ZFOLIO_HIGH for \
-         --high, ZFOLIO_SWAP_MAX for\n  --swap-max; 1 and 0 for one that takes nothing) and in \
-         a file zfolio.toml (high = \"2G\")\n  in this directory or in \
-         $XDG_CONFIG_HOME/zfolio; ZFOLIO_CONFIG names another file, or is none.\n  The command \
-         line counts first, then variables, this directory, the user's file.\n  Within another \
-         run only the command line does.\n\n{}",
-        exit::help()
-    )
-}
-
-/// `zfolio run`.
-#[derive(Args, Debug)]
-pub(crate) struct Run {
-    /// Memory the program and all it starts may keep resident, pool included:
-    /// 200M, 1.5G, 512MiB, or 40% of this machine's memory; 8M at least.
-    /// Default: inside a memory limit (a control group's: a container, a job) what
-    /// keeps the job under it; else half of this machine's memory
-    #[arg(long, value_name = "SIZE", value_parser = Size::parse)]
-    pub(crate) high: Option<Size>,
-    /// What may be paid for memory.
-    #[command(flatten)]
-    pub(crate) paid: Slowdown,
-    /// --high, --max and size= are for each process on its own, not shared
-    #[arg(long)]
-    pub(crate) per_process: bool,
-    /// How pages are compressed: auto (lz4, and zstd when the pool has taken
-    /// much of the memory), lz4, zstd, zstd:LEVEL (-7 to 19), deflate-iaa (fixed
-    /// tables; with :dynamic or :canned others: deflate as an accelerator reads it) or none
-    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = Compressor::parse)]
-    pub(crate) compressor: Compressor,
-    /// How much is moved out at once where the program has no huge pages: a
-    /// power of two from 4K to 2M; default: 64K
-    #[arg(long, value_name = "SIZE", value_parser = size::parse_folio)]
-    pub(crate) folio: Option<Order>,
-    /// Huge pages are split when they leave, and stored in folios of --folio too (they
-    /// are stored whole else). By the thread that touches (--faults) they always are
-    #[arg(long)]
-    pub(crate) split_huge_pages: bool,
-    /// Groups.
-    #[command(flatten)]
-    pub(crate) group: Group,
-    /// The backing and `max`.
-    #[command(flatten)]
-    pub(crate) behind: Behind,
-    #[arg(long, value_name = "N[,ATTRIBUTE=VALUE...]", default_value = "0",
-          help = engines::help(), value_parser = Engines::parse)]
-    pub(crate) engines: Engines,
-    /// No folio compaction: what `bench arena` compares with
-    #[arg(long, hide = true)]
-    pub(crate) no_folio_compaction: bool,
-    /// Whether pages that stay in the pool are compressed again, denser, when the
-    /// program is idle or the pool takes much of the memory (with --compressor
-    /// auto only)
-    #[arg(long, value_name = "WHEN", value_enum, default_value_t = Tier::Off)]
-    pub(crate) tier: Tier,
-    /// Who is told of a page that is touched while it is out: message (a thread of
-    /// ours, by userfaultfd; needs CAP_SYS_PTRACE), or the thread that touched it, which
-    /// needs no privilege: in-thread (by userfaultfd, Linux 6.8), guard (guard markers,
-    /// Linux 6.13) or protect (page protection, Linux 5.11). auto: message where it is
-    /// permitted, else the first of the others that works here. --engines, --tier, a
-    /// store as --backing and --folio above 256K need message
-    #[arg(long, value_name = "WAY", value_enum, default_value_t = Faults::Auto)]
-    pub(crate) faults: Faults,
-    /// Write statistics to FILE as JSON when the program has ended
-    #[arg(long, value_name = "FILE")]
-    pub(crate) stats: Option<PathBuf>,
-    /// What is shown while it runs.
-    #[command(flatten)]
-    pub(crate) shown: WhileRunning,
-    /// Print nothing of our own unless something fails
-    #[arg(long)]
-    pub(crate) quiet: bool,
-    /// Run a program we cannot manage (static, setuid, foreign) all the same;
-    /// programs it starts are still managed where possible
-    #[arg(long)]
-    pub(crate) allow_unmanaged: bool,
-    /// Print what holds for each option, and from where, instead of running anything
-    #[arg(long)]
-    pub(crate) print_config: bool,
-    /// The program and its arguments
-    #[arg(
-        required_unless_present = "print_config",
-        trailing_var_arg = true,
-        value_name = "CMD"
-    )]
-    pub(crate) command: Vec<OsString>,
-}
-
-/// Who is told of faults.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum Faults {
-    /// What works here
-    Auto,
-    /// A thread of ours
-    Message,
-    /// The thread that faults, by userfaultfd
-    InThread,
-    /// The thread that faults, by guard markers
-    Guard,
-    /// The thread that faults, by page protection
-    Protect,
-}
-
-impl Faults {
-    /// As the control segment has it.
-    pub(crate) const fn number(self) -> u32 {
-        match self {
-            Self::Auto => faults::AUTO,
-            Self::Message => faults::MESSAGE,
-            Self::InThread => faults::IN_THREAD,
-            Self::Guard => faults::GUARD,
-            Self::Protect => faults::PROTECT,
-        }
-    }
-
-    /// The opposite; none for a number that is not one.
-    pub(crate) fn from_number(number: u32) -> Option<Self> {
-        let mut all = Self::value_variants().iter();
-        all.find(|way| way.number() == number).copied()
-    }
-
-    /// The name as the command line takes it.
-    pub(crate) const fn name(self) -> &'static str {
-        faults::NAMES[self.number() as usize]
-    }
-}
-
-/// Whether there is a second tier.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum Tier {
-    /// Pages stay as they were stored
-    Off,
-    /// Where it is worth it, when there is time
-    Auto,
-}
-
-impl Tier {
-    /// The name as the command line takes it.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Auto => "auto",
-        }
-    }
 }
 
 /// Where Debian's and Fedora's packages have the seccomp profile of podman.
@@ -349,7 +195,9 @@ fn fixed_option(error: &clap::Error) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::run_args::Faults;
     use clap::CommandFactory;
+    use clap::ValueEnum;
 
     fn run(words: &[&str]) -> Result<Run, String> {
         let all = ["zfolio", "run"].iter().chain(words).map(OsString::from);
@@ -378,7 +226,8 @@ mod tests {
 
     #[test]
     fn compressors_parse() {
-        let parse = |text| run(&["--compressor", text, "true"]).map(|run| run.compressor.name());
+        let parse =
+            |text| run(&["--compressor", text, "true"]).map(|run| run.moved.compressor.name());
         assert_eq!(parse("lz4").unwrap(), "lz4");
         assert_eq!(parse("zstd").unwrap(), "zstd");
         assert_eq!(parse("auto").unwrap(), "auto");

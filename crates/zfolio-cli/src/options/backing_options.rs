@@ -250,14 +250,18 @@ impl Checked {
     /// Writes it where the preload library reads it; false if the path is too
     /// long for that.
     pub(crate) fn store(&self, config: &Config) -> bool {
-        config.max.store(self.max.unwrap_or(0), Relaxed);
-        config.on_max.store(self.on_max.number(), Relaxed);
+        config.limits.max.store(self.max.unwrap_or(0), Relaxed);
+        config.limits.on_max.store(self.on_max.number(), Relaxed);
         config
-            .pool_percent
+            .pool
+            .percent
             .store(self.max_pool.unwrap_or(0), Relaxed);
         let accept = self.accept_threshold;
-        config.accept_percent.store(accept, Relaxed);
-        config.no_shrinker.store(self.no_shrinker.into(), Relaxed);
+        config.pool.accept_percent.store(accept, Relaxed);
+        config
+            .pool
+            .no_shrinker
+            .store(self.no_shrinker.into(), Relaxed);
         let (path, size, kind, deadline) = match &self.backing {
             None => return true,
             Some(Place::File(dir, size)) => (dir, size, backing::FILE, Duration::ZERO),
@@ -271,10 +275,10 @@ impl Checked {
             }
         };
         let ns = u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX);
-        config.backing_kind.store(kind, Relaxed);
-        config.backing_deadline_ns.store(ns, Relaxed);
-        config.backing_size.store(*size, Relaxed);
-        config.set_backing_dir(path.as_os_str().as_bytes())
+        config.backing.kind.store(kind, Relaxed);
+        config.backing.deadline_ns.store(ns, Relaxed);
+        config.backing.size.store(*size, Relaxed);
+        config.backing.set_dir(path.as_os_str().as_bytes())
     }
 
     /// The store that is asked for, if one is.
@@ -294,8 +298,8 @@ impl Checked {
 
     /// Takes over what was changed while the run lasted.
     pub(crate) fn reread(&mut self, config: &Config) {
-        self.max = Some(config.max.load(Relaxed)).filter(|max| *max > 0);
-        self.on_max = OnMax::from_number(config.on_max.load(Relaxed));
+        self.max = Some(config.limits.max.load(Relaxed)).filter(|max| *max > 0);
+        self.on_max = OnMax::from_number(config.limits.on_max.load(Relaxed));
         self.max_pool = pool_percent(config);
     }
 
@@ -391,20 +395,20 @@ mod tests {
         })
         .unwrap();
         let config = segment.config();
-        let stored = config.with_backing_dir(|path| Ok(path.to_bytes().to_vec()));
+        let stored = config.backing.with_dir(|path| Ok(path.to_bytes().to_vec()));
         let path = std::fs::canonicalize(dir.path()).unwrap();
         assert_eq!(stored, Ok(path.as_os_str().as_bytes().to_vec()));
-        assert_eq!(config.backing_size.load(Relaxed), 64 << 20);
-        assert_eq!(config.pool_percent.load(Relaxed), MAX_POOL);
-        assert_eq!(config.accept_percent.load(Relaxed), 80);
-        assert_eq!(config.no_shrinker.load(Relaxed), 1);
-        assert_eq!(config.max.load(Relaxed), 1 << 30);
-        assert_eq!(config.on_max.load(Relaxed), on_max::WAIT);
+        assert_eq!(config.backing.size.load(Relaxed), 64 << 20);
+        assert_eq!(config.pool.percent.load(Relaxed), MAX_POOL);
+        assert_eq!(config.pool.accept_percent.load(Relaxed), 80);
+        assert_eq!(config.pool.no_shrinker.load(Relaxed), 1);
+        assert_eq!(config.limits.max.load(Relaxed), 1 << 30);
+        assert_eq!(config.limits.on_max.load(Relaxed), on_max::WAIT);
         let mut again = checked.clone();
         again.reread(config);
         assert_eq!(again, checked);
-        config.max.store(0, Relaxed);
-        config.pool_percent.store(50, Relaxed);
+        config.limits.max.store(0, Relaxed);
+        config.pool.percent.store(50, Relaxed);
         again.reread(config);
         assert_eq!((again.max, again.max_pool), (None, Some(50)));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);

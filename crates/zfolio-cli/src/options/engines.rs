@@ -77,14 +77,14 @@ impl Engines {
 
     /// Those of a run.
     pub(crate) fn of(config: &Config) -> Self {
-        let numbers = config.engine_attributes.each_ref();
+        let numbers = config.engines.attributes.each_ref();
         let numbers = numbers.map(|word| word.load(Relaxed));
-        let count = config.engines.load(Relaxed);
+        let count = config.engines.count.load(Relaxed);
         let none = Attributes::for_engines(count as usize);
         Self {
             count,
             attributes: Attributes::from_numbers(&numbers).unwrap_or(none),
-            auto: config.engines_auto.load(Relaxed) != 0,
+            auto: config.engines.auto.load(Relaxed) != 0,
         }
     }
 
@@ -111,12 +111,12 @@ impl Engines {
 
     /// Writes them where processes read them.
     pub(crate) fn store(&self, config: &Config) {
-        config.engines.store(self.count, Relaxed);
-        config.engines_auto.store(self.auto.into(), Relaxed);
+        config.engines.count.store(self.count, Relaxed);
+        config.engines.auto.store(self.auto.into(), Relaxed);
         // (Until it was found that a processor is idle.)
-        config.engines_rest.store(self.auto.into(), Relaxed);
+        config.engines.rest.store(self.auto.into(), Relaxed);
         let numbers = self.attributes.numbers();
-        for (word, number) in config.engine_attributes.iter().zip(numbers) {
+        for (word, number) in config.engines.attributes.iter().zip(numbers) {
             word.store(number, Relaxed);
         }
     }
@@ -183,7 +183,8 @@ mod tests {
             OwnSegment::create(|segment| engines.store(segment.config())).expect("a segment");
         let read = segment
             .config()
-            .engine_attributes
+            .engines
+            .attributes
             .each_ref()
             .map(|word| word.load(Relaxed));
         assert_eq!(Attributes::from_numbers(&read), Ok(engines.attributes));
@@ -257,7 +258,7 @@ mod tests {
         let segment = OwnSegment::create(|segment| auto.store(segment.config()));
         let segment = segment.expect("a segment");
         assert_eq!(Engines::of(segment.config()), auto);
-        assert_eq!(segment.config().engines_rest.load(Relaxed), 1);
+        assert_eq!(segment.config().engines.rest.load(Relaxed), 1);
     }
 
     #[test]

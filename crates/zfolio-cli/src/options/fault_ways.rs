@@ -12,7 +12,7 @@
 //! | another | no | that one, or status 71 |
 //! | another | yes | status 2 |
 
-use crate::options::args::{Faults, Run, Tier};
+use crate::options::run_args::{Faults, Run, Tier};
 use crate::options::shown::FaultsShown;
 use std::sync::atomic::Ordering::Relaxed;
 use zfolio_host::exit::{Failure, Status};
@@ -99,7 +99,7 @@ impl Taken {
     /// Nothing works that was asked for, or an option does not go with it.
     pub(crate) fn of(args: &Run) -> Result<Self, Failure> {
         let needs = needs_messages(args);
-        Self::among(args.faults, needs, args.allow_unmanaged, Works::here)
+        Self::among(args.work.faults, needs, args.allow_unmanaged, Works::here)
     }
 
     fn among(
@@ -149,11 +149,11 @@ impl Taken {
 
 /// The first option of a command line that only messages have.
 fn needs_messages(args: &Run) -> Option<&'static str> {
-    let is_large = args.folio.is_some_and(|folio| folio > LARGEST_FOLIO);
+    let is_large = args.moved.folio.is_some_and(|folio| folio > LARGEST_FOLIO);
     let asked = [
         // (Both are threads of ours beside the program's, or their time.)
-        ("--engines", args.engines.count > 0),
-        ("--tier auto", args.tier == Tier::Auto),
+        ("--engines", args.work.engines.count > 0),
+        ("--tier auto", args.work.tier == Tier::Auto),
         ("--folio above 256K", is_large),
         ("--backing redis://", args.behind.asks_for_store()),
         // (Whoever faults is to wait there, in a thread of ours.)
@@ -181,9 +181,9 @@ pub(crate) fn check_within(args: &Run, around: &Segment) -> Result<(), Failure> 
     let Some(way) = Faults::from_number(number) else {
         return Ok(());
     };
-    if args.faults != Faults::Auto && args.faults != way {
+    if args.work.faults != Faults::Auto && args.work.faults != way {
         let why = format!("the run around has --faults {}", way.name());
-        let what = format!("--faults {}", args.faults.name());
+        let what = format!("--faults {}", args.work.faults.name());
         return Err(Failure::new(Status::Usage, what, why, "leave it out"));
     }
     if args.group.swap_high.is_some() && way != Faults::Message {

@@ -10,8 +10,9 @@
 //! well: a `zfolio run --group link` in a Makefile would give each group the `high` that was
 //! meant for all. `ZFOLIO_CONFIG=none` has the same effect anywhere.
 
-use crate::options::args::{Cli, Run};
+use crate::options::args::Cli;
 use crate::options::config_file::{self, Entry, Kind, NAME, Not};
+use crate::options::run_args::Run;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Args as _, CommandFactory};

@@ -1,9 +1,9 @@
 //! What a run was asked for, as the processes in it read it.
 
-use crate::options::args::Tier;
 use crate::options::backing_options::Checked;
 use crate::options::engines::Engines;
 use crate::options::fault_ways::Taken;
+use crate::options::run_args::Tier;
 use crate::options::slowdown::Asked;
 use zfolio_host::compressor::Compressor;
 use zfolio_mm::Order;
@@ -25,14 +25,10 @@ pub(crate) struct Settings {
     pub(crate) faults: Taken,
     /// Codec and level.
     pub(crate) compressor: Compressor,
-    /// Folio moved out at once.
-    pub(crate) folio: Order,
-    /// Huge pages are split into such.
-    pub(crate) split_huge_pages: bool,
+    /// In which pieces memory goes.
+    pub(crate) folios: Folios,
     /// Threads that compress for reclaim.
     pub(crate) engines: Engines,
-    /// Folio compaction runs.
-    pub(crate) folio_compaction: bool,
     /// Whether there is a second tier.
     pub(crate) tier: Tier,
     /// Nothing on the program's stderr.
@@ -41,6 +37,17 @@ pub(crate) struct Settings {
     pub(crate) shared: bool,
     /// The backing and `max`.
     pub(crate) behind: Checked,
+}
+
+/// In which pieces memory goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Folios {
+    /// Moved out at once.
+    pub(crate) size: Order,
+    /// Huge pages are split into such.
+    pub(crate) split_huge_pages: bool,
+    /// Folio compaction runs.
+    pub(crate) compaction: bool,
 }
 
 impl Settings {
@@ -56,29 +63,38 @@ impl Settings {
     /// not fit there.
     pub(crate) fn store(&self, config: &Config) -> bool {
         use std::sync::atomic::Ordering::Relaxed;
-        config.high.store(self.high, Relaxed);
+        config.limits.high.store(self.high, Relaxed);
         let slowdown = self.slowdown.map_or(0, |asked| asked.slowdown);
-        config.slowdown.store(slowdown, Relaxed);
+        config.limits.slowdown.store(slowdown, Relaxed);
         let (codec, level) = codec_words(self.compressor.0);
-        config.codec.store(codec, Relaxed);
-        config.level.store(level.cast_unsigned(), Relaxed);
+        config.compression.codec.store(codec, Relaxed);
+        config
+            .compression
+            .level
+            .store(level.cast_unsigned(), Relaxed);
         config
             .faults
             .store(self.faults.for_processes().number(), Relaxed);
-        config.folio_order.store(self.folio.get().into(), Relaxed);
-        let split = self.split_huge_pages;
-        config.split_huge_pages.store(split.into(), Relaxed);
+        config
+            .folios
+            .order
+            .store(self.folios.size.get().into(), Relaxed);
+        let split = self.folios.split_huge_pages;
+        config.folios.split_huge_pages.store(split.into(), Relaxed);
         self.engines.store(config);
-        let off = !self.folio_compaction;
-        config.no_folio_compaction.store(off.into(), Relaxed);
-        config.tier.store((self.tier == Tier::Auto).into(), Relaxed);
-        config.quiet.store(self.quiet.into(), Relaxed);
-        config.filters.store(filters(), Relaxed);
+        let off = !self.folios.compaction;
+        config.folios.no_compaction.store(off.into(), Relaxed);
+        config
+            .compression
+            .tier
+            .store((self.tier == Tier::Auto).into(), Relaxed);
+        config.runner.quiet.store(self.quiet.into(), Relaxed);
+        config.runner.filters.store(filters(), Relaxed);
         if let Ok(stat) = rustix::fs::fstat(std::io::stderr()) {
-            config.standard_error[0].store(stat.st_dev, Relaxed);
-            config.standard_error[1].store(stat.st_ino, Relaxed);
+            config.runner.standard_error[0].store(stat.st_dev, Relaxed);
+            config.runner.standard_error[1].store(stat.st_ino, Relaxed);
         }
-        config.shared.store(self.shared.into(), Relaxed);
+        config.limits.shared.store(self.shared.into(), Relaxed);
         self.behind.store(config)
     }
 }

@@ -1,10 +1,10 @@
 use super::finished::{Finished, Usage};
 use super::summary::duration;
-use crate::options::args::Tier;
 use crate::options::backing_options::Checked;
 use crate::options::engines::Engines;
 use crate::options::fault_ways::Taken;
-use crate::options::settings::Settings;
+use crate::options::run_args::Tier;
+use crate::options::settings::{Folios, Settings};
 use crate::options::slowdown::Asked;
 use crate::supervise::Outcome;
 use serde_json::json;
@@ -26,10 +26,12 @@ fn finished(tree: Tree) -> Finished {
             slowdown: None,
             faults: Taken::by_messages(),
             compressor: Compressor(Codec::LZ4),
-            folio: Order::K64,
-            split_huge_pages: false,
+            folios: Folios {
+                size: Order::K64,
+                split_huge_pages: false,
+                compaction: true,
+            },
             engines: Engines::default(),
-            folio_compaction: true,
             tier: Tier::Off,
             quiet: false,
             shared: true,

@@ -60,15 +60,15 @@ pub(crate) fn apply(
         say("writeback", yes_no(was), yes_no(writeback));
     }
     if let Some(max) = changes.max {
-        let was = config.max.swap(bytes_of(max).unwrap_or(0), Relaxed);
+        let was = config.limits.max.swap(bytes_of(max).unwrap_or(0), Relaxed);
         say("max", words((was > 0).then_some(was)), words(bytes_of(max)));
     }
     if let Some(what) = changes.on_max {
-        let was = config.on_max.swap(what, Relaxed);
+        let was = config.limits.on_max.swap(what, Relaxed);
         say("on-max", on_max_name(was).into(), on_max_name(what).into());
     }
     if let Some(percent) = changes.max_pool {
-        let was = match config.pool_percent.swap(percent, Relaxed) {
+        let was = match config.pool.percent.swap(percent, Relaxed) {
             0 => "none".into(),
             was => format!("{was}%"),
         };
@@ -110,12 +110,15 @@ fn check_kind(changes: &Changes, segment: &Segment) -> Result<(), Refused> {
         let mut given = asked.iter().filter(|(_, given)| *given);
         given.next().map(|(name, _)| *name)
     };
-    let shared = config.shared.load(Relaxed) != 0;
+    let shared = config.limits.shared.load(Relaxed) != 0;
     if let Some(name) = first(&[swap_max, zswap_max, writeback, group]).filter(|_| !shared) {
         let why = "the run is --per-process: nothing is shared that this could limit";
         return Err(Refused::new(name, why, "leave it out"));
     }
-    if changes.high.is_some() && changes.group.is_none() && config.slowdown.load(Relaxed) != 0 {
+    if changes.high.is_some()
+        && changes.group.is_none()
+        && config.limits.slowdown.load(Relaxed) != 0
+    {
         let why = "follows what the program loses: the run has --slowdown";
         return Err(Refused::new("--high", why, "leave it out"));
     }
@@ -138,7 +141,7 @@ fn check_values(changes: &Changes, segment: &Segment, index: u32) -> Result<(), 
     let config = segment.config();
     let max = match changes.max {
         Some(limit) => bytes_of(limit),
-        None => Some(config.max.load(Relaxed)).filter(|max| *max > 0),
+        None => Some(config.limits.max.load(Relaxed)).filter(|max| *max > 0),
     };
     let high = match (changes.high, index) {
         (Some(Limit::Bytes(bytes)), RUN) => bytes,
@@ -149,7 +152,7 @@ fn check_values(changes: &Changes, segment: &Segment, index: u32) -> Result<(), 
         _ => high_now(segment),
     };
     if changes.high.is_some() && index == RUN {
-        let begun = config.high.load(Relaxed);
+        let begun = config.limits.high.load(Relaxed);
         let most = begun.saturating_mul(MOST_TIMES);
         if high < MIN_HIGH {
             let why = format!("{} is below the least, {}", human(high), short(MIN_HIGH));
@@ -245,8 +248,8 @@ mod tests {
     fn run(shared: bool, way: u32) -> (OwnSegment, Fitting) {
         let segment = OwnSegment::create(|segment| {
             let config = segment.config();
-            config.high.store(64 * MIB, Relaxed);
-            config.shared.store(shared.into(), Relaxed);
+            config.limits.high.store(64 * MIB, Relaxed);
+            config.limits.shared.store(shared.into(), Relaxed);
             config.faults.store(way, Relaxed);
         });
         let fitting = Fitting::find(Some(64 * MIB), Instant::now());
@@ -282,7 +285,11 @@ mod tests {
             "--high: 7.0 MiB is below the least, 8M; give it more"
         );
         assert_eq!(high_now(&segment), 256 * MIB);
-        assert_eq!(segment.config().high.load(Relaxed), 64 * MIB, "begun with");
+        assert_eq!(
+            segment.config().limits.high.load(Relaxed),
+            64 * MIB,
+            "begun with"
+        );
         let none = Changes {
             high: Some(Limit::None),
             ..Changes::default()
@@ -314,7 +321,7 @@ mod tests {
         ];
         assert_eq!(set(100, 128), Ok(lines.map(String::from).into()));
         assert_eq!(segment.groups[0].swap_max.load(Relaxed), 1);
-        assert_eq!(segment.config().max.load(Relaxed), 128 * MIB);
+        assert_eq!(segment.config().limits.max.load(Relaxed), 128 * MIB);
         // What stays counts as well.
         let alone = apply(&high(200), &segment, &mut fitting);
         assert!(told(alone).starts_with("--high: --max, 128 MiB, would be below"));
@@ -324,7 +331,7 @@ mod tests {
             ..Changes::default()
         };
         assert!(apply(&without, &segment, &mut fitting).is_ok());
-        assert_eq!(segment.config().max.load(Relaxed), 0);
+        assert_eq!(segment.config().limits.max.load(Relaxed), 0);
     }
 
     #[test]
@@ -372,7 +379,7 @@ mod tests {
         assert_eq!(set(50), Ok(vec!["max-pool: none, now 50%".into()]));
         assert_eq!(set(40), Ok(vec!["max-pool: 50%, now 40%".into()]));
         assert!(told(set(91)).starts_with("--max-pool: 91 is not in 1 to 90"));
-        assert_eq!(segment.config().pool_percent.load(Relaxed), 40);
+        assert_eq!(segment.config().pool.percent.load(Relaxed), 40);
     }
 
     #[test]

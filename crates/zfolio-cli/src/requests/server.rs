@@ -112,7 +112,7 @@ impl Server {
                 Err(refused) => Answer::Refused(refused),
             },
             Ok(Request::Compact) => {
-                let before = segment.config().compactions.fetch_add(1, Relaxed);
+                let before = segment.config().folios.compactions.fetch_add(1, Relaxed);
                 Answer::Compacting(before.wrapping_add(1))
             }
             Err(error) => {
@@ -173,8 +173,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let control = dir.path().join("zfolio-1-0.control");
         let segment = OwnSegment::create(|segment| {
-            segment.config().high.store(64 << 20, Relaxed);
-            segment.config().shared.store(1, Relaxed);
+            segment.config().limits.high.store(64 << 20, Relaxed);
+            segment.config().limits.shared.store(1, Relaxed);
         })
         .expect("a segment");
         let mut fitting = Fitting::find(Some(64 << 20), Instant::now());
@@ -210,7 +210,7 @@ mod tests {
             ask(&mut server, b"\"compact\""),
             Some(Answer::Compacting(1))
         );
-        assert_eq!(segment.config().compactions.load(Relaxed), 1);
+        assert_eq!(segment.config().folios.compactions.load(Relaxed), 1);
         for wrong in [&b""[..], b"{\"set\":{\"hihg\":{\"bytes\":1}}}", b"[]"] {
             let answer = ask(&mut server, wrong);
             assert!(matches!(answer, Some(Answer::Refused(_))), "{answer:?}");

@@ -38,7 +38,7 @@ impl IdleProcessors {
 
     /// Looks, if that is due, and has the engines work or rest.
     pub(super) fn look(&mut self, config: &Config, now: Instant) {
-        if config.engines_auto.load(Relaxed) == 0 {
+        if config.engines.auto.load(Relaxed) == 0 {
             return;
         }
         let due = |(at, _): (Instant, u64)| now.saturating_duration_since(at) >= EVERY;
@@ -56,13 +56,13 @@ impl IdleProcessors {
         };
         let time = now.saturating_duration_since(at).as_secs_f64() * TICKS;
         let idle = idle.saturating_sub(before) as f64 / time.max(1.0);
-        let rests = config.engines_rest.load(Relaxed) != 0;
+        let rests = config.engines.rest.load(Relaxed) != 0;
         let rested = |since| now.saturating_duration_since(since) >= REST;
         if !rests && idle < TOO_FEW {
             self.resting_since = Some(now);
-            config.engines_rest.store(1, Relaxed);
+            config.engines.rest.store(1, Relaxed);
         } else if rests && idle >= ENOUGH && self.resting_since.is_none_or(rested) {
-            config.engines_rest.store(0, Relaxed);
+            config.engines.rest.store(0, Relaxed);
         }
     }
 }
@@ -75,8 +75,8 @@ mod tests {
     #[test]
     fn engines_work_while_a_processor_is_idle() {
         let segment = OwnSegment::create(|segment| {
-            segment.config().engines_auto.store(1, Relaxed);
-            segment.config().engines_rest.store(1, Relaxed);
+            segment.config().engines.auto.store(1, Relaxed);
+            segment.config().engines.rest.store(1, Relaxed);
         });
         let segment = segment.expect("a segment");
         let config = segment.config();
@@ -88,7 +88,7 @@ mod tests {
                 ticks += each;
                 idle.note(config, begin + Duration::from_millis(100 * tenth), ticks);
             }
-            config.engines_rest.load(Relaxed) == 1
+            config.engines.rest.load(Relaxed) == 1
         };
         assert!(after(0, 5, 9), "not a whole processor");
         assert!(!after(5, 6, 10));

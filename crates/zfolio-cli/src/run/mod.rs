@@ -11,11 +11,11 @@ mod beside;
 mod idle_processors;
 
 use crate::fitting::{Chosen, Fitting};
-use crate::options::args::Run;
 use crate::options::backing_options::ENV_BACKING;
 use crate::options::fault_ways::{Taken, check_within};
 use crate::options::layers::{default_of, options};
-use crate::options::settings::Settings;
+use crate::options::run_args::Run;
+use crate::options::settings::{Folios, Settings};
 use crate::preload::{self, ENV_ASAN, ENV_LD_PRELOAD};
 use crate::report::{Finished, Usage};
 use crate::requests::server::Server;
@@ -76,7 +76,7 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
     check_target(&path, &args)?;
     if let Some(segment) = args.group.run_around() {
         check_within(&args, &segment)?;
-        beside::check_within(&args.shown)?;
+        beside::check_within(&args.said.shown)?;
         args.group.define(&segment, args.high, args.behind.max)?;
         return Err(args.group.become_program(&path, &args.command));
     }
@@ -85,9 +85,9 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
     let mut fitting = Fitting::find(given, Instant::now());
     let mut settings = settings(&args, faults, fitting.chosen())?;
     let exchange = store::exchange(&mut settings)?;
-    let stats = args.stats.as_deref().map(open_stats).transpose()?;
+    let stats = args.said.stats.as_deref().map(open_stats).transpose()?;
     let library = preload::find()?.path;
-    let beside = Beside::open(&args.shown, &args.command)?;
+    let beside = Beside::open(&args.said.shown, &args.command)?;
 
     let supervisor = Supervisor::install().map_err(|error| internal("signal handlers", error))?;
     let mut stored = true;
@@ -226,19 +226,21 @@ fn settings(args: &Run, faults: Taken, chosen: Chosen) -> Result<Settings, Failu
         );
         return Err(Failure::new(Status::Usage, "--high", why, "give it more"));
     }
-    args.engines.check(high)?;
+    args.work.engines.check(high)?;
     Ok(Settings {
         high,
         limit,
         slowdown: args.paid.check(high)?,
         faults,
-        compressor: args.compressor,
-        folio: args.folio.unwrap_or(Order::K64),
-        split_huge_pages: args.split_huge_pages,
-        engines: args.engines,
-        folio_compaction: !args.no_folio_compaction,
-        tier: args.tier,
-        quiet: args.quiet,
+        compressor: args.moved.compressor,
+        folios: Folios {
+            size: args.moved.folio.unwrap_or(Order::K64),
+            split_huge_pages: args.moved.split_huge_pages,
+            compaction: !args.work.no_folio_compaction,
+        },
+        engines: args.work.engines,
+        tier: args.work.tier,
+        quiet: args.said.quiet,
         shared: !args.per_process,
         behind: args.behind.check(high)?,
     })

@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn high_is_written_where_processes_read_it() {
         let segment = crate::example::example();
-        segment.config().high.store(1 << 30, Relaxed);
+        segment.config().limits.high.store(1 << 30, Relaxed);
         let begin = Instant::now();
         let asked = Asked {
             slowdown: 50_000,

@@ -200,7 +200,7 @@ impl Slots {
         for used in used(segment) {
             let slot = used.slot;
             let count = |which| slot.counter(which).load(Relaxed);
-            let pid = slot.pid.load(Relaxed);
+            let pid = slot.process.pid.load(Relaxed);
             match slot.state.load(Relaxed) {
                 state::MANAGING => {
                     this.by_pid.insert(pid, Kept::Managed(Has::of(slot)));
@@ -221,7 +221,7 @@ impl Slots {
             let served: u64 = slot.faults.iter().map(|of| of.sum.load(Relaxed)).sum();
             let faults = count(Counter::FaultsServed);
             let interrupts = count(Counter::PagesOut) / PAGES_A_CALL * CALL;
-            if serves_itself(slot.told_by.load(Relaxed)) {
+            if serves_itself(slot.process.told_by.load(Relaxed)) {
                 let done = count(Counter::InlineNs);
                 this.now.lost += done + interrupts;
                 this.now.done += done;
@@ -281,7 +281,7 @@ mod tests {
         let segment = crate::example::example();
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let slot = &segment.slots[0];
-        slot.pid.store(child.id(), Relaxed);
+        slot.process.pid.store(child.id(), Relaxed);
         slot.set(Counter::ProgramBytes, 474 << 20);
         slot.set(Counter::ResidentBytes, 210 << 20);
         slot.set(Counter::StandbyPages, 1024);
@@ -313,11 +313,11 @@ mod tests {
     fn what_its_own_threads_do_is_lost_and_not_run() {
         let segment = crate::example::example();
         let slot = &segment.slots[0];
-        slot.told_by.store(faults::GUARD, Relaxed);
+        slot.process.told_by.store(faults::GUARD, Relaxed);
         slot.set(Counter::InlineNs, 5_000_000);
         slot.set(Counter::PagesOut, 0);
         let now = Slots::read(&segment).now;
-        slot.told_by.store(faults::MESSAGE, Relaxed);
+        slot.process.told_by.store(faults::MESSAGE, Relaxed);
         let by_messages = Slots::read(&segment).now;
         assert_eq!(now.done, 5_000_000);
         assert_eq!(now.lost, 5_000_000);

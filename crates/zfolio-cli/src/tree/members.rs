@@ -17,15 +17,15 @@ pub(crate) struct Members(Owners);
 impl Members {
     /// Looks once.
     pub(crate) fn look(&mut self, segment: &Segment, sight: Sight) {
-        let count = (segment.members_used.load(Acquire) as usize).min(MEMBERS);
-        let places = segment.members[..count].iter().enumerate();
+        let count = (segment.sharing.members_used.load(Acquire) as usize).min(MEMBERS);
+        let places = segment.sharing.members[..count].iter().enumerate();
         let owned: Vec<(usize, Owned)> = places
             .filter_map(|(index, member)| Some((index, member.owner.owned()?)))
             .collect();
         self.0.begin(owned.iter().map(|(_, owned)| *owned));
         for (index, owned) in owned {
             if self.0.is_over(index, owned, sight) {
-                segment.members[index].owner.free_from(owned);
+                segment.sharing.members[index].owner.free_from(owned);
             }
         }
     }
@@ -47,7 +47,7 @@ mod tests {
     const ELSEWHERE: u64 = 12;
 
     fn segment() -> OwnSegment {
-        OwnSegment::create(|segment| segment.config().shared.store(1, Relaxed)).unwrap()
+        OwnSegment::create(|segment| segment.config().limits.shared.store(1, Relaxed)).unwrap()
     }
 
     fn having(owner: u64) -> Having {
@@ -66,7 +66,7 @@ mod tests {
 
     /// Takes a place for another process, which said just now what it has, or lives.
     fn member(segment: &Segment, at: usize, pid: u32, namespace: u64, lives: bool) {
-        let one = &segment.members[at];
+        let one = &segment.sharing.members[at];
         let who = Who {
             word: at as u64 + 1000,
             namespace,
@@ -78,7 +78,7 @@ mod tests {
         one.updated_ns
             .store(if lives { LIVES } else { now_ns() }, Relaxed);
         let used = u32::try_from(at + 1).unwrap();
-        segment.members_used.fetch_max(used, Relaxed);
+        segment.sharing.members_used.fetch_max(used, Relaxed);
     }
 
     /// One that has just ended, and one that lives.
@@ -107,7 +107,7 @@ mod tests {
         assert_eq!([most(&of_run), most(&of_group)], [HIGH, 20480]);
         segment.groups[group as usize].high.store(40 << 20, Relaxed);
         assert_eq!([most(&of_run), most(&of_group)], [HIGH, 10240]);
-        segment.config().shared.store(0, Relaxed);
+        segment.config().limits.shared.store(0, Relaxed);
         assert_eq!(most(&of_group), HIGH, "each on its own");
     }
 
@@ -121,7 +121,7 @@ mod tests {
         }
         let late = Membership::of(RUN);
         late.update(&segment, having(1), HIGH);
-        assert_eq!(segment.members[700].owner.word.load(Relaxed), 1);
+        assert_eq!(segment.sharing.members[700].owner.word.load(Relaxed), 1);
         // No other is over: who comes now has the least, and not all.
         let allowed = Membership::of(RUN).update(&segment, having(2), HIGH);
         assert!(allowed.high < HIGH / 10, "{allowed:?}");
@@ -138,9 +138,9 @@ mod tests {
             ..having(1)
         };
         assert_eq!(me.update(&segment, has(now / 64 - 1), HIGH).high, now);
-        assert!(segment.members[0].owner.is_free());
+        assert!(segment.sharing.members[0].owner.is_free());
         assert_eq!(me.update(&segment, has(now / 64 + 1), HIGH).high, now);
-        assert_eq!(segment.members[0].owner.word.load(Relaxed), 1);
+        assert_eq!(segment.sharing.members[0].owner.word.load(Relaxed), 1);
     }
 
     #[test]
@@ -158,13 +158,16 @@ mod tests {
         for _ in 0..3 {
             members.look(&segment, sight);
         }
-        assert!(segment.members[0].owner.is_free(), "nobody is in there");
-        assert!(!segment.members[1].owner.is_free());
+        assert!(
+            segment.sharing.members[0].owner.is_free(),
+            "nobody is in there"
+        );
+        assert!(!segment.sharing.members[1].owner.is_free());
         ends(child);
         for _ in 0..3 {
             members.look(&segment, sight);
         }
-        assert!(segment.members[1].owner.is_free());
+        assert!(segment.sharing.members[1].owner.is_free());
         assert_eq!(high(&me), HIGH);
     }
 }

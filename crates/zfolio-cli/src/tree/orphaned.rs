@@ -84,9 +84,9 @@ impl Orphaned {
         let mut lines = Vec::new();
         for (nth, &Used { index, turn, slot }) in slots.iter().enumerate() {
             let times = self.times.of(index, turn);
-            let pid = slot.pid.load(Relaxed);
+            let pid = slot.process.pid.load(Relaxed);
             let mut later = slots[nth + 1..].iter();
-            let mut is_last = || !later.any(|later| later.slot.pid.load(Relaxed) == pid);
+            let mut is_last = || !later.any(|later| later.slot.process.pid.load(Relaxed) == pid);
             *times = if is_unattended(slot) && is_last() {
                 *times + 1
             } else {
@@ -97,9 +97,9 @@ impl Orphaned {
             }
             *times = 0;
             if matches!(end(slot, self.file.as_deref()), Ok(true)) {
-                self.ended.push(slot.pid.load(Relaxed));
+                self.ended.push(slot.process.pid.load(Relaxed));
                 slot.set_message(WHY);
-                slot.told.store(1, Relaxed);
+                slot.said.told.store(1, Relaxed);
                 slot.state.store(state::FAILED, Release);
                 lines.push(line(&Process::read(slot)));
             }
@@ -110,12 +110,12 @@ impl Orphaned {
 
 /// Whether the manager named its threads, and the watchdog and another have gone.
 fn is_unattended(slot: &ProcessSlot) -> bool {
-    let pid = slot.pid.load(Relaxed);
+    let pid = slot.process.pid.load(Relaxed);
     let has_gone = |id: &AtomicU32| {
         let id = id.load(Relaxed);
         id != 0 && !Path::new(&format!("/proc/{pid}/task/{id}")).exists()
     };
-    let [watchdog, others @ ..] = &slot.threads;
+    let [watchdog, others @ ..] = &slot.process.threads;
     slot.state.load(Acquire) == state::MANAGING && has_gone(watchdog) && others.iter().any(has_gone)
 }
 
@@ -140,13 +140,13 @@ fn end(slot: &ProcessSlot, file: Option<&str>) -> Result<bool> {
     if own_id_in_proc() != Some(std::process::id()) {
         return Ok(false); // /proc is another pid namespace's, and its ids not ours
     }
-    let pid = slot.pid.load(Relaxed);
+    let pid = slot.process.pid.load(Relaxed);
     let Some(raw) = i32::try_from(pid).ok().and_then(Pid::from_raw) else {
         return Ok(false);
     };
     // Opened first: from here on the id is nobody else's.
     let process = pidfd_open(raw, PidfdFlags::empty())?;
-    let arena = format!("{:x}-", slot.arena.load(Relaxed));
+    let arena = format!("{:x}-", slot.process.arena.load(Relaxed));
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
     if !maps.lines().any(|mapping| mapping.starts_with(&arena))
         || !maps.lines().any(|mapping| mapping.contains(file))
@@ -225,13 +225,13 @@ mod tests {
         let arena = u64::from_str_radix(start, 16).unwrap() + u64::from(elsewhere);
         let segment = crate::example::example();
         let slot = &segment.slots[0];
-        slot.pid.store(child.id(), Relaxed);
-        slot.arena.store(arena, Relaxed);
+        slot.process.pid.store(child.id(), Relaxed);
+        slot.process.arena.store(arena, Relaxed);
         if exec {
             let next = segment.claim(child.id());
-            segment.slots[next].arena.store(arena, Relaxed);
+            segment.slots[next].process.arena.store(arena, Relaxed);
         }
-        for (id, thread) in slot.threads.iter().zip(threads) {
+        for (id, thread) in slot.process.threads.iter().zip(threads) {
             id.store(if thread == 1 { child.id() } else { thread }, Relaxed);
         }
         let begin = Instant::now();
@@ -291,15 +291,15 @@ mod tests {
         let slot_of = |pid: u32| {
             let segment = crate::example::example();
             let slot = &segment.slots[0];
-            slot.pid.store(pid, Relaxed);
+            slot.process.pid.store(pid, Relaxed);
             slot.state.store(state::MANAGING, Relaxed);
-            for id in &slot.threads {
+            for id in &slot.process.threads {
                 id.store(GONE, Relaxed);
             }
             let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
             let start = maps.split('-').next().unwrap_or_default();
             let arena = u64::from_str_radix(start, 16).unwrap_or(0);
-            slot.arena.store(arena, Relaxed);
+            slot.process.arena.store(arena, Relaxed);
             segment
         };
         // Ourselves: no descendant of ours.

@@ -101,7 +101,7 @@ mod tests {
     /// Lines told in a minute in which `pages` are brought back every second.
     fn told(pool: u64, pages: usize, limit: Option<u64>) -> Vec<String> {
         let segment = crate::example::example();
-        segment.config().high.store(200 << 20, Relaxed);
+        segment.config().limits.high.store(200 << 20, Relaxed);
         let slot = &segment.slots[0];
         slot.set(Counter::PoolBytes, pool);
         let begin = Instant::now();

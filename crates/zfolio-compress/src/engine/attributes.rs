@@ -84,11 +84,8 @@ pub struct Attributes {
     /// Of these, the last so many only compress and the others only decompress
     /// (`g_comp_wqs_per_iaa`); 0, or not fewer than there are: all do both.
     pub compress_queues: usize,
-    /// Submissions to compress go round over all engines, not only to the one
-    /// mapped to the submitter's core (`distribute_comps`).
-    pub distribute_compress: bool,
-    /// The same for decompressing (`distribute_decomps`).
-    pub distribute_decompress: bool,
+    /// Where submissions go.
+    pub distribute: Distribute,
     /// An engine without work takes what waits for another one (`share`). Devices
     /// do not; threads that are woken one after the other gain by it.
     pub share: bool,
@@ -115,13 +112,33 @@ pub struct Attributes {
     pub decompress: Decompress,
 }
 
+/// Whether submissions go round over all engines, not only to the one mapped to the submitter's
+/// core.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Distribute {
+    /// Those to compress (`distribute_comps`).
+    pub compress: bool,
+    /// Those to decompress (`distribute_decomps`).
+    pub decompress: bool,
+}
+
+impl Distribute {
+    /// All of them.
+    pub const ALL: Self = Self {
+        compress: true,
+        decompress: true,
+    };
+}
+
 impl Default for Attributes {
     fn default() -> Self {
         Self {
             queues_per_engine: 1,
             compress_queues: 0,
-            distribute_compress: true,
-            distribute_decompress: false,
+            distribute: Distribute {
+                compress: true,
+                decompress: false,
+            },
             share: true,
             sync_mode: SyncMode::Assist,
             batch: MAX_SUBMITTED,
@@ -182,8 +199,8 @@ impl Attributes {
         [
             self.queues_per_engine as u64,
             self.compress_queues as u64,
-            self.distribute_compress.into(),
-            self.distribute_decompress.into(),
+            self.distribute.compress.into(),
+            self.distribute.decompress.into(),
             self.share.into(),
             mode.unwrap_or(0) as u64,
             self.batch as u64,
@@ -215,8 +232,10 @@ impl Attributes {
         let all = Self {
             queues_per_engine: sizes[0],
             compress_queues: sizes[1],
-            distribute_compress: switch(2)?,
-            distribute_decompress: switch(3)?,
+            distribute: Distribute {
+                compress: switch(2)?,
+                decompress: switch(3)?,
+            },
             share: switch(4)?,
             sync_mode: SyncMode::NAMES.get(sizes[5]).ok_or(wrong(5))?.1,
             batch: sizes[6],
@@ -245,8 +264,8 @@ impl Attributes {
         match name {
             "wqs_per_iaa" => changed.queues_per_engine = number(name, value)?,
             "g_comp_wqs_per_iaa" => changed.compress_queues = number(name, value)?,
-            "distribute_comps" => changed.distribute_compress = switch(name, value)?,
-            "distribute_decomps" => changed.distribute_decompress = switch(name, value)?,
+            "distribute_comps" => changed.distribute.compress = switch(name, value)?,
+            "distribute_decomps" => changed.distribute.decompress = switch(name, value)?,
             "share" => changed.share = switch(name, value)?,
             "sync_mode" => {
                 let mode = SyncMode::NAMES.iter().find(|(known, _)| *known == value);
@@ -394,8 +413,10 @@ mod tests {
         let expected = Attributes {
             queues_per_engine: 4,
             compress_queues: 3,
-            distribute_compress: false,
-            distribute_decompress: true,
+            distribute: Distribute {
+                compress: false,
+                decompress: true,
+            },
             share: false,
             sync_mode: SyncMode::AsyncIrq,
             batch: 32,

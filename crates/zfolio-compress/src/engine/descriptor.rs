@@ -47,31 +47,29 @@ pub const FLAG_READ_SOURCE_2: u32 = 1 << 16;
 #[repr(C, align(64))]
 pub struct Descriptor {
     /// Process address space id (20 bits) and privilege (bit 31): the driver's.
-    pub pasid_and_privilege: u32,
+    pub(super) pasid_and_privilege: u32,
     /// Flags in bits 0 to 23, opcode in bits 24 to 31.
-    pub flags_and_opcode: u32,
+    pub(super) flags_and_opcode: u32,
     /// Address of the completion record.
-    pub record_address: u64,
+    pub(super) record_address: u64,
     /// Address of source 1.
-    pub source_address: u64,
+    pub(super) source_address: u64,
     /// Address of the destination.
-    pub destination_address: u64,
+    pub(super) destination_address: u64,
     /// Bytes of source 1.
-    pub source_len: u32,
+    pub(super) source_len: u32,
     /// Interrupt handle; here the number of the submitter that is woken.
-    pub interrupt_handle: u16,
+    pub(super) interrupt_handle: u16,
     /// Flags of the operation (Huffman mode, end of block, flush).
-    pub operation_flags: u16,
+    pub(super) operation_flags: u16,
     /// Address of source 2: tables and state.
-    pub source2_address: u64,
+    pub(super) source2_address: u64,
     /// Bytes of the destination that may be used.
-    pub max_destination_len: u32,
+    pub(super) max_destination_len: u32,
     /// Bytes of source 2.
-    pub source2_len: u32,
-    /// Not used by these operations.
-    pub filter_flags: u32,
-    /// Not used by these operations.
-    pub elements: u32,
+    pub(super) source2_len: u32,
+    /// Filter flags and elements: not used by these operations.
+    pub(super) unused: [u32; 2],
 }
 
 const _: () = assert!(size_of::<Descriptor>() == 64);
@@ -92,8 +90,7 @@ impl Descriptor {
             source2_address: 0,
             max_destination_len: 0,
             source2_len: 0,
-            filter_flags: 0,
-            elements: 0,
+            unused: [0; 2],
         }
     }
 
@@ -140,31 +137,27 @@ pub const ERROR_MISMATCH: u8 = 4;
 #[repr(C, align(64))]
 pub struct CompletionRecord {
     /// How it ended.
-    pub status: Status,
+    pub(super) status: Status,
     /// Why it failed.
-    pub error_code: u8,
-    /// Page-fault information: the hardware's.
-    pub fault_info: u8,
-    reserved0: u8,
+    pub(super) error_code: u8,
+    /// Page-fault information, which is the hardware's, and a byte of reserve.
+    fault_info: [u8; 2],
     /// Bytes of the source that were read.
-    pub bytes_completed: u32,
+    pub(super) bytes_completed: u32,
     /// Address of a page fault: the hardware's.
-    pub fault_address: u64,
-    /// Flags that were not understood.
-    pub invalid_flags: u32,
-    reserved1: u32,
+    fault_address: u64,
+    /// Flags that were not understood, and a reserve.
+    invalid_flags: [u32; 2],
     /// Bytes of the destination that were written.
-    pub output_len: u32,
-    /// Bits used of the last byte; 0 for all.
-    pub output_bits: u8,
-    reserved2: u8,
+    pub(super) output_len: u32,
+    /// Bits used of the last byte (0 for all), and a byte of reserve.
+    output_bits: [u8; 2],
     /// Exclusive or of the plain bytes' 16-bit words.
-    pub xor_checksum: u16,
+    xor_checksum: u16,
     /// CRC-32 of the plain bytes, where the engine computes it (`verify`).
-    pub crc: u32,
-    /// Not used by these operations.
-    pub aggregates: [u32; 3],
-    reserved3: [u64; 2],
+    pub(super) crc: u32,
+    /// Aggregates, which these operations do not use, and a reserve.
+    unused: [u32; 7],
 }
 
 const _: () = assert!(size_of::<CompletionRecord>() == 64);
@@ -174,19 +167,15 @@ impl Default for CompletionRecord {
         Self {
             status: Status::None,
             error_code: 0,
-            fault_info: 0,
-            reserved0: 0,
+            fault_info: [0; 2],
             bytes_completed: 0,
             fault_address: 0,
-            invalid_flags: 0,
-            reserved1: 0,
+            invalid_flags: [0; 2],
             output_len: 0,
-            output_bits: 0,
-            reserved2: 0,
+            output_bits: [0; 2],
             xor_checksum: 0,
             crc: 0,
-            aggregates: [0; 3],
-            reserved3: [0; 2],
+            unused: [0; 7],
         }
     }
 }

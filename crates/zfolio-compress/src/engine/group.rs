@@ -262,8 +262,8 @@ impl Group {
             return None;
         }
         let distribute = match opcode {
-            Opcode::Decompress => self.attributes.distribute_decompress,
-            Opcode::Compress | Opcode::Noop => self.attributes.distribute_compress,
+            Opcode::Decompress => self.attributes.distribute.decompress,
+            Opcode::Compress | Opcode::Noop => self.attributes.distribute.compress,
         };
         let (nth, turn) = if distribute {
             // Over the engines, and each time round by one queue further: were the queue told

@@ -7,6 +7,7 @@
 use super::leave;
 use super::masks::{self, Context, SAVED, returning};
 use super::signals::{self, Action, DEFAULT, IGNORE, NODEFER, RESETHAND, RESTORER};
+use crate::cancel;
 use crate::memory::bring::{Access, Brought, bring};
 use crate::memory::core::Core;
 use crate::memory::following::SIGNAL_NS;
@@ -14,7 +15,6 @@ use crate::memory::transit::swap_in::bring_beside;
 use crate::memory::way::Kind;
 use crate::raw::{self, OURS, SHIFT, nr};
 use crate::seen::arm;
-use crate::seen::cancel;
 use crate::seen::rewrite;
 use crate::state::{self, State};
 use crate::threads::{self, Record};

@@ -1,6 +1,6 @@
 //! Our handlers of SIGSEGV, SIGBUS and SIGSYS, as the kernel has them.
 
-use super::actions::{self, Action, ONSTACK, RESTART, RESTORER, SIGINFO};
+use crate::signal::actions::{self, Action, ONSTACK, RESTART, RESTORER, SIGINFO};
 use crate::state::State;
 
 /// SIGBUS, SIGSEGV, SIGSYS.

@@ -1,5 +1,5 @@
-//! Giving up: every page is brought back, and the process goes on unmanaged. The report says
-//! why.
+//! The end of management: every page is brought back, and the process goes on unmanaged. The report
+//! says why.
 
 use super::installed;
 use crate::memory::bring::bring_all;
@@ -86,7 +86,7 @@ pub(crate) fn step_aside(state: &State, record: &Record, in_handler: bool) {
     }
     raw::block(record.blocked());
     record.set_blocked(0);
-    if record.program_stack[1].load(Ordering::Relaxed) == 0 && !in_handler {
+    if record.stacks.signals[1].load(Ordering::Relaxed) == 0 && !in_handler {
         let none = [0_u64, 2, 0];
         raw::own(nr::SIGALTSTACK, [none.as_ptr() as usize, 0, 0]);
     }

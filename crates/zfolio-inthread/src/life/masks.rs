@@ -7,16 +7,16 @@
 //! | | with the kernel | with us |
 //! |---|---|---|
 //! | blocked | the other signals | [`Record::masked`] |
-//! | pending | the other signals | [`Sent`](super::sent::Sent): of a thread, and of the process |
+//! | pending | the other signals | [`Sent`](crate::signal::sent::Sent): of a thread, and of the process |
 //! | saved in a handler's frame | all of them, while the handler runs | put back by [`returning`] |
 //!
 //! # Invariant
-//! A [`Sent`](super::sent::Sent) is touched with all signals blocked: a thread's by the thread alone, the
+//! A [`Sent`](crate::signal::sent::Sent) is touched with all signals blocked: a thread's by the thread alone, the
 //! process's under its lock.
 
-use super::sent::{INFO, bit};
 use super::signals::SI_TKILL;
 use crate::raw::{self, Blocked, OURS, err, nr};
+use crate::signal::sent::{INFO, bit};
 use crate::state::{self, State};
 use crate::threads::{self, Record};
 use core::sync::atomic::Ordering;

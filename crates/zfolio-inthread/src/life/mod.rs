@@ -2,26 +2,24 @@
 //!
 //! | file, bottom to top | concept |
 //! |---|---|
-//! | [`actions`], [`sent`] | what the program asked for of each signal; signals that wait |
 //! | [`installed`] | our handlers, as the kernel has them |
-//! | [`leave`] | giving up: every page is brought back, and the process goes on unmanaged |
+//! | [`leave`] | the end of management: every page is brought back, and the process goes on unmanaged |
 //! | [`descriptors`] | ours, which the program does not see, and those by which it reaches its memory |
 //! | [`signals`], [`masks`] | what the program does with signals, and which it blocks |
 //! | [`handlers`] | the handlers of SIGSEGV, SIGBUS and SIGSYS: where faults and calls arrive |
-//! | [`begin`], [`process`] | new threads; forks, exec and the end |
+//! | [`begin`], [`process`], [`end`] | new threads; forks; exec and the end |
 //!
 //! State, kept in [`State`](crate::state::State): what the program asked for of signals, and
 //! signals that wait, each under a lock of its own that is taken with all signals blocked, after
 //! the core lock where both are taken; descriptors, which are atomic. Below: `memory`, and of
 //! `seen` what makes calls arrive and keeps what they touch.
 
-pub(crate) mod actions;
 mod begin;
 pub(crate) mod descriptors;
+pub(crate) mod end;
 pub(crate) mod handlers;
 pub(crate) mod installed;
 pub(crate) mod leave;
 pub(crate) mod masks;
 pub(crate) mod process;
-pub(crate) mod sent;
 pub(crate) mod signals;

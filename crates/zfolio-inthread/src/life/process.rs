@@ -1,11 +1,11 @@
-//! Forks, new tasks, exec, and the end of threads and of the process.
+//! Forks and new tasks.
 //!
 //! A fork is made with every lock of ours held and nothing in transit, so that the child finds
 //! all of our structures whole. A task that shares the memory gets a record before it exists
 //! (what it does first is [`begin`]'s).
 
 use super::begin::{self, CLEARED};
-use super::{installed, leave, signals};
+use super::{leave, signals};
 use crate::memory::core::Core;
 use crate::memory::way::Kind;
 use crate::raw::{self, Blocked, OURS, PAGE, SHIFT, err, is_error, nr};
@@ -28,8 +28,6 @@ const CLONE_CLEAR_SIGHAND: usize = 1 << 32;
 const CLONE_ARGS: usize = 88;
 /// Bytes behind the thread pointer that libc and the kernel (rseq) have for a thread.
 const THREAD: usize = PAGE;
-/// Most strings looked at for exec.
-const STRINGS: usize = 1 << 20;
 
 /// fork, vfork, clone, clone3.
 pub(crate) fn clone(keeper: &Keeper<'_>, frame: &mut Frame, number: usize) -> isize {
@@ -231,13 +229,13 @@ fn vfork_on_stack(
     // SAFETY: the stack that the program named for it.
     let at = unsafe { frame::copy_to(task.top, frame, inherits, task.top) };
     let blocked = record.blocked();
-    let stacks = [0, 1].map(|at: usize| record.program_stack[at].load(Ordering::Relaxed));
+    let stacks = [0, 1].map(|at: usize| record.stacks.signals[at].load(Ordering::Relaxed));
     let spawned = (&raw const signals) as usize;
     let before = record.spawned.swap(spawned, Ordering::Relaxed);
     let result = call(at);
     record.spawned.store(before, Ordering::Relaxed);
     record.set_blocked(blocked);
-    for (word, was) in record.program_stack.iter().zip(stacks) {
+    for (word, was) in record.stacks.signals.iter().zip(stacks) {
         word.store(was, Ordering::Relaxed);
     }
     raw::set_mask(mask);
@@ -310,7 +308,7 @@ fn fork_locked(
         core.copy_all_at_fork(false);
     }
     if result != 0 {
-        core.figures.forks += u64::from(!is_error(result));
+        core.figures.events.forks += u64::from(!is_error(result));
         return (result, None);
     }
     // The child: one thread, every lock of ours held by it or free, every structure whole.
@@ -380,134 +378,4 @@ impl Core {
             self.ranges.set_registered(range.start, false);
         }
     }
-}
-
-/// execve and execveat: all that the kernel reads is brought, and nothing is closed meanwhile.
-pub(crate) fn exec(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isize {
-    let state = keeper.state;
-    let first = usize::from(number == nr::EXECVEAT);
-    keeper.keep_everything();
-    let touch = |address: usize| {
-        let mut at = address;
-        let mut bytes = [0_u8; 64];
-        loop {
-            let len = (PAGE - at % PAGE).min(bytes.len());
-            if !raw::read_bytes(at, &mut bytes[..len]) || bytes[..len].contains(&0) {
-                return;
-            }
-            at += len;
-        }
-    };
-    touch(args[first]);
-    for list in [args[first + 1], args[first + 2]] {
-        for index in 0..STRINGS {
-            match raw::read::<u64>(list + index * 8) {
-                Some(0) | None => break,
-                Some(string) => touch(usize::try_from(string).unwrap_or(0)),
-            }
-        }
-    }
-    say_ended(state);
-    // What is blocked and ignored of ours is so in the new program.
-    let mask = raw::block(keeper.record.blocked());
-    let ignored = if state.is_several() {
-        // (The others may fault until they are gone.)
-        [false; 3]
-    } else {
-        signals::ignore_in_kernel(state)
-    };
-    let result = raw::for_program(number, args);
-    if ignored.contains(&true) {
-        let _blocked = Blocked::new();
-        installed::install(state);
-    }
-    raw::set_mask(mask);
-    result
-}
-
-/// The last figures, unless this is a task that shares another process's memory.
-fn say_ended(state: &State) {
-    if zfolio_sys::thread::pid() != state.pid.load(Ordering::Relaxed) {
-        return;
-    }
-    state.locked(|core| {
-        if !state.has_left() {
-            core.end(state);
-        }
-    });
-}
-
-/// exit of a thread: the kernel walks the list of robust locks it holds.
-pub(crate) fn exit_thread(keeper: &Keeper<'_>, args: [usize; 6]) -> isize {
-    let (state, record, in_handler) = (keeper.state, keeper.record, keeper.in_handler);
-    if zfolio_sys::thread::id() != record.used.load(Ordering::Relaxed) {
-        // The child of a vfork, on its parent's record.
-        return raw::for_program(nr::EXIT, args);
-    }
-    keep_robust_of(state, record);
-    // From here on a handler would have no record; and the record's stacks are another
-    // thread's once it is released. (Where this very code runs on one of them it stays taken.)
-    raw::stop_stepping();
-    raw::set_mask(!0);
-    arm::disarm();
-    threads::forget_current();
-    record.pinned.clear();
-    if !in_handler {
-        record.release();
-    }
-    raw::for_program(nr::EXIT, args)
-}
-
-/// Keeps the robust locks that a thread holds in memory: the kernel walks them as it ends.
-fn keep_robust_of(state: &State, record: &Record) {
-    let Some(thread) = record.thread().filter(|_| !state.has_left()) else {
-        return;
-    };
-    let (mut head, mut len) = (0_usize, 0_usize);
-    let into = [(&raw mut head) as usize, (&raw mut len) as usize];
-    let asked = raw::own(nr::GET_ROBUST_LIST, [thread as usize, into[0], into[1]]);
-    if asked == 0 && head != 0 {
-        keep_robust(state, head);
-    }
-}
-
-/// Keeps every lock of a list of robust ones in memory.
-fn keep_robust(state: &State, head: usize) {
-    // struct robust_list_head: the first, the offset of the lock's word, one being taken.
-    let Some([mut at, offset, pending]) = raw::read::<[u64; 3]>(head) else {
-        return;
-    };
-    let keep = |entry: u64| {
-        let entry = usize::try_from(entry & !1).unwrap_or(0);
-        let word = entry.wrapping_add(usize::try_from(offset).unwrap_or(0));
-        state.locked(|core| {
-            core.keep(state, &(entry..entry.saturating_add(8)));
-            core.keep(state, &(word..word.saturating_add(4)));
-        });
-    };
-    if pending != 0 {
-        keep(pending);
-    }
-    // (The kernel looks at as many.)
-    for _ in 0..2048 {
-        if usize::try_from(at & !1) == Ok(head) {
-            return;
-        }
-        keep(at);
-        match raw::read::<u64>(usize::try_from(at & !1).unwrap_or(0)) {
-            Some(next) => at = next,
-            None => return,
-        }
-    }
-}
-
-/// exit_group.
-pub(crate) fn exit(state: &State, args: [usize; 6]) -> isize {
-    if state.is_own_process() {
-        for record in state.threads.all() {
-            keep_robust_of(state, record);
-        }
-    }
-    say_ended(state);
-    raw::for_program(nr::EXIT_GROUP, args)
 }

@@ -1,17 +1,18 @@
-//! System calls about signals: what the program asks for is kept ([`super::actions`]), and the
+//! System calls about signals: what the program asks for is kept ([`crate::signal::actions`]), and the
 //! kernel is told what it may know.
 //!
 //! SIGSEGV, SIGBUS and SIGSYS are ours: what the program does with them is kept in a table,
 //! and followed when a fault is none of ours. What the program blocks of them is `masks`'s.
 
-use super::actions::SIGNALS;
-pub(crate) use super::actions::{
+use super::installed;
+use crate::cancel;
+use crate::raw::{self, Blocked, OURS, Plain, err, nr};
+use crate::signal::actions;
+use crate::signal::actions::SIGNALS;
+pub(crate) use crate::signal::actions::{
     Action, DEFAULT, IGNORE, NODEFER, ONSTACK, RESETHAND, RESTORER, SIGINFO, Signals, install,
     is_ours,
 };
-use super::{actions, installed};
-use crate::raw::{self, Blocked, OURS, Plain, err, nr};
-use crate::seen::cancel;
 use crate::state::State;
 use crate::threads::{self, Record};
 use core::sync::atomic::Ordering;
@@ -171,14 +172,14 @@ const SS_DISABLE: u64 = 2;
 /// sigaltstack. Pointers are pinned. `stack`: the caller's stack pointer.
 pub(crate) fn alternate(state: &State, record: &Record, args: [usize; 6], stack: usize) -> isize {
     let [new, old, ..] = args;
-    let len = record.program_stack[1].load(Ordering::Relaxed);
+    let len = record.stacks.signals[1].load(Ordering::Relaxed);
     let before = match len {
         0 => Stack {
             flags: SS_DISABLE,
             ..Stack::ZERO
         },
         len => Stack {
-            start: record.program_stack[0].load(Ordering::Relaxed) as u64,
+            start: record.stacks.signals[0].load(Ordering::Relaxed) as u64,
             flags: if record.is_on_signal_stack(stack) {
                 SS_ONSTACK
             } else {
@@ -195,7 +196,7 @@ pub(crate) fn alternate(state: &State, record: &Record, args: [usize; 6], stack:
             return err::PERM;
         }
         if wanted.flags & SS_DISABLE != 0 {
-            record.program_stack[1].store(0, Ordering::Relaxed);
+            record.stacks.signals[1].store(0, Ordering::Relaxed);
             record.use_own_signal_stack();
         } else {
             let start = usize::try_from(wanted.start).unwrap_or(0);
@@ -212,8 +213,8 @@ pub(crate) fn alternate(state: &State, record: &Record, args: [usize; 6], stack:
             if result != 0 {
                 return result;
             }
-            record.program_stack[0].store(start, Ordering::Relaxed);
-            record.program_stack[1].store(len, Ordering::Relaxed);
+            record.stacks.signals[0].store(start, Ordering::Relaxed);
+            record.stacks.signals[1].store(len, Ordering::Relaxed);
         }
     }
     if old != 0 && !raw::write(old, before) {

@@ -13,8 +13,8 @@ use super::ranges::AtFork;
 use super::space::advice;
 use super::way;
 use super::words::Word;
+use crate::memory::layer::MemoryState;
 use crate::raw::{self, SHIFT, nr};
-use crate::state::State;
 use alloc::vec::Vec;
 use core::ops::Range;
 
@@ -22,7 +22,7 @@ impl Core {
     /// madvise about forks, of `range`, some of which is known here.
     pub(super) fn advise_at_fork(
         &mut self,
-        state: &State,
+        state: &MemoryState,
         args: [usize; 6],
         range: &Range<usize>,
     ) -> isize {
@@ -75,7 +75,7 @@ impl Core {
     }
 
     /// In the child of a fork: what it was not to have is not there. The pool is the child's.
-    pub(crate) fn forget_what_is_dropped(&mut self, state: &State) {
+    pub(crate) fn forget_what_is_dropped(&mut self, state: &MemoryState) {
         for range in self.at_fork(|at_fork| at_fork.dropped) {
             self.forget(state, &range);
         }
@@ -83,7 +83,7 @@ impl Core {
 
     /// In the child of a fork: what it was to have as zeros is zeros. Registrations are the
     /// child's.
-    pub(crate) fn clear_what_is_wiped(&mut self, state: &State) {
+    pub(crate) fn clear_what_is_wiped(&mut self, state: &MemoryState) {
         for range in self.at_fork(|at_fork| at_fork.wiped) {
             if self.way.kind != way::Kind::Guard {
                 // Mappings that are protected are so in the child, and absent pages of what is

@@ -4,8 +4,8 @@ use super::Vpn;
 use super::core::Core;
 use super::way::{Kind, STAGE};
 use super::words::Word;
+use crate::memory::layer::MemoryState;
 use crate::raw::{PAGE, SHIFT};
-use crate::state::State;
 use crate::threads::Record;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
@@ -43,7 +43,7 @@ pub(crate) enum Brought {
 /// Opens the page at `address`, which `access` is about, if it is closed. The core lock is
 /// held, and nothing is in transit.
 pub(crate) fn bring(
-    state: &State,
+    state: &MemoryState,
     core: &mut Core,
     record: Option<&Record>,
     address: usize,
@@ -100,7 +100,7 @@ pub(crate) fn bring(
 }
 
 /// The pages that come from the pool with `page`: `ahead` at most, and all of its group.
-pub(super) fn stored_run(state: &State, core: &Core, page: Vpn, ahead: usize) -> Range<Vpn> {
+pub(super) fn stored_run(state: &MemoryState, core: &Core, page: Vpn, ahead: usize) -> Range<Vpn> {
     let is_one = |word| matches!(word, Word::Zero | Word::Stored(_));
     let group = core.way.group();
     if group == 1 {
@@ -113,7 +113,7 @@ pub(super) fn stored_run(state: &State, core: &Core, page: Vpn, ahead: usize) ->
 
 /// A fault on a page that is open by our words: absent, where absence faults; or somebody
 /// else was faster.
-pub(super) fn was_open(state: &State, core: &mut Core, page: Vpn) -> Brought {
+pub(super) fn was_open(state: &MemoryState, core: &mut Core, page: Vpn) -> Brought {
     let address = page << SHIFT;
     match core.ranges.at(address) {
         Some((range, kind)) if kind.managed => {
@@ -168,7 +168,7 @@ pub(super) fn fresh(core: &Core, record: Option<&Record>, page: Vpn) -> usize {
 /// The pages around `page`, `most` to each side at most, of the same range and with a word
 /// that is alike.
 pub(super) fn alike(
-    state: &State,
+    state: &MemoryState,
     core: &Core,
     page: Vpn,
     most: usize,
@@ -191,7 +191,7 @@ pub(super) fn alike(
     start..end
 }
 
-pub(super) fn set_open(state: &State, core: &Core, pages: Range<Vpn>, heat: u8) {
+pub(super) fn set_open(state: &MemoryState, core: &Core, pages: Range<Vpn>, heat: u8) {
     for page in pages {
         set(state, core, page, Word::Open { heat });
     }
@@ -199,7 +199,7 @@ pub(super) fn set_open(state: &State, core: &Core, pages: Range<Vpn>, heat: u8) 
 
 /// Sets a word, where there is a leaf for it or the process ends. A clean page that is to be
 /// something else loses what the pool has of it, unless that is what it is to be.
-pub(crate) fn set(state: &State, core: &Core, page: Vpn, word: Word) {
+pub(crate) fn set(state: &MemoryState, core: &Core, page: Vpn, word: Word) {
     if let Word::Clean(slot) = state.words.get(page)
         && word.slot() != Some(slot)
     {
@@ -211,7 +211,7 @@ pub(crate) fn set(state: &State, core: &Core, page: Vpn, word: Word) {
 }
 
 /// Opens pages where nobody has been.
-fn open_fresh(state: &State, core: &mut Core, run: &Range<Vpn>) {
+fn open_fresh(state: &MemoryState, core: &mut Core, run: &Range<Vpn>) {
     let addresses = run.start << SHIFT..run.end << SHIFT;
     core.figures.filled += run.len() as u64;
     match core.way.open_untouched(&addresses) {
@@ -221,7 +221,7 @@ fn open_fresh(state: &State, core: &mut Core, run: &Range<Vpn>) {
 }
 
 /// Loads and opens `run`, in which `wanted` faulted.
-fn load(state: &State, core: &mut Core, run: &Range<Vpn>, wanted: Vpn, access: Access) {
+fn load(state: &MemoryState, core: &mut Core, run: &Range<Vpn>, wanted: Vpn, access: Access) {
     let before = core.loaded_from_behind();
     let slots = fill_incoming(state, core, run);
     let addresses = run.start << SHIFT..run.end << SHIFT;
@@ -260,7 +260,11 @@ fn drop_slots(core: &Core, slots: &[Slot]) {
 
 /// Makes the bytes of closed pages in the place that pages are filled from; returns their
 /// slots, zero pages' as well.
-pub(crate) fn fill_incoming(state: &State, core: &mut Core, run: &Range<Vpn>) -> [Slot; STAGE] {
+pub(crate) fn fill_incoming(
+    state: &MemoryState,
+    core: &mut Core,
+    run: &Range<Vpn>,
+) -> [Slot; STAGE] {
     let mut slots = [Slot::ZERO; STAGE];
     for (index, page) in run.clone().enumerate() {
         if let Word::Stored(slot) = state.words.get(page) {
@@ -304,7 +308,7 @@ impl Core {
 
 /// Opens the whole closed run around `page`, so that no mapping is cut in two: where the kernel
 /// has none left.
-fn open_wide(state: &State, core: &mut Core, page: Vpn) {
+fn open_wide(state: &MemoryState, core: &mut Core, page: Vpn) {
     let run = alike(state, core, page, WIDE, Word::is_closed);
     let mut at = run.start;
     while at < run.end {
@@ -348,23 +352,23 @@ fn open_wide(state: &State, core: &mut Core, page: Vpn) {
 
 /// Opens every closed page of `range`, so that it can be left to the kernel. Where faults end
 /// with a registration what holds nothing is left as it is: absent.
-pub(crate) fn bring_all(state: &State, core: &mut Core, range: &Range<usize>) {
+pub(crate) fn bring_all(state: &MemoryState, core: &mut Core, range: &Range<usize>) {
     let skips = core.way.kind == Kind::InThread;
     bring_each(state, core, range, |word| !skips || word != Word::Untouched);
 }
 
 /// Opens every closed page of `range` whose word is `wanted`.
 pub(crate) fn bring_each(
-    state: &State,
+    state: &MemoryState,
     core: &mut Core,
     range: &Range<usize>,
     wanted: impl Fn(Word) -> bool,
 ) {
     let end = range.end.div_ceil(PAGE);
     let mut page = range.start >> SHIFT;
-    core.held = range.clone();
+    core.closing.held = range.clone();
     // (What may not be closed for that long raises the limit no longer than that.)
-    let room = core.room;
+    let room = core.closing.overdraft;
     while let Some(closed) = state.words.next_closed(page, end) {
         page = closed;
         if !wanted(state.words.get(closed)) {
@@ -374,12 +378,12 @@ pub(crate) fn bring_each(
         // (Each call opens one at least, and none of them is closed meanwhile.)
         bring(state, core, None, closed << SHIFT, Access::Write);
     }
-    core.held = 0..0;
-    core.room = core.room.min(room);
+    core.closing.held = 0..0;
+    core.closing.overdraft = core.closing.overdraft.min(room);
 }
 
 /// Forgets what the pool has of `range`; its words are the caller's to set.
-pub(crate) fn drop_stored(state: &State, core: &Core, range: &Range<usize>) {
+pub(crate) fn drop_stored(state: &MemoryState, core: &Core, range: &Range<usize>) {
     let end = range.end >> SHIFT;
     let mut page = range.start >> SHIFT;
     let mut slots = [Slot::ZERO; STAGE];

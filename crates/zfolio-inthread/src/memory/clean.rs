@@ -20,8 +20,8 @@ use super::bring::{Access, set};
 use super::core::Core;
 use super::way::STAGE;
 use super::words::Word;
+use crate::memory::layer::MemoryState;
 use crate::raw::{PAGE, SHIFT};
-use crate::state::State;
 use core::ops::Range;
 use zfolio_sys::procfs::PresentRun;
 use zfolio_zswap::Slot;
@@ -31,22 +31,22 @@ impl Core {
     pub(super) fn comes_clean(&mut self, run: &Range<Vpn>, access: Access) -> bool {
         access == Access::Read
             && self.way.tells_written()
-            && self.clean.most > 0
-            && !(run.len() == 1 && self.clean.comes_soon(run.start))
+            && self.closing.clean.most > 0
+            && !(run.len() == 1 && self.closing.clean.comes_soon(run.start))
     }
 
     /// The pages of `run` were filled as clean ones. What the pool has of them is in `slots`.
-    pub(super) fn note_clean(&mut self, state: &State, run: &Range<Vpn>, slots: &[Slot]) {
+    pub(super) fn note_clean(&mut self, state: &MemoryState, run: &Range<Vpn>, slots: &[Slot]) {
         for (page, slot) in run.clone().zip(slots) {
             if *slot == Slot::ZERO {
                 set(state, self, page, Word::OPEN);
                 continue;
             }
             set(state, self, page, Word::Clean(*slot));
-            self.clean.queue.push_back((page, *slot));
+            self.closing.clean.queue.push_back((page, *slot));
         }
-        while self.clean.queue.len() > self.clean.most
-            && let Some(oldest) = self.clean.queue.pop_front()
+        while self.closing.clean.queue.len() > self.closing.clean.most
+            && let Some(oldest) = self.closing.clean.queue.pop_front()
         {
             disown(state, self, oldest);
         }
@@ -54,12 +54,12 @@ impl Core {
 
     /// Lets the oldest clean pages go until usage is at `goal`, or no more are there than may
     /// well be. In a batch.
-    pub(super) fn drop_clean(&mut self, state: &State, goal: usize) {
-        while state.words.clean() > self.clean.most / 2 && self.usage(state) > goal {
+    pub(super) fn drop_clean(&mut self, state: &MemoryState, goal: usize) {
+        while state.words.clean() > self.closing.clean.most / 2 && self.usage(state) > goal {
             let mut pages = [(0, Slot::ZERO); STAGE];
             let mut count = 0;
             while count < STAGE
-                && let Some((page, slot)) = self.clean.queue.pop_front()
+                && let Some((page, slot)) = self.closing.clean.queue.pop_front()
             {
                 if state.words.get(page) != Word::Clean(slot) {
                     continue;
@@ -84,11 +84,11 @@ impl Core {
 
     /// Takes the oldest clean pages out of the queue that may go, as many as there is room
     /// for in `pages` and more than may well be. In a batch.
-    pub(super) fn oldest_clean(&mut self, state: &State, pages: &mut [(Vpn, Slot)]) -> usize {
+    pub(super) fn oldest_clean(&mut self, state: &MemoryState, pages: &mut [(Vpn, Slot)]) -> usize {
         let mut count = 0;
         while count < pages.len()
-            && state.words.clean() > self.clean.most / 2 + count
-            && let Some((page, slot)) = self.clean.queue.pop_front()
+            && state.words.clean() > self.closing.clean.most / 2 + count
+            && let Some((page, slot)) = self.closing.clean.queue.pop_front()
         {
             if state.words.get(page) != Word::Clean(slot) {
                 continue;
@@ -104,7 +104,7 @@ impl Core {
     }
 
     /// Lets pages go that follow one another, those of them that nobody wrote to.
-    fn drop_clean_run(&mut self, state: &State, run: &[(Vpn, Slot)]) {
+    fn drop_clean_run(&mut self, state: &MemoryState, run: &[(Vpn, Slot)]) {
         let start = run[0].0;
         let mut runs = [PresentRun::default(); STAGE];
         let addresses = start << SHIFT..(start + run.len()) << SHIFT;
@@ -123,7 +123,7 @@ impl Core {
     }
 
     /// Lets pages go that follow one another, and that nobody had written to a moment ago.
-    fn let_go(&mut self, state: &State, run: &[(Vpn, Slot)]) {
+    fn let_go(&mut self, state: &MemoryState, run: &[(Vpn, Slot)]) {
         let addresses = run[0].0 << SHIFT..(run[0].0 + run.len()) << SHIFT;
         let gone = if state.is_several() {
             self.move_away(&addresses, run)
@@ -134,7 +134,7 @@ impl Core {
         };
         for (page, slot) in &run[..gone] {
             set(state, self, *page, Word::Stored(*slot));
-            self.clean.note_left(*page);
+            self.closing.clean.note_left(*page);
         }
         for page in &run[gone..] {
             disown(state, self, *page);
@@ -169,7 +169,7 @@ impl Core {
 }
 
 /// A clean page is the program's alone from here on.
-pub(super) fn disown(state: &State, core: &Core, (page, slot): (Vpn, Slot)) {
+pub(super) fn disown(state: &MemoryState, core: &Core, (page, slot): (Vpn, Slot)) {
     if state.words.get(page) == Word::Clean(slot) {
         set(state, core, page, Word::Open { heat: 1 });
     }

@@ -1,4 +1,4 @@
-//! What the core lock guards. The pool is there once memory has run short ([`super::manage`]).
+//! What the core lock guards. There is no pool before memory first runs short ([`super::manage`]).
 
 use super::bounds::Bounds;
 use super::clean_pages::CleanPages;
@@ -21,39 +21,49 @@ pub(crate) struct Core {
     pub(crate) ranges: Ranges,
     pub(crate) way: Way,
     pub(crate) pool: Option<Pool>,
+    pub(super) closing: Closing,
+    pub(super) transit: InTransit,
+    /// The program has opened a device that may write to its memory unseen.
+    pub(crate) has_devices: bool,
+    /// Management ends: nothing is closed any more.
+    pub(crate) leaving: bool,
+    pub(crate) seen: Box<Seen>,
+    /// The end of the heap, as the program set it.
+    pub(crate) brk: usize,
+    /// What this process may have, pages.
+    pub(crate) high: usize,
+    /// Counts that are not published yet.
+    pub(crate) figures: Figures,
+}
+
+/// Which pages are closed next, and how many.
+pub(super) struct Closing {
+    /// Where reclaim goes on. An address.
+    pub(super) hand: usize,
+    /// Steps by which calls have followed `high`.
+    pub(super) followed: u32,
+    /// Batches since the last look.
+    pub(super) batches: u32,
     pub(super) clean: CleanPages,
     pub(super) bounds: Bounds,
+    /// Not to be closed now: all of it is being brought.
+    pub(super) held: Range<usize>,
+    /// Some code runs on a stack in managed memory.
+    pub(super) managed_stacks: bool,
+    /// Resident pages that are neither managed nor the pool's, at least.
+    pub(super) apart: usize,
+    /// Pages by which the limit is raised: as many could not be had by closing others.
+    pub(super) overdraft: usize,
+}
+
+/// What goes on beside the lock.
+pub(super) struct InTransit {
     pub(super) transits: Transits,
     /// Pages on their way out.
     pub(super) going: usize,
     /// Transits to begin until threads are thought to fault one at a time.
     pub(super) crowd: u32,
     pub(super) frozen: Frozen,
-    /// The program has opened a device that may write to its memory unseen.
-    pub(crate) has_devices: bool,
-    /// Not to be closed now: all of it is being brought.
-    pub(crate) held: Range<usize>,
-    /// Management ends: nothing is closed any more.
-    pub(crate) leaving: bool,
-    /// Some code runs on a stack in managed memory.
-    pub(super) managed_stacks: bool,
-    /// Where reclaim goes on. An address.
-    pub(crate) hand: usize,
-    /// Steps by which calls have followed `high`.
-    pub(super) followed: u32,
-    pub(crate) seen: Box<Seen>,
-    /// The end of the heap, as the program set it.
-    pub(crate) brk: usize,
-    /// What this process may have, pages.
-    pub(crate) high: usize,
-    /// Resident pages that are neither managed nor the pool's, at least.
-    pub(super) apart: usize,
-    /// Pages by which the limit is raised: as many could not be had by closing others.
-    pub(crate) room: usize,
-    /// Batches since the last look.
-    pub(super) batches: u32,
-    /// Counts that are not published yet.
-    pub(crate) figures: Figures,
 }
 
 /// Where what is closed goes.
@@ -78,13 +88,19 @@ pub(crate) struct Figures {
     pub(crate) ahead: u64,
     pub(crate) filled: u64,
     pub(crate) unmovable: u64,
+    pub(crate) events: Events,
+    pub(crate) waits: u64,
+    /// Time spent in making room, ns.
+    pub(crate) waited_ns: u64,
+}
+
+/// What the program did with its memory.
+#[derive(Default)]
+pub(crate) struct Events {
     pub(crate) forks: u64,
     pub(crate) remaps: u64,
     pub(crate) removes: u64,
     pub(crate) unmaps: u64,
-    pub(crate) waits: u64,
-    /// Time spent in making room, ns.
-    pub(crate) waited_ns: u64,
 }
 
 impl Core {
@@ -93,24 +109,28 @@ impl Core {
             ranges: Ranges::default(),
             way,
             pool: None,
-            clean: CleanPages::default(),
-            bounds: Bounds::new(),
-            transits: Transits::default(),
-            going: 0,
-            crowd: 0,
-            frozen: Frozen::new(),
+            closing: Closing {
+                hand: 0,
+                followed: 0,
+                batches: 0,
+                clean: CleanPages::default(),
+                bounds: Bounds::new(),
+                held: 0..0,
+                managed_stacks: false,
+                apart: 0,
+                overdraft: 0,
+            },
+            transit: InTransit {
+                transits: Transits::default(),
+                going: 0,
+                crowd: 0,
+                frozen: Frozen::new(),
+            },
             has_devices: false,
-            held: 0..0,
             leaving: false,
-            managed_stacks: false,
-            hand: 0,
-            followed: 0,
             seen: Box::new(Seen::new()),
             brk,
             high: options.high,
-            apart: 0,
-            room: 0,
-            batches: 0,
             figures: Figures::default(),
         }
     }
@@ -123,7 +143,7 @@ impl Core {
 
     /// Above this no page is opened before others are closed.
     pub(crate) fn limit(&self) -> usize {
-        self.high - self.slack() + self.room
+        self.high - self.slack() + self.closing.overdraft
     }
 
     /// Pages between that limit and what there may be.
@@ -133,7 +153,7 @@ impl Core {
 
     /// Whether any of `range` is being brought, and not to be closed.
     pub(super) fn is_held(&self, range: &Range<usize>) -> bool {
-        self.held.start < range.end && range.start < self.held.end
+        self.closing.held.start < range.end && range.start < self.closing.held.end
     }
 
     /// Counts a fault that came at `came` (CLOCK_MONOTONIC, ns) and is served, for the

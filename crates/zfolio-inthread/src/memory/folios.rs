@@ -11,7 +11,7 @@ use super::core::Core;
 use super::reclaim::OUT;
 use super::way::STAGE;
 use super::words::Word;
-use crate::state::State;
+use crate::memory::layer::MemoryState;
 use core::ops::Range;
 use zfolio_mm::Order;
 
@@ -42,7 +42,7 @@ fn folios(run: &Range<Vpn>, most: Order) -> impl Iterator<Item = Range<Vpn>> {
     })
 }
 
-impl State {
+impl MemoryState {
     /// Most pages of a run that is stored, beginning at `start`: it ends where a folio does.
     pub(super) fn most_stored(&self, start: Vpn) -> usize {
         let most = self.options.folio.pages().clamp(OUT, STAGE);
@@ -52,8 +52,8 @@ impl State {
 
 impl Core {
     /// Stores and closes a run of pages, or as many of them as there is room for.
-    pub(super) fn store(&mut self, state: &State, run: &Range<Vpn>) {
-        if self.bounds.is_refused() {
+    pub(super) fn store(&mut self, state: &MemoryState, run: &Range<Vpn>) {
+        if self.closing.bounds.is_refused() {
             return;
         }
         let most = state.options.folio;
@@ -66,25 +66,28 @@ impl Core {
         let together = first_folio(run, most) != *run;
         for folio in folios(run, most) {
             let mut rest = folio.clone();
-            if !self.bounds.is_refused() && together && self.store_run(state, &folio).is_ok() {
+            if !self.closing.bounds.is_refused()
+                && together
+                && self.store_run(state, &folio).is_ok()
+            {
                 self.count_folio(state, &folio);
                 continue;
             }
-            if !self.bounds.is_refused() {
+            if !self.closing.bounds.is_refused() {
                 rest.start = self.store_split(state, &folio);
             }
             if !rest.is_empty() {
-                if !self.bounds.is_refused() {
+                if !self.closing.bounds.is_refused() {
                     state.count_refusal(error);
                 }
-                self.bounds.note_refused();
+                self.closing.bounds.note_refused();
                 self.stay(state, &rest);
             }
         }
     }
 
     /// Stores a folio that did not go whole page by page; where it could go no further.
-    fn store_split(&mut self, state: &State, folio: &Range<Vpn>) -> Vpn {
+    fn store_split(&mut self, state: &MemoryState, folio: &Range<Vpn>) -> Vpn {
         let order = Order::holding_at_most(folio.len());
         self.count_refused(order);
         if order == Order::PAGE {
@@ -102,7 +105,7 @@ impl Core {
     }
 
     /// Counts a folio that was stored: if it was all, and anything in it but zeros.
-    fn count_folio(&self, state: &State, folio: &Range<Vpn>) {
+    fn count_folio(&self, state: &MemoryState, folio: &Range<Vpn>) {
         let words = || folio.clone().map(|page| state.words.get(page));
         let stored = words().any(|word| matches!(word, Word::Stored(_)));
         if let Some(pool) = &self.pool

@@ -1,24 +1,24 @@
-//! A `high` that sinks is followed by the program's system calls.
+//! System calls close pages where `high` has sunk.
 //!
-//! Room is made by who needs memory. What a lower `high` (`--slowdown`, `zfolio set`, a limit of
-//! memory that shrank) asks for would be done by the next fault only, and a program that has what it
-//! works on makes none. So each call compares the `high` of the process's groups with what was
-//! kept last: a load for each group, and a comparison. Where they differ, a call that waits for
-//! something, or else one in [`PASSED`], closes up to [`STEP`] pages before it is made. That goes
-//! on until usage is within what the process may have, or nothing more can be closed. A fault that
-//! needs room meanwhile closes as many, and as many again as it brings.
+//! There is no thread of ours: room is made by the thread that needs memory. A lower `high`
+//! (`--slowdown`, `zfolio set`, a limit of memory that shrank) would take effect at the next fault only,
+//! and a program whose memory is all there makes none. So each call compares the `high` of the process's
+//! groups with what was kept last: a load for each group, and a comparison. Where they differ, a call
+//! that waits for something, or else one in [`PASSED`], closes up to [`STEP`] pages before it is made.
+//! That goes on until usage is within what the process may have, or nothing more can be closed. A fault
+//! that needs room meanwhile closes as many, and as many again as it brings.
 //!
 //! A program that makes neither calls nor faults keeps what it has.
 //!
-//! What the program's threads do for us is counted here too, where `zfolio run` has to know what it
-//! costs (`--slowdown`).
+//! The time that the program's threads spend on our work is counted here too, where `zfolio run`
+//! has to know what it costs (`--slowdown`).
 
 use super::core::Core;
 use super::following::Work;
 use super::way;
 use super::words::LEAF;
+use crate::memory::layer::MemoryState;
 use crate::raw::{PAGE, nr};
-use crate::state::State;
 use core::sync::atomic::Ordering;
 use zfolio_runtime::fair_share::high_now;
 use zfolio_runtime::segment::Counter;
@@ -52,7 +52,7 @@ const fn waits(number: usize) -> bool {
     )
 }
 
-impl State {
+impl MemoryState {
     /// Begins what is counted under `--slowdown`.
     pub(crate) fn begin_work(&self) -> Option<Work> {
         if !self.options.follows || self.following.slot.load(Ordering::Relaxed).is_null() {
@@ -126,7 +126,7 @@ impl State {
 impl Core {
     /// Takes what the process may have now, and closes some of what it has beyond that. Whether
     /// it has no more now, or nothing can be closed.
-    fn shrink(&mut self, state: &State) -> bool {
+    fn shrink(&mut self, state: &MemoryState) -> bool {
         if self.leaving || state.has_left() {
             return true;
         }
@@ -138,7 +138,7 @@ impl Core {
             }
             self.close_all_that_is_empty(state);
         }
-        self.bounds.begin();
+        self.closing.bounds.begin();
         self.look(state, true);
         let limit = self.limit();
         if self.usage(state) > limit {
@@ -150,8 +150,8 @@ impl Core {
 
     /// The usage to close down to now, on the way to `goal`, where `pages` are to come, which a fault
     /// waits for or nobody. The hand is elsewhere then.
-    pub(super) fn next_step(&mut self, state: &State, goal: usize, pages: usize) -> usize {
-        self.hand = self.elsewhere();
+    pub(super) fn next_step(&mut self, state: &MemoryState, goal: usize, pages: usize) -> usize {
+        self.closing.hand = self.elsewhere();
         goal.max(self.usage(state).saturating_sub(pages + STEP))
     }
 
@@ -160,8 +160,8 @@ impl Core {
     /// comes back, step after step.
     fn elsewhere(&mut self) -> usize {
         const GOLDEN: u32 = 0x9e37_79b9;
-        self.followed = self.followed.wrapping_add(1);
-        let part = u64::from(self.followed.wrapping_mul(GOLDEN));
+        self.closing.followed = self.closing.followed.wrapping_add(1);
+        let part = u64::from(self.closing.followed.wrapping_mul(GOLDEN));
         let page = (part * self.ranges.managed_pages() as u64) >> 32;
         let page = usize::try_from(page).unwrap_or(0);
         // (Groups of pages that close together are not begun in their middle.)
@@ -171,7 +171,7 @@ impl Core {
 
     /// Closes what of the managed memory holds nothing: it would count as usage, and be taken for
     /// memory that was saved.
-    fn close_all_that_is_empty(&mut self, state: &State) {
+    fn close_all_that_is_empty(&mut self, state: &MemoryState) {
         state
             .batches
             .begin(|| state.threads.pinned(), &mut self.seen);

@@ -10,8 +10,8 @@
 
 use super::core::Core;
 use super::reclaim::ROOM;
+use crate::memory::layer::MemoryState;
 use crate::raw::SHIFT;
-use crate::state::State;
 use zfolio_runtime::fair_share::Allowed;
 use zfolio_runtime::hard_limit::Beyond;
 use zfolio_runtime::segment::{Counter, GroupEvent};
@@ -23,12 +23,21 @@ const NAP_NS: u64 = 2_000_000;
 
 impl Core {
     /// Takes what this process may have from here on.
-    pub(super) fn take_allowed(&mut self, state: &State, allowed: &Allowed) {
-        self.bounds.max.follow(state.segment.config());
-        self.bounds.max.set_part(allowed.max, allowed.max_alone);
+    pub(super) fn take_allowed(&mut self, state: &MemoryState, allowed: &Allowed) {
+        self.closing.bounds.max.follow(state.segment.config());
+        self.closing
+            .bounds
+            .max
+            .set_part(allowed.max, allowed.max_alone);
         let usage = self.usage(state);
-        if self.bounds.max.pages().is_some_and(|max| usage <= max) {
-            self.bounds.max.note_within();
+        if self
+            .closing
+            .bounds
+            .max
+            .pages()
+            .is_some_and(|max| usage <= max)
+        {
+            self.closing.bounds.max.note_within();
         }
         if let Some(pool) = &self.pool
             && pool.zswap.group_limits() != allowed.limits
@@ -40,26 +49,32 @@ impl Core {
 
     /// A batch has ended that was to make room for `pages`: the limit is raised where it got
     /// nowhere (`helpless`), and lowered again, bit by bit, where it did.
-    pub(super) fn settle_room(&mut self, state: &State, pages: usize, helpless: bool) {
-        self.bounds.waits = false;
+    pub(super) fn settle_room(&mut self, state: &MemoryState, pages: usize, helpless: bool) {
+        self.closing.bounds.waits = false;
         if !helpless || self.shrink_pool(state) {
-            self.room -= self.room.div_ceil(64);
+            self.closing.overdraft -= self.closing.overdraft.div_ceil(64);
             return;
         }
-        let least = self.limit() - self.room;
+        let least = self.limit() - self.closing.overdraft;
         // (Of a large range that is held the rest will get nowhere either.)
-        let held = (self.held.len() >> SHIFT) / 8;
-        let raised = self.room + ROOM.max(pages).max(held);
-        self.room = self.bounds.max.overdraft_within(least, raised);
+        let held = (self.closing.held.len() >> SHIFT) / 8;
+        let raised = self.closing.overdraft + ROOM.max(pages).max(held);
+        self.closing.overdraft = self.closing.bounds.max.overdraft_within(least, raised);
         let usage = self.usage(state) + pages;
-        if self.bounds.max.pages().is_none_or(|max| usage <= max) {
+        if self
+            .closing
+            .bounds
+            .max
+            .pages()
+            .is_none_or(|max| usage <= max)
+        {
             return;
         }
         // (What is mapped and was never touched counts as usage until it is closed.)
         let resident = self.way.resident();
         let usage = resident.map_or(usage, |resident| usage.min(resident + pages));
         let ended = &state.segment.max_ended_ns;
-        let beyond = self.bounds.max.beyond(ended, usage);
+        let beyond = self.closing.bounds.max.beyond(ended, usage);
         if beyond != Beyond::Within
             && let Some(pool) = &self.pool
         {
@@ -68,30 +83,30 @@ impl Core {
         }
         match beyond {
             Beyond::Within | Beyond::Allowed => {}
-            Beyond::Waits => self.bounds.waits = true,
+            Beyond::Waits => self.closing.bounds.waits = true,
             Beyond::Ends => {
                 state.membership.leave(state.segment);
-                self.fail(format_args!("{}", self.bounds.max.reached()));
+                self.fail(format_args!("{}", self.closing.bounds.max.reached()));
             }
         }
     }
 
     /// Whether whoever wants a page has to wait until there is room below `max`. Makes room.
-    pub(crate) fn waits_at_max(&mut self, state: &State) -> bool {
-        if self.leaving || self.bounds.max.pages().is_none() {
+    pub(crate) fn waits_at_max(&mut self, state: &MemoryState) -> bool {
+        if self.leaving || self.closing.bounds.max.pages().is_none() {
             return false;
         }
-        self.bounds.waits = false;
+        self.closing.bounds.waits = false;
         self.make_room(state, 1);
-        if self.bounds.waits {
+        if self.closing.bounds.waits {
             // (What the others have changes as well.)
             self.look(state, true);
         }
-        self.bounds.waits
+        self.closing.bounds.waits
     }
 }
 
-impl State {
+impl MemoryState {
     /// Waits a moment for room below `max`. No lock of ours is held.
     pub(crate) fn nap_at_max(&self) {
         pause(NAP_NS);

@@ -4,9 +4,8 @@
 use super::bounds::Bounds;
 use super::clean_pages::CleanPages;
 use super::core::{Core, Figures, Pool};
-use crate::life::signals::handle_elsewhere;
+use crate::memory::layer::MemoryState;
 use crate::raw::PAGE;
-use crate::state::State;
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering;
 use zfolio_compress::adaptive::{Adaptive, Density, Form};
@@ -28,24 +27,24 @@ const LOOKS: u32 = 16;
 
 impl Core {
     /// Pages that count: managed and open, the pool's, and what else is resident.
-    pub(crate) fn usage(&self, state: &State) -> usize {
-        self.open_pages(state) + self.pool_pages() + self.apart
+    pub(crate) fn usage(&self, state: &MemoryState) -> usize {
+        self.open_pages(state) + self.pool_pages() + self.closing.apart
     }
 
-    pub(crate) fn open_pages(&self, state: &State) -> usize {
+    pub(crate) fn open_pages(&self, state: &MemoryState) -> usize {
         self.ranges.managed_pages().saturating_sub(away(state))
     }
 
     /// Looks at what is resident and may be, every few batches.
-    pub(crate) fn look(&mut self, state: &State, now: bool) {
-        self.batches += 1;
-        if self.batches < LOOKS && !now {
+    pub(crate) fn look(&mut self, state: &MemoryState, now: bool) {
+        self.closing.batches += 1;
+        if self.closing.batches < LOOKS && !now {
             return;
         }
-        self.batches = 0;
+        self.closing.batches = 0;
         let ours = self.open_pages(state) + self.pool_pages();
         if let Some(resident) = self.way.resident() {
-            self.apart = resident.saturating_sub(ours).max(self.apart / 2);
+            self.closing.apart = resident.saturating_sub(ours).max(self.closing.apart / 2);
         }
         let usage = self.usage(state);
         let charged = self.pool.as_ref().map(|pool| pool.zswap.charged());
@@ -63,7 +62,7 @@ impl Core {
             .update(state.segment, has, state.options.high);
         state.membership.stay(state.segment);
         // The others may sleep, and do not shrink while they do: what they have is taken.
-        let shared = state.segment.config().shared.load(Ordering::Relaxed) != 0;
+        let shared = state.segment.config().limits.shared.load(Ordering::Relaxed) != 0;
         let taken = if shared {
             state.membership.resident_of_others(state.segment)
         } else {
@@ -73,7 +72,7 @@ impl Core {
         let high = high_now(state.segment, options.high);
         let left = high.saturating_sub(taken).max(LEAST);
         self.high = allowed.high.min(left.max(allowed.high / 4));
-        self.clean.follow(self.high);
+        self.closing.clean.follow(self.high);
         self.take_allowed(state, &allowed);
         if let Some(pool) = &self.pool {
             let taken = pool.zswap.pool_pages();
@@ -92,10 +91,10 @@ impl Core {
 
     /// Some code runs on a stack in managed memory: once pages are closed its signals are
     /// handled elsewhere.
-    pub(crate) fn note_managed_stack(&mut self, state: &State) {
-        self.managed_stacks = true;
+    pub(crate) fn note_managed_stack(&mut self, state: &MemoryState) {
+        self.closing.managed_stacks = true;
         if self.pool.is_some() && !state.moving_stacks.load(Ordering::Relaxed) {
-            handle_elsewhere(state);
+            (state.entries.handle_elsewhere)();
         }
     }
 
@@ -103,7 +102,7 @@ impl Core {
     ///
     /// # Errors
     /// What kept it from being made.
-    pub(crate) fn begin_managing(&mut self, state: &State) -> Result<(), &'static str> {
+    pub(crate) fn begin_managing(&mut self, state: &MemoryState) -> Result<(), &'static str> {
         if self.pool.is_some() {
             return Ok(());
         }
@@ -124,7 +123,7 @@ impl Core {
             .context()
             .map_err(|_| "a compressor could not be made")?;
         let stats = claim(state, self.way.kind.number());
-        self.clean = CleanPages::of(options.high);
+        self.closing.clean = CleanPages::of(options.high);
         self.pool = Some(Pool {
             zswap,
             context,
@@ -134,15 +133,15 @@ impl Core {
         if let Err(errno) = backed {
             self.note_no_backing(errno);
         }
-        if self.managed_stacks {
-            handle_elsewhere(state);
+        if self.closing.managed_stacks {
+            (state.entries.handle_elsewhere)();
         }
         self.look(state, true);
         Ok(())
     }
 
     /// Writes what is counted to the segment.
-    pub(crate) fn publish(&mut self, state: &State) {
+    pub(crate) fn publish(&mut self, state: &MemoryState) {
         let usage = self.usage(state);
         let closed = away(state);
         let open = self.open_pages(state);
@@ -164,7 +163,7 @@ impl Core {
             set_peak(
                 Counter::ProgramBytes,
                 Counter::ProgramPeak,
-                bytes(open + closed + self.apart),
+                bytes(open + closed + self.closing.apart),
             );
             set_peak(Counter::ResidentBytes, Counter::ResidentPeak, bytes(usage));
             set_peak(
@@ -184,10 +183,10 @@ impl Core {
                 (Counter::SwapRa, figures.ahead),
                 (Counter::HolePages, figures.filled),
                 (Counter::Unmovable, figures.unmovable),
-                (Counter::Forks, figures.forks),
-                (Counter::Remaps, figures.remaps),
-                (Counter::Removes, figures.removes),
-                (Counter::Unmaps, figures.unmaps),
+                (Counter::Forks, figures.events.forks),
+                (Counter::Remaps, figures.events.remaps),
+                (Counter::Removes, figures.events.removes),
+                (Counter::Unmaps, figures.events.unmaps),
                 (Counter::HighEvents, figures.waits),
                 (Counter::StallNs, figures.waited_ns),
                 (Counter::ManagerCpuNs, figures.waited_ns),
@@ -203,17 +202,17 @@ impl Core {
     }
 
     /// The process ends, or becomes another program.
-    pub(crate) fn end(&mut self, state: &State) {
+    pub(crate) fn end(&mut self, state: &MemoryState) {
         self.publish(state);
         state.membership.leave(state.segment);
     }
 
     /// In the child of a fork: the statistics are the parent's, and its place.
-    pub(crate) fn renew_in_child(&mut self, state: &State) {
+    pub(crate) fn renew_in_child(&mut self, state: &MemoryState) {
         state.membership.forget();
         state.following.renew_in_child();
         self.figures = Figures::default();
-        self.bounds = Bounds::new();
+        self.closing.bounds = Bounds::new();
         let number = self.way.kind.number();
         if let Some(pool) = &mut self.pool {
             pool.zswap.reset_in_fork_child();
@@ -226,18 +225,19 @@ impl Core {
 }
 
 /// Closed pages that take no memory. (Those in transit do, or will in a moment.)
-fn away(state: &State) -> usize {
+fn away(state: &MemoryState) -> usize {
     let words = &state.words;
     let here = words.standby() + words.transit();
     words.closed().saturating_sub(here)
 }
 
 /// A place for statistics.
-fn claim(state: &State, way: u32) -> &'static ProcessSlot {
+fn claim(state: &MemoryState, way: u32) -> &'static ProcessSlot {
     let slot = &state.segment.slots[state.segment.claim(pid())];
     describe(slot);
-    slot.told_by.store(way, Ordering::Relaxed);
-    slot.arena
+    slot.process.told_by.store(way, Ordering::Relaxed);
+    slot.process
+        .arena
         .store(core::ptr::from_ref(state) as u64, Ordering::Relaxed);
     slot.state.store(state::MANAGING, Ordering::Release);
     state.following.count_in(slot);

@@ -2,8 +2,7 @@
 //! go.
 //!
 //! State: [`Core`](core::Core), under the core lock, and the words of pages, which are changed
-//! under it and may be read without. Below: `raw`, `pins`, `threads`, and of `life` what has
-//! signals handled on stacks that are not closed.
+//! under it and may be read without. Below: `raw`, `pins`, `threads`, `process`.
 //!
 //! | file | concept |
 //! |---|---|
@@ -11,6 +10,7 @@
 //! | [`ranges`] | which mappings are managed |
 //! | [`way`], [`ways`] | how pages are closed and opened: userfaultfd, guard markers, protection |
 //! | [`core`] | what the lock guards |
+//! | [`layer`] | that, the words, and what is touched without the lock |
 //! | [`manage`] | the pool, made when memory first runs short; limits and statistics now and then |
 //! | [`follow`], [`following`] | calls close pages where `high` has sunk |
 //! | [`bring`] | swap-in, and room for it |
@@ -36,6 +36,7 @@ pub(crate) mod core;
 pub(crate) mod folios;
 mod follow;
 pub(crate) mod following;
+pub(crate) mod layer;
 mod limits;
 mod manage;
 mod own_file;

@@ -11,8 +11,8 @@ use super::core::Core;
 use super::transit::batch::Batch;
 use super::way::{self, STAGE};
 use super::words::{LEAF, PAGES, Word};
+use crate::memory::layer::MemoryState;
 use crate::raw::{self, PAGE, SHIFT, nr};
-use crate::state::State;
 use core::ops::Range;
 use zfolio_runtime::segment::GroupEvent;
 use zfolio_sys::thread::{Clock, now_ns};
@@ -37,7 +37,7 @@ pub(super) enum Closing<'a> {
 
 impl Closing<'_> {
     /// Whether more is to be closed.
-    fn goes_on(&self, core: &Core, state: &State, goal: usize) -> bool {
+    fn goes_on(&self, core: &Core, state: &MemoryState, goal: usize) -> bool {
         match self {
             Self::Now => core.usage(state) > goal,
             Self::Later(batch) => batch.room() >= OUT && core.beyond(state, goal) > batch.len(),
@@ -52,7 +52,7 @@ impl Closing<'_> {
         }
     }
 
-    fn close(&mut self, core: &mut Core, state: &State, run: &Range<usize>) {
+    fn close(&mut self, core: &mut Core, state: &MemoryState, run: &Range<usize>) {
         match self {
             Self::Now => core.store(state, run),
             Self::Later(batch) => batch.add(state, core, run),
@@ -63,11 +63,11 @@ impl Closing<'_> {
 impl Core {
     /// Closes pages until `pages` more may be opened; what cannot be closed is gone over
     /// twice, and then they are opened all the same.
-    pub(crate) fn make_room(&mut self, state: &State, pages: usize) {
+    pub(crate) fn make_room(&mut self, state: &MemoryState, pages: usize) {
         if self.leaving || self.pool.is_none() || self.usage(state) + pages <= self.limit() {
             return;
         }
-        let refused = self.bounds.begin();
+        let refused = self.closing.bounds.begin();
         self.look(state, refused);
         let goal = self.limit().saturating_sub(pages + SLACK);
         let goal = if state.is_behind() {
@@ -80,7 +80,7 @@ impl Core {
 
     /// Closes pages until usage is at `goal`, so that `pages` may be opened. The bounds of this
     /// batch have begun.
-    pub(super) fn close_down_to(&mut self, state: &State, goal: usize, pages: usize) {
+    pub(super) fn close_down_to(&mut self, state: &MemoryState, goal: usize, pages: usize) {
         let start = now_ns(Clock::Monotonic);
         self.figures.waits += 1;
         state
@@ -93,7 +93,7 @@ impl Core {
         let most = 3 * self.ranges.managed_pages() + LEAF;
         let mut looked = 0;
         let (closed, pool) = (state.words.closed(), self.pool_pages());
-        while looked < most && self.usage(state) > goal && self.bounds.goes_on() {
+        while looked < most && self.usage(state) > goal && self.closing.bounds.goes_on() {
             let Some(window) = self.next_window() else {
                 break;
             };
@@ -112,24 +112,24 @@ impl Core {
 
     /// The next part of managed memory under the hand: a leaf's at most.
     pub(super) fn next_window(&mut self) -> Option<Range<usize>> {
-        let found = self.ranges.managed_from(self.hand);
+        let found = self.ranges.managed_from(self.closing.hand);
         let range = match found {
             Some(range) => range,
             None => {
-                self.hand = 0;
+                self.closing.hand = 0;
                 self.ranges.managed_from(0)?
             }
         };
-        let start = range.start.max(self.hand);
+        let start = range.start.max(self.closing.hand);
         let end = range.end.min((start / (LEAF * PAGE) + 1) * (LEAF * PAGE));
-        self.hand = end;
+        self.closing.hand = end;
         Some(start..end)
     }
 
     /// Closes what may be closed of a window, until usage is at `goal`.
     pub(super) fn close_window(
         &mut self,
-        state: &State,
+        state: &MemoryState,
         window: &Range<usize>,
         goal: usize,
         closing: &mut Closing<'_>,
@@ -184,11 +184,11 @@ impl Core {
             page = run.end;
         }
         // (What is left of the window is the first to be looked at next time.)
-        self.hand = page << SHIFT;
+        self.closing.hand = page << SHIFT;
     }
 
     /// Opens pages that are closed with their bytes in place, to be looked at as any others.
-    fn open_standby(&mut self, state: &State, pages: Range<usize>) {
+    fn open_standby(&mut self, state: &MemoryState, pages: Range<usize>) {
         let is_one = |page: &usize| state.words.get(*page) == Word::Standby;
         let count = pages.clone().take_while(is_one).count();
         let run = pages.start..pages.start + count;
@@ -202,7 +202,7 @@ impl Core {
     }
 
     /// Whether all of a unit may go now. Cools it where it may not yet.
-    fn may_close(&self, state: &State, unit: &Range<usize>) -> bool {
+    fn may_close(&self, state: &MemoryState, unit: &Range<usize>) -> bool {
         let mut may = true;
         for page in unit.clone() {
             match state.words.get(page) {
@@ -219,7 +219,7 @@ impl Core {
     }
 
     /// Has faults of the range that a window is in reported, from the first on.
-    pub(super) fn is_watched(&mut self, state: &State, window: &Range<usize>) -> bool {
+    pub(super) fn is_watched(&mut self, state: &MemoryState, window: &Range<usize>) -> bool {
         let Some((range, kind)) = self.ranges.at(window.start) else {
             return false;
         };
@@ -230,7 +230,7 @@ impl Core {
     ///
     /// What is absent is closed from here on, whichever way it came to be so: a touch by the
     /// kernel, for a call, would be refused. What calls have pinned is made present before.
-    pub(super) fn watch(&mut self, state: &State, range: &Range<usize>) -> bool {
+    pub(super) fn watch(&mut self, state: &MemoryState, range: &Range<usize>) -> bool {
         let in_thread = self.way.kind == way::Kind::InThread;
         if in_thread && !self.seen.populate(range) {
             return false;
@@ -251,7 +251,7 @@ impl Core {
 
     /// Closes what of a window is in long runs that hold nothing. In a batch; only where a run
     /// that nobody touched keeps its bytes when it is closed.
-    pub(super) fn close_empty(&mut self, state: &State, window: &Range<usize>) {
+    pub(super) fn close_empty(&mut self, state: &MemoryState, window: &Range<usize>) {
         let Some(present) = present(window) else {
             return;
         };
@@ -277,7 +277,7 @@ impl Core {
     }
 
     /// Marks what is absent of a window that is registered.
-    fn close_absent(&self, state: &State, window: &Range<usize>) {
+    fn close_absent(&self, state: &MemoryState, window: &Range<usize>) {
         let Some(present) = present(window) else {
             self.fail(format_args!(
                 "the memory at {:#x} is not what it was",
@@ -320,7 +320,12 @@ impl Core {
 
     /// Closes pages that hold nothing, as few mappings as can be made by it. (They count as
     /// open, and nothing else would make them count less.)
-    fn close_absent_run(&mut self, state: &State, run: &Range<usize>, closing: &mut Closing<'_>) {
+    fn close_absent_run(
+        &mut self,
+        state: &MemoryState,
+        run: &Range<usize>,
+        closing: &mut Closing<'_>,
+    ) {
         let is_closed = |page: usize| state.words.get(page).is_closed();
         if run.len() >= FEWEST_UNTOUCHED {
             self.close_untouched(state, run);
@@ -338,7 +343,7 @@ impl Core {
     }
 
     /// Closes pages that hold nothing.
-    fn close_untouched(&mut self, state: &State, run: &Range<usize>) {
+    fn close_untouched(&mut self, state: &MemoryState, run: &Range<usize>) {
         let addresses = run.start << SHIFT..run.end << SHIFT;
         if self.way.close_untouched(&addresses).is_ok() && !state.words.set_run(run.clone(), true) {
             self.fail(format_args!("there is no room for another page's word"));
@@ -351,7 +356,7 @@ impl Core {
     /// The pool has refused them: they are open, and as they were.
     pub(super) fn store_run(
         &mut self,
-        state: &State,
+        state: &MemoryState,
         run: &Range<usize>,
     ) -> Result<(), StoreError> {
         let addresses = run.start << SHIFT..run.end << SHIFT;
@@ -400,7 +405,7 @@ impl Core {
     }
 
     /// Pages stay that are open: they are passed over for a while.
-    pub(super) fn stay(&mut self, state: &State, run: &Range<usize>) {
+    pub(super) fn stay(&mut self, state: &MemoryState, run: &Range<usize>) {
         self.figures.unmovable += run.len() as u64;
         for page in run.clone() {
             set(state, self, page, Word::Open { heat: 2 });
@@ -412,7 +417,7 @@ const _: () = assert!(OUT <= STAGE && PAGES > 0);
 
 impl Core {
     /// Makes pages whole again that are in the pool, and closed in part.
-    fn put_back(&mut self, state: &State, run: &Range<usize>, several: bool) {
+    fn put_back(&mut self, state: &MemoryState, run: &Range<usize>, several: bool) {
         let slots = fill_incoming(state, self, run);
         let addresses = run.start << SHIFT..run.end << SHIFT;
         if let Err(errno) = self.way.fill(&addresses, several) {
@@ -433,7 +438,7 @@ impl Core {
 
 /// The open pages from `page` on, of its group: where a part of a group is closed already the
 /// others go without it.
-fn open_unit(state: &State, page: usize, group: usize, end: usize) -> Range<usize> {
+fn open_unit(state: &MemoryState, page: usize, group: usize, end: usize) -> Range<usize> {
     let end = (page + 1).next_multiple_of(group).min(end);
     let is_open = |page: &usize| matches!(state.words.get(*page), Word::Open { .. });
     let open = (page..end).take_while(is_open).count();

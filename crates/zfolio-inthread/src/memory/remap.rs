@@ -10,8 +10,8 @@ use super::core::Core;
 use super::ranges::Kind;
 use super::way;
 use super::words::Word;
+use crate::memory::layer::MemoryState;
 use crate::raw::{self, PAGE, SHIFT, err, is_error, nr};
-use crate::state::State;
 use core::ops::Range;
 
 const MREMAP_MAYMOVE: usize = 1;
@@ -19,7 +19,7 @@ const MREMAP_FIXED: usize = 2;
 const MREMAP_DONTUNMAP: usize = 4;
 
 impl Core {
-    pub(super) fn mremap(&mut self, state: &State, args: [usize; 6]) -> isize {
+    pub(super) fn mremap(&mut self, state: &MemoryState, args: [usize; 6]) -> isize {
         let [old, old_len, new_len, flags, to, _] = args;
         let result = self.mremap_seen(state, args);
         if is_error(result) {
@@ -36,7 +36,7 @@ impl Core {
         result
     }
 
-    fn mremap_seen(&mut self, state: &State, args: [usize; 6]) -> isize {
+    fn mremap_seen(&mut self, state: &MemoryState, args: [usize; 6]) -> isize {
         let [old, old_len, new_len, flags, to, _] = args;
         let from = range_of(old, old_len);
         let new_len = up(new_len);
@@ -50,7 +50,7 @@ impl Core {
             }
             return result;
         }
-        self.figures.remaps += 1;
+        self.figures.events.remaps += 1;
         let whole = self
             .ranges
             .at(old)
@@ -131,7 +131,7 @@ impl Core {
     }
 
     /// Makes one mapping of a range in which pages are protected: the kernel moves no two.
-    fn make_one(&mut self, state: &State, range: &Range<usize>) {
+    fn make_one(&mut self, state: &MemoryState, range: &Range<usize>) {
         let (start, end) = (range.start >> SHIFT, range.end >> SHIFT);
         if self.way.kind == way::Kind::Guard {
             self.make_one_around_guards(state, range);
@@ -152,7 +152,7 @@ impl Core {
     }
 
     /// As [`Self::make_one`]: guard markers are no mapping's, what nobody has touched is.
-    fn make_one_around_guards(&mut self, state: &State, range: &Range<usize>) {
+    fn make_one_around_guards(&mut self, state: &MemoryState, range: &Range<usize>) {
         let end = range.end >> SHIFT;
         let (mut page, mut opened) = (range.start >> SHIFT, false);
         while let Some(closed) = state.words.next_closed(page, end) {
@@ -232,7 +232,7 @@ impl Core {
         }
     }
 
-    fn resized(&mut self, state: &State, from: &Range<usize>, new_len: usize) {
+    fn resized(&mut self, state: &MemoryState, from: &Range<usize>, new_len: usize) {
         let end = from.start + new_len;
         if end < from.end {
             self.forget(state, &(end..from.end));
@@ -242,7 +242,7 @@ impl Core {
     }
 
     /// Memory that a mapping grew by. It is protected as the mapping is.
-    fn grew(&mut self, state: &State, range: Range<usize>) {
+    fn grew(&mut self, state: &MemoryState, range: Range<usize>) {
         if range.is_empty() {
             return;
         }
@@ -269,7 +269,14 @@ impl Core {
     }
 
     /// The bytes of `from` are at `at` now.
-    fn moved(&mut self, state: &State, from: &Range<usize>, at: usize, new_len: usize, kind: Kind) {
+    fn moved(
+        &mut self,
+        state: &MemoryState,
+        from: &Range<usize>,
+        at: usize,
+        new_len: usize,
+        kind: Kind,
+    ) {
         let to = at..at + new_len;
         self.forget(state, &to);
         let pages = (from.len().min(new_len)) >> SHIFT;

@@ -9,8 +9,8 @@ use super::core::Core;
 use super::ranges::{AtFork, Kind};
 use super::way;
 use super::words::{LEAF, Word};
+use crate::memory::layer::MemoryState;
 use crate::raw::{self, PAGE, SHIFT, err, is_error, nr};
-use crate::state::State;
 use core::ops::Range;
 
 const MAP_GROWSDOWN: usize = 0x100;
@@ -39,7 +39,7 @@ pub(super) mod advice {
 }
 
 /// Makes a call that changes the address space.
-pub(crate) fn change(state: &State, number: usize, args: [usize; 6]) -> isize {
+pub(crate) fn change(state: &MemoryState, number: usize, args: [usize; 6]) -> isize {
     state.locked(|core| {
         let result = change_locked(state, core, number, args);
         state.texts.lock().follow(number, args, result);
@@ -51,7 +51,7 @@ pub(crate) fn change(state: &State, number: usize, args: [usize; 6]) -> isize {
     })
 }
 
-fn change_locked(state: &State, core: &mut Core, number: usize, args: [usize; 6]) -> isize {
+fn change_locked(state: &MemoryState, core: &mut Core, number: usize, args: [usize; 6]) -> isize {
     if state.has_left() {
         return raw::for_program(number, args);
     }
@@ -72,7 +72,7 @@ fn change_locked(state: &State, core: &mut Core, number: usize, args: [usize; 6]
 
 impl Core {
     /// What lay in `range` is gone.
-    pub(crate) fn forget(&mut self, state: &State, range: &Range<usize>) {
+    pub(crate) fn forget(&mut self, state: &MemoryState, range: &Range<usize>) {
         drop_stored(state, self, range);
         if !state
             .words
@@ -83,7 +83,7 @@ impl Core {
         self.ranges.remove(range, |_, _| {});
     }
 
-    fn mmap(&mut self, state: &State, args: [usize; 6]) -> isize {
+    fn mmap(&mut self, state: &MemoryState, args: [usize; 6]) -> isize {
         let [_, len, protection, flags, ..] = args;
         let private = flags & MAP_TYPE == MAP_PRIVATE && flags & MAP_ANONYMOUS != 0;
         let odd = flags & (MAP_STACK | MAP_GROWSDOWN | MAP_LOCKED | MAP_HUGETLB) != 0;
@@ -116,16 +116,16 @@ impl Core {
         result
     }
 
-    fn munmap(&mut self, state: &State, args: [usize; 6]) -> isize {
+    fn munmap(&mut self, state: &MemoryState, args: [usize; 6]) -> isize {
         let result = raw::for_program(nr::MUNMAP, args);
         if result == 0 {
-            self.figures.unmaps += 1;
+            self.figures.events.unmaps += 1;
             self.forget(state, &range_of(args[0], args[1]));
         }
         result
     }
 
-    fn pkey_mprotect(&mut self, state: &State, args: [usize; 6]) -> isize {
+    fn pkey_mprotect(&mut self, state: &MemoryState, args: [usize; 6]) -> isize {
         if args[3] & 0xffff_ffff == 0xffff_ffff {
             return self.mprotect(state, nr::PKEY_MPROTECT, args);
         }
@@ -134,7 +134,7 @@ impl Core {
         raw::for_program(nr::PKEY_MPROTECT, args)
     }
 
-    fn mprotect(&mut self, state: &State, number: usize, args: [usize; 6]) -> isize {
+    fn mprotect(&mut self, state: &MemoryState, number: usize, args: [usize; 6]) -> isize {
         let range = range_of(args[0], args[1]);
         let ours = self.ranges.first_within(&range).is_some();
         if !ours {
@@ -151,7 +151,7 @@ impl Core {
     }
 
     /// What is managed of `range` is no more; it may be again, or not.
-    fn change_kind(&mut self, state: &State, range: &Range<usize>, may_be_again: bool) {
+    fn change_kind(&mut self, state: &MemoryState, range: &Range<usize>, may_be_again: bool) {
         let mut at = range.start;
         while let Some((part, kind)) = self.ranges.first_within(&(at..range.end)) {
             at = part.end;
@@ -173,7 +173,7 @@ impl Core {
         }
     }
 
-    fn brk(&mut self, state: &State, args: [usize; 6]) -> isize {
+    fn brk(&mut self, state: &MemoryState, args: [usize; 6]) -> isize {
         let result = raw::for_program(nr::BRK, args);
         let new = result.cast_unsigned();
         let (old, new) = (up(self.brk), up(new));
@@ -186,7 +186,7 @@ impl Core {
         result
     }
 
-    fn madvise(&mut self, state: &State, args: [usize; 6]) -> isize {
+    fn madvise(&mut self, state: &MemoryState, args: [usize; 6]) -> isize {
         let range = range_of(args[0], args[1]);
         let plain = |_: &mut Self| raw::for_program(nr::MADVISE, args);
         if self.ranges.first_within(&range).is_none() {
@@ -212,7 +212,7 @@ impl Core {
     /// Advice by which the bytes of `range` go. The kernel goes over it mapping by mapping, on
     /// past holes, and stops at what is locked, or odd otherwise: what is managed is none of
     /// that, so it is done in parts, each of which is gone or is not.
-    fn discard(&mut self, state: &State, args: [usize; 6], range: &Range<usize>) -> isize {
+    fn discard(&mut self, state: &MemoryState, args: [usize; 6], range: &Range<usize>) -> isize {
         let mut discard = args;
         // What is free may be gone at once; and what is gone later, unseen, would be a page of
         // which nobody knows.
@@ -245,7 +245,7 @@ impl Core {
                 }
             }
             if !managed.is_empty() {
-                self.figures.removes += 1;
+                self.figures.events.removes += 1;
                 self.discarded(state, &managed);
             }
             at = managed.end;
@@ -254,7 +254,7 @@ impl Core {
     }
 
     /// A call has failed that may have unmapped `range` before it did.
-    pub(super) fn forget_what_is_gone(&mut self, state: &State, range: &Range<usize>) {
+    pub(super) fn forget_what_is_gone(&mut self, state: &MemoryState, range: &Range<usize>) {
         let mut at = range.start;
         while let Some((part, _)) = self.ranges.first_within(&(at..range.end)) {
             at = part.end;
@@ -265,7 +265,7 @@ impl Core {
     }
 
     /// The bytes of `range` are gone; closed pages stay closed, and are zeros.
-    pub(super) fn discarded(&mut self, state: &State, range: &Range<usize>) {
+    pub(super) fn discarded(&mut self, state: &MemoryState, range: &Range<usize>) {
         drop_stored(state, self, range);
         if self.way.kind == way::Kind::InThread {
             // What is absent is closed where faults are reported.
@@ -292,7 +292,7 @@ impl Core {
 
     /// Pages that were discarded where faults are reported: closed, but for those that are
     /// kept, which are made anew.
-    fn close_discarded(&mut self, state: &State, pages: Range<usize>) {
+    fn close_discarded(&mut self, state: &MemoryState, pages: Range<usize>) {
         let mut from = pages.start;
         while from < pages.end {
             let mut to = from;
@@ -316,13 +316,13 @@ impl Core {
     }
 
     /// Brings all of `range` and manages it no more.
-    pub(crate) fn leave_alone(&mut self, state: &State, range: &Range<usize>) {
+    pub(crate) fn leave_alone(&mut self, state: &MemoryState, range: &Range<usize>) {
         bring_all(state, self, range);
         self.change_kind(state, range, false);
     }
 
     /// Keeps the pages of `range` open for good: the kernel has their addresses.
-    pub(crate) fn keep(&mut self, state: &State, range: &Range<usize>) {
+    pub(crate) fn keep(&mut self, state: &MemoryState, range: &Range<usize>) {
         let pages = range.start >> SHIFT..range.end.div_ceil(PAGE);
         for page in pages {
             let managed = self
@@ -338,7 +338,7 @@ impl Core {
 
     fn keep_for(
         &mut self,
-        state: &State,
+        state: &MemoryState,
         number: usize,
         args: [usize; 6],
         start: usize,
@@ -352,7 +352,7 @@ impl Core {
 
     /// mlock. What is managed is not locked yet: more of it than the limit allows is refused, and
     /// nothing of it is brought for that.
-    fn lock(&mut self, state: &State, number: usize, args: [usize; 6]) -> isize {
+    fn lock(&mut self, state: &MemoryState, number: usize, args: [usize; 6]) -> isize {
         let first = args[0] & !(PAGE - 1);
         let range = range_of(first, args[1].saturating_add(args[0] - first));
         let managed = self.ranges.within(&range).filter(|(_, kind)| kind.managed);
@@ -363,7 +363,7 @@ impl Core {
         self.keep_for(state, number, args, args[0], args[1])
     }
 
-    fn shmat(&mut self, state: &State, args: [usize; 6]) -> isize {
+    fn shmat(&mut self, state: &MemoryState, args: [usize; 6]) -> isize {
         let result = raw::for_program(nr::SHMAT, args);
         if args[2] & SHM_REMAP != 0 {
             // struct shmid_ds: the size is its seventh word.

@@ -10,8 +10,8 @@ use super::core::Core;
 use super::ranges::{AtFork, Kind};
 use super::way;
 use super::words::LEAF;
+use crate::memory::layer::MemoryState;
 use crate::raw::{self, PAGE, SHIFT, is_error, nr};
-use crate::state::State;
 use alloc::vec;
 use core::ops::Range;
 use zfolio_sys::procfs::{File, for_each_mapping};
@@ -25,18 +25,18 @@ const AT_PHDR: u64 = 3;
 
 impl Core {
     /// Whether memory is short with `pages` more.
-    pub(super) fn is_short(&self, state: &State, pages: usize) -> bool {
+    pub(super) fn is_short(&self, state: &MemoryState, pages: usize) -> bool {
         self.usage(state) + pages > self.limit() - self.limit() / 8
     }
 
     /// The same; then there is a pool, or `false`: nothing can be closed.
-    fn may_close_from_the_start(&mut self, state: &State, pages: usize) -> bool {
+    fn may_close_from_the_start(&mut self, state: &MemoryState, pages: usize) -> bool {
         self.is_short(state, pages) && self.begin_managing(state).is_ok()
     }
 
     /// Notes a new mapping that is to be managed. Where memory is short it is closed from the
     /// start.
-    pub(super) fn manage(&mut self, state: &State, range: Range<usize>, at_fork: AtFork) {
+    pub(super) fn manage(&mut self, state: &MemoryState, range: Range<usize>, at_fork: AtFork) {
         let pages = range.len() >> SHIFT;
         // (Before it counts, so that no peak is told that never was.)
         let ready = self.may_close_from_the_start(state, pages);
@@ -56,7 +56,7 @@ impl Core {
 
     /// Opens what calls that are under way have pinned of `range`, which was made anew and closed
     /// under them: the kernel has their addresses.
-    pub(super) fn open_pinned(&mut self, state: &State, range: &Range<usize>) {
+    pub(super) fn open_pinned(&mut self, state: &MemoryState, range: &Range<usize>) {
         state
             .batches
             .begin(|| state.threads.pinned(), &mut self.seen);
@@ -70,7 +70,7 @@ impl Core {
 
     /// Has faults of the range reported that `address` is in, all of it: what that was joined
     /// to may be older. False where that cannot be now.
-    fn is_watched_from(&mut self, state: &State, address: usize) -> bool {
+    fn is_watched_from(&mut self, state: &MemoryState, address: usize) -> bool {
         let Some((whole, kind)) = self.ranges.at(address) else {
             return false;
         };
@@ -87,7 +87,7 @@ impl Core {
 
     /// Notes memory that is to be managed and may hold something. Where memory is short what
     /// of it holds nothing is closed.
-    fn manage_what_may_hold(&mut self, state: &State, range: Range<usize>, at_fork: AtFork) {
+    fn manage_what_may_hold(&mut self, state: &MemoryState, range: Range<usize>, at_fork: AtFork) {
         let ready = self.may_close_from_the_start(state, range.len() >> SHIFT);
         self.ranges.add(range.clone(), Kind::new(true, at_fork));
         if !ready || !self.is_watched_from(state, range.start) {
@@ -113,7 +113,7 @@ impl Core {
     /// mprotect to readable and writable.
     pub(super) fn becomes_writable(
         &mut self,
-        state: &State,
+        state: &MemoryState,
         number: usize,
         args: [usize; 6],
         range: Range<usize>,
@@ -145,7 +145,7 @@ impl Core {
         managed.map_or(range.end..range.end, |(part, _)| part)
     }
 
-    fn reserved_becomes_managed(&mut self, state: &State, range: Range<usize>) {
+    fn reserved_becomes_managed(&mut self, state: &MemoryState, range: Range<usize>) {
         let mut at = range.start;
         while let Some((part, kind)) = self.ranges.first_within(&(at..range.end)) {
             at = part.end;
@@ -159,7 +159,7 @@ impl Core {
     /// to the kernel; it may leave again for the next, as with a swap of the kernel's.
     pub(super) fn populate(
         &mut self,
-        state: &State,
+        state: &MemoryState,
         args: [usize; 6],
         range: &Range<usize>,
     ) -> isize {
@@ -191,7 +191,7 @@ impl Core {
 
     /// Manages the executable's static data that begins as zeros (.bss), if there is much of
     /// it. The program has one thread, and none of its code has run.
-    pub(crate) fn manage_static(&mut self, state: &State) {
+    pub(crate) fn manage_static(&mut self, state: &MemoryState) {
         let Some(range) = static_data() else {
             return;
         };

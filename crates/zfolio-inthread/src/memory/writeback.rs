@@ -13,8 +13,8 @@ use super::core::Core;
 use super::own_file::OwnFile;
 use super::way::{STAGE, Way};
 use super::words::Word;
+use crate::memory::layer::MemoryState;
 use crate::raw::{PAGE, SHIFT};
-use crate::state::State;
 use alloc::sync::Arc;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
@@ -40,7 +40,7 @@ const GROUP: usize = 16;
 
 /// The pool's part of `high`, pages, before it is written back, or takes nothing more where
 /// no backing was asked for. `is_backed`: there is one.
-fn pool_limits(state: &State, is_backed: bool, high: usize) -> Limits {
+fn pool_limits(state: &MemoryState, is_backed: bool, high: usize) -> Limits {
     let percent = pool_percent(state.segment.config());
     let limits = state.options.pool_limits(percent, high);
     match (limits.max_pool_pages, state.options.backing.is_some()) {
@@ -60,7 +60,7 @@ fn accepts_at(most: usize, asked: u32) -> u32 {
     100 - part.min(100_u32.saturating_sub(asked))
 }
 
-impl State {
+impl MemoryState {
     /// Stores pages, all of them or none. A pool that is full is written back first.
     pub(super) fn store(
         &self,
@@ -95,7 +95,7 @@ impl State {
     /// did.
     fn shrink(&self, zswap: &Zswap<PoolArena>, context: &mut WorkContext) -> bool {
         let refused = self.retry_ns.load(Ordering::Relaxed) != 0;
-        if refused || !self.options.shrinker || !zswap.is_backed() {
+        if refused || !self.options.pool.shrinker || !zswap.is_backed() {
             return false;
         }
         self.share_backing(zswap);
@@ -119,7 +119,7 @@ impl Core {
     /// it the process is managed all the same; the error is for the statistics.
     pub(super) fn open_backing(
         &mut self,
-        state: &State,
+        state: &MemoryState,
         zswap: &Zswap<PoolArena>,
     ) -> Result<(), Errno> {
         let Some(backing) = &state.options.backing else {
@@ -155,7 +155,7 @@ impl Core {
 
     /// Gives room in the backing back, and tries it again if it refused; sets the pool's limits.
     /// `part`: how much of the backing this process may have, bytes.
-    pub(super) fn tend_backing(&mut self, state: &State, part: u64) {
+    pub(super) fn tend_backing(&mut self, state: &MemoryState, part: u64) {
         let high = self.high;
         let Some(pool) = self.pool.as_ref() else {
             return;
@@ -176,13 +176,13 @@ impl Core {
     }
 
     /// Nothing more can be closed: a part of the pool is written back. Whether any was.
-    pub(super) fn shrink_pool(&mut self, state: &State) -> bool {
+    pub(super) fn shrink_pool(&mut self, state: &MemoryState) -> bool {
         let pool = self.pool.as_mut();
         pool.is_some_and(|pool| state.shrink(pool.zswap, &mut pool.context))
     }
 
     /// In the child of a fork: a file of its own.
-    pub(super) fn open_backing_in_child(&mut self, state: &State) {
+    pub(super) fn open_backing_in_child(&mut self, state: &MemoryState) {
         state.retry_ns.store(0, Ordering::Relaxed);
         let Some(pool) = self.pool.take() else { return };
         let opened = self.open_backing(state, pool.zswap);
@@ -205,7 +205,7 @@ impl Core {
 
     /// What comes with a page that is behind the pool: its whole group, as far as it is
     /// stored; one read costs little more. `run` otherwise.
-    pub(super) fn with_group(&self, state: &State, run: Range<Vpn>, page: Vpn) -> Range<Vpn> {
+    pub(super) fn with_group(&self, state: &MemoryState, run: Range<Vpn>, page: Vpn) -> Range<Vpn> {
         if !self.is_behind(state.words.get(page)) {
             return run;
         }
@@ -241,7 +241,7 @@ impl Core {
 
     /// Before a fork: reads what is in the backing back into the pool, for the child has
     /// neither the file nor the key. False if there is no room for it: then nothing is lost.
-    pub(crate) fn recall(&mut self, state: &State) -> bool {
+    pub(crate) fn recall(&mut self, state: &MemoryState) -> bool {
         let Some(pool) = self.pool.as_ref().filter(|pool| pool.zswap.is_backed()) else {
             return true;
         };
@@ -264,7 +264,7 @@ impl Core {
         all
     }
 
-    fn recall_range(&mut self, state: &State, pages: &Range<Vpn>) -> bool {
+    fn recall_range(&mut self, state: &MemoryState, pages: &Range<Vpn>) -> bool {
         let mut from = pages.start;
         loop {
             let mut batch = [(0, Slot::ZERO); STAGE];
@@ -294,7 +294,7 @@ impl Core {
         }
     }
 
-    fn recall_batch(&mut self, state: &State, batch: &[(Vpn, Slot)]) -> bool {
+    fn recall_batch(&mut self, state: &MemoryState, batch: &[(Vpn, Slot)]) -> bool {
         let Some(pool) = &mut self.pool else {
             return true;
         };

@@ -14,12 +14,8 @@ pub(crate) struct Frame {
     pub(crate) r10: usize,
     pub(crate) r8: usize,
     pub(crate) r9: usize,
-    rbx: usize,
-    rbp: usize,
-    r12: usize,
-    r13: usize,
-    r14: usize,
-    r15: usize,
+    /// Registers that calls keep: rbx, rbp, r12 to r15.
+    kept: [usize; 6],
     /// The program's stack pointer, as it goes on.
     pub(crate) stack: usize,
     /// Where its own text has the call return to, and where it goes on: the same, or the copy

@@ -2,13 +2,12 @@
 //!
 //! The kernel's Syscall User Dispatch stops every call that is not made from our own text:
 //! that costs a signal. So the site of a call is rewritten where that is safe: five bytes of it
-//! become a jump to a stub, which does what they did, and jumps to our entry.
+//! become a jump to a stub, which does what they did, and jumps to our entry (`answer::entry`).
 //!
 //! | file | concept |
 //! |---|---|
-//! | [`entry`], [`frame`] | where calls arrive: registers saved, dispatched, restored |
+//! | [`frame`] | the registers of a call |
 //! | [`arm`] | dispatch by the kernel, for this thread |
-//! | [`cancel`] | calls at which a thread may be cancelled |
 //! | [`rewrite`] | sites that become jumps: which, and when |
 //! | [`forms`] | what the bytes around a site say |
 //! | [`stubs`] | the code that sites jump to |
@@ -17,14 +16,8 @@
 //! | [`stack`] | the stack that a call is answered on |
 //! | [`pinning`] | keeping what a call will touch |
 //! | [`vectors`], [`nested`] | what arguments point to says what else is pointed to |
-//! | [`advise`] | advice for several ranges is so many calls |
-//! | [`dispatch`] | each call to whoever answers it |
 
-pub(crate) mod advise;
 pub(crate) mod arm;
-pub(crate) mod cancel;
-pub(crate) mod dispatch;
-pub(crate) mod entry;
 pub(crate) mod forms;
 pub(crate) mod frame;
 pub(crate) mod nested;

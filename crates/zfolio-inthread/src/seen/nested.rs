@@ -41,7 +41,7 @@ const SEMAPHORES: usize = 32_000;
 
 impl Keeper<'_> {
     /// ioctl: its number says how much it points to, mostly.
-    pub(super) fn keep_for_device(&self, request: usize, address: usize) {
+    pub(crate) fn keep_for_device(&self, request: usize, address: usize) {
         let len = request >> 16 & 0x3fff;
         self.keep(address, len.max(GUESS));
         let word = |at: usize| {
@@ -90,7 +90,7 @@ impl Keeper<'_> {
     }
 
     /// prctl.
-    pub(super) fn keep_for_process(&self, args: &[usize; 6]) {
+    pub(crate) fn keep_for_process(&self, args: &[usize; 6]) {
         self.keep_guesses(args);
         match *args {
             [PR_GET_AUXV, at, len, ..] | [PR_SET_MM, PR_SET_MM_AUXV, at, len, ..] => {
@@ -108,7 +108,7 @@ impl Keeper<'_> {
     }
 
     /// mq_notify: the value of an event for a thread is the address of a cookie.
-    pub(super) fn keep_notification(&self, address: usize) {
+    pub(crate) fn keep_notification(&self, address: usize) {
         self.keep(address, 64);
         if let Some([value, kind]) = raw::read::<[u64; 2]>(address)
             && kind >> 32 == SIGEV_THREAD
@@ -118,7 +118,7 @@ impl Keeper<'_> {
     }
 
     /// setsockopt.
-    pub(super) fn keep_option(&self, args: &[usize; 6]) {
+    pub(crate) fn keep_option(&self, args: &[usize; 6]) {
         let [_, level, option, value, len, _] = *args;
         self.keep(value, len & 0xffff_ffff);
         let is_filter = matches!(option, ATTACH_FILTER | ATTACH_REUSEPORT_FILTER);
@@ -132,7 +132,7 @@ impl Keeper<'_> {
     }
 
     /// getsockopt: the length is told by bytes, of a filter by instructions.
-    pub(super) fn keep_option_asked(&self, args: &[usize; 6]) {
+    pub(crate) fn keep_option_asked(&self, args: &[usize; 6]) {
         let [_, level, option, value, len_at, _] = *args;
         self.keep(len_at, 4);
         let Some(len) = raw::read::<u32>(len_at) else {
@@ -144,7 +144,7 @@ impl Keeper<'_> {
     }
 
     /// The `struct xattr_args` of getxattrat and setxattrat: value, its length, flags.
-    pub(super) fn keep_attribute(&self, address: usize) {
+    pub(crate) fn keep_attribute(&self, address: usize) {
         self.keep(address, 16);
         if let Some([value, rest]) = raw::read::<[u64; 2]>(address) {
             let len = usize::try_from(rest & 0xffff_ffff).unwrap_or(0);
@@ -153,7 +153,7 @@ impl Keeper<'_> {
     }
 
     /// bpf: whatever word of its structure could be a pointer, to some pages.
-    pub(super) fn keep_words_behind(&self, address: usize, len: usize) {
+    pub(crate) fn keep_words_behind(&self, address: usize, len: usize) {
         const WORDS: usize = 20;
         self.keep(address, len.min(WORDS * 8));
         for index in 0..(len / 8).min(WORDS) {
@@ -164,7 +164,7 @@ impl Keeper<'_> {
     }
 
     /// ptrace: sets of registers, the largest of them by a vector.
-    pub(super) fn keep_traced(&self, args: &[usize; 6]) {
+    pub(crate) fn keep_traced(&self, args: &[usize; 6]) {
         self.keep(args[3], 2 * PAGE);
         if matches!(args[0], GETREGSET | SETREGSET) {
             self.keep_vectors(args[3], 1);
@@ -172,7 +172,7 @@ impl Keeper<'_> {
     }
 
     /// semctl.
-    pub(super) fn keep_semaphores(&self, args: &[usize; 6]) {
+    pub(crate) fn keep_semaphores(&self, args: &[usize; 6]) {
         let all = matches!(args[2] & 0xff, GETALL | SETALL);
         self.keep(args[3], if all { SEMAPHORES * 2 } else { GUESS });
     }

@@ -2,7 +2,6 @@
 
 use super::plain_stack::is_plain;
 use super::table::Pointer;
-use crate::life::leave;
 use crate::raw::{self, PAGE, SHIFT};
 use crate::state::State;
 use crate::threads::Record;
@@ -62,10 +61,7 @@ impl Keeper<'_> {
         {
             return true;
         }
-        leave::leave(
-            self.state,
-            "calls within calls in signal handlers, too many",
-        );
+        (self.state.entries.leave)("calls within calls in signal handlers, too many");
         false
     }
 

@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering;
 /// and [`ranges::added`] of both when it was looked at.
 pub(super) fn is_plain(record: &Record, window: &Range<usize>) -> bool {
     let [start, end, added] =
-        [0, 1, 2].map(|at: usize| record.plain_stack[at].load(Ordering::Relaxed));
+        [0, 1, 2].map(|at: usize| record.stacks.plain[at].load(Ordering::Relaxed));
     start <= window.start && window.end <= end && added == added_to(start, end)
 }
 
@@ -17,7 +17,8 @@ pub(super) fn is_plain(record: &Record, window: &Range<usize>) -> bool {
 /// lock.
 pub(super) fn note(record: &Record, around: &Range<usize>, added: usize) {
     for (word, value) in record
-        .plain_stack
+        .stacks
+        .plain
         .iter()
         .zip([around.start, around.end, added])
     {

@@ -17,7 +17,7 @@ const DEPTH: usize = 16 << 10;
 
 /// Keeps what answering needs of the stack, if it is managed memory.
 #[inline]
-pub(super) fn keep(keeper: &Keeper<'_>) {
+pub(crate) fn keep(keeper: &Keeper<'_>) {
     let window = keeper.stack.saturating_sub(DEPTH)..keeper.stack;
     if !is_plain(keeper.record, &window) {
         keep_managed(keeper, &window);

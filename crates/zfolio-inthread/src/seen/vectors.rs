@@ -83,7 +83,7 @@ fn each_buffer(address: usize, count: usize, mut told: impl FnMut(Range<usize>))
 }
 
 /// Bytes of all buffers of `count` vectors.
-pub(super) fn length_of(address: usize, count: usize) -> usize {
+pub(crate) fn length_of(address: usize, count: usize) -> usize {
     let mut len = 0_usize;
     each_buffer(address, count, |range| {
         len = len.saturating_add(range.len())
@@ -159,7 +159,7 @@ impl Keeper<'_> {
     }
 
     /// Keeps the words that a thread is to wait on.
-    pub(super) fn keep_words(&self, address: usize, count: usize) {
+    pub(crate) fn keep_words(&self, address: usize, count: usize) {
         let count = count.min(WORDS);
         self.keep(address, count * WORD);
         let all = || {

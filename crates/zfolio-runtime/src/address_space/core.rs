@@ -1,4 +1,4 @@
-//! What is under the core lock, in four parts.
+//! What the core lock guards, in four parts.
 
 use crate::address_space::clean_queue::CleanPages;
 use crate::address_space::freeze::Freeze;

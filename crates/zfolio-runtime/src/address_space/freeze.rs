@@ -1,4 +1,4 @@
-//! A fork under way, as far as words are concerned: a part of the core.
+//! The part of the core that a fork under way needs: what may not change, and what changed all the same.
 
 use crate::page::Vpn;
 use alloc::vec::Vec;

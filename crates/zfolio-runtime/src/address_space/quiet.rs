@@ -1,4 +1,5 @@
-//! What whoever waits for a moment without an event in flight and whoever makes it share.
+//! Words that a thread which waits for a moment without an event in flight shares with the thread
+//! that makes one.
 
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};

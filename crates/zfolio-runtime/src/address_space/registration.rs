@@ -1,7 +1,7 @@
 //! What is registered, as we keep it and as the kernel has it.
 //!
 //! Our record follows events. A call that unmaps without one (`shmat` with `SHM_REMAP`)
-//! would make it lie: pages would be moved out of a mapping whose faults come to nobody, or
+//! would make it wrong: pages would be moved out of a mapping whose faults come to nobody, or
 //! what was kept of an old mapping would be brought into a new one. So the kernel is asked
 //! wherever the record is relied on ([`Space::holds`]): before pages of a mapping leave,
 //! and before anything is registered at addresses that the record has already. What it does

@@ -1,4 +1,4 @@
-//! What the kernel's descriptor tells, in our terms: the one place that reads its messages.
+//! Messages of userfaultfd become events and faults of ours: the one place that reads them.
 
 use crate::events::event::Event;
 use crate::kernel::Uffd;

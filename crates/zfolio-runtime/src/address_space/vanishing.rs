@@ -1,4 +1,4 @@
-//! Discarded ranges whose pages have not vanished yet.
+//! Ranges that the program has discarded, and whose pages are still present: about to go.
 
 use crate::page::Vpn;
 use alloc::collections::VecDeque;

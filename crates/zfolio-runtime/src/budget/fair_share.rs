@@ -3,8 +3,8 @@
 //! Every process of some size has a *member* in the control segment, in which it
 //! writes what it has and what it would need, when it publishes its statistics.
 //! From what all have written each works out its own share of `high`, by the same
-//! rule, and keeps to that: nobody asks anybody, nobody waits, and there is no
-//! lock that somebody could die with. A member that was not written for two
+//! rule, and keeps to that: no process asks or waits for
+//! another, and there is no lock that a killed process could leave taken. A member that was not written for two
 //! seconds is nobody's any more: what a killed process had is the others' then. `zfolio run`,
 //! which sees the end of a process, frees its place at once.
 //!
@@ -140,14 +140,15 @@ impl Membership {
     #[must_use]
     pub fn has_max(&self, segment: &Segment) -> bool {
         let of_group = |(_, group): (u32, &RunGroup)| group.max.load(Ordering::Relaxed) != 0;
-        segment.config().max.load(Ordering::Relaxed) != 0 || path(segment, self.group).any(of_group)
+        segment.config().limits.max.load(Ordering::Relaxed) != 0
+            || path(segment, self.group).any(of_group)
     }
 
     /// What `high` of the groups above this process leaves of `begun` pages while nobody else
     /// has anything: what holds for a process that has not yet said what it has.
     #[must_use]
     pub fn most_of(&self, segment: &Segment, begun: usize) -> usize {
-        if segment.config().shared.load(Ordering::Relaxed) == 0 {
+        if segment.config().limits.shared.load(Ordering::Relaxed) == 0 {
             return begun;
         }
         let groups = path(segment, self.group).filter(|(index, _)| *index != RUN);
@@ -176,7 +177,7 @@ impl Membership {
     /// holds as long as it is there.
     pub fn stay(&self, segment: &Segment) {
         let at = self.place.load(Ordering::Relaxed) as usize;
-        if let Some(mine) = segment.members.get(at) {
+        if let Some(mine) = segment.sharing.members.get(at) {
             mine.updated_ns.store(LIVES, Ordering::Release);
         }
     }
@@ -185,7 +186,7 @@ impl Membership {
     #[must_use]
     pub fn resident_of_others(&self, segment: &Segment) -> usize {
         let at = self.place.load(Ordering::Relaxed) as usize;
-        let mine = segment.members.get(at).map(core::ptr::from_ref);
+        let mine = segment.sharing.members.get(at).map(core::ptr::from_ref);
         self.living(segment, now_ns(Clock::Realtime))
             .filter(|member| Some(core::ptr::from_ref(*member)) != mine)
             .map(|member| pages(member.resident_bytes.load(Ordering::Relaxed)))
@@ -195,7 +196,7 @@ impl Membership {
     /// Nothing of what this process has counts any more: it ends.
     pub fn leave(&self, segment: &Segment) {
         let at = self.place.load(Ordering::Relaxed) as usize;
-        if let Some(mine) = segment.members.get(at) {
+        if let Some(mine) = segment.sharing.members.get(at) {
             mine.updated_ns.store(0, Ordering::Release);
         }
     }
@@ -204,7 +205,7 @@ impl Membership {
     /// what all may take; `None` for one on its own.
     pub fn backing(&self, segment: &Segment, out: u64) -> Option<u64> {
         let at = self.place.load(Ordering::Relaxed) as usize;
-        let mine = segment.members.get(at)?;
+        let mine = segment.sharing.members.get(at)?;
         let now = now_ns(Clock::Realtime);
         mine.backing_bytes.store(out, Ordering::Relaxed);
         // Writing back may take long, and nothing is published meanwhile.
@@ -214,7 +215,7 @@ impl Membership {
             .map(|member| member.backing_bytes.load(Ordering::Relaxed));
         let all = all.fold(0, u64::saturating_add);
         segment.backing_peak.fetch_max(all, Ordering::Relaxed);
-        let size = segment.config().backing_size.load(Ordering::Relaxed);
+        let size = segment.config().backing.size.load(Ordering::Relaxed);
         Some(size.saturating_sub(all.saturating_sub(out)))
     }
 
@@ -222,21 +223,21 @@ impl Membership {
     /// began with `begun` pages. Where no place is free, it may have the least.
     pub fn update(&self, segment: &Segment, of: Having, begun: usize) -> Allowed {
         let high = high_now(segment, begun);
-        let max = match segment.config().max.load(Ordering::Relaxed) {
+        let max = match segment.config().limits.max.load(Ordering::Relaxed) {
             0 => usize::MAX,
             bytes => pages(bytes),
         };
         let all = Allowed {
             high,
             limits: GroupLimits::default(),
-            backing: segment.config().backing_size.load(Ordering::Relaxed),
+            backing: segment.config().backing.size.load(Ordering::Relaxed),
             max,
             max_alone: usize::MAX,
             max_of_run: max,
             swap_penalty_ns: 0,
             holding: [RUN; holding::COUNT],
         };
-        if segment.config().shared.load(Ordering::Relaxed) == 0 {
+        if segment.config().limits.shared.load(Ordering::Relaxed) == 0 {
             return all;
         }
         // (What the run has now: a process that is small beside that is no member yet.)
@@ -246,7 +247,7 @@ impl Membership {
         };
         let now = now_ns(Clock::Realtime);
         let at = self.place.load(Ordering::Relaxed) as usize;
-        let mine = segment.members.get(at);
+        let mine = segment.sharing.members.get(at);
         // Stopped for long, it may have lost its place.
         let mine = mine.filter(|member| member.owner.word.load(Ordering::Relaxed) == of.owner);
         let mine = match mine {
@@ -256,7 +257,7 @@ impl Membership {
                 Some(at) => {
                     self.place
                         .store(u32::try_from(at).unwrap_or(NONE), Ordering::Relaxed);
-                    &segment.members[at]
+                    &segment.sharing.members[at]
                 }
                 None => {
                     return Allowed {
@@ -310,14 +311,17 @@ impl Membership {
             (owner == 0 || owner == me || may(member)) && member.owner.take(owner, who, turn)
         };
         let find = |may: &dyn Fn(&Member) -> bool| {
-            let mut places = segment.members.iter();
+            let mut places = segment.sharing.members.iter();
             places.position(|member| take(member, may))
         };
         // Where there is no room, of those that have ended just now.
         let place = find(&|member| self.is_stale(member, now))
             .or_else(|| find(&|member| self.is_gone(member)))?;
         let used = u32::try_from(place + 1).unwrap_or(0);
-        segment.members_used.fetch_max(used, Ordering::AcqRel);
+        segment
+            .sharing
+            .members_used
+            .fetch_max(used, Ordering::AcqRel);
         Some(place)
     }
 
@@ -344,8 +348,8 @@ impl Membership {
 
     /// The members that count.
     fn living<'a>(&'a self, segment: &'a Segment, now: u64) -> impl Iterator<Item = &'a Member> {
-        let used = segment.members_used.load(Ordering::Acquire) as usize;
-        let taken = segment.members.iter().take(used);
+        let used = segment.sharing.members_used.load(Ordering::Acquire) as usize;
+        let taken = segment.sharing.members.iter().take(used);
         taken.filter(move |member| !member.owner.is_free() && !self.is_stale(member, now))
     }
 }

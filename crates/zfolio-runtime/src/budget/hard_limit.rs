@@ -81,16 +81,16 @@ impl HardLimit {
     /// That of regions, by their options.
     pub(crate) fn of(options: &Options) -> Self {
         let hard = Self::new();
-        let pages = options.max.unwrap_or(0);
-        hard.set((pages << PAGE_SHIFT) as u64, options.on_max.number());
+        let pages = options.at_max.max.unwrap_or(0);
+        hard.set((pages << PAGE_SHIFT) as u64, options.at_max.on_max.number());
         hard
     }
 
     /// Takes over what the run is asked for now.
     pub fn follow(&self, config: &Config) -> &Self {
         self.set(
-            config.max.load(Ordering::Relaxed),
-            config.on_max.load(Ordering::Relaxed),
+            config.limits.max.load(Ordering::Relaxed),
+            config.limits.on_max.load(Ordering::Relaxed),
         );
         self
     }

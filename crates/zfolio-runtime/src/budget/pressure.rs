@@ -1,4 +1,5 @@
-//! How short memory is: when to reclaim, how long a fault waits, and what is owed to the system.
+//! How short memory is: when to reclaim, how long a fault waits, and how many frames are borrowed from
+//! the system.
 
 use crate::budget::Memory;
 use crate::segment::GroupEvent;

@@ -21,7 +21,7 @@ impl Manager {
     /// The control thread's life.
     pub(crate) fn control_thread(&self) -> ! {
         ask_for_low_latency();
-        self.stats().threads[THREADS - 1].store(id(), Ordering::Relaxed);
+        self.stats().process.threads[THREADS - 1].store(id(), Ordering::Relaxed);
         let mut worker = self.workers[0].lock();
         let mut memory = Remembered::default();
         let mut compacting = self.compacting.lock();

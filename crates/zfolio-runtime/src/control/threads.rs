@@ -31,7 +31,7 @@ impl Manager {
             thread::set_name("zfolio-hold");
             self.hold_thread()
         }
-        self.stats().threads[index].store(thread::id(), Ordering::Relaxed);
+        self.stats().process.threads[index].store(thread::id(), Ordering::Relaxed);
         match index {
             0 => {
                 thread::set_name(WATCHDOG_NAME);

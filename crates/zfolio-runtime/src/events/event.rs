@@ -1,7 +1,7 @@
-//! What happened to the program's address space, by whomever it is told.
+//! What happened to the program's address space, whoever tells of it.
 //!
-//! Today the kernel's descriptor tells (`address_space/told.rs` makes events of its messages).
-//! Whoever sees the calls themselves makes the same events of them.
+//! The kernel's descriptor tells (`address_space/told.rs` makes events of its messages). Whoever sees
+//! the system calls themselves can make the same events of them.
 
 /// A change of the program's address space. Addresses are bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -42,12 +42,7 @@ pub(crate) struct Parts {
     /// Whose limits it shares.
     pub(crate) membership: Membership,
     pub(crate) map: ArenaMap,
-    /// For what is managed, and for the arena.
-    pub(crate) program: Uffd,
-    pub(crate) source: Uffd,
-    pub(crate) statm: File,
-    pub(crate) pagemap: Pagemap,
-    pub(crate) maps: File,
+    pub(crate) opened: OpenedFiles,
     pub(crate) words: SharedWords,
     /// Addresses that are ours, besides what is made here.
     pub(crate) private: Vec<Range<usize>>,
@@ -62,6 +57,17 @@ pub(crate) struct Parts {
     pub(crate) scope: Scope,
 }
 
+/// Descriptors that it works with.
+pub(crate) struct OpenedFiles {
+    /// For what is managed.
+    pub(crate) program: Uffd,
+    /// For the arena.
+    pub(crate) source: Uffd,
+    pub(crate) statm: File,
+    pub(crate) pagemap: Pagemap,
+    pub(crate) maps: File,
+}
+
 /// Makes the manager: nothing registered, no thread.
 pub(crate) fn assemble(parts: Parts) -> Result<&'static Manager, Unstarted> {
     let Parts { options, map, .. } = parts;
@@ -74,7 +80,7 @@ pub(crate) fn assemble(parts: Parts) -> Result<&'static Manager, Unstarted> {
         huge: locks.address(Pfn(0).offset(Order::HUGE.pages())),
     };
     let nursery = locks.address(Pfn(0).offset(2 * Order::HUGE.pages()));
-    let arena = FrameArena::new(map, parts.source, parts.pagemap);
+    let arena = FrameArena::new(map, parts.opened.source, parts.opened.pagemap);
     let density = Density::default();
     let dictionaries = Adaptive::dictionaries();
     let codec = || -> Box<dyn Compressor> {
@@ -126,14 +132,19 @@ pub(crate) fn assemble(parts: Parts) -> Result<&'static Manager, Unstarted> {
     } else {
         0
     });
-    let fds = Descriptors::new(parts.program, parts.statm, parts.pagemap, parts.maps);
+    let fds = Descriptors::new(
+        parts.opened.program,
+        parts.opened.statm,
+        parts.opened.pagemap,
+        parts.opened.maps,
+    );
     let physical = Physical::new(fds, zswap, density, nursery);
     let health = Health::new(physical, parts.segment, parts.statistics);
     let memory = Memory::new(health, options, parts.scope, parts.membership);
     let core = Core::new(clean, superseded);
     let space = Space::new(memory, core, parts.words, parts.left_alone);
     let transfer = Transfer::new(space, airlocks, workers);
-    let swap = Swap::new(transfer, engines, Vmas::new(parts.maps, private));
+    let swap = Swap::new(transfer, engines, Vmas::new(parts.opened.maps, private));
     let upkeep = Upkeep::new(swap, tier, map.slots());
     let forks = Forks::new(upkeep, parts.stack);
     let manager: &'static Manager = Box::leak(Box::new(Manager::new(forks)));

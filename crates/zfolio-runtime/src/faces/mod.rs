@@ -1,4 +1,4 @@
-//! What starts an engine.
+//! What starts an engine: a *face* is the side on which the program, or `zfolio run`, meets it.
 //!
 //! - [`process`]: all memory of a process (`zfolio run`).
 //! - [`regions`]: regions of a program that asks for them.

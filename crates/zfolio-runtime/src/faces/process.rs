@@ -10,7 +10,7 @@ use crate::budget::pressure::nap_ns;
 use crate::control::Manager;
 use crate::descriptors::{PROGRAM_FEATURES, SOURCE_FEATURES};
 use crate::error::{Unstarted, step};
-use crate::faces::assemble::{Parts, assemble};
+use crate::faces::assemble::{OpenedFiles, Parts, assemble};
 use crate::frames::reserve_arena;
 use crate::health::fatal::say_unmanaged;
 use crate::kernel::{File, Pagemap, Uffd};
@@ -77,7 +77,7 @@ pub fn watch(host: &'static Host, _index: usize, stack: Range<usize>) -> ! {
             Some((segment, statm, LastThread::open()))
         })?;
         segment.processes.fetch_add(1, Ordering::Relaxed);
-        let file = &segment.config().standard_error;
+        let file = &segment.config().runner.standard_error;
         let [device, inode] = [0, 1].map(|at: usize| file[at].load(Ordering::Relaxed));
         know_standard_error((device, inode));
         let options = Options::from_config(segment.config()).ok()?;
@@ -224,11 +224,13 @@ fn start(
         options,
         membership,
         map,
-        program,
-        source,
-        statm,
-        pagemap,
-        maps,
+        opened: OpenedFiles {
+            program,
+            source,
+            statm,
+            pagemap,
+            maps,
+        },
         words,
         private: alloc::vec![heap, (host.data)()],
         stack: Some(stack),

@@ -12,7 +12,7 @@ use crate::budget::fair_share::Membership;
 use crate::control::Manager;
 use crate::descriptors::SOURCE_FEATURES;
 use crate::error::{PinError, Unavailable, step};
-use crate::faces::assemble::{Parts, assemble};
+use crate::faces::assemble::{OpenedFiles, Parts, assemble};
 use crate::frames::reserve_arena;
 use crate::kernel::{File, Pagemap, Uffd, discard};
 use crate::options::{IN_THREAD, Options, STACK};
@@ -133,11 +133,13 @@ impl Manager {
             options,
             membership: Membership::of(RUN),
             map,
-            program,
-            source,
-            statm: none,
-            pagemap,
-            maps: none,
+            opened: OpenedFiles {
+                program,
+                source,
+                statm: none,
+                pagemap,
+                maps: none,
+            },
             words,
             private: Vec::new(),
             stack: None,

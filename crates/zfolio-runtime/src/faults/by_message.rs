@@ -59,8 +59,8 @@ impl Swap {
     pub(crate) fn fault_thread(&self, index: usize) -> ! {
         ask_for_low_latency();
         let mut worker = self.workers[index].lock();
-        // (Bound, it would keep whom it waits for from running, as it would where
-        // processors are few.)
+        // (No spinning on the processor of the thread that faults, to which ours is bound, nor
+        // where there are few: it would keep that thread from running.)
         let may_spin = !self.has_few_processors();
         let mut placement = Placement::new(may_spin);
         let mut spin_until = 0;

@@ -1,10 +1,14 @@
-//! The control thread awake with nothing to reclaim: `thread_placement` says for whom, and why.
+//! The control thread stays awake although there is nothing to reclaim: for which threads, and why,
+//! is [`thread_placement`](super::thread_placement)'s.
 //!
-//! It keeps its processor from falling asleep. Where several threads fault it serves some
-//! of their faults there (`docs/peers.md` says what that gains). Not where there is one
-//! processor only: it would be in their way. Not where pages may have to be read from a
-//! backing: reclaim would wait for that. Nor for one thread that faults: two of ours would
-//! race for each message, and redis answers a tenth fewer requests then.
+//! An idle processor takes long to wake; this keeps it from falling asleep. Where several threads fault,
+//! the control thread serves some of their faults meanwhile. It does neither
+//!
+//! - where there is one processor only: it would be in the program's way;
+//! - where pages may have to be read from a backing: reclaim would wait for that.
+//!
+//! For a single thread that faults it serves none: two threads of ours would race for each message
+//! (`docs/peers.md` has the figures).
 
 use crate::page_fault::Fault;
 use crate::segment::{Counter, FaultKind};

@@ -1,35 +1,27 @@
-//! Where a thread that serves faults runs: with the one it serves.
+//! On which processor a thread that serves faults runs.
 //!
-//! A thread that faults sleeps until it is served. If whoever serves it runs on
-//! another processor, each fault costs two wake-ups across processors, out of
-//! idle often, which takes several times as long as the work. On the same one it
-//! is two switches. So as long as a single thread of the program faults, ours is
-//! bound to the processor of that one, and does not spin there: it would be in
-//! the way of what it waits for.
+//! # One thread of the program faults
 //!
-//! That holds while the processors are busy. Where they are idle half of the time,
-//! the system looks for an idle one to wake whom we have served, since we run here;
-//! apart, faults take longer, reclaim has less to do, and they are idle even more.
-//! So once a thread has strayed the control thread stays awake for a moment
-//! (`awake_until_ns`), which is all it takes where there are two processors. A thread that
-//! goes on straying is not followed for a while: to spin is then the cheapest. Where
-//! processors are too few to spin that while is short: with as long a one a
-//! hot set took 3.0 to 4.1 us a read in a third of the runs instead of 1.5 to 1.9.
+//! The thread that serves it is bound to the processor of the one that faults: a fault then costs two
+//! switches instead of two wake-ups across processors. A bound thread does not spin, which would keep
+//! the other from running. The scheduler may still move the thread that faults, to a processor that is
+//! idle. Once that was seen the control thread stays awake for a moment (`awake_until_ns`), so that
+//! none is idle where there are two; after [`STRAYS`] times in a row the thread is not followed for
+//! [`REST`] faults, and ours spins instead.
 //!
-//! A thread that waits for others as well (a server for who asks it) is woken by them,
-//! and wakes them: where a processor is idle each time on that one, which takes longer
-//! than most of what they do. So where processors are few the control thread stays
-//! awake for such a thread too, for some ms after every 256 faults: redis at 40 % of its
-//! need answers 32,000 requests a second so, 17,000 without, and 22,000 with all the
-//! memory it wants. It yields all the while, and stops if others want the processor for
-//! half of the time. For a thread that only computes it would be in the way: processors
-//! of a VM are often halves of one.
+//! # It waits for others as well
 //!
-//! And so it does for several threads that fault at once there: none of ours is bound
-//! then, and whom it serves is woken where a processor is idle (random reads by two
-//! threads: 8.7 to 9.0 us each instead of 9.1 to 13). For these it serves faults itself
-//! meanwhile (`idle_control`): all of them, and the thread that serves them, come to be on one
-//! processor, since the other is not idle, and there one waits while another is served.
+//! A server is woken by its clients, on another processor where one is idle. Where there are few
+//! processors the control thread stays awake for such a thread too, for some ms after every [`LOOK`]
+//! faults. It yields all the while, and stops if others want its processor for half of the time. It
+//! does not do so for a thread that only computes.
+//!
+//! # Several threads fault
+//!
+//! None of ours is bound. Where there are few processors the control thread stays awake, and serves
+//! faults itself ([`idle_control`](super::idle_control)).
+//!
+//! What each of these gains was measured: `docs/peers.md`, "Idle processors".
 
 use crate::address_space::recent_faulters::RecentFaulters;
 use crate::wakeups::AwakeFor;

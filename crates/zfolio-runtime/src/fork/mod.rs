@@ -1,4 +1,4 @@
-//! The world stops, is copied, and goes on twice.
+//! Forks: the manager stops, the process is copied, and both copies go on.
 //!
 //! - [`parent`]: a fork of the program as the parent's manager sees it.
 //! - [`children`]: children whose memory is still served by the parent.

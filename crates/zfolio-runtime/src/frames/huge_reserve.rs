@@ -1,13 +1,9 @@
-//! One huge page kept ready, so that a huge page that was stored can come
-//! back as one.
+//! A reserve of one huge page, so that a huge page that was stored can come back as one.
 //!
-//! Free frames are rarely contiguous and never one huge page for long. So a
-//! sequential reader that comes to a huge page *wishes* for one. It is had in
-//! two ways: a huge page that was just stored leaves its frame, which is one;
-//! or the control thread has the kernel fault in a fresh one, in the nursery,
-//! and moves it into the arena. Who takes one wishes for the next: so one huge
-//! page goes round, out of what the reader has left behind and into what it
-//! comes to.
+//! Free frames are rarely contiguous and never one huge page for long. The reserve is filled when a
+//! sequential reader of huge pages has asked for it (a *wish*): from the frame of a huge page that was
+//! just stored, or by the kernel, which is made to fault a new one in at addresses of ours (the
+//! *nursery*) from where it is moved into the arena. Taking the reserve requests a refill.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use zfolio_mm::{Order, Pfn};

@@ -79,6 +79,7 @@ pub fn fail(stats: &ProcessSlot, pool: &Stats, pid: u32, why: Arguments<'_>) -> 
         line.as_str()
     );
     stats
+        .said
         .told
         .store(say(out.as_str()).into(), Ordering::Release);
     stats.state.store(state::FAILED, Ordering::Release);

@@ -1,4 +1,4 @@
-//! Whether what is stored comes back: then time is worth more than room.
+//! Which codec `auto` uses: a fast one while much of what is stored comes back, else a dense one.
 
 use crate::policy::watermarks::Watermarks;
 use crate::segment::{Counter, ProcessSlot};

@@ -8,9 +8,9 @@
 //! while. (The idea is that of the kernel's `mm/workingset.c`, Weiner 2012, and of
 //! CLOCK-Pro, Jiang, Chen, Zhang, USENIX 2005.)
 //!
-//! Time passes by pages stored, never by rounds of the hand: rounds are the quicker the
-//! less the hand finds, and the more it would forget. Only where a round finds
-//! too little time is moved on, to where it will find something.
+//! Time is counted in pages stored, not in rounds of the hand: a round that finds little is short,
+//! so pages would age fastest exactly when little can leave. If a whole round finds too little, the
+//! clock is advanced to the earliest time at which a spared page may go.
 
 /// Ticks of the clock while as many pages are stored as are resident. A page that comes
 /// back within them is of the working set.

@@ -83,12 +83,10 @@ impl Watermarks {
         (2 * self.window()).min(self.high / 128)
     }
 
-    /// Pages kept in standby before the coldest are stored, with a pool of
-    /// `pool` pages: a part of what is left for the program, so that memory
-    /// that is short is not spent on waiting. A small part does: what comes back
-    /// comes back soon. Of little memory a larger one, or a page's turn comes
-    /// before it can be touched again. Never none at all: only what went to
-    /// standby can be stored.
+    /// Pages kept in standby before the coldest are stored, with a pool of `pool` pages: a 64th of
+    /// what is left for the program, since most of what comes back from there comes back soon.
+    /// At least 4 MiB, or a tenth where that is less, so that a page can be touched again before
+    /// its turn comes. Never 0, because only standby pages can be stored.
     pub(crate) fn standby(&self, pool: usize) -> usize {
         /// 4 MiB.
         const LITTLE: usize = 1024;

@@ -62,7 +62,7 @@ use crate::address_space::extent::Extents;
 use crate::address_space::pins::Pins;
 use crate::error::{Unavailable, Unstarted, step};
 use crate::frames::reserve_arena;
-use crate::options::{IN_THREAD, Options, STACK};
+use crate::options::{IN_THREAD, MaxOptions, Options, STACK};
 use crate::policy::watermarks::Watermarks;
 use crate::segment::{Counter, ProcessSlot, Segment, describe, state};
 use alloc::boxed::Box;
@@ -197,10 +197,11 @@ fn group_pages(high: usize, most_runs: usize) -> usize {
 fn can_do(options: &Options) -> Result<(), Errno> {
     let usual = Options {
         codec: options.codec,
-        pool_percent: options.pool_percent,
-        accept_percent: options.accept_percent,
-        on_max: options.on_max,
-        shrinker: options.shrinker,
+        pool: options.pool,
+        at_max: MaxOptions {
+            on_max: options.at_max.on_max,
+            ..MaxOptions::NONE
+        },
         ..Options::for_regions(options.high << PAGE_SHIFT, options.codec)
     };
     if *options == usual {
@@ -275,7 +276,7 @@ impl Protected {
         let zswap = Zswap::with_compressor(
             PoolArena::new(map),
             compressor,
-            options.pool_limits(options.pool_percent, options.high),
+            options.pool_limits(options.pool.percent, options.high),
         );
         let serving = (2 * processors()).clamp(IN_THREAD.start, IN_THREAD.end);
         let most_runs = most_runs();

@@ -1,4 +1,4 @@
-//! Random lives of a program, beside a model of its memory.
+//! Random operations of a program, compared with a model of its memory.
 
 extern crate std;
 

@@ -5,17 +5,17 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use zfolio_compress::engine::Attributes;
 use zfolio_sys::syscall::Errno;
 
-/// Codec choices of [`Config::codec`].
+/// Codec choices of [`CompressionAsked::codec`].
 pub mod codec {
     /// lz4.
     pub const LZ4: u32 = 0;
-    /// zstd, at `Config::level`.
+    /// zstd, at `CompressionAsked::level`.
     pub const ZSTD: u32 = 1;
     /// Stored as they are.
     pub const NONE: u32 = 2;
     /// lz4, and zstd when the pool has grown large.
     pub const AUTO: u32 = 3;
-    /// deflate-iaa; `Config::level` is the number of its tables.
+    /// deflate-iaa; `CompressionAsked::level` is the number of its tables.
     pub const DEFLATE: u32 = 4;
 }
 
@@ -38,74 +38,123 @@ pub mod faults {
 
 /// What `zfolio run` was asked for.
 ///
-/// Processes read most of it once, when they begin. `max`, `on_max`, `pool_percent`,
-/// `engines_rest` and `compactions` are read again and again: `zfolio run`, which alone can write here, changes
-/// them on request (`zfolio set`, `zfolio compact`).
+/// Processes read most of it once, when they begin. `max`, `on_max`, the pool's `percent`, `rest` of
+/// the engines and `compactions` are read again and again: `zfolio run`, which alone can write
+/// here, changes them on request (`zfolio set`, `zfolio compact`).
 #[repr(C)]
 pub struct Config {
+    /// What may be resident.
+    pub limits: LimitsAsked,
+    /// How pages are compressed.
+    pub compression: CompressionAsked,
+    /// In which pieces they go.
+    pub folios: FoliosAsked,
+    /// Threads that compress for reclaim.
+    pub engines: EnginesAsked,
+    /// How large the pool may be.
+    pub pool: PoolAsked,
+    /// What is behind it.
+    pub backing: BackingAsked,
+    /// What processes know of `zfolio run`.
+    pub runner: Runner,
+    /// How faults are told: one of [`faults`].
+    pub faults: AtomicU32,
+}
+
+/// What may be resident.
+#[repr(C)]
+pub struct LimitsAsked {
     /// `high` in bytes that the run began with: of the tree, or of each process. Tables are
     /// sized by it. What holds now is that of [`super::RunGroup`] 0, if it is not 0.
     pub high: AtomicU64,
-    /// One of [`codec`].
-    pub codec: AtomicU32,
-    /// zstd level, lz4 acceleration or number of deflate's tables, as `i32` bits.
-    pub level: AtomicU32,
-    /// Order of the folios moved out where no THP is found, 0..=9.
-    pub folio_order: AtomicU32,
-    /// 1: huge pages are split when they leave, and go in folios of that order too.
-    pub split_huge_pages: AtomicU32,
-    /// 1: print nothing on the program's stderr.
-    pub quiet: AtomicU32,
-    /// Threads that compress for reclaim; 0: none.
-    pub engines: AtomicU32,
-    /// Their attributes: [`zfolio_compress::engine::Attributes::numbers`].
-    pub engine_attributes: [AtomicU64; ENGINE_ATTRIBUTES],
-    /// 1: they work while processors are idle, and rest while [`Config::engines_rest`] says so.
-    pub engines_auto: AtomicU32,
-    /// 1: no processor is idle. `zfolio run` sees to it.
-    pub engines_rest: AtomicU32,
-    /// 1: no folio compaction. For experiments.
-    pub no_folio_compaction: AtomicU32,
-    /// 1: what stays in the pool is compressed again, denser.
-    pub tier: AtomicU32,
-    /// Filters of system calls that `zfolio run` itself has.
-    pub filters: AtomicU32,
-    /// Device and inode of its standard error.
-    pub standard_error: [AtomicU64; 2],
-    /// 1: `high` is the whole tree's.
-    pub shared: AtomicU32,
-    /// Slowdown asked for, millionths: `zfolio run` sets `high` of the run as it goes; 0: none.
-    pub slowdown: AtomicU32,
-    /// One of [`faults`].
-    pub faults: AtomicU32,
     /// `max` in bytes, of the tree or of each process as `high` is; 0: none.
     pub max: AtomicU64,
     /// One of [`on_max`].
     pub on_max: AtomicU32,
-    /// The pool's maximum, percent of `high`; 0: none.
-    pub pool_percent: AtomicU32,
-    /// A pool that was full takes pages again at this percentage of its maximum.
-    pub accept_percent: AtomicU32,
-    /// 1: nothing is written back because memory is short.
-    pub no_shrinker: AtomicU32,
-    /// Most bytes of the backings: of all together, or of each process's; 0: no
-    /// backing.
-    pub backing_size: AtomicU64,
-    /// The directory it lies in, or what [`backing`] says: a path of less than [`PATH`] bytes,
-    /// NUL-padded, eight bytes a word.
-    pub backing_dir: [AtomicU64; PATH / 8],
-    /// One of [`backing`].
-    pub backing_kind: AtomicU32,
-    /// Of a store: how long a read may take, ns; 0: for ever.
-    pub backing_deadline_ns: AtomicU64,
+    /// 1: `high` is the whole tree's.
+    pub shared: AtomicU32,
+    /// Slowdown asked for, millionths: `zfolio run` sets `high` of the run as it goes; 0: none.
+    pub slowdown: AtomicU32,
+}
+
+/// How pages are compressed.
+#[repr(C)]
+pub struct CompressionAsked {
+    /// One of [`codec`].
+    pub codec: AtomicU32,
+    /// zstd level, lz4 acceleration or number of deflate's tables, as `i32` bits.
+    pub level: AtomicU32,
+    /// 1: what stays in the pool is compressed again, denser.
+    pub tier: AtomicU32,
+}
+
+/// In which pieces memory goes.
+#[repr(C)]
+pub struct FoliosAsked {
+    /// Order of the folios moved out where no THP is found, 0..=9.
+    pub order: AtomicU32,
+    /// 1: huge pages are split when they leave, and go in folios of that order too.
+    pub split_huge_pages: AtomicU32,
+    /// 1: no folio compaction. For experiments.
+    pub no_compaction: AtomicU32,
     /// How often somebody has asked for compaction: a process that finds more than it has done
     /// compacts once.
     pub compactions: AtomicU32,
 }
 
-/// What a backing is: choices of [`Config::backing_kind`].
+/// Threads that compress for reclaim.
+#[repr(C)]
+pub struct EnginesAsked {
+    /// How many; 0: none.
+    pub count: AtomicU32,
+    /// 1: they work while processors are idle, and rest while `rest` says so.
+    pub auto: AtomicU32,
+    /// 1: no processor is idle. `zfolio run` sees to it.
+    pub rest: AtomicU32,
+    /// Their attributes: [`zfolio_compress::engine::Attributes::numbers`].
+    pub attributes: [AtomicU64; ENGINE_ATTRIBUTES],
+}
+
+/// How large the pool may be.
+#[repr(C)]
+pub struct PoolAsked {
+    /// Its maximum, percent of `high`; 0: none.
+    pub percent: AtomicU32,
+    /// A pool that was full takes pages again at this percentage of its maximum.
+    pub accept_percent: AtomicU32,
+    /// 1: nothing is written back because memory is short.
+    pub no_shrinker: AtomicU32,
+}
+
+/// What is behind the pool.
+#[repr(C)]
+pub struct BackingAsked {
+    /// Most bytes of the backings: of all together, or of each process's; 0: no
+    /// backing.
+    pub size: AtomicU64,
+    /// The directory it lies in, or what [`backing`] says: a path of less than [`PATH`] bytes,
+    /// NUL-padded, eight bytes a word.
+    pub dir: [AtomicU64; PATH / 8],
+    /// One of [`backing`].
+    pub kind: AtomicU32,
+    /// Of a store: how long a read may take, ns; 0: for ever.
+    pub deadline_ns: AtomicU64,
+}
+
+/// What processes know of `zfolio run`.
+#[repr(C)]
+pub struct Runner {
+    /// Filters of system calls that it has itself.
+    pub filters: AtomicU32,
+    /// 1: print nothing on the program's stderr.
+    pub quiet: AtomicU32,
+    /// Device and inode of its standard error.
+    pub standard_error: [AtomicU64; 2],
+}
+
+/// What a backing is: choices of [`BackingAsked::kind`].
 pub mod backing {
-    /// A file in the directory [`super::Config::backing_dir`].
+    /// A file in the directory [`super::BackingAsked::dir`].
     pub const FILE: u32 = 0;
     /// A store, through the pager of the exchange whose path is there.
     pub const STORE: u32 = 1;
@@ -121,7 +170,7 @@ pub const ENGINE_ATTRIBUTES: usize = Attributes::NAMES.len();
 /// Bytes kept of a path, NUL included.
 pub const PATH: usize = 512;
 
-/// What happens at `max`: choices of [`Config::on_max`].
+/// What happens at `max`: choices of [`LimitsAsked::on_max`].
 pub mod on_max {
     /// The process is ended.
     pub const KILL: u32 = 0;
@@ -131,13 +180,13 @@ pub mod on_max {
     pub const ALLOW: u32 = 2;
 }
 
-impl Config {
+impl BackingAsked {
     /// Keeps the path of the backing's directory; false if it is too long.
     #[must_use]
-    pub fn set_backing_dir(&self, path: &[u8]) -> bool {
+    pub fn set_dir(&self, path: &[u8]) -> bool {
         let fits = path.len() < PATH && !path.contains(&0);
         if fits {
-            for (word, bytes) in self.backing_dir.iter().zip(path.chunks(8)) {
+            for (word, bytes) in self.dir.iter().zip(path.chunks(8)) {
                 let mut raw = [0; 8];
                 raw[..bytes.len()].copy_from_slice(bytes);
                 word.store(u64::from_le_bytes(raw), Ordering::Relaxed);
@@ -150,12 +199,9 @@ impl Config {
     ///
     /// # Errors
     /// `INVAL` if there is none, or what `with` says.
-    pub fn with_backing_dir<R>(
-        &self,
-        with: impl FnOnce(&CStr) -> Result<R, Errno>,
-    ) -> Result<R, Errno> {
+    pub fn with_dir<R>(&self, with: impl FnOnce(&CStr) -> Result<R, Errno>) -> Result<R, Errno> {
         let mut path = [0; PATH];
-        for (bytes, word) in path.chunks_mut(8).zip(&self.backing_dir) {
+        for (bytes, word) in path.chunks_mut(8).zip(&self.dir) {
             bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
         }
         let dir = CStr::from_bytes_until_nul(&path).map_err(|_| Errno::INVAL)?;

@@ -1,4 +1,4 @@
-//! What a process is called, in its slot.
+//! Writes the name of a process into its slot.
 
 use crate::segment::process_slot::ProcessSlot;
 use core::sync::atomic::Ordering;
@@ -8,7 +8,8 @@ use zfolio_sys::thread::{Clock, now_ns};
 
 /// Puts this process's name into its statistics.
 pub fn describe(slot: &ProcessSlot) {
-    slot.started_ns
+    slot.process
+        .started_ns
         .store(now_ns(Clock::Monotonic), Ordering::Relaxed);
     let mut name = thread::name();
     if let Ok(file) = File::open(c"/proc/self/comm") {
@@ -20,7 +21,7 @@ pub fn describe(slot: &ProcessSlot) {
         }
     }
     let (low, high) = name.split_at(8);
-    for (word, half) in slot.comm.iter().zip([low, high]) {
+    for (word, half) in slot.process.comm.iter().zip([low, high]) {
         let raw = half.try_into().map_or(0, u64::from_le_bytes);
         word.store(raw, Ordering::Relaxed);
     }

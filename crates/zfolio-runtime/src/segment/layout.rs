@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// First word of a segment: "zfolio01".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"zfolio01");
 /// Layout version: both sides must agree.
-pub const VERSION: u32 = 18;
+pub const VERSION: u32 = 19;
 /// Process slots in a segment.
 pub const SLOTS: usize = 1024;
 /// The slot of those who find none that is free: the last, nobody's own.
@@ -54,7 +54,7 @@ pub struct RunGroup {
     /// UTF-8, NUL-padded, eight bytes a word.
     pub name: [AtomicU64; GROUP_NAME / 8],
     /// What its processes share. Of the run: what holds now, of the tree or of each process;
-    /// 0: what it began with ([`Config::high`]).
+    /// 0: what it began with ([`super::LimitsAsked::high`]).
     pub high: AtomicU64,
     /// `zswap.max` plus one, so that 0 can be said.
     pub zswap_max: AtomicU64,
@@ -62,20 +62,27 @@ pub struct RunGroup {
     pub swap_max: AtomicU64,
     /// `swap.high` plus one.
     pub swap_high: AtomicU64,
-    /// `max`, where the group has one of its own; of the run: see [`Config::max`].
+    /// `max`, where the group has one of its own; of the run: see [`super::LimitsAsked::max`].
     pub max: AtomicU64,
     /// 1: `zswap.writeback` is 0.
     pub no_writeback: AtomicU32,
-    /// What its processes have resident, as last added up, and at most.
-    pub resident_bytes: AtomicU64,
-    /// The highest of those.
-    pub resident_peak: AtomicU64,
-    /// `zswap.current` and `swap.current`, as last added up.
-    pub zswap_bytes: AtomicU64,
-    /// See `zswap_bytes`.
-    pub swap_bytes: AtomicU64,
+    /// What its processes have.
+    pub usage: Usage,
     /// What happened in it and in the groups below it, by [`GroupEvent`].
     pub events: [AtomicU64; GroupEvent::ALL.len()],
+}
+
+/// What the processes of a group have, as last added up.
+#[repr(C)]
+pub struct Usage {
+    /// Resident.
+    pub resident_bytes: AtomicU64,
+    /// The most that was.
+    pub resident_peak: AtomicU64,
+    /// `zswap.current`.
+    pub zswap_bytes: AtomicU64,
+    /// `swap.current`.
+    pub swap_bytes: AtomicU64,
 }
 
 /// What is counted for a group and those above it: `memory.events` and `swap.events`.
@@ -142,6 +149,15 @@ pub struct Head {
     pub config: Config,
 }
 
+/// Who shares `high`.
+#[repr(C)]
+pub struct Sharing {
+    /// Members after which all are free.
+    pub members_used: AtomicU32,
+    /// Those up to there, and free ones among them.
+    pub members: [Member; MEMBERS],
+}
+
 /// The whole segment.
 #[repr(C)]
 pub struct Segment {
@@ -165,10 +181,8 @@ pub struct Segment {
     pub max_ended_ns: AtomicU64,
     /// What `--slowdown` has come to.
     pub slowdown: Slowdown,
-    /// Members after which all are free.
-    pub members_used: AtomicU32,
     /// Who shares `high`.
-    pub members: [Member; MEMBERS],
+    pub sharing: Sharing,
     /// Whose each slot is.
     pub owners: [Owner; SLOTS],
     /// One per process.

@@ -22,17 +22,20 @@ mod slots;
 mod stamp;
 mod threads;
 
-pub use config::{Config, ENGINE_ATTRIBUTES, MOST_TIMES, PATH, backing, codec, faults, on_max};
+pub use config::{
+    BackingAsked, CompressionAsked, Config, ENGINE_ATTRIBUTES, EnginesAsked, FoliosAsked,
+    LimitsAsked, MOST_TIMES, PATH, PoolAsked, Runner, backing, codec, faults, on_max,
+};
 pub use counter::{Counter, FaultKind};
 pub use describe::describe;
 pub use layout::{
     GROUP_NAME, GROUPS, GroupEvent, Head, LIVES, MAGIC, MEMBERS, Member, RunGroup, SHARED, SLOTS,
-    Segment, Slowdown, VERSION,
+    Segment, Sharing, Slowdown, Usage, VERSION,
 };
 pub use owner::{Owned, Owner, Who};
 pub use process_slot::{
-    BUCKETS, CLASS_ROWS, ENGINE_QUEUES, Histogram, MESSAGE, ProcessSlot, class_row, engine_queue,
-    state,
+    BUCKETS, ByOrder, CLASS_ROWS, ClassRows, ENGINE_QUEUES, Histogram, MESSAGE, ManagedProcess,
+    ProcessSlot, Said, class_row, engine_queue, state,
 };
 pub use slots::Used;
 pub use stamp::Stamp;

@@ -145,55 +145,83 @@ impl Histogram {
 /// One process's statistics.
 #[repr(C)]
 pub struct ProcessSlot {
-    /// Process id; 0 while nobody's.
-    pub pid: AtomicU32,
+    /// Whose it is.
+    pub process: ManagedProcess,
     /// One of [`state`].
     pub state: AtomicU32,
-    /// CLOCK_MONOTONIC when management began, ns; 0 before.
-    pub started_ns: AtomicU64,
+    /// Compactions on request that it has done, by number ([`super::FoliosAsked::compactions`]).
+    pub compacted: AtomicU32,
     /// CLOCK_MONOTONIC of the last update, ns.
     pub updated_ns: AtomicU64,
     /// Times an update was begun or ended: odd during one.
     pub updates: AtomicU64,
+    /// By [`Counter`].
+    pub counters: [AtomicU64; Counter::COUNT],
+    /// Folios by their order.
+    pub by_order: ByOrder,
+    /// Queues of its engines, by [`engine_queue`].
+    pub engine_queues: [[AtomicU64; engine_queue::WORDS]; ENGINE_QUEUES],
+    /// The pool's table of classes.
+    pub classes: ClassRows,
+    /// Service time by [`FaultKind`], from the message read to the page in place.
+    pub faults: [Histogram; FaultKind::COUNT],
+    /// Why it is unmanaged or failed.
+    pub said: Said,
+}
+
+/// The process of a slot, and what manages it.
+#[repr(C)]
+pub struct ManagedProcess {
+    /// Process id; 0 while nobody's.
+    pub pid: AtomicU32,
+    /// How its faults are told: one of [`super::faults`]; 0: nothing is managed yet.
+    pub told_by: AtomicU32,
+    /// CLOCK_MONOTONIC when management began, ns; 0 before.
+    pub started_ns: AtomicU64,
     /// Ids of the manager's threads, the watchdog first; 0 for none.
     pub threads: [AtomicU32; THREADS],
     /// Address of the arena, by which one program image is told from the next.
     pub arena: AtomicU64,
-    /// How its faults are told: one of [`super::faults`]; 0: nothing is managed yet.
-    pub told_by: AtomicU32,
-    /// Compactions on request that it has done, by number ([`super::Config::compactions`]).
-    pub compacted: AtomicU32,
     /// Command name (comm), NUL-padded bytes.
     pub comm: [AtomicU64; 2],
-    /// By [`Counter`].
-    pub counters: [AtomicU64; Counter::COUNT],
-    /// Folios stored whole, by order.
-    pub zswpout_order: [AtomicU64; 10],
-    /// Folios loaded whole, by order.
-    pub zswpin_order: [AtomicU64; 10],
-    /// Folios loaded whole from the backing, by order.
-    pub swpin_order: [AtomicU64; 10],
-    /// Folios that were to be loaded whole and came in less, by order.
-    pub swpin_fallback_order: [AtomicU64; 10],
-    /// Folios whose store failed, by order.
-    pub fallback_order: [AtomicU64; 10],
-    /// Of these, split and stored in parts, by order.
-    pub split_order: [AtomicU64; 10],
-    /// Of these, split for nothing, by order.
-    pub split_failed_order: [AtomicU64; 10],
-    /// Queues of its engines, by [`engine_queue`].
-    pub engine_queues: [[AtomicU64; engine_queue::WORDS]; ENGINE_QUEUES],
-    /// The pool's table of classes, by [`class_row`].
-    pub classes: [[AtomicU32; class_row::WORDS]; CLASS_ROWS],
-    /// When that was written, CLOCK_MONOTONIC, ns.
-    pub classes_ns: AtomicU64,
-    /// Service time by [`FaultKind`], from the message read to the page in place.
-    pub faults: [Histogram; FaultKind::COUNT],
-    /// 1: the process said the message itself, on standard error.
+}
+
+/// Folios by their order, 0 to 9.
+#[repr(C)]
+pub struct ByOrder {
+    /// Stored whole.
+    pub zswpout: [AtomicU64; 10],
+    /// Loaded whole.
+    pub zswpin: [AtomicU64; 10],
+    /// Loaded whole from the backing.
+    pub swpin: [AtomicU64; 10],
+    /// That were to be loaded whole and came in less.
+    pub swpin_fallback: [AtomicU64; 10],
+    /// Whose store failed.
+    pub fallback: [AtomicU64; 10],
+    /// Of these, split and stored in parts.
+    pub split: [AtomicU64; 10],
+    /// Of these, split for nothing.
+    pub split_failed: [AtomicU64; 10],
+}
+
+/// A pool's table of classes.
+#[repr(C)]
+pub struct ClassRows {
+    /// By [`class_row`].
+    pub rows: [[AtomicU32; class_row::WORDS]; CLASS_ROWS],
+    /// When they were written, CLOCK_MONOTONIC, ns.
+    pub written_ns: AtomicU64,
+}
+
+/// A message of a process.
+#[repr(C)]
+pub struct Said {
+    /// 1: the process said it itself, on standard error.
     pub told: AtomicU64,
-    /// Length of the message.
+    /// Its length.
     pub message_len: AtomicU64,
-    /// Why it is unmanaged or failed, UTF-8, eight bytes a word.
+    /// UTF-8, eight bytes a word.
     pub message: [AtomicU64; MESSAGE / 8],
 }
 
@@ -245,25 +273,25 @@ impl ProcessSlot {
     /// Every word of 64 bits.
     fn longs(&self) -> impl Iterator<Item = &AtomicU64> {
         let single = [
-            &self.started_ns,
+            &self.process.started_ns,
             &self.updated_ns,
             &self.updates,
-            &self.arena,
-            &self.told,
-            &self.message_len,
-            &self.classes_ns,
+            &self.process.arena,
+            &self.said.told,
+            &self.said.message_len,
+            &self.classes.written_ns,
         ];
         let lists = [
-            &self.comm[..],
+            &self.process.comm[..],
             &self.counters,
-            &self.zswpout_order,
-            &self.zswpin_order,
-            &self.swpin_order,
-            &self.swpin_fallback_order,
-            &self.fallback_order,
-            &self.split_order,
-            &self.split_failed_order,
-            &self.message,
+            &self.by_order.zswpout,
+            &self.by_order.zswpin,
+            &self.by_order.swpin,
+            &self.by_order.swpin_fallback,
+            &self.by_order.fallback,
+            &self.by_order.split,
+            &self.by_order.split_failed,
+            &self.said.message,
         ];
         let faults = self.faults.iter().flat_map(|of| [&of.max, &of.sum]);
         let lists = lists
@@ -276,11 +304,16 @@ impl ProcessSlot {
     /// Every word of 32 bits.
     fn words(&self) -> impl Iterator<Item = &AtomicU32> {
         let faults = self.faults.iter().flat_map(|of| &of.buckets);
-        let single = [&self.pid, &self.state, &self.told_by, &self.compacted];
-        let classes = self.classes.iter().flatten();
+        let single = [
+            &self.process.pid,
+            &self.state,
+            &self.process.told_by,
+            &self.compacted,
+        ];
+        let classes = self.classes.rows.iter().flatten();
         single
             .into_iter()
-            .chain(&self.threads)
+            .chain(&self.process.threads)
             .chain(faults)
             .chain(classes)
     }
@@ -304,12 +337,13 @@ impl ProcessSlot {
     /// Keeps `text` (cut to [`MESSAGE`] bytes) as the reason.
     pub fn set_message(&self, text: &str) {
         let bytes = &text.as_bytes()[..text.len().min(MESSAGE)];
-        for (word, chunk) in self.message.iter().zip(bytes.chunks(8)) {
+        for (word, chunk) in self.said.message.iter().zip(bytes.chunks(8)) {
             let mut raw = [0; 8];
             raw[..chunk.len()].copy_from_slice(chunk);
             word.store(u64::from_le_bytes(raw), Ordering::Relaxed);
         }
-        self.message_len
+        self.said
+            .message_len
             .store(bytes.len() as u64, Ordering::Release);
     }
 }
@@ -329,29 +363,36 @@ mod tests {
 
     #[test]
     fn all_words_of_a_slot_are_known_to_clear() {
+        let ten = || [const { AtomicU64::new(1) }; 10];
         let slot = ProcessSlot {
-            pid: AtomicU32::new(1),
+            process: ManagedProcess {
+                pid: AtomicU32::new(1),
+                told_by: AtomicU32::new(1),
+                started_ns: AtomicU64::new(1),
+                threads: [const { AtomicU32::new(1) }; THREADS],
+                arena: AtomicU64::new(1),
+                comm: [const { AtomicU64::new(1) }; 2],
+            },
             state: AtomicU32::new(1),
-            started_ns: AtomicU64::new(1),
+            compacted: AtomicU32::new(1),
             updated_ns: AtomicU64::new(1),
             updates: AtomicU64::new(1),
-            threads: [const { AtomicU32::new(1) }; THREADS],
-            arena: AtomicU64::new(1),
-            told_by: AtomicU32::new(1),
-            compacted: AtomicU32::new(1),
-            comm: [const { AtomicU64::new(1) }; 2],
             counters: [const { AtomicU64::new(1) }; Counter::COUNT],
-            zswpout_order: [const { AtomicU64::new(1) }; 10],
-            zswpin_order: [const { AtomicU64::new(1) }; 10],
-            swpin_order: [const { AtomicU64::new(1) }; 10],
-            swpin_fallback_order: [const { AtomicU64::new(1) }; 10],
-            fallback_order: [const { AtomicU64::new(1) }; 10],
-            split_order: [const { AtomicU64::new(1) }; 10],
-            split_failed_order: [const { AtomicU64::new(1) }; 10],
+            by_order: ByOrder {
+                zswpout: ten(),
+                zswpin: ten(),
+                swpin: ten(),
+                swpin_fallback: ten(),
+                fallback: ten(),
+                split: ten(),
+                split_failed: ten(),
+            },
             engine_queues: [const { [const { AtomicU64::new(1) }; engine_queue::WORDS] };
                 ENGINE_QUEUES],
-            classes: [const { [const { AtomicU32::new(1) }; class_row::WORDS] }; CLASS_ROWS],
-            classes_ns: AtomicU64::new(1),
+            classes: ClassRows {
+                rows: [const { [const { AtomicU32::new(1) }; class_row::WORDS] }; CLASS_ROWS],
+                written_ns: AtomicU64::new(1),
+            },
             faults: [const {
                 Histogram {
                     buckets: [const { AtomicU32::new(1) }; BUCKETS],
@@ -359,9 +400,11 @@ mod tests {
                     sum: AtomicU64::new(1),
                 }
             }; FaultKind::COUNT],
-            told: AtomicU64::new(1),
-            message_len: AtomicU64::new(1),
-            message: [const { AtomicU64::new(1) }; MESSAGE / 8],
+            said: Said {
+                told: AtomicU64::new(1),
+                message_len: AtomicU64::new(1),
+                message: [const { AtomicU64::new(1) }; MESSAGE / 8],
+            },
         };
         let bytes = 8 * slot.longs().count() + 4 * slot.words().count();
         assert!(size_of::<ProcessSlot>() - bytes < 16, "all but padding");

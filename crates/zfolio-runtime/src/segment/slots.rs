@@ -57,7 +57,7 @@ impl Segment {
             SHARED
         });
         let slot = &self.slots[index];
-        slot.pid.store(who.pid, Ordering::Relaxed);
+        slot.process.pid.store(who.pid, Ordering::Relaxed);
         slot.state.store(state::WATCHING, Ordering::Release);
         index
     }

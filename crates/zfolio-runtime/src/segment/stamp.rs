@@ -1,4 +1,4 @@
-//! By what a file is known as the preload library of a build.
+//! The mark by which the command recognises the preload library of its own build in a file.
 
 use super::layout::VERSION;
 

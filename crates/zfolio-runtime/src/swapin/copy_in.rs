@@ -2,8 +2,8 @@
 //!
 //! A MOVE takes the frame out of the arena's page table, for which every
 //! processor that runs a thread of this process is interrupted; for one page that
-//! costs more than to copy it. But a copy is made into a frame of the kernel's: so
-//! as many of ours are *owed* to the system, and given back by the dozen.
+//! costs more than to copy it. The copy lies in a new frame of the kernel's, so one of ours has to
+//! go back to the system for it: it is counted as *borrowed*, and many are returned at once.
 
 use crate::address_space::core::Core;
 use crate::address_space::place::Place;

@@ -1,4 +1,4 @@
-//! A faulting page that could not be put in place.
+//! What is done with a page that faulted and could not be put in place.
 
 use crate::address_space::core::Core;
 use crate::page::{Vpn, address_of};

@@ -1,4 +1,5 @@
-//! A pass of the clock hand: what it looks at together, and what it leaves where it is.
+//! Runs that several steps of the clock hand found, until there are enough to leave together; and
+//! those that are passed over.
 
 use crate::address_space::core::Core;
 use crate::page::{EXTENT_PAGES, Vpn};

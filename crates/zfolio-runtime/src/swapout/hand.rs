@@ -1,4 +1,4 @@
-//! The clock hand: where it is, and what it found.
+//! Where the clock hand is, and what it has found so far.
 
 use crate::address_space::mappings::Vmas;
 use crate::page::EXTENT_PAGES;

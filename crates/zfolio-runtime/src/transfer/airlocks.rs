@@ -1,4 +1,4 @@
-//! The two windows through which pages leave the program.
+//! The airlocks: two ranges of addresses that every page passes on its way out of the program.
 
 use core::ops::Range;
 use zfolio_mm::Order;

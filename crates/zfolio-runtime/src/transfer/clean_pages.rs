@@ -3,13 +3,13 @@
 //! A page that a random read brings into a region comes write-protected, and its slot
 //! stays. Until somebody writes to it, it can leave as it came: nothing is compressed,
 //! nothing moved, and many leave with one system call and one interrupt of the other
-//! processors, however scattered they are. (A page that the kernel writes to by a pin of
-//! its own, O_DIRECT say, is none: taking the pin is a write.)
+//! processors, however scattered they are. A page that the kernel pins to write to it (O_DIRECT) is
+//! not clean any more, as taking the pin counts as a write.
 //!
-//! The pool holds such a page besides, so there are few: what comes back soon is not
-//! kept clean but stays, and of the others the oldest leave first, as if nobody had
-//! touched them since, which user space cannot see. A wrong guess costs a load
-//! and makes the page stay ([`refault`](crate::policy::refault)). (S3-FIFO, Yang, Zhang,
+//! The pool holds such a page besides, so there are few. One that comes back soon after it left is
+//! not kept clean but stays. Of the others the oldest leave first, since user space cannot see
+//! which were touched. A wrong guess costs a load and makes the page stay
+//! ([`refault`](crate::policy::refault)). (S3-FIFO, Yang, Zhang,
 //! Qiu, Yue, Rashmi, SOSP 2023, has such a small queue before its main one.)
 //!
 //! # Invariants

@@ -18,9 +18,9 @@ use core::sync::atomic::Ordering;
 use zfolio_mm::{Order, PAGE_SHIFT, PAGE_SIZE, Pfn};
 use zfolio_sys::syscall::Errno;
 
-/// Runs that leave together at most: the core lock is held for a move of each. Threads that
-/// fault meanwhile wait for it, and a processor that waits needs no interrupt: the first
-/// moves take 10 us each, the others one.
+/// Most runs that leave together, each by a MOVE under the core lock. The first MOVE interrupts the
+/// other processors (10 us); later ones cost 1 us each, because threads that fault are by then
+/// waiting for this lock.
 pub(crate) const RUNS: usize = 64;
 
 /// How pages go.

@@ -9,22 +9,22 @@ const APART_NS: u64 = 1_000_000_000;
 
 /// The table of a pool, if it is time for one; `now`: CLOCK_MONOTONIC, ns.
 pub fn due<A: Arena>(stats: &ProcessSlot, zswap: &Zswap<A>, now: u64) -> Option<PoolStats> {
-    let last = stats.classes_ns.load(Ordering::Relaxed);
+    let last = stats.classes.written_ns.load(Ordering::Relaxed);
     let due = last == 0 || now.saturating_sub(last) >= APART_NS;
     due.then(|| zswap.class_stats())
 }
 
 /// Makes the next table due at once.
 pub fn ask(stats: &ProcessSlot) {
-    stats.classes_ns.store(0, Ordering::Relaxed);
+    stats.classes.written_ns.store(0, Ordering::Relaxed);
 }
 
 /// Writes a table, within [`ProcessSlot::update`]. After one of an empty pool the next is due
 /// at once.
 pub fn publish(stats: &ProcessSlot, table: &PoolStats, now: u64) {
     let at = if table.pages_used == 0 { 0 } else { now };
-    stats.classes_ns.store(at, Ordering::Relaxed);
-    write(&stats.classes, table);
+    stats.classes.written_ns.store(at, Ordering::Relaxed);
+    write(&stats.classes.rows, table);
 }
 
 fn write(into: &[[AtomicU32; class_row::WORDS]; CLASS_ROWS], table: &PoolStats) {

@@ -1,4 +1,4 @@
-//! The huge page kept ready: how one is come by, and when it is given up.
+//! When the reserve of one huge page is filled, and when it is given back.
 
 use crate::kernel::{discard, make_own};
 use crate::upkeep::Upkeep;

@@ -58,7 +58,12 @@ impl Deref for Upkeep {
 
 impl Upkeep {
     pub(crate) fn new(swap: Swap, tier: Tier, slots: usize) -> Self {
-        let requests = swap.segment().config().compactions.load(Ordering::Relaxed);
+        let requests = swap
+            .segment()
+            .config()
+            .folios
+            .compactions
+            .load(Ordering::Relaxed);
         Self {
             swap,
             compacting: Mutex::new(Compacting::new(slots, requests)),
@@ -90,9 +95,9 @@ impl Upkeep {
     pub(crate) fn tend_engines(&self) {
         let config = self.segment().config();
         if let Some(engines) = &self.engines
-            && config.engines_auto.load(Ordering::Relaxed) != 0
+            && config.engines.auto.load(Ordering::Relaxed) != 0
         {
-            let rest = config.engines_rest.load(Ordering::Relaxed) != 0;
+            let rest = config.engines.rest.load(Ordering::Relaxed) != 0;
             engines.rest(rest, self.stats());
         }
     }
@@ -100,7 +105,7 @@ impl Upkeep {
     /// Compacts for a while, if that is due or under way. `pressed`: memory is
     /// short, and what reclaim could do at once is done.
     pub(crate) fn compact(&self, state: &mut Compacting, pressed: bool) {
-        let requests = &self.segment().config().compactions;
+        let requests = &self.segment().config().folios.compactions;
         let done = state.follow_requests(
             requests.load(Ordering::Relaxed),
             self.options.folio_compaction,

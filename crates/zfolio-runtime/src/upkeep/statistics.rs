@@ -80,7 +80,7 @@ impl Upkeep {
             };
             set_peak(Counter::ProgramBytes, Counter::ProgramPeak, program);
             set_peak(Counter::ResidentBytes, Counter::ResidentPeak, resident);
-            if now.saturating_sub(stats.started_ns.load(Ordering::Relaxed)) > SETTLING_NS {
+            if now.saturating_sub(stats.process.started_ns.load(Ordering::Relaxed)) > SETTLING_NS {
                 set_peak(
                     Counter::ResidentBytes,
                     Counter::ResidentPeakSteady,
@@ -128,7 +128,7 @@ impl Upkeep {
     pub(crate) fn describe_process(&self) {
         describe(self.stats());
         let arena = self.arena().map().range().start as u64;
-        self.stats().arena.store(arena, Ordering::Relaxed);
+        self.stats().process.arena.store(arena, Ordering::Relaxed);
     }
 }
 
@@ -189,13 +189,13 @@ pub fn publish_pool(stats: &ProcessSlot, pool: &Snapshot) {
     ] {
         stats.set(counter, value);
     }
-    copy(&stats.zswpout_order, &pool.order_zswpout);
-    copy(&stats.zswpin_order, &pool.order_zswpin);
-    copy(&stats.swpin_order, &pool.order_swpin);
-    copy(&stats.swpin_fallback_order, &pool.order_swpin_fallback);
-    copy(&stats.fallback_order, &pool.order_swpout_fallback);
-    copy(&stats.split_order, &pool.order_split);
-    copy(&stats.split_failed_order, &pool.order_split_failed);
+    copy(&stats.by_order.zswpout, &pool.order_zswpout);
+    copy(&stats.by_order.zswpin, &pool.order_zswpin);
+    copy(&stats.by_order.swpin, &pool.order_swpin);
+    copy(&stats.by_order.swpin_fallback, &pool.order_swpin_fallback);
+    copy(&stats.by_order.fallback, &pool.order_swpout_fallback);
+    copy(&stats.by_order.split, &pool.order_split);
+    copy(&stats.by_order.split_failed, &pool.order_split_failed);
 }
 
 fn copy(into: &[AtomicU64], from: &[u64]) {

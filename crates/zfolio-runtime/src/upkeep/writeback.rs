@@ -46,7 +46,7 @@ impl Upkeep {
         };
         let opened = match &backing.directory {
             Some(directory) => open(directory.path()),
-            None => self.segment().config().with_backing_dir(open),
+            None => self.segment().config().backing.with_dir(open),
         };
         match opened {
             Ok((opened, key)) => {
@@ -76,7 +76,7 @@ impl Upkeep {
     /// backing was asked for and is not there, there is none.
     pub(crate) fn limit_pool(&self) {
         let percent = if self.scope.is_guest() {
-            self.options.pool_percent
+            self.options.pool.percent
         } else {
             pool_percent(self.segment().config())
         };
@@ -127,7 +127,7 @@ impl Upkeep {
     /// goes instead. Whether any did.
     pub(crate) fn shrink_pool(&self, worker: &mut Worker) -> bool {
         let refused = self.backing_retry_ns.load(Ordering::Relaxed) != 0;
-        if refused || !self.options.shrinker || !self.zswap.is_backed() {
+        if refused || !self.options.pool.shrinker || !self.zswap.is_backed() {
             return false;
         }
         let mut written = 0;

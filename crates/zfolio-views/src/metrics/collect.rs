@@ -181,9 +181,9 @@ impl Shown {
         let help = "the run: version, codec, how faults are told, second tier";
         let labels = [
             ("version", Program::THIS.version()),
-            ("codec", config.compressor.as_str()),
-            ("faults", config.faults.unwrap_or("none")),
-            ("tier", config.tier),
+            ("codec", config.compressor()),
+            ("faults", config.faults().unwrap_or("none")),
+            ("tier", config.tier()),
         ];
         encoder
             .encode_descriptor("zfolio_run", help, None, MetricType::Info)?
@@ -193,12 +193,12 @@ impl Shown {
                 .encode_descriptor(name, help, Some(&Unit::Bytes), MetricType::Gauge)?
                 .encode_gauge(&value)
         };
-        let help = if config.high_is_shared {
+        let help = if config.high_is_shared() {
             "what all may keep resident together, now"
         } else {
             "what each process may keep resident"
         };
-        gauge(encoder, "zfolio_high", help, config.high_bytes)?;
+        gauge(encoder, "zfolio_high", help, config.high_bytes())?;
         let help = "what all had resident together at most; 0 where each has its own high";
         gauge(
             encoder,
@@ -311,8 +311,10 @@ mod tests {
             |_| true,
         );
         let slot = &own.slots[index];
-        slot.pid.store(4242, std::sync::atomic::Ordering::Relaxed);
-        slot.comm[0].store(
+        slot.process
+            .pid
+            .store(4242, std::sync::atomic::Ordering::Relaxed);
+        slot.process.comm[0].store(
             u64::from_le_bytes(*b"a\"b\\\n\0\0\0"),
             std::sync::atomic::Ordering::Relaxed,
         );

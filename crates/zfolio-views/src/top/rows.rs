@@ -19,27 +19,27 @@ pub(crate) struct Key {
 /// A row.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Row {
-    pub(crate) key: Key,
-    pub(crate) pid: String,
-    pub(crate) name: String,
-    pub(crate) state: &'static str,
-    pub(crate) faults_told_by: &'static str,
-    pub(crate) codec: String,
+    pub(super) key: Key,
+    pub(super) pid: String,
+    pub(super) name: String,
+    pub(super) state: &'static str,
+    pub(super) faults_told_by: &'static str,
+    pub(super) codec: String,
     /// `high`, of a run. Bytes.
-    pub(crate) high: Option<u64>,
-    pub(crate) memory: Memory,
+    pub(super) high: Option<u64>,
+    pub(super) memory: Memory,
     /// Faults a second.
-    pub(crate) faults: f64,
+    pub(super) faults: f64,
     /// Service times of these; of all there were where none came.
-    pub(crate) p50_ns: u64,
-    pub(crate) p99_ns: u64,
+    pub(super) p50_ns: u64,
+    pub(super) p99_ns: u64,
     /// Bytes a second.
-    pub(crate) moved_out: f64,
-    pub(crate) moved_in: f64,
+    pub(super) moved_out: f64,
+    pub(super) moved_in: f64,
     /// What went to a store behind the pool, in words; of a run.
-    pub(crate) store: Option<String>,
+    pub(super) store: Option<String>,
     /// Time waited at `high`, part of the time that passed: above 1 where several threads waited.
-    pub(crate) stall: f64,
+    pub(super) stall: f64,
 }
 
 /// What the rows are in the order of; within each run.
@@ -143,8 +143,8 @@ pub(crate) fn rows(
             pid: String::new(),
             name: String::new(),
             state: "",
-            faults_told_by: now.config.faults.unwrap_or("-"),
-            codec: now.config.compressor.clone(),
+            faults_told_by: now.config.faults().unwrap_or("-"),
+            codec: now.config.compressor().to_owned(),
             high: None,
             store: None,
             memory,
@@ -161,7 +161,7 @@ pub(crate) fn rows(
         pid: pid.map_or("-".into(), |pid| pid.to_string()),
         name: "zfolio run".into(),
         state: "run",
-        high: Some(now.config.high_bytes),
+        high: Some(now.config.high_bytes()),
         store: now.store.as_ref().map(StoreTotals::words),
         ..row(None, total, Memory::of(&now.now))
     };

@@ -259,7 +259,7 @@ impl NetworkBacking {
         let bucket = (64 - us.leading_zeros()) as usize;
         let head = self.exchange.head();
         head.waits[bucket.min(BUCKETS - 1)].fetch_add(1, Ordering::Relaxed);
-        head.waits_sum_us.fetch_add(us, Ordering::Relaxed);
+        head.counts.waits_sum_us.fetch_add(us, Ordering::Relaxed);
     }
 
     /// The parts of values that make up `range` of a cluster: the value, its first byte that

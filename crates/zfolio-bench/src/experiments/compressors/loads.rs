@@ -11,7 +11,7 @@ use super::measure::{Threads, median};
 use crate::output::table::Table;
 use serde_json::{Value, json};
 use std::time::Instant;
-use zfolio_compress::engine::{Attributes, Decompress, Engines, Parallel};
+use zfolio_compress::engine::{Attributes, Decompress, Distribute, Engines, Parallel};
 use zfolio_compress::{CompressUnit, Context, DecompressUnit};
 use zfolio_mm::PAGE_SIZE;
 use zfolio_runtime::options::Codec;
@@ -129,7 +129,7 @@ impl Way {
         }
         let attributes = Attributes {
             decompress,
-            distribute_decompress: true,
+            distribute: Distribute::ALL,
             ..Attributes::for_engines(engines)
         };
         let setup = Engines::default();

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Barrier};
 use std::thread::{JoinHandle, ScopedJoinHandle, spawn, yield_now};
 use std::time::Instant;
-use zfolio_compress::engine::{Attributes, Engines, Group, Parallel, SyncMode};
+use zfolio_compress::engine::{Attributes, Distribute, Engines, Group, Parallel, SyncMode};
 use zfolio_compress::{CompressUnit, Compressor, Context, DecompressUnit};
 use zfolio_runtime::options::Codec;
 
@@ -129,7 +129,7 @@ impl Way {
         let setup = Engines::default();
         let attributes = Attributes {
             sync_mode,
-            distribute_decompress: true,
+            distribute: Distribute::ALL,
             descriptors: 64,
             unit: self.unit,
             timeout_ns: 10_000_000_000,

@@ -3,6 +3,7 @@
 use super::*;
 use crate::Codec;
 use crate::engine::Engines;
+use crate::engine::attributes::Distribute;
 use alloc::sync::Arc;
 
 fn kinds(queues: usize, compress: usize) -> Vec<QueueKind> {
@@ -29,7 +30,10 @@ fn group(attributes: Attributes, engines: usize, cores: usize) -> Arc<Group> {
 #[test]
 fn cores_are_mapped_evenly_and_anew_when_engines_come_and_go() {
     let mapped = Attributes {
-        distribute_compress: false,
+        distribute: Distribute {
+            compress: false,
+            decompress: false,
+        },
         ..Attributes::default()
     };
     let group = group(mapped, 4, 8);

@@ -2,7 +2,7 @@
 
 use super::waits::Ring;
 use crate::memory::core::Core;
-use crate::state::State;
+use crate::memory::layer::MemoryState;
 use core::sync::atomic::Ordering;
 use zfolio_sys::lock::MutexGuard;
 
@@ -12,25 +12,25 @@ const CROWD: u32 = 256;
 impl Core {
     /// A stage has pages in transit from here on.
     pub(super) fn begin_transit(&mut self) {
-        self.crowd = if self.transits.is_quiet() {
-            self.crowd.saturating_sub(1)
+        self.transit.crowd = if self.transit.transits.is_quiet() {
+            self.transit.crowd.saturating_sub(1)
         } else {
             CROWD
         };
-        self.transits.begin();
+        self.transit.transits.begin();
     }
 }
 
-impl State {
+impl MemoryState {
     /// Takes the core lock at a moment at which nothing is in transit, which it stays as long
     /// as the lock is held. All signals are blocked.
     pub(crate) fn exclusive(&self) -> MutexGuard<'_, Core> {
         let mut core = self.core.lock();
-        if core.transits.is_quiet() {
+        if core.transit.transits.is_quiet() {
             return core;
         }
-        core.transits.want();
-        while !core.transits.is_quiet() {
+        core.transit.transits.want();
+        while !core.transit.transits.is_quiet() {
             let heard = self.bells.quiet.listen();
             drop(core);
             if !self.bells.quiet.wait(heard) {
@@ -38,7 +38,7 @@ impl State {
             }
             core = self.core.lock();
         }
-        if core.transits.have() == Ring::Gate && self.bells.gate.ring() {
+        if core.transit.transits.have() == Ring::Gate && self.bells.gate.ring() {
             self.bells.gate.wake();
         }
         core
@@ -64,7 +64,7 @@ impl State {
     pub(super) fn at_gate(&self) -> MutexGuard<'_, Core> {
         loop {
             let core = self.core.lock();
-            if core.transits.may_begin() {
+            if core.transit.transits.may_begin() {
                 return core;
             }
             let heard = self.bells.gate.listen();
@@ -76,7 +76,7 @@ impl State {
     /// Ends what the thread began with stage `stage`, whose pages it has said what they are.
     pub(super) fn end_transit(&self, mut core: MutexGuard<'_, Core>, stage: usize) {
         self.stages.note_thread(stage, None);
-        let quiet = core.transits.end() == Ring::Quiet && self.bells.quiet.ring();
+        let quiet = core.transit.transits.end() == Ring::Quiet && self.bells.quiet.ring();
         let bell = self.stages.bell(stage);
         let touched = bell.ring();
         drop(core);

@@ -21,7 +21,7 @@
 //! # Who waits for whom
 //!
 //! - Who touches a page in transit waits for the bell of its stage, and looks again.
-//! - Who changes the address space, forks, ends management or keeps pages ([`State::exclusive`])
+//! - Who changes the address space, forks, ends management or keeps pages ([`MemoryState::exclusive`])
 //!   waits until nothing is in transit. As long as anybody waits so nothing new begins: who
 //!   would begin waits at the gate.
 //!
@@ -32,7 +32,7 @@
 //! 2. A page's word is `Transit` from the decision to the publishing, and only the thread that
 //!    marked it changes it. What the pool has of it is known to that thread alone, so nobody
 //!    else loads or drops it.
-//! 3. Who has the lock by [`State::exclusive`] finds `under_way` 0 and no word in transit. The
+//! 3. Who has the lock by [`MemoryState::exclusive`] finds `under_way` 0 and no word in transit. The
 //!    pool and what the stages have is used in transit or under the core lock alone: so what is
 //!    done then, a fork too, finds all of it at rest and need not know of transits.
 //! 4. A thread in transit has all signals blocked, waits for nothing but the core lock (never
@@ -40,7 +40,7 @@
 //!    but the pages it has marked. So it comes to its end.
 //! 5. A bell is listened to and rung under the core lock: none is missed.
 //!
-//! [`State::exclusive`]: crate::state::State::exclusive
+//! [`MemoryState::exclusive`]: crate::memory::layer::MemoryState::exclusive
 
 pub(super) mod batch;
 mod gate;

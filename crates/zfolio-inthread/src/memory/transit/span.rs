@@ -17,25 +17,25 @@ use crate::memory::Vpn;
 use crate::memory::bring::set;
 use crate::memory::clean::disown;
 use crate::memory::core::Core;
+use crate::memory::layer::MemoryState;
 use crate::memory::reclaim::present;
 use crate::memory::way::Kind;
 use crate::memory::words::Word;
 use crate::raw::SHIFT;
-use crate::state::State;
 use core::ops::Range;
 
 impl Core {
     /// Whether pages leave by spans: where several threads fault at once. (One alone seldom
     /// interrupts anybody, and what it reads comes clean, which is less work.)
     pub(super) fn closes_in_place(&self) -> bool {
-        self.way.kind == Kind::InThread && self.crowd > 0 && !self.has_devices
+        self.way.kind == Kind::InThread && self.transit.crowd > 0 && !self.has_devices
     }
 
     /// Chooses and marks the next span, from a window on and in those behind it. In a batch of
     /// the protocol of pins. Adds how many more pages have been looked at.
     pub(super) fn choose_span(
         &mut self,
-        state: &State,
+        state: &MemoryState,
         window: Range<usize>,
         goal: usize,
         batch: &mut Batch,
@@ -53,7 +53,7 @@ impl Core {
             };
             let longest = choice.span.start + LONGEST;
             if next.start != window.end || next.end >> SHIFT > longest {
-                self.hand = next.start;
+                self.closing.hand = next.start;
                 break;
             }
             *looked += next.len() >> SHIFT;
@@ -78,7 +78,7 @@ impl Core {
     /// The same in one window; whether the span may go on behind it.
     fn choose_in(
         &mut self,
-        state: &State,
+        state: &MemoryState,
         window: &Range<usize>,
         choice: &mut Choice,
         batch: &mut Batch,
@@ -90,7 +90,7 @@ impl Core {
         {
             return true;
         }
-        if self.frozen.stage_of(&pages).is_some() || !self.is_watched(state, window) {
+        if self.transit.frozen.stage_of(&pages).is_some() || !self.is_watched(state, window) {
             return false;
         }
         let Some(present) = present(window) else {
@@ -133,7 +133,7 @@ impl Core {
             }
             page += 1;
         }
-        self.hand = page << SHIFT;
+        self.closing.hand = page << SHIFT;
         page == pages.end && batch.len() < *most
     }
 }

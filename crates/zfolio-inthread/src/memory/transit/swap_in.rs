@@ -8,10 +8,10 @@ use crate::memory::bring::{
     Access, Brought, FOLIO, ahead, alike, bring, fresh, set, set_open, stored_run, was_open,
 };
 use crate::memory::core::Core;
+use crate::memory::layer::MemoryState;
 use crate::memory::way::{Kind, STAGE, Way};
 use crate::memory::words::Word;
 use crate::raw::SHIFT;
-use crate::state::State;
 use crate::threads::Record;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
@@ -58,7 +58,7 @@ enum Came {
 
 /// A touch that is being served.
 struct Touch<'a> {
-    state: &'a State,
+    state: &'a MemoryState,
     record: Option<&'a Record>,
     page: Vpn,
     access: Access,
@@ -74,7 +74,7 @@ struct Touch<'a> {
 /// each turn whether the touch is about something else than a closed page. All signals are
 /// blocked, no lock is held, there is more than one thread.
 pub(crate) fn bring_beside(
-    state: &State,
+    state: &MemoryState,
     record: Option<&Record>,
     address: usize,
     access: Access,
@@ -119,7 +119,7 @@ pub(crate) fn bring_beside(
     }
 }
 
-impl State {
+impl MemoryState {
     /// Opens the page at `address` for a system call, if it is closed.
     pub(crate) fn bring(&self, record: &Record, address: usize) {
         let work = self.begin_work();
@@ -157,7 +157,7 @@ impl Touch<'_> {
         let (state, page) = (self.state, self.page);
         let mut guard = state.at_gate();
         let core = &mut *guard;
-        if let Some(stage) = core.frozen.stage_of(&(page..page + 1)) {
+        if let Some(stage) = core.transit.frozen.stage_of(&(page..page + 1)) {
             // (It may be a page that is open, and protected with the span.)
             let heard = state.stages.bell(stage).listen();
             return Next::Await { stage, heard };
@@ -322,7 +322,7 @@ impl Incoming {
     }
 
     /// They are what they were.
-    fn leave(&self, state: &State, core: &Core) {
+    fn leave(&self, state: &MemoryState, core: &Core) {
         for (page, slot) in self.run.clone().zip(&self.slots) {
             let word = match *slot {
                 _ if self.untouched => Word::Untouched,

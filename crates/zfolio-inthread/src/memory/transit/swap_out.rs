@@ -9,11 +9,11 @@ use super::stage::{Stage, Taken};
 use crate::memory::Vpn;
 use crate::memory::bring::set;
 use crate::memory::core::Core;
+use crate::memory::layer::MemoryState;
 use crate::memory::reclaim::{Closing, ROOM, SLACK};
 use crate::memory::way::{Kind, STAGE, Way};
 use crate::memory::words::{LEAF, Word};
 use crate::raw::{PAGE, SHIFT};
-use crate::state::State;
 use core::ops::Range;
 use zfolio_runtime::segment::GroupEvent;
 use zfolio_sys::arena::{Discarded, discard_all_by};
@@ -28,7 +28,7 @@ const TOGETHER: usize = 16;
 
 impl Core {
     /// Whether pages must leave before so many come.
-    pub(super) fn lacks_room(&self, state: &State, pages: usize) -> bool {
+    pub(super) fn lacks_room(&self, state: &MemoryState, pages: usize) -> bool {
         let may = self.limit() + self.about_to_go();
         self.pool.is_some() && !self.leaving && self.usage(state) + pages > may
     }
@@ -36,17 +36,17 @@ impl Core {
     /// Pages on their way out that are counted as gone: so that one thread makes room for
     /// others, which go on. No more than lie between the limit and what the process may have.
     fn about_to_go(&self) -> usize {
-        self.going.min(self.slack())
+        self.transit.going.min(self.slack())
     }
 
     /// Pages beyond `goal`.
-    pub(crate) fn beyond(&self, state: &State, goal: usize) -> usize {
+    pub(crate) fn beyond(&self, state: &MemoryState, goal: usize) -> usize {
         self.usage(state).saturating_sub(self.about_to_go() + goal)
     }
 
     /// Chooses and marks what leaves next: until there would be `goal` pages, or the batch is
     /// full, or some windows have been looked at. Adds how many pages have been.
-    fn choose(&mut self, state: &State, mark: u32, goal: usize, looked: &mut usize) -> Batch {
+    fn choose(&mut self, state: &MemoryState, mark: u32, goal: usize, looked: &mut usize) -> Batch {
         let mut batch = Batch::new(mark);
         state
             .batches
@@ -78,7 +78,7 @@ impl Core {
     }
 
     /// Says what has become of the pages of a batch.
-    fn publish_batch(&mut self, state: &State, batch: &Batch) {
+    fn publish_batch(&mut self, state: &MemoryState, batch: &Batch) {
         for (places, start) in batch.runs() {
             for (at, page) in places.zip(start..) {
                 match batch.fates[at] {
@@ -93,7 +93,7 @@ impl Core {
                     )),
                 }
                 if batch.clean && batch.fates[at] == Fate::Gone {
-                    self.clean.note_left(page);
+                    self.closing.clean.note_left(page);
                 }
             }
         }
@@ -115,7 +115,7 @@ impl Core {
 }
 
 /// Closes pages until `pages` more may be opened, as [`Core::make_room`] does.
-pub(super) fn make_room(state: &State, taken: &mut Taken<'_>, pages: usize) {
+pub(super) fn make_room(state: &MemoryState, taken: &mut Taken<'_>, pages: usize) {
     let begun = now_ns(Clock::Monotonic);
     let (mut looked, mut closed) = (0_usize, 0);
     let mut pool = None;
@@ -147,9 +147,9 @@ pub(super) fn make_room(state: &State, taken: &mut Taken<'_>, pages: usize) {
         if beyond == 0 || looked >= most {
             let pool = core.pool_pages().saturating_sub(pool);
             if beyond > 0 && closed < 2 * pool + SLACK {
-                core.room += ROOM.max(pages);
+                core.closing.overdraft += ROOM.max(pages);
             } else {
-                core.room -= core.room.div_ceil(64);
+                core.closing.overdraft -= core.closing.overdraft.div_ceil(64);
             }
             core.figures.waited_ns += now_ns(Clock::Monotonic) - begun;
             return;
@@ -163,9 +163,9 @@ pub(super) fn make_room(state: &State, taken: &mut Taken<'_>, pages: usize) {
             core.fail(format_args!("a thread has pages in transit by nothing"));
         };
         let way = stage.way(core);
-        core.going += batch.len;
+        core.transit.going += batch.len;
         if let Some(span) = &batch.span {
-            core.frozen.add(number, &span.pages);
+            core.transit.frozen.add(number, &span.pages);
         }
         core.begin_transit();
         state.stages.note_thread(number, crate::threads::current());
@@ -180,9 +180,9 @@ pub(super) fn make_room(state: &State, taken: &mut Taken<'_>, pages: usize) {
         let core = &mut *guard;
         core.publish_batch(state, &batch);
         if batch.span.is_some() {
-            core.frozen.remove(number);
+            core.transit.frozen.remove(number);
         }
-        core.going -= batch.len;
+        core.transit.going -= batch.len;
         closed += batch.len;
         state.end_transit(guard, number);
     }

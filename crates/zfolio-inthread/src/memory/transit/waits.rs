@@ -1,5 +1,5 @@
-//! Who waits for whom: counts, bells and spans. What the core lock guards of transits, and what
-//! threads sleep at.
+//! Who waits for whom: counts of transits, which the core lock guards, and *bells*, the words that
+//! threads sleep on.
 
 use crate::memory::Vpn;
 use core::ops::Range;

@@ -37,8 +37,11 @@ impl Allowed {
     /// Takes the limits of one group into account. `run`: the run's `high`, as it is now.
     pub(super) fn narrow(&mut self, view: &View<'_>, group: &RunGroup, of: Having, run: usize) {
         let total = view.sum(|member| &member.resident_bytes);
-        group.resident_bytes.store(total, Ordering::Relaxed);
-        group.resident_peak.fetch_max(total, Ordering::Relaxed);
+        group.usage.resident_bytes.store(total, Ordering::Relaxed);
+        group
+            .usage
+            .resident_peak
+            .fetch_max(total, Ordering::Relaxed);
         let high = match group.high.load(Ordering::Relaxed) {
             _ if view.group == RUN => run,
             0 => usize::MAX,
@@ -78,8 +81,8 @@ impl Allowed {
         }
         let zswap = view.sum(|member| &member.zswap_bytes);
         let swap = view.sum(|member| &member.swap_bytes);
-        group.zswap_bytes.store(zswap, Ordering::Relaxed);
-        group.swap_bytes.store(swap, Ordering::Relaxed);
+        group.usage.zswap_bytes.store(zswap, Ordering::Relaxed);
+        group.usage.swap_bytes.store(swap, Ordering::Relaxed);
         let high = group.swap_high.load(Ordering::Relaxed).checked_sub(1);
         let wait = high.map_or(0, |high| swap_penalty(swap, high));
         if wait > self.swap_penalty_ns {

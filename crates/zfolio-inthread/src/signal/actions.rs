@@ -26,10 +26,10 @@ pub(crate) const IGNORE: u64 = 1;
 pub(crate) const SIGINFO: u64 = 4;
 pub(crate) const RESTORER: u64 = 0x0400_0000;
 pub(crate) const ONSTACK: u64 = 0x0800_0000;
-pub(super) const RESTART: u64 = 0x1000_0000;
+pub(crate) const RESTART: u64 = 0x1000_0000;
 pub(crate) const RESETHAND: u64 = 0x8000_0000;
 pub(crate) const NODEFER: u64 = 0x4000_0000;
-pub(super) const SIGNALS: usize = 65;
+pub(crate) const SIGNALS: usize = 65;
 
 /// As the program set them, by number.
 #[derive(Clone, Copy)]
@@ -55,7 +55,7 @@ impl Signals {
 }
 
 /// Whether a signal that is sent does not end a call that waits, or not all of them.
-pub(super) fn restarts(action: &Action) -> bool {
+pub(crate) fn restarts(action: &Action) -> bool {
     action.handler == IGNORE || action.flags & RESTART != 0
 }
 

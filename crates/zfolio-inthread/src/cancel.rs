@@ -1,11 +1,11 @@
-//! Calls at which a thread may be cancelled, of a libc that judges that by the program counter.
+//! Calls at which a thread may be cancelled (pthread_cancel), for a libc that judges by the program
+//! counter whether a call has been made.
 //!
 //! glibc 2.41 and later makes such calls from one place. The handler of the signal that
 //! pthread_cancel sends ends the thread if the program counter is in that place: then the call
 //! has not been made, or is to be made again. Here the counter is in our text, so the handler
-//! does nothing. What libc does with a call that the signal interrupts is the same, though: it
-//! ends the thread if the call returns EINTR. So from the moment the signal has come such calls
-//! return EINTR, unless they have been made already.
+//! does nothing. But libc also ends the thread if a call that the signal interrupts returns EINTR. So from
+//! the moment the signal has come such calls return EINTR, unless they have been made already.
 //!
 //! (The place's `syscall` is followed by a return and is never rewritten, so each of these calls
 //! comes by dispatch's signal, which marks its number.)

@@ -1,13 +1,14 @@
 //! Where calls arrive: from a stub, or from the handler of a call that dispatch stopped.
 //!
-//! In r11 is where the program goes on; in rcx where it would by its own text, which unwinders
-//! are shown (rcx and r11 are the kernel's to change). All other registers are as for the call. Calls without pointers go straight to the kernel. For the
-//! others all registers are saved in a [`Frame`] below the 128 bytes that the program may use
-//! under its stack pointer; the vector registers too, since the code called uses them.
+//! r11 has the address at which the program goes on. rcx has the one at which it would by its own
+//! text, which unwinders are shown. (rcx and r11 are the kernel's to change.) All other registers are as
+//! for the call. Calls without pointers go straight to the kernel. For the others all registers are saved
+//! in a [`Frame`] below the 128 bytes that the program may use under its stack pointer; the vector
+//! registers too, since the code called uses them.
 
 use super::dispatch;
-use super::frame::Frame;
-use super::table::{CALLS, PLAIN};
+use crate::seen::frame::Frame;
+use crate::seen::table::{CALLS, PLAIN};
 use core::arch::global_asm;
 
 global_asm!(

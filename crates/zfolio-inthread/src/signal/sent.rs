@@ -1,13 +1,13 @@
 //! Signals of the three that are ours which were sent while they were blocked: a thread's, or
-//! the process's. What is done with them is [`masks`](super::masks)'s.
+//! the process's. What is done with them is `life::masks`'s.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Words of a `siginfo_t`.
-pub(super) const INFO: usize = 16;
+pub(crate) const INFO: usize = 16;
 const SIGNALS: [usize; 3] = [7, 11, 31];
 
-pub(super) const fn bit(signal: usize) -> u64 {
+pub(crate) const fn bit(signal: usize) -> u64 {
     1 << (signal - 1)
 }
 
@@ -30,12 +30,12 @@ impl Sent {
         self.bits.store(0, Ordering::Relaxed);
     }
 
-    pub(super) fn bits(&self) -> u64 {
+    pub(crate) fn bits(&self) -> u64 {
         self.bits.load(Ordering::Relaxed) as u64
     }
 
     #[allow(clippy::cast_possible_truncation, reason = "64 bits")]
-    pub(super) fn put(&self, signal: usize, info: &[u64; INFO]) {
+    pub(crate) fn put(&self, signal: usize, info: &[u64; INFO]) {
         let Some(place) = SIGNALS.iter().position(|one| *one == signal) else {
             return;
         };
@@ -50,7 +50,7 @@ impl Sent {
 
     /// Takes one of those in `wanted`.
     #[allow(clippy::cast_possible_truncation, reason = "64 bits")]
-    pub(super) fn take(&self, wanted: u64) -> Option<(usize, [u64; INFO])> {
+    pub(crate) fn take(&self, wanted: u64) -> Option<(usize, [u64; INFO])> {
         let ready = self.bits() & wanted;
         let place = SIGNALS.iter().position(|one| ready & bit(*one) != 0)?;
         let info = core::array::from_fn(|at| self.infos[place][at].load(Ordering::Relaxed));

@@ -1,11 +1,13 @@
 //! Each call to whoever answers it.
 
-use super::frame::{self, Frame};
-use super::pinning::Keeper;
-use super::{advise, cancel, stack, table, vectors};
-use crate::life::{descriptors, leave, masks, process, signals};
+use super::advise;
+use crate::cancel;
+use crate::life::{descriptors, end, leave, masks, process, signals};
 use crate::memory::space;
 use crate::raw::{self, OURS, err, is_error, nr};
+use crate::seen::frame::{self, Frame};
+use crate::seen::pinning::Keeper;
+use crate::seen::{stack, table, vectors};
 use crate::state::{self, State};
 use crate::threads;
 use core::sync::atomic::Ordering;
@@ -112,9 +114,9 @@ fn route(keeper: &Keeper<'_>, frame: &mut Frame, number: usize, args: [usize; 6]
             frame::return_from_signal(frame)
         }
         nr::FORK | nr::VFORK | nr::CLONE | nr::CLONE3 => process::clone(keeper, frame, number),
-        nr::EXECVE | nr::EXECVEAT => process::exec(keeper, number, args),
-        nr::EXIT => process::exit_thread(keeper, args),
-        nr::EXIT_GROUP => process::exit(state, args),
+        nr::EXECVE | nr::EXECVEAT => end::exec(keeper, number, args),
+        nr::EXIT => end::exit_thread(keeper, args),
+        nr::EXIT_GROUP => end::exit(state, args),
         nr::READ | nr::WRITE | nr::PREAD64 | nr::PWRITE64 => transfer(keeper, number, args),
         nr::SET_ROBUST_LIST => {
             record.robust.store(args[0], Ordering::Relaxed);

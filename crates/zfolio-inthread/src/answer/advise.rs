@@ -1,9 +1,9 @@
 //! process_madvise: on the process's own memory it is so many calls of madvise.
 
-use super::pinning::Keeper;
 use crate::life::descriptors;
 use crate::memory::space;
 use crate::raw::{self, err, is_error, nr};
+use crate::seen::pinning::Keeper;
 
 /// Bytes of a `struct iovec`, and most of them in a call.
 const VECTOR: usize = 16;

@@ -1,0 +1,68 @@
+//! The process as every room knows it: its threads, what it was asked for, whether it is still
+//! managed, and what rooms below have to ask of those above.
+
+use crate::pins::Batches;
+use crate::raw::Blocked;
+use crate::threads::{Threads, on_service_stack};
+use core::ops::Range;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use zfolio_runtime::options::Options;
+use zfolio_runtime::segment::Segment;
+
+/// The lowest of the three layers of [`State`](crate::state::State).
+pub(crate) struct ProcessState {
+    pub(crate) threads: Threads,
+    pub(crate) batches: Batches,
+    pub(crate) segment: &'static Segment,
+    pub(crate) options: Options,
+    /// Of the process whose memory this is.
+    pub(crate) pid: AtomicU32,
+    /// More than one thread; never again one.
+    pub(crate) several: AtomicBool,
+    /// Management has ended: every page is open and stays so.
+    pub(crate) left: AtomicBool,
+    /// The program filters its calls, and would not let ours through: `life::leave::step_aside`.
+    pub(crate) filtered: AtomicU32,
+    /// Some code runs on a stack in managed memory: its signals are handled elsewhere.
+    pub(crate) moving_stacks: AtomicBool,
+    pub(crate) entries: Entries,
+    /// Our own text: calls from there are not the program's.
+    pub(crate) text: Range<usize>,
+}
+
+/// Where the program's calls and signals come to us, and what `life` does for those below: the
+/// start knows.
+pub(crate) struct Entries {
+    /// Address of the entry of system calls.
+    pub(crate) call: usize,
+    /// Of signals.
+    pub(crate) signal: u64,
+    /// Where handlers return to.
+    pub(crate) restorer: u64,
+    /// Has signals handled on stacks that are not closed (`life::signals::handle_elsewhere`).
+    pub(crate) handle_elsewhere: fn(),
+    /// Ends management, for the reason given (`life::leave::leave`).
+    pub(crate) leave: fn(&'static str),
+}
+
+impl ProcessState {
+    /// Runs `f` with all signals blocked, on the service stack.
+    pub(crate) fn at_rest<R>(&self, f: impl FnOnce() -> R) -> R {
+        let blocked = Blocked::new();
+        on_service_stack(&blocked, f)
+    }
+
+    pub(crate) fn is_several(&self) -> bool {
+        self.several.load(Ordering::Acquire)
+    }
+
+    /// Whether this task is of the process whose memory this is: not so the child of
+    /// posix_spawn, which shares it as long as its parent waits.
+    pub(crate) fn is_own_process(&self) -> bool {
+        zfolio_sys::thread::pid() == self.pid.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn has_left(&self) -> bool {
+        self.left.load(Ordering::Acquire)
+    }
+}

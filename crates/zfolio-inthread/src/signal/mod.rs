@@ -1,0 +1,16 @@
+//! What is known of signals, for all rooms: what the program asked for of each, and the signals
+//! that wait.
+//!
+//! SIGSEGV, SIGBUS and SIGSYS are ours: the kernel has our handlers for them, so what the program
+//! does with them is kept here. The rules are `life`'s (`life/signals.rs`, `life/masks.rs`).
+//!
+//! | file | concept |
+//! |---|---|
+//! | [`actions`] | what the program asked for of each signal |
+//! | [`sent`] | signals of ours that were sent while they were blocked |
+//!
+//! State: one table in [`State`](crate::state::State), and one [`Sent`](sent::Sent) there and in
+//! each thread's record. Below: `raw`.
+
+pub(crate) mod actions;
+pub(crate) mod sent;
