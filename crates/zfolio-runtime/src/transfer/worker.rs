@@ -8,8 +8,8 @@ use zfolio_mm::{Order, PAGE_SIZE, Pfn};
 use zfolio_sys::lock::{Mutex, MutexGuard};
 use zfolio_zswap::{Slot, WorkContext};
 
-/// The same where they lie apart: each run would be a MOVE, and its frames, which must
-/// lie together, a MOVE each before.
+/// Most pages of a load that are copied in where they lie apart. (Moved, each run would cost a
+/// MOVE, and a MOVE for each of its frames before, which would have to lie together.)
 pub(crate) const COPIED_APART: usize = 16;
 
 /// Pages that are stored together: what keeps engines busy for longer than it takes to
