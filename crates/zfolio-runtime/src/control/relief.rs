@@ -8,7 +8,6 @@ use crate::swapout::store::Stored;
 use crate::swapout::{clock_hand::HandStep, hand::ClockHand};
 use crate::transfer::worker::Worker;
 use crate::upkeep::zspage_compaction::Compacting;
-use core::sync::atomic::Ordering;
 use zfolio_compress::adaptive::Form;
 use zfolio_sys::syscall::Errno;
 use zfolio_sys::thread::{Clock, now_ns};
@@ -122,8 +121,7 @@ impl Manager {
                 return Relief::Later;
             }
             self.return_borrowed();
-            if self.passed_steps.load(Ordering::Relaxed) >= HAND_STEPS {
-                self.passed_steps.store(0, Ordering::Relaxed);
+            if self.has_passed(HAND_STEPS) {
                 self.step_hand(&mut hand);
                 let _ = self.move_gathered(&mut hand);
             }

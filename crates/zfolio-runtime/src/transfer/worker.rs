@@ -1,6 +1,6 @@
 //! What a thread that moves pages works with.
 
-use crate::address_space::standby::Run;
+use crate::address_space::standby::StandbyRun;
 use crate::page::Vpn;
 use crate::pager::Access;
 use alloc::vec::Vec;
@@ -27,7 +27,7 @@ pub(crate) struct Worker {
     pub(crate) pages: Vec<Vpn>,
     pub(crate) slots: Vec<Slot>,
     /// Folios claimed to be stored together.
-    pub(crate) folios: Vec<Run>,
+    pub(crate) folios: Vec<StandbyRun>,
     pub(crate) frames: Vec<Pfn>,
     /// Room for pages beside the arena: see [`Self::buffer`].
     pub(crate) page: Vec<u8>,
