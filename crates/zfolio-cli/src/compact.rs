@@ -15,7 +15,7 @@ use zfolio_host::statistics;
 use zfolio_runtime::segment::{Counter, ProcessSlot, Segment, Used, faults, state};
 
 /// How long processes may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const COMPACTS_WITHIN: Duration = Duration::from_secs(30);
 /// Between two looks.
 const EVERY: Duration = Duration::from_millis(10);
 
@@ -68,7 +68,7 @@ pub(crate) fn compact(args: &Compact) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     let why = format!(
-        "{} of its processes had not done it after {PATIENCE:?}",
+        "{} of its processes had not done it after {COMPACTS_WITHIN:?}",
         late.len()
     );
     let mend = "look with zfolio stat whether they are stopped";
@@ -116,7 +116,7 @@ fn slot_of<'a>(segment: &'a Segment, process: &Process) -> Option<&'a ProcessSlo
 
 /// Waits until all have done request `number`; those that have not in time, by slot.
 fn wait(segment: &Segment, processes: &[Process], number: u32) -> Vec<usize> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + COMPACTS_WITHIN;
     loop {
         let late: Vec<usize> = processes
             .iter()

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use zfolio_sys::exchange::VALUE;
 
 /// Time for an answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+const NODE_ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 /// Reads timed, and values moved at once to see how fast that goes.
 const READS: usize = 200;
 const MOVED: usize = 32;
@@ -126,7 +126,7 @@ pub fn facts(spec: &Spec) -> Result<Facts, String> {
         let mut info = |part: &str| {
             let mut command = redis::cmd("INFO");
             command.arg(part);
-            let answer = links.one(address, &command, PATIENCE);
+            let answer = links.one(address, &command, NODE_ANSWERS_WITHIN);
             match answer {
                 Ok(Value::BulkString(text)) => Ok(String::from_utf8_lossy(&text).into_owned()),
                 Ok(_) => Err(format!("{address}: an answer to INFO that is none")),
@@ -176,7 +176,7 @@ pub fn speed(spec: &Spec) -> Result<Speed, String> {
         .flatten()
         .map(|(node, key)| (node, one("UNLINK", &key)))
         .collect();
-    links.round(&commands, PATIENCE);
+    links.round(&commands, NODE_ANSWERS_WITHIN);
     result.map_err(|fail| fail.to_string())
 }
 
@@ -205,18 +205,18 @@ pub fn reads(spec: &Spec, bytes: usize, count: usize) -> Result<Vec<u64>, String
     let gets = each(&|key| one("GET", key));
     let mut took = Vec::new();
     let mut result = links
-        .round(&sets, PATIENCE)
+        .round(&sets, NODE_ANSWERS_WITHIN)
         .into_iter()
         .find_map(Result::err);
     for (node, command) in gets.iter().cycle().take(count) {
         let since = Instant::now();
-        if let Err(fail) = links.one(node, command, PATIENCE) {
+        if let Err(fail) = links.one(node, command, NODE_ANSWERS_WITHIN) {
             result.get_or_insert(fail);
             break;
         }
         took.push(u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX));
     }
-    links.round(&each(&|key| one("UNLINK", key)), PATIENCE);
+    links.round(&each(&|key| one("UNLINK", key)), NODE_ANSWERS_WITHIN);
     took.sort_unstable();
     result.map_or(Ok(took), |fail| Err(fail.to_string()))
 }
@@ -254,27 +254,27 @@ fn measure(links: &mut Links<'_>, map: &Arc<Map>) -> Result<Speed, Fail> {
         .iter()
         .map(|(node, key)| (node.clone(), set(&value, key)))
         .collect();
-    all(links.round(&sets[..1], PATIENCE))?;
+    all(links.round(&sets[..1], NODE_ANSWERS_WITHIN))?;
     let since = Instant::now();
-    all(links.round(&sets, PATIENCE))?;
+    all(links.round(&sets, NODE_ANSWERS_WITHIN))?;
     let write = rate(since);
     let gets: Vec<_> = keys
         .iter()
         .map(|(node, key)| (node.clone(), one("GET", key)))
         .collect();
     let since = Instant::now();
-    all(links.round(&gets, PATIENCE))?;
+    all(links.round(&gets, NODE_ANSWERS_WITHIN))?;
     let read = rate(since);
     let small: Vec<_> = keys
         .iter()
         .map(|(node, key)| (node.clone(), set(&value[..SMALL], key)))
         .collect();
-    all(links.round(&small, PATIENCE))?;
+    all(links.round(&small, NODE_ANSWERS_WITHIN))?;
     let mut took = Vec::new();
     for turn in 0..READS {
         let (node, command) = &gets[turn % gets.len()];
         let since = Instant::now();
-        links.one(node, command, PATIENCE)?;
+        links.one(node, command, NODE_ANSWERS_WITHIN)?;
         took.push(u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX));
     }
     took.sort_unstable();

@@ -18,7 +18,7 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Values renewed or deleted together.
 const TOGETHER: usize = 256;
 /// Time for an answer to those.
-const PATIENCE: Duration = Duration::from_secs(2);
+const NODE_ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 /// How long one piece of work goes on before the others have their turn.
 const TURN: Duration = Duration::from_secs(1);
 
@@ -124,7 +124,7 @@ impl Pager {
             Some((map.shards[shard].clone(), command(&key)))
         });
         let commands: Vec<_> = commands.collect();
-        links.round(&commands, PATIENCE)
+        links.round(&commands, NODE_ANSWERS_WITHIN)
     }
 
     /// Keeps all values from expiring.
@@ -201,7 +201,7 @@ impl Pager {
         command.arg(cursor).arg("MATCH");
         command.arg(format!("zf:{}:*", self.store.run));
         command.arg("COUNT").arg(1000);
-        let answer = links.one(node, &command, PATIENCE)?;
+        let answer = links.one(node, &command, NODE_ANSWERS_WITHIN)?;
         let Value::Array(parts) = answer else {
             return Ok(None);
         };

@@ -51,7 +51,7 @@ impl Wakeups {
     }
 }
 
-/// For whom the control thread had better stay awake.
+/// For which threads of the program the control thread stays awake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum AwakeFor {
     /// For one thread: it keeps its processor from falling asleep.

@@ -13,7 +13,7 @@ use zfolio_sys::swap::swapoff;
 use zfolio_sys::syscall::Errno;
 
 /// How long the kernel may take to let go of something.
-const PATIENCE: Duration = Duration::from_secs(30);
+const ENDS_WITHIN: Duration = Duration::from_secs(30);
 
 /// Something of the system's that was changed.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -110,7 +110,7 @@ fn end_swap(path: &Path) -> Result<(), String> {
     let name = CString::new(path.as_os_str().as_encoded_bytes())
         .map_err(|_| "a path with a zero byte".to_owned())?;
     let mut last = Errno::INVAL;
-    let ended = wait_until(PATIENCE, || {
+    let ended = wait_until(ENDS_WITHIN, || {
         if !is_swap(path) {
             return true;
         }
@@ -130,7 +130,7 @@ fn remove_zram(number: u32) -> Result<(), String> {
     let dir = PathBuf::from(format!("/sys/block/zram{number}"));
     let mut last = String::new();
     // EBUSY while somebody who looks at new devices has it open.
-    let gone = wait_until(PATIENCE, || {
+    let gone = wait_until(ENDS_WITHIN, || {
         if !dir.exists() {
             return true;
         }
@@ -157,7 +157,7 @@ fn remove_cgroup(path: &Path) -> Result<(), String> {
         }
     }
     let mut last = String::new();
-    let gone = wait_until(PATIENCE, || {
+    let gone = wait_until(ENDS_WITHIN, || {
         if !path.exists() {
             return true;
         }

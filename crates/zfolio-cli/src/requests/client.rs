@@ -10,7 +10,7 @@ use zfolio_host::exit::{Failure, Status};
 use zfolio_host::segment_file::socket_beside;
 
 /// How long an answer may take: a run looks some times a second.
-const PATIENCE: Duration = Duration::from_secs(10);
+const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 
 /// Asks the run whose segment is at `control`.
 ///
@@ -34,7 +34,7 @@ pub(crate) fn ask(control: &Path, request: &Request) -> Result<Answer, Failure> 
 
 fn exchange(path: &Path, request: &Request) -> io::Result<Vec<u8>> {
     let mut stream = UnixStream::connect(path)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(ANSWERS_WITHIN))?;
     stream.write_all(&serde_json::to_vec(request)?)?;
     stream.shutdown(Shutdown::Write)?;
     let mut answer = Vec::new();

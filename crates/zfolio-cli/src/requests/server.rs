@@ -23,7 +23,7 @@ use zfolio_runtime::segment::Segment;
 /// Most that ask at a time.
 const MOST_ASKING: usize = 8;
 /// For so long a request may take to arrive.
-const PATIENCE: Duration = Duration::from_secs(1);
+const ASKS_WITHIN: Duration = Duration::from_secs(1);
 
 /// The socket, and who is asking.
 #[derive(Debug)]
@@ -86,7 +86,7 @@ impl Server {
         }
         let mut asking = std::mem::take(&mut self.asking);
         asking.retain_mut(|one| match one.read() {
-            Arrived::Partly => now.duration_since(one.came) < PATIENCE,
+            Arrived::Partly => now.duration_since(one.came) < ASKS_WITHIN,
             Arrived::Never => false,
             Arrived::Whole => {
                 let answer = self.answer(&one.text, segment, fitting);
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(ask(&mut server, &[b' '; MOST + 1]), None, "too much");
         // One that says nothing has been waited for, and is not any more.
         assert_eq!(server.asking.len(), 1);
-        server.look(&segment, &mut fitting, began + 2 * PATIENCE);
+        server.look(&segment, &mut fitting, began + 2 * ASKS_WITHIN);
         assert_eq!(server.asking.len(), 0);
         drop((silent, server));
         assert!(!path.exists());

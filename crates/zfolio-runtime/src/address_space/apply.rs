@@ -13,7 +13,7 @@ use crate::address_space::Space;
 use crate::address_space::core::Core;
 use crate::address_space::discard::BATCH;
 use crate::address_space::place::Place;
-use crate::address_space::standby::Run;
+use crate::address_space::standby::StandbyRun;
 use crate::events::event::Event;
 use crate::events::truth::Truth;
 use crate::page::{address_of, pages_within};
@@ -128,7 +128,7 @@ impl Space {
         self.drop_contents(core, target.clone());
         let mut batch = [(0, Place::Present); BATCH];
         let mut left = source.clone();
-        let mut run: Option<Run> = None;
+        let mut run: Option<StandbyRun> = None;
         loop {
             let batch = core.pages.extents.first_tracked(&mut left, &mut batch);
             if batch.is_empty() {
@@ -147,7 +147,7 @@ impl Space {
                         }
                         _ => {
                             core.pages.standby.push_all(run.take());
-                            run = Some(Run { vpn, at, pages: 1 });
+                            run = Some(StandbyRun { vpn, at, pages: 1 });
                         }
                     }
                 }

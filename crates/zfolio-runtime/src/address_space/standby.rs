@@ -11,13 +11,13 @@ use zfolio_mm::Pfn;
 
 /// Pages moved out together: page `vpn + i` went to slot `at + i`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Run {
+pub(crate) struct StandbyRun {
     pub(crate) vpn: Vpn,
     pub(crate) at: Pfn,
     pub(crate) pages: usize,
 }
 
-impl Run {
+impl StandbyRun {
     /// Cuts off the first `pages` pages.
     pub(crate) fn split_front(&mut self, pages: usize) -> Self {
         let front = Self { pages, ..*self };
@@ -31,41 +31,41 @@ impl Run {
 /// The queue and how many pages are in standby.
 #[derive(Default)]
 pub(crate) struct Standby {
-    queue: VecDeque<Run>,
+    queue: VecDeque<StandbyRun>,
     /// Pages whose word says standby.
     pub(crate) pages: usize,
 }
 
 impl Standby {
     /// Adds a run at the hot end.
-    pub(crate) fn push(&mut self, run: Run) {
+    pub(crate) fn push(&mut self, run: StandbyRun) {
         self.queue.push_back(run);
     }
 
     /// Adds a run at the cold end: it is stored next.
-    pub(crate) fn push_cold(&mut self, run: Run) {
+    pub(crate) fn push_cold(&mut self, run: StandbyRun) {
         self.queue.push_front(run);
     }
 
     /// Adds a run if there is one.
-    pub(crate) fn push_all(&mut self, run: Option<Run>) {
+    pub(crate) fn push_all(&mut self, run: Option<StandbyRun>) {
         self.queue.extend(run);
     }
 
     /// Puts back what was taken from the cold end.
-    pub(crate) fn unpop(&mut self, run: Run) {
+    pub(crate) fn unpop(&mut self, run: StandbyRun) {
         if run.pages > 0 {
             self.queue.push_front(run);
         }
     }
 
     /// The runs, coldest first.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Run> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &StandbyRun> {
         self.queue.iter()
     }
 
     /// Takes the coldest run.
-    pub(crate) fn pop(&mut self) -> Option<Run> {
+    pub(crate) fn pop(&mut self) -> Option<StandbyRun> {
         self.queue.pop_front()
     }
 }

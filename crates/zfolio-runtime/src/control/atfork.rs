@@ -4,8 +4,6 @@ use crate::control::Manager;
 use crate::fork_handshake::{ForkWords, request};
 use crate::options::STACK;
 use crate::swapout::Swap;
-use core::sync::atomic::Ordering;
-use zfolio_sys::lock::futex_wait;
 use zfolio_sys::syscall::Errno;
 use zfolio_sys::thread::{Life, spawn_with};
 use zfolio_sys::{heap, identity};
@@ -16,7 +14,7 @@ impl Manager {
         ForkWords::wait(self.fork_words().request(), request::NONE, || true);
         // (Renewed, perhaps, before that was said.)
         let words = self.fork_words();
-        self.generation.store(words.renew(), Ordering::Release);
+        self.set_generation(words.renew());
         words.set(words.request(), request::PREPARE);
         self.wakeups.wake_control();
         ForkWords::wait(words.request(), request::FROZEN, || {
@@ -41,7 +39,7 @@ impl Manager {
     /// `fit`: whether this child may have such a thread.
     pub fn after_fork_child(&'static self, fit: bool) {
         heap::usage::freeze(false);
-        self.child_ready.store(0, Ordering::Release);
+        self.expect_child();
         let adopt: Life<Self> = |manager, _, stack| manager.adopt(stack);
         let refused = if fit {
             spawn_with(STACK, self, 0, adopt).err()
@@ -52,9 +50,7 @@ impl Manager {
             self.go_unmanaged("starting a thread", errno);
             return;
         }
-        while self.child_ready.load(Ordering::Acquire) == 0 {
-            futex_wait(&self.child_ready, 0, None);
-        }
+        self.await_child();
     }
 
     /// What the face says to be left alone before this call does not leave after it, and can be

@@ -8,7 +8,6 @@ use crate::swapout::store::Stored;
 use crate::swapout::{clock_hand::HandStep, hand::ClockHand};
 use crate::transfer::worker::Worker;
 use crate::upkeep::zspage_compaction::Compacting;
-use core::sync::atomic::Ordering;
 use zfolio_compress::adaptive::Form;
 use zfolio_sys::syscall::Errno;
 use zfolio_sys::thread::{Clock, now_ns};
@@ -16,11 +15,11 @@ use zfolio_sys::thread::{Clock, now_ns};
 /// Rounds of the hand without finding enough before standby is stored as it is.
 const ROUNDS: u32 = 3;
 
-/// Rounds besides, each of which has moved the clock on.
+/// Further rounds, before each of which the refault clock is advanced.
 const MOST_ROUNDS: u32 = 8;
 
-/// Ranges left behind for which the hand moves by one extent: a reader that goes
-/// round must not keep what nobody reads in memory for ever.
+/// For so many ranges that readers have passed the hand moves one extent: else a reader that goes
+/// round and round would keep memory that nobody reads from leaving.
 const HAND_STEPS: u32 = 64;
 
 /// Pages by which standby is filled up at a time, at most a quarter of it: they leave
@@ -31,7 +30,7 @@ const TOGETHER: usize = 256;
 /// it takes to compress a page.
 const USAGE_PAGES: usize = 32;
 
-/// What a turn counts for at least.
+/// Pages that a turn of reclaim counts for at least, on the way to the next look at usage.
 const PART_OF_USAGE: usize = 4;
 
 /// Turns of reclaim between two looks at the statistics and the pool.
@@ -122,8 +121,7 @@ impl Manager {
                 return Relief::Later;
             }
             self.return_borrowed();
-            if self.passed_steps.load(Ordering::Relaxed) >= HAND_STEPS {
-                self.passed_steps.store(0, Ordering::Relaxed);
+            if self.has_passed(HAND_STEPS) {
                 self.step_hand(&mut hand);
                 let _ = self.move_gathered(&mut hand);
             }

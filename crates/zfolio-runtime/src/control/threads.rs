@@ -7,7 +7,6 @@ use crate::segment::WATCHDOG_NAME;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 use zfolio_sys::limits::with_descriptors;
-use zfolio_sys::lock::futex_wake;
 use zfolio_sys::syscall::Errno;
 use zfolio_sys::thread;
 use zfolio_sys::thread::ask_for_low_latency;
@@ -98,7 +97,6 @@ impl Manager {
     }
 
     pub(crate) fn let_program_go(&self) {
-        self.child_ready.store(1, Ordering::Release);
-        futex_wake(&self.child_ready, u32::MAX);
+        self.child_is_ready();
     }
 }

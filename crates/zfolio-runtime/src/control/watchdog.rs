@@ -97,7 +97,7 @@ impl Manager {
                 self.overdue("reclaim did not go on");
             }
             let asked = self.fork_words().request().load(Ordering::Acquire) == request::PREPARE;
-            let generation = u64::from(self.generation.load(Ordering::Acquire)) + 1;
+            let generation = u64::from(self.generation()) + 1;
             if fork.is_overdue(if asked { generation } else { 0 }) {
                 self.overdue("a fork was not prepared");
             }

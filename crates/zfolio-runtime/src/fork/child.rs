@@ -69,7 +69,7 @@ impl Forks {
             };
             thread::parent_pid() == parent && silent.1 < SILENT_LOOKS
         });
-        words.taken(self.generation.load(Ordering::Acquire));
+        words.taken(self.generation());
         let _ = write!(
             line,
             "it is the child of a fork, and {what} failed (errno {}){}",
@@ -125,7 +125,7 @@ impl Forks {
         let past = words.left().filter_map(Event::from_words);
         core.inbox.parked.replace(past);
         let filled = words.is_filled();
-        if !words.taken(self.generation.load(Ordering::Acquire)) {
+        if !words.taken(self.generation()) {
             return Err(Errno::TIMEDOUT);
         }
         self.drop_superseded(&mut core);

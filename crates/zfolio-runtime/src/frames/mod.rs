@@ -20,7 +20,7 @@ pub(crate) mod page_table;
 use crate::descriptors::Descriptors;
 use crate::frames::arena::FrameArena;
 use crate::frames::huge_reserve::HugeFrames;
-use core::sync::atomic::AtomicBool;
+use core::sync::atomic::{AtomicBool, Ordering};
 use zfolio_compress::adaptive::Density;
 use zfolio_mm::{Order, PAGE_SHIFT, Pfn};
 use zfolio_sys::arena::ArenaMap;
@@ -59,7 +59,7 @@ pub struct Physical {
     pub(crate) density: Density,
     pub(crate) huge_frames: HugeFrames,
     /// A huge page on its way out found no block of holes.
-    pub(crate) block_wanted: AtomicBool,
+    block_wanted: AtomicBool,
 }
 
 impl Physical {
@@ -85,6 +85,16 @@ impl Physical {
     /// Address of an arena slot.
     pub(crate) fn address(&self, at: Pfn) -> usize {
         self.arena().map().address(at)
+    }
+
+    /// Whether a huge page on its way out found no block of holes.
+    pub(crate) fn wants_block(&self) -> bool {
+        self.block_wanted.load(Ordering::Relaxed)
+    }
+
+    /// One did, or there is one now.
+    pub(crate) fn want_block(&self, wanted: bool) {
+        self.block_wanted.store(wanted, Ordering::Relaxed);
     }
 
     /// Registers the arena alone.

@@ -19,7 +19,6 @@ use crate::transfer::move_in::Placed;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 use zfolio_mm::{Memory, Order, PAGE_SIZE};
-use zfolio_sys::lock::MutexGuard;
 use zfolio_sys::procfs::PresentRun;
 
 /// What pages are copied from.
@@ -30,7 +29,7 @@ impl Transfer {
     /// once; `None` if that is not for this fault, or memory is short.
     pub(crate) fn fill_fresh(
         &self,
-        core: &mut MutexGuard<'_, Core>,
+        core: &mut Core,
         pages: &Range<Vpn>,
         window: usize,
     ) -> Option<Outcome> {

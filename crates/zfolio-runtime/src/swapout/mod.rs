@@ -28,7 +28,7 @@ use crate::swapout::compress_threads::EngineThreads;
 use crate::swapout::hand::ClockHand;
 use crate::transfer::Transfer;
 use core::ops::Deref;
-use core::sync::atomic::{AtomicU32, AtomicUsize};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use zfolio_sys::lock::{Mutex, reset_in_fork_child};
 use zfolio_sys::thread::processors;
 
@@ -40,7 +40,7 @@ pub struct Swap {
     pub(crate) engines: Option<EngineThreads>,
     pub(crate) hand: Mutex<ClockHand>,
     /// Ranges left behind that were moved out since the hand last moved.
-    pub(crate) passed_steps: AtomicU32,
+    passed_steps: AtomicU32,
     /// Odd while pages are being judged and moved out, another number each time. Written under
     /// the core lock.
     leaving: AtomicUsize,
@@ -66,6 +66,15 @@ impl Swap {
             leaving: AtomicUsize::new(0),
             processors: processors(),
         }
+    }
+
+    /// Whether so many ranges left behind were moved out since that was last said to be so.
+    pub(crate) fn has_passed(&self, ranges: u32) -> bool {
+        let enough = self.passed_steps.load(Ordering::Relaxed) >= ranges;
+        if enough {
+            self.passed_steps.store(0, Ordering::Relaxed);
+        }
+        enough
     }
 
     /// See [`Transfer::reset_in_fork_child`].

@@ -2,7 +2,7 @@
 
 use crate::address_space::core::Core;
 use crate::address_space::place::Place;
-use crate::address_space::standby::Run;
+use crate::address_space::standby::StandbyRun;
 use crate::page::EXTENT_PAGES;
 use crate::segment::GroupEvent;
 use crate::swapout::Swap;
@@ -121,7 +121,7 @@ impl Swap {
             if room && done == 0 && folio.pages > 1 {
                 let mut rest = folio;
                 while rest.pages > 0 {
-                    let page = Run { pages: 1, ..rest };
+                    let page = StandbyRun { pages: 1, ..rest };
                     if let Err(error) = self.store_part(worker, begin + done, page) {
                         failed = error;
                         break;
@@ -158,7 +158,12 @@ impl Swap {
     }
 
     /// Stores and publishes `part`, whose pages are those from `first` on of what was claimed.
-    fn store_part(&self, worker: &mut Worker, first: usize, part: Run) -> Result<(), StoreError> {
+    fn store_part(
+        &self,
+        worker: &mut Worker,
+        first: usize,
+        part: StandbyRun,
+    ) -> Result<(), StoreError> {
         let these = first..first + part.pages;
         let (context, order) = (&mut worker.context, Order::holding_at_most(part.pages));
         let (frames, slots) = (&worker.frames[these.clone()], &mut worker.slots[these]);
@@ -171,7 +176,7 @@ impl Swap {
     /// Writes the slots into the words and frees the frames. A page that was
     /// wanted back or discarded meanwhile leaves its slot in `slots`; those
     /// published become zero there.
-    fn publish_stored(&self, folios: &[Run], slots: &mut [Slot]) {
+    fn publish_stored(&self, folios: &[StandbyRun], slots: &mut [Slot]) {
         let mut core = self.core.lock();
         let mut slots = slots.iter_mut();
         for folio in folios {
@@ -193,7 +198,7 @@ impl Swap {
     }
 
     /// The store failed: back to standby, at the hot end.
-    fn put_back(&self, folio: Run) {
+    fn put_back(&self, folio: StandbyRun) {
         let mut core = self.core.lock();
         let mut kept = 0;
         for index in 0..folio.pages {
@@ -215,10 +220,10 @@ impl Swap {
 /// Takes the coldest pages that form a folio (a power of two, naturally
 /// aligned, still all in standby) and marks them as being stored. At most
 /// `order`, where they are not of a huge page. `resident`: pages that are not stored.
-fn claim(core: &mut Core, order: Order, resident: usize) -> Option<Run> {
+fn claim(core: &mut Core, order: Order, resident: usize) -> Option<StandbyRun> {
     loop {
         let mut run = core.pages.standby.pop()?;
-        let valid = |core: &Core, run: &Run, index: usize| {
+        let valid = |core: &Core, run: &StandbyRun, index: usize| {
             core.pages.extents.place(run.vpn + index) == Place::Standby(run.at.offset(index))
         };
         while run.pages > 0 && !valid(core, &run, 0) {

@@ -6,11 +6,11 @@ use zfolio_mm::{PAGE_SHIFT, PAGE_SIZE, Pfn};
 use zfolio_sys::procfs::PresentRun;
 use zfolio_sys::syscall::Errno;
 
-/// Pages copied at most where they lie together; more are moved in one call.
+/// Most pages of a run that are copied in; more are moved by one call.
 pub(crate) const COPIED: usize = 2;
 
-/// Pages of a larger load that are copied at most where they lie together, and their
-/// frames do: what is present already cuts a reader's window to such runs.
+/// The same where the run is a part of a larger load, whose window pages that are present already
+/// cut into such runs.
 pub(crate) const COPIED_RUN: usize = 16;
 
 /// What became of one page that was to be moved in.

@@ -9,12 +9,11 @@
 
 use crate::address_space::core::Core;
 use crate::address_space::place::Place;
-use crate::address_space::standby::Run;
+use crate::address_space::standby::StandbyRun;
 use crate::page::{EXTENT_PAGES, GROUP_PAGES, Vpn, address_of};
 use crate::segment::Counter;
 use crate::transfer::Transfer;
 use core::ops::Range;
-use core::sync::atomic::Ordering;
 use zfolio_mm::{Order, PAGE_SHIFT, PAGE_SIZE, Pfn};
 use zfolio_sys::syscall::Errno;
 
@@ -107,7 +106,7 @@ impl Transfer {
             .filter_map(Order::new)
             .find_map(|order| self.arena().take_holes(order).map(|hole| (hole, order)));
         if order == Order::HUGE && block.is_none_or(|(_, order)| order < Order::HUGE) {
-            self.block_wanted.store(true, Ordering::Relaxed);
+            self.want_block(true);
         }
         let (hole, order) = block?;
         let aligned = vpn.is_multiple_of(EXTENT_PAGES);
@@ -175,7 +174,7 @@ impl Transfer {
                 let place = Place::Standby(at.offset(index));
                 core.pages.extents.set(vpn + index, place);
             }
-            let run = Run { vpn, at, pages };
+            let run = StandbyRun { vpn, at, pages };
             if how.cold {
                 core.pages.standby.push_cold(run);
             } else {

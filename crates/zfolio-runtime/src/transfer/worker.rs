@@ -1,6 +1,6 @@
 //! What a thread that moves pages works with.
 
-use crate::address_space::standby::Run;
+use crate::address_space::standby::StandbyRun;
 use crate::page::Vpn;
 use crate::pager::Access;
 use alloc::vec::Vec;
@@ -8,8 +8,8 @@ use zfolio_mm::{Order, PAGE_SIZE, Pfn};
 use zfolio_sys::lock::{Mutex, MutexGuard};
 use zfolio_zswap::{Slot, WorkContext};
 
-/// The same where they lie apart: each run would be a MOVE, and its frames, which must
-/// lie together, a MOVE each before.
+/// Most pages of a load that are copied in where they lie apart. (Moved, each run would cost a
+/// MOVE, and a MOVE for each of its frames before, which would have to lie together.)
 pub(crate) const COPIED_APART: usize = 16;
 
 /// Pages that are stored together: what keeps engines busy for longer than it takes to
@@ -27,7 +27,7 @@ pub(crate) struct Worker {
     pub(crate) pages: Vec<Vpn>,
     pub(crate) slots: Vec<Slot>,
     /// Folios claimed to be stored together.
-    pub(crate) folios: Vec<Run>,
+    pub(crate) folios: Vec<StandbyRun>,
     pub(crate) frames: Vec<Pfn>,
     /// Room for pages beside the arena: see [`Self::buffer`].
     pub(crate) page: Vec<u8>,

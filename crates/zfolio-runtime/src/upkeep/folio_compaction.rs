@@ -27,12 +27,11 @@
 use crate::address_space::Space;
 use crate::address_space::core::Core;
 use crate::address_space::place::Place;
-use crate::address_space::standby::Run;
+use crate::address_space::standby::StandbyRun;
 use crate::page::GROUP_PAGES;
 use crate::segment::Counter;
 use alloc::vec;
 use alloc::vec::Vec;
-use core::sync::atomic::Ordering;
 use zfolio_mm::buddy::BLOCK_SLOTS;
 use zfolio_mm::compaction::backoff::Proactive;
 use zfolio_mm::compaction::suitability::score;
@@ -64,7 +63,7 @@ pub(crate) struct Evacuating {
     /// Of the slots that a run holds, those with a frame: a bit each.
     backed: Vec<u64>,
     /// What stood by when the run began, by slot.
-    standby: Vec<Run>,
+    standby: Vec<StandbyRun>,
 }
 
 impl Evacuating {
@@ -96,7 +95,7 @@ impl Evacuating {
     fn list_standby(&mut self, space: &Space) {
         self.standby.clear();
         let core = space.core.lock();
-        let valid = |run: &&Run| core.pages.extents.place(run.vpn) == Place::Standby(run.at);
+        let valid = |run: &&StandbyRun| core.pages.extents.place(run.vpn) == Place::Standby(run.at);
         self.standby.extend(core.pages.standby.iter().filter(valid));
         drop(core);
         self.standby.sort_unstable_by_key(|run| run.at);
@@ -120,7 +119,7 @@ impl Evacuating {
     /// Makes free blocks for at most `time` ns, if a huge page wants one or the free
     /// slots are scattered. The caller has begun an operation.
     pub(crate) fn evacuate(&mut self, space: &Space, time: u64) {
-        if space.block_wanted.load(Ordering::Relaxed) {
+        if space.wants_block() {
             self.evacuate_for_one(space, time);
         } else {
             self.evacuate_unasked(space, time);
@@ -136,7 +135,7 @@ impl Evacuating {
             Ok(()) => finish(compactor, &mut view) == Outcome::Contended,
             Err(NotBegun::NotNeeded | NotBegun::NotSuitable | NotBegun::Deferred) => false,
         };
-        space.block_wanted.store(again, Ordering::Relaxed);
+        space.want_block(again);
         publish(space, compactor);
     }
 
@@ -186,7 +185,7 @@ struct View<'a> {
     space: &'a Space,
     backed: &'a mut [u64],
     /// A hint, as the queue itself: words are asked.
-    standby: &'a [Run],
+    standby: &'a [StandbyRun],
     /// When the run is to end, ns.
     until_ns: u64,
 }
@@ -206,7 +205,7 @@ impl View<'_> {
     }
 
     /// The pages that stand by from slot `at` on and can be carried together.
-    fn standing_by(&self, core: &Core, at: Pfn) -> Option<Run> {
+    fn standing_by(&self, core: &Core, at: Pfn) -> Option<StandbyRun> {
         let after = self.standby.partition_point(|run| run.at <= at);
         let run = self.standby[..after].last()?;
         let skip = at.index() - run.at.index();
@@ -216,7 +215,7 @@ impl View<'_> {
         let stands =
             |page: &usize| core.pages.extents.place(vpn + page) == Place::Standby(at.offset(*page));
         let pages = (0..most).take_while(stands).count();
-        (pages > 0).then_some(Run { vpn, at, pages })
+        (pages > 0).then_some(StandbyRun { vpn, at, pages })
     }
 
     /// Carries what stands by at `from`.
@@ -237,7 +236,7 @@ impl View<'_> {
                 .extents
                 .set(run.vpn + page, Place::Standby(to.offset(page)));
         }
-        core.pages.standby.push(Run { at: to, ..run });
+        core.pages.standby.push(StandbyRun { at: to, ..run });
         Ok(left)
     }
 

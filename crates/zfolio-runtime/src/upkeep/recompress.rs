@@ -29,7 +29,7 @@ const SHARE_OF_POOL: u64 = 5;
 /// Between the end of a round of the hand and the next, ns: what is tried has been in
 /// the pool for as long at least.
 const AGE_NS: u64 = 2_000_000_000;
-/// Rest where time is dear and it gains nothing, ns.
+/// Pause after a round that gained nothing, while the processors are busy, ns.
 const REST_NS: u64 = 5_000_000_000;
 
 /// What the control thread knows when it asks.

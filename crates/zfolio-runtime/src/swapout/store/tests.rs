@@ -88,7 +88,7 @@ fn a_folio_that_is_refused_whole_goes_as_far_as_it_can() {
 }
 
 /// Claims the coldest folio, as a store does that is under way then.
-fn begin(rig: &Rig, worker: &mut Worker) -> Run {
+fn begin(rig: &Rig, worker: &mut Worker) -> StandbyRun {
     let mut core = rig.manager.core.lock();
     let folio = claim(&mut core, Order::K64, 1000).expect("a folio");
     rig.manager.begin(&core);
