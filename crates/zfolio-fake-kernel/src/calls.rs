@@ -24,6 +24,7 @@ const PROCMAP_QUERY: usize = 0xc068_6611;
 const MADV_DONTNEED: usize = 4;
 const MADV_POPULATE_WRITE: usize = 23;
 const MADV_DONTNEED_LOCKED: usize = 24;
+const MADV_COLLAPSE: usize = 25;
 
 const MODE_WP: u64 = 2;
 const PAGE_IS_PRESENT: u64 = 1 << 3;
@@ -398,7 +399,47 @@ fn query(world: &mut World, arg: &mut [u64]) -> Result<usize, Errno> {
     Ok(0)
 }
 
+/// Copies what is there into one page: nothing that shows, and only where all of it is there,
+/// free to move, and no fault of it has to be told.
+fn collapse(world: &World, start: usize, len: usize) -> Result<(), Errno> {
+    for page in of(start, len) {
+        let state = world.pages.state(page);
+        if !state.present {
+            return Err(Errno::INVAL);
+        }
+        if state.pinned || state.protected {
+            return Err(Errno::AGAIN);
+        }
+    }
+    Ok(())
+}
+
+/// Words of the page map.
+unsafe fn read_pagemap(world: &World, args: [usize; 6]) -> usize {
+    const PRESENT: u64 = 1 << 63;
+    const EXCLUSIVE: u64 = 1 << 56;
+    let first = args[3] / size_of::<u64>();
+    let count = args[2] / size_of::<u64>();
+    for page in first..first + count {
+        let state = world.pages.state(page);
+        let present = if state.present { PRESENT } else { 0 };
+        let own = if state.shared { 0 } else { EXCLUSIVE };
+        let word = present | own;
+        // SAFETY: by contract so many bytes.
+        unsafe {
+            (args[1] as *mut u64)
+                .add(page - first)
+                .write_unaligned(word)
+        };
+    }
+    count * size_of::<u64>()
+}
+
 unsafe fn advise(world: &mut World, start: usize, len: usize, advice: usize) -> Result<(), Errno> {
+    if advice == MADV_COLLAPSE {
+        failing(world, Call::Collapse)?;
+        return collapse(world, start, len);
+    }
     let discards = [MADV_DONTNEED, MADV_DONTNEED_LOCKED].contains(&advice);
     assert!(
         discards || advice == MADV_POPULATE_WRITE,
@@ -491,6 +532,8 @@ unsafe fn read_text(world: &mut World, args: [usize; 6]) -> Result<usize, Errno>
             let resident = world.pages.all;
             writeln!(text, "{size} {resident} 0 0 0 {size} 0").expect("text");
         }
+        // SAFETY: by contract.
+        Kind::Pagemap => return Ok(unsafe { read_pagemap(world, args) }),
         _ => return Err(BAD_FILE),
     }
     let rest = text.as_bytes().get(args[3]..).unwrap_or_default();

@@ -23,6 +23,9 @@ pub struct Config {
     folio_bytes: u64,
     folio_order: u32,
     split_huge_pages: bool,
+    huge_page_assembly: bool,
+    /// `None`: read-ahead is judged.
+    page_cluster: Option<u32>,
     /// Threads that compress for reclaim.
     pub engines: u32,
     engines_auto: bool,
@@ -58,6 +61,8 @@ impl Config {
             folio_bytes: (PAGE_SIZE as u64) << order,
             folio_order: order,
             split_huge_pages: config.split_huge_pages.load(Relaxed) != 0,
+            huge_page_assembly: config.no_huge_page_assembly.load(Relaxed) == 0,
+            page_cluster: config.page_cluster.load(Relaxed).checked_sub(1),
             engines: config.engines.load(Relaxed),
             engines_auto: config.engines_auto.load(Relaxed) != 0,
             tier: if config.tier.load(Relaxed) == 0 {

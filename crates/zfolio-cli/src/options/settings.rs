@@ -29,6 +29,10 @@ pub(crate) struct Settings {
     pub(crate) folio: Order,
     /// Huge pages are split into such.
     pub(crate) split_huge_pages: bool,
+    /// Huge pages that came back in pieces are made one again.
+    pub(crate) huge_page_assembly: bool,
+    /// Read-ahead as by the kernel's `page-cluster`; `None`: judged.
+    pub(crate) page_cluster: Option<u8>,
     /// Threads that compress for reclaim.
     pub(crate) engines: Engines,
     /// Folio compaction runs.
@@ -49,6 +53,7 @@ impl Settings {
         if let Some(high) = high {
             (self.high, self.limit) = (high, None);
         }
+        self.engines = Engines::of(config);
         self.behind.reread(config);
     }
 
@@ -68,6 +73,10 @@ impl Settings {
         config.folio_order.store(self.folio.get().into(), Relaxed);
         let split = self.split_huge_pages;
         config.split_huge_pages.store(split.into(), Relaxed);
+        let off = !self.huge_page_assembly;
+        config.no_huge_page_assembly.store(off.into(), Relaxed);
+        let cluster = self.page_cluster.map_or(0, |order| u32::from(order) + 1);
+        config.page_cluster.store(cluster, Relaxed);
         self.engines.store(config);
         let off = !self.folio_compaction;
         config.no_folio_compaction.store(off.into(), Relaxed);

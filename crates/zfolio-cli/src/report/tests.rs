@@ -28,6 +28,8 @@ fn finished(tree: Tree) -> Finished {
             compressor: Compressor(Codec::LZ4),
             folio: Order::K64,
             split_huge_pages: false,
+            huge_page_assembly: true,
+            page_cluster: None,
             engines: Engines::default(),
             folio_compaction: true,
             tier: Tier::Off,

@@ -235,6 +235,8 @@ fn settings(args: &Run, faults: Taken, chosen: Chosen) -> Result<Settings, Failu
         compressor: args.compressor,
         folio: args.folio.unwrap_or(Order::K64),
         split_huge_pages: args.split_huge_pages,
+        huge_page_assembly: !args.no_huge_page_assembly,
+        page_cluster: args.page_cluster,
         engines: args.engines,
         folio_compaction: !args.no_folio_compaction,
         tier: args.tier,

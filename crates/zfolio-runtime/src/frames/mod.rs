@@ -20,7 +20,7 @@ pub(crate) mod page_table;
 use crate::descriptors::Descriptors;
 use crate::frames::arena::FrameArena;
 use crate::frames::huge_reserve::HugeFrames;
-use core::sync::atomic::AtomicBool;
+use core::sync::atomic::AtomicU8;
 use zfolio_compress::adaptive::Density;
 use zfolio_mm::{Order, PAGE_SHIFT, Pfn};
 use zfolio_sys::arena::ArenaMap;
@@ -58,8 +58,9 @@ pub struct Physical {
     /// Which codec `auto` uses.
     pub(crate) density: Density,
     pub(crate) huge_frames: HugeFrames,
-    /// A huge page on its way out found no block of holes.
-    pub(crate) block_wanted: AtomicBool,
+    /// The largest order of which something on its way out found no block of holes; 0: none
+    /// was missed.
+    pub(crate) block_wanted: AtomicU8,
 }
 
 impl Physical {
@@ -74,7 +75,7 @@ impl Physical {
             zswap,
             density,
             huge_frames: HugeFrames::new(nursery),
-            block_wanted: AtomicBool::new(false),
+            block_wanted: AtomicU8::new(0),
         }
     }
 

@@ -54,6 +54,10 @@ pub struct Config {
     pub folio_order: AtomicU32,
     /// 1: huge pages are split when they leave, and go in folios of that order too.
     pub split_huge_pages: AtomicU32,
+    /// 1: huge pages that came back in pieces stay pieces.
+    pub no_huge_page_assembly: AtomicU32,
+    /// Order of the pages that a fault brings, plus one, 1..=10; 0: that is judged.
+    pub page_cluster: AtomicU32,
     /// 1: print nothing on the program's stderr.
     pub quiet: AtomicU32,
     /// Threads that compress for reclaim; 0: none.

@@ -106,8 +106,8 @@ impl Transfer {
             .rev()
             .filter_map(Order::new)
             .find_map(|order| self.arena().take_holes(order).map(|hole| (hole, order)));
-        if order == Order::HUGE && block.is_none_or(|(_, order)| order < Order::HUGE) {
-            self.block_wanted.store(true, Ordering::Relaxed);
+        if block.is_none_or(|(_, got)| got < order) {
+            self.block_wanted.fetch_max(order.get(), Ordering::Relaxed);
         }
         let (hole, order) = block?;
         let aligned = vpn.is_multiple_of(EXTENT_PAGES);
