@@ -31,7 +31,8 @@ def limit(size, serving=None, **options):
     without userfaultfd) instead of what suits the process.
     `options`: those of `zfolio run` by their names, with _ for -: compressor="zstd",
     engines=2, tier="auto", backing="file:/var/tmp,size=4G", folio, max, on_max,
-    max_pool, accept_threshold, no_shrinker, split_huge_pages. Only while no array is in use.
+    max_pool, accept_threshold, no_shrinker, split_huge_pages,
+    huge_page_assembly, page_cluster. Only while no array is in use.
     """
     size = _bytes(size)
     if size < 0:

@@ -99,7 +99,8 @@ int zfolio_group_new(size_t high, int serving, zfolio_group **group);
 
 /* The same with options of `zfolio run`, by their names there: strings such as
  * "compressor=zstd", "engines=2,verify_compress=1" or "max-pool=40", ended by a
- * null; null for none. There are compressor, folio, split-huge-pages, engines, tier,
+ * null; null for none. There are compressor, folio, split-huge-pages,
+ * huge-page-assembly, page-cluster, engines, tier,
  * backing (with a size), max, on-max, max-pool, accept-threshold and no-shrinker; a group that is
  * ZFOLIO_PROTECTED has only the first and those of the pool
  * (ZFOLIO_UNAVAILABLE). */

@@ -50,5 +50,6 @@ fn changes(args: &Set) -> Changes {
         max: limit(args.max.map(|of| of.0)),
         on_max: args.on_max.map(|what| what.number()),
         max_pool: args.max_pool,
+        engines: args.engines.clone(),
     }
 }

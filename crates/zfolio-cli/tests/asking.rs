@@ -147,6 +147,54 @@ fn high_changes_while_a_program_runs() {
 }
 
 #[test]
+fn engines_change_how_they_are_used_while_they_work() {
+    let (Some(z), Some(program)) = (support::real(), compiled("plain")) else {
+        return;
+    };
+    let program = [program.to_str().expect("a path"), "120", "3000"];
+    let options = ["--high", "200M", "--engines", "1,decompress=off"];
+    let run = Run::start(z, &options, &program);
+    run.until_resident("all of it", |now| now > 118 * MIB);
+    assert_eq!(
+        set(z, &run, &["--engines", "sync_mode=sync,retries=3"]),
+        "sync_mode: assist, now sync\nretries: 1, now 3\n"
+    );
+    set(z, &run, &["--high", "48M"]);
+    run.until_resident("48", |now| now < 56 * MIB);
+    // Under work: each mode is waited for as it was submitted.
+    for mode in [
+        "async",
+        "async_irq",
+        "assist",
+        "sync",
+        "async_irq",
+        "assist",
+    ] {
+        set(z, &run, &["--engines", &format!("sync_mode={mode}")]);
+        set(z, &run, &["--high", "44M"]);
+        set(z, &run, &["--high", "48M"]);
+    }
+    let pid = run.pid().to_string();
+    is_refused(
+        &zfolio(z, &["set", &pid, "--engines", "descriptors=4"]),
+        2,
+        "descriptors is what queues are made by",
+    );
+    let (status, told, stats) = run.end();
+    assert_eq!(status, Some(0), "{told}");
+    let attributes = &stats["config"]["engine_attributes"];
+    assert_eq!(
+        (&attributes["sync_mode"], &attributes["retries"]),
+        (&"assist".into(), &3.into())
+    );
+    let counters = &stats["total"]["counters"];
+    assert!(
+        counters["engine_completed"].as_u64() > Some(0),
+        "{counters}"
+    );
+}
+
+#[test]
 fn high_of_each_process_changes_as_well() {
     let (Some(z), Some(program)) = (support::real(), compiled("plain")) else {
         return;

@@ -161,6 +161,47 @@ fn huge_pages_are_split_where_that_is_asked_for() {
     });
 }
 
+/// Huge pages that were touched at random are made one again once all of each is there, and
+/// not where that is switched off.
+#[test]
+fn huge_pages_that_came_back_in_pieces_are_whole_again() {
+    let whole = huge_pages_stay_whole();
+    if let Err(why) = &whole {
+        support::skip(why);
+    }
+    for (options, assembled) in [(&["--huge-page-assembly"][..], true), (&[], false)] {
+        let case = Case {
+            high: "64M",
+            options,
+            ..Case::new("whole_again", &[])
+        };
+        case.run_until(|output| {
+            assert_eq!(output.stats["config"]["huge_page_assembly"], assembled);
+            let made = output.counter("thp_collapse_alloc");
+            let right = if assembled { made > 0 } else { made == 0 };
+            support::check(right || whole.is_err(), || output.stats.to_string())
+        });
+    }
+}
+
+/// Read-ahead fixed as by the kernel's page-cluster: a fault brings its own page, or what is
+/// stored of its 8.
+#[test]
+fn read_ahead_is_fixed_where_that_is_asked_for() {
+    for (cluster, most) in [("0", 0), ("3", 7)] {
+        let case = Case {
+            high: "32M",
+            options: &["--page-cluster", cluster],
+            ..Case::new("reads", &[])
+        };
+        if let Some(output) = case.run() {
+            let (ahead, faults) = (output.counter("swap_ra"), output.counter("pgmajfault"));
+            assert!(ahead <= most * faults, "{ahead} of {faults}");
+            assert_eq!(ahead > 0, most > 0, "{}", output.stats);
+        }
+    }
+}
+
 #[test]
 fn stacks_and_signal_stacks() {
     Case::new("stacks", &[]).run();

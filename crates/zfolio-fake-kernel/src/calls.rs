@@ -26,6 +26,7 @@ const PROCMAP_QUERY: usize = 0xc068_6611;
 const MADV_DONTNEED: usize = 4;
 const MADV_POPULATE_WRITE: usize = 23;
 const MADV_DONTNEED_LOCKED: usize = 24;
+const MADV_COLLAPSE: usize = 25;
 
 const MODE_WP: u64 = 2;
 const PAGE_IS_PRESENT: u64 = 1 << 3;
@@ -330,7 +331,26 @@ fn query(world: &mut World, arg: &mut [u64]) -> Result<usize, Errno> {
     Ok(0)
 }
 
+/// Copies what is there into one page: nothing that shows, and only where all of it is there,
+/// free to move, and no fault of it has to be told.
+fn collapse(world: &World, start: usize, len: usize) -> Result<(), Errno> {
+    for page in of(start, len) {
+        let state = world.pages.state(page);
+        if !state.present {
+            return Err(Errno::INVAL);
+        }
+        if state.pinned || state.protected {
+            return Err(Errno::AGAIN);
+        }
+    }
+    Ok(())
+}
+
 unsafe fn advise(world: &mut World, start: usize, len: usize, advice: usize) -> Result<(), Errno> {
+    if advice == MADV_COLLAPSE {
+        world.plan.check(Call::Collapse)?;
+        return collapse(world, start, len);
+    }
     let discards = [MADV_DONTNEED, MADV_DONTNEED_LOCKED].contains(&advice);
     assert!(
         discards || advice == MADV_POPULATE_WRITE,

@@ -27,6 +27,8 @@ pub enum Call {
     Discard,
     /// madvise that writes to pages.
     Populate,
+    /// madvise that makes a huge page of what is there.
+    Collapse,
     /// Reading a descriptor.
     Read,
 }

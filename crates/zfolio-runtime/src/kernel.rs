@@ -5,7 +5,7 @@
 //! `zfolio-fake-kernel`, which keeps pages, and what is registered, itself, and fails when it
 //! is told to.
 
-use zfolio_sys::arena::{Discarded, discard_all_by, discard_by, make_own_by};
+use zfolio_sys::arena::{Discarded, collapse_by, discard_all_by, discard_by, make_own_by};
 use zfolio_sys::moves::MovesOf;
 use zfolio_sys::procfs::{FileOf, PagemapOf};
 use zfolio_sys::syscall::Errno;
@@ -33,6 +33,11 @@ pub(crate) fn discard(start: usize, len: usize) -> Result<(), Errno> {
 /// See [`discard_all_by`].
 pub(crate) fn discard_all(ranges: &[Discarded], together: bool) -> usize {
     discard_all_by::<Answering>(ranges, together)
+}
+
+/// See [`collapse_by`].
+pub(crate) fn collapse(start: usize, len: usize) -> Result<(), Errno> {
+    collapse_by::<Answering>(start, len)
 }
 
 /// See [`zfolio_sys::arena::make_own`].

@@ -36,6 +36,11 @@ pub struct Options {
     pub folio: Order,
     /// Huge pages are split when they leave, and go in folios of that order too.
     pub split_huge_pages: bool,
+    /// Huge pages that came back in pieces are made one again once all of them is there.
+    pub huge_page_assembly: bool,
+    /// Order of the aligned pages of which a fault brings what is stored; `None`: what it
+    /// brings is judged.
+    pub page_cluster: Option<Order>,
     /// Threads that compress for reclaim.
     pub engines: usize,
     /// Their settings.
@@ -176,6 +181,8 @@ impl Options {
             codec,
             folio: Order::K64,
             split_huge_pages: false,
+            huge_page_assembly: false,
+            page_cluster: None,
             engines: 0,
             engine_attributes: Attributes::for_engines(0),
             tier: false,
@@ -208,6 +215,18 @@ impl Options {
             .ok()
             .and_then(Order::new)
             .ok_or("folio order above 9")?;
+        let cluster = config
+            .folios
+            .page_cluster
+            .load(Ordering::Relaxed)
+            .checked_sub(1);
+        let page_cluster = match cluster {
+            None => None,
+            Some(order) => {
+                let order = u8::try_from(order).ok().and_then(Order::new);
+                Some(order.ok_or("page cluster above 9")?)
+            }
+        };
         if high < 1024 {
             return Err("`high` is below 4 MiB");
         }
@@ -224,6 +243,8 @@ impl Options {
             codec,
             folio,
             split_huge_pages: config.folios.split_huge_pages.load(Ordering::Relaxed) != 0,
+            huge_page_assembly: config.folios.huge_page_assembly.load(Ordering::Relaxed) != 0,
+            page_cluster,
             folio_compaction: config.folios.no_compaction.load(Ordering::Relaxed) == 0,
             backing: (size > 0).then_some(BackingOptions {
                 size,

@@ -94,11 +94,19 @@ fn segment() -> &'static Segment {
     }
 }
 
+/// What rigs are made with: `high` pages.
+fn options(high: usize) -> Options {
+    Options {
+        huge_page_assembly: true,
+        ..Options::for_regions(high * PAGE_SIZE, Codec::Lz4 { acceleration: 1 })
+    }
+}
+
 impl Rig {
     /// A program with a region of `pages` pages, which may use `high`.
     pub(crate) fn of_regions(high: usize, pages: usize) -> Self {
         zfolio_fake_kernel::restart();
-        let options = Options::for_regions(high * PAGE_SIZE, Codec::Lz4 { acceleration: 1 });
+        let options = options(high);
         let made = Manager::for_regions(segment(), options, Serving::InThread, || {});
         let rig = Self::new(made.expect("a manager"), pages);
         rig.manager.add_region(&rig.memory).expect("a region");
@@ -108,7 +116,7 @@ impl Rig {
     /// A process with `pages` pages, all registered, which may use `high`.
     pub(crate) fn of_process(high: usize, pages: usize) -> Self {
         zfolio_fake_kernel::restart();
-        let options = Options::for_regions(high * PAGE_SIZE, Codec::Lz4 { acceleration: 1 });
+        let options = options(high);
         let open = |path| File::open(path).expect("a file");
         let segment = segment();
         let made = assemble(Parts {

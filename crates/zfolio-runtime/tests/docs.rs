@@ -224,7 +224,7 @@ const fn quoted(
 const MS: u64 = 1_000_000;
 
 /// Numbers in words ("a 64th", "ten") are here as far as they have digits.
-const QUOTED: [Quoted; 12] = [
+const QUOTED: [Quoted; 20] = [
     quoted(
         "docs/run.md",
         "{}M at least",
@@ -307,6 +307,62 @@ const QUOTED: [Quoted; 12] = [
         "stands still for {} s",
         "crates/zfolio-runtime/src/control/watchdog.rs",
         "OVERDUE_TURNS",
+        1,
+    ),
+    quoted(
+        "docs/engines.md",
+        "Batches of fewer than {} are done",
+        "crates/zfolio-compress/src/engine/judge.rs",
+        "LEAST",
+        1,
+    ),
+    quoted(
+        "docs/engines.md",
+        "for batches from 16 and from {} on",
+        "crates/zfolio-compress/src/engine/judge.rs",
+        "MANY",
+        1,
+    ),
+    quoted(
+        "docs/engines.md",
+        "where engines pay every {}th batch goes without them",
+        "crates/zfolio-compress/src/engine/judge.rs",
+        "AGAIN",
+        1,
+    ),
+    quoted(
+        "docs/engines.md",
+        "up to one in {}, goes to them",
+        "crates/zfolio-compress/src/engine/judge.rs",
+        "SELDOM",
+        1,
+    ),
+    quoted(
+        "docs/engines.md",
+        "is waited for {} us and then done again",
+        "crates/zfolio-compress/src/engine/parallel.rs",
+        "HURRY_NS",
+        1_000,
+    ),
+    quoted(
+        "docs/engines.md",
+        "looks for more for {} us",
+        "crates/zfolio-compress/src/engine/group.rs",
+        "LINGER_NS",
+        1_000,
+    ),
+    quoted(
+        "docs/swap-paths.md",
+        "at most {} pages of it are out",
+        "crates/zfolio-runtime/src/swapin/plan.rs",
+        "REST",
+        1,
+    ),
+    quoted(
+        "docs/swap-paths.md",
+        "once in {} times the CPU time of the last turn",
+        "crates/zfolio-runtime/src/upkeep/assembly.rs",
+        "SHARE",
         1,
     ),
 ];

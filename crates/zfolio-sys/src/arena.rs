@@ -282,6 +282,17 @@ fn populate_by<K: Kernel>(start: usize, len: usize) -> Result<(), Errno> {
     unsafe { K::call(nr::MADVISE, [start, len, MADV_POPULATE_WRITE, 0, 0, 0]).map(drop) }
 }
 
+/// Has the kernel copy 2 MiB that are present, page by page, into a huge page (Linux 6.1).
+///
+/// # Errors
+/// As the kernel says: EAGAIN where a page of it is pinned or protected just now, ENOMEM
+/// where it has no huge page, EINVAL where there may be none, or something is missing.
+pub fn collapse_by<K: Kernel>(start: usize, len: usize) -> Result<(), Errno> {
+    const MADV_COLLAPSE: usize = 25;
+    // SAFETY: changes no byte.
+    unsafe { K::call(nr::MADVISE, [start, len, MADV_COLLAPSE, 0, 0, 0]).map(drop) }
+}
+
 /// Has the kernel use huge pages in `start .. start + len` where it has them.
 pub fn prefer_huge_pages(start: usize, len: usize) {
     const MADV_HUGEPAGE: usize = 14;

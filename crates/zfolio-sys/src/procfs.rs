@@ -3,6 +3,7 @@
 use crate::syscall::{Errno, Kernel, Linux, nr};
 use core::fmt::Write;
 use core::marker::PhantomData;
+use zfolio_mm::PAGE_SIZE;
 
 const O_RDONLY_CLOEXEC: usize = 0o2_000_000;
 const O_WRONLY_CLOEXEC: usize = 0o2_000_001;
@@ -401,6 +402,34 @@ impl<K: Kernel> PagemapOf<K> {
         runs: &mut [PresentRun],
     ) -> Result<(usize, usize), Errno> {
         self.scan(start..end, PAGE_IS_HUGE, PAGE_IS_HUGE, usize::MAX, runs)
+    }
+
+    /// Whether every page of `start..end` is present and this process's alone, not shared
+    /// with a child of a fork.
+    ///
+    /// # Errors
+    /// As the kernel says.
+    pub fn is_own(self, start: usize, end: usize) -> Result<bool, Errno> {
+        const WORD: usize = size_of::<u64>();
+        const PRESENT_AND_EXCLUSIVE: u64 = 1 << 63 | 1 << 56;
+        let mut words = [0_u8; 64 * WORD];
+        let mut page = start / PAGE_SIZE;
+        while page < end / PAGE_SIZE {
+            let count = (end / PAGE_SIZE - page).min(words.len() / WORD);
+            let into = &mut words[..count * WORD];
+            if self.0.read_at(into, page * WORD)? != into.len() {
+                return Ok(false);
+            }
+            let (words, _) = into.as_chunks::<WORD>();
+            let own = |word: &[u8; WORD]| {
+                u64::from_ne_bytes(*word) & PRESENT_AND_EXCLUSIVE == PRESENT_AND_EXCLUSIVE
+            };
+            if !words.iter().all(own) {
+                return Ok(false);
+            }
+            page += count;
+        }
+        Ok(true)
     }
 
     /// Address of the first present page in `start..end`. Looks at a gigabyte

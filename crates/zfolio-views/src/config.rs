@@ -23,6 +23,9 @@ pub struct Config {
     folio_bytes: u64,
     folio_order: u32,
     split_huge_pages: bool,
+    huge_page_assembly: bool,
+    /// `None`: read-ahead is judged.
+    page_cluster: Option<u32>,
     /// Threads that compress for reclaim.
     engines: u32,
     engines_auto: bool,
@@ -83,6 +86,8 @@ impl Config {
             folio_bytes: (PAGE_SIZE as u64) << order,
             folio_order: order,
             split_huge_pages: config.folios.split_huge_pages.load(Relaxed) != 0,
+            huge_page_assembly: config.folios.huge_page_assembly.load(Relaxed) != 0,
+            page_cluster: config.folios.page_cluster.load(Relaxed).checked_sub(1),
             engines: config.engines.count.load(Relaxed),
             engines_auto: config.engines.auto.load(Relaxed) != 0,
             tier: if config.compression.tier.load(Relaxed) == 0 {

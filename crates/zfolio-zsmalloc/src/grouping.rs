@@ -28,6 +28,10 @@ pub trait Grouping: Debug {
     /// fullest or the emptiest, at least 1.
     const COMPARED: usize;
 
+    /// A zspage with fewer slots in use than the head of its list goes second there, not
+    /// first.
+    const FULLER_FIRST: bool = false;
+
     /// Groups of a class, the empty and the full one included.
     fn groups(objs: u16) -> u16;
 

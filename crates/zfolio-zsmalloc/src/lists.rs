@@ -39,6 +39,8 @@ pub(crate) struct Lists {
     nonempty: [u64; WORDS],
     /// Zspages on all lists.
     total: u32,
+    /// [`Grouping::FULLER_FIRST`](crate::grouping::Grouping::FULLER_FIRST).
+    fuller_first: bool,
 }
 
 impl Lists {
@@ -49,6 +51,15 @@ impl Lists {
             lists: vec![List::default(); usize::from(groups) + 1].into_boxed_slice(),
             nonempty: [0; WORDS],
             total: 0,
+            fuller_first: false,
+        }
+    }
+
+    /// The same, in which a zspage never goes before a fuller head.
+    pub(crate) fn fuller_first(self, fuller_first: bool) -> Self {
+        Self {
+            fuller_first,
+            ..self
         }
     }
 
@@ -148,10 +159,27 @@ impl Lists {
         lists.flat_map(|list| self.iter(zspages, list))
     }
 
-    /// Puts a zspage first on the list of `group` and notes that in its record.
+    /// Puts a zspage first on the list of `group`, or second where the head has more in use
+    /// and the fuller come first, and notes that in its record.
     pub(crate) fn push(&mut self, zspages: &mut Zspages, id: ZspageId, group: u16) {
         let at = self.list_of(group);
         let list = &mut self.lists[at];
+        if let (true, Some(head)) = (self.fuller_first, list.head)
+            && zspages.get(id).inuse < zspages.get(head).inuse
+        {
+            list.count += 1;
+            self.total += 1;
+            let second = zspages.get(head).next;
+            zspages.get_mut(head).next = Some(id);
+            if let Some(second) = second {
+                zspages.get_mut(second).prev = Some(id);
+            }
+            let record = zspages.get_mut(id);
+            record.next = second;
+            record.prev = Some(head);
+            record.group = group;
+            return;
+        }
         let head = list.head.replace(id);
         list.count += 1;
         self.nonempty[at / 64] |= 1 << (at % 64);
@@ -231,5 +259,28 @@ mod tests {
             assert_eq!(lists.fullest_with_room(), n.checked_sub(1).map(|n| ids[n]));
         }
         assert_eq!((lists.partial(), lists.zspages()), (0, 2));
+    }
+
+    /// With the fuller first, one with less in use than the head goes second; the links hold.
+    #[test]
+    fn a_fuller_head_stays() {
+        for (fuller_first, order) in [(false, [4, 1, 2, 3]), (true, [4, 3, 1, 2])] {
+            let mut zspages = Zspages::new();
+            let mut lists = Lists::new(4).fuller_first(fuller_first);
+            let mut ids = vec![];
+            for inuse in [3, 2, 1, 4] {
+                let mut zspage = Zspage::new(Pfn(0), 0);
+                zspage.inuse = inuse;
+                let id = zspages.insert(zspage).expect("room");
+                lists.push(&mut zspages, id, 1);
+                ids.push(id);
+            }
+            let found = lists.iter(&zspages, 1).map(|(_, zspage)| zspage.inuse);
+            assert_eq!(found.collect::<alloc::vec::Vec<_>>(), order);
+            lists.remove(&mut zspages, ids[2]);
+            lists.remove(&mut zspages, ids[3]);
+            assert_eq!(lists.iter(&zspages, 1).count(), 2);
+            assert_eq!((lists.count(1), lists.zspages()), (2, 2));
+        }
     }
 }

@@ -38,7 +38,8 @@ impl GroupBuilder {
 
     /// Sets an option of `zfolio run` for the group, by its name there and with a value as it
     /// is written there: `compressor`, `folio`, `engines`, `tier`, `backing` (with a size),
-    /// `max`, `on-max`, `max-pool`, `accept-threshold`, `no-shrinker`, `split-huge-pages`. A group that is
+    /// `max`, `on-max`, `max-pool`, `accept-threshold`, `no-shrinker`, `split-huge-pages`,
+    /// `huge-page-assembly`, `page-cluster`. A group that is
     /// [`Serving::Protected`] has only the first and those of the pool.
     ///
     /// # Errors

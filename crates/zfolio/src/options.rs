@@ -11,10 +11,12 @@ const LEAST_BACKING: u64 = 4 << 20;
 /// The pool's maximum with a backing, percent of `high`.
 const MAX_POOL: u32 = 40;
 /// Names that [`set`] knows, as `zfolio run --help` has them.
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 13] = [
     "compressor",
     "folio",
     "split-huge-pages",
+    "huge-page-assembly",
+    "page-cluster",
     "engines",
     "tier",
     "backing",
@@ -55,6 +57,11 @@ pub(crate) fn set(options: &mut Options, name: &str, value: &str) -> Result<(), 
         }
         "max-pool" => options.pool.percent = Some(percent(value, 90).ok_or(bad)?),
         "accept-threshold" => options.pool.accept_percent = percent(value, 100).ok_or(bad)?,
+        "huge-page-assembly" => options.huge_page_assembly = flag(value).ok_or(bad)?,
+        "page-cluster" => {
+            let order = value.parse().ok().and_then(Order::new);
+            options.page_cluster = Some(order.ok_or(bad)?);
+        }
         "split-huge-pages" => options.split_huge_pages = flag(value).ok_or(bad)?,
         _ => options.pool.shrinker = !flag(value).ok_or(bad)?,
     }
@@ -206,6 +213,8 @@ mod tests {
         assert_eq!(is("accept-threshold", "100").pool.accept_percent, 100);
         assert!(!is("no-shrinker", "").pool.shrinker);
         assert!(is("split-huge-pages", "1").split_huge_pages);
+        assert!(is("huge-page-assembly", "1").huge_page_assembly);
+        assert_eq!(is("page-cluster", "0").page_cluster, Some(Order::PAGE));
         assert!(!is("split-huge-pages", "0").split_huge_pages);
     }
 
@@ -236,6 +245,8 @@ mod tests {
             ("accept-threshold", &["101", "-1"]),
             ("no-shrinker", &["2"]),
             ("split-huge-pages", &["yes"]),
+            ("huge-page-assembly", &["yes"]),
+            ("page-cluster", &["", "10", "-1", "4K"]),
         ] {
             for value in values {
                 assert_eq!(

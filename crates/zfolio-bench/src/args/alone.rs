@@ -19,9 +19,19 @@ pub struct BenchZsmalloc {
     /// Objects left of a hundred when the others were freed, 1 to 99
     #[arg(long, value_name = "PERCENT", default_value_t = 33, value_parser = value_parser!(u32).range(1..=99))]
     pub keep: u32,
+    /// Most pages of a zspage, 1 to 16: 10 gives the 140 classes of the kernel series
+    #[arg(long, value_name = "PAGES", default_value_t = 10, value_parser = value_parser!(u8).range(1..=16))]
+    pub chain: u8,
     /// Where the results go besides the terminal
     #[command(flatten)]
     pub files: BenchFiles,
+}
+
+impl BenchZsmalloc {
+    /// Most pages of a zspage.
+    pub(crate) fn chain(&self) -> usize {
+        self.chain.into()
+    }
 }
 
 /// `zfolio bench compaction`.
@@ -80,6 +90,10 @@ pub struct BenchArena {
     /// What it is given; default: half of that
     #[arg(long, value_name = "SIZE", value_parser = Size::parse)]
     pub high: Option<Size>,
+    /// Huge pages are split, and all leaves in folios of SIZE: 64K and 256K want blocks of
+    /// orders 4 and 6
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_folio)]
+    pub folio: Option<Order>,
     /// Rounds of churn in a run, 1 to 1000
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = value_parser!(u64).range(1..=1000))]
     pub rounds: u64,

@@ -99,6 +99,10 @@ pub struct BenchUsemem {
     /// Only these columns, by commas: run-lz4, run-zstd, zram-lz4, file ...
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub only: Vec<String>,
+    /// Read-ahead fixed at 2^N pages in all columns, as by the kernel's page-cluster, 0 to 9:
+    /// the series had 2 (v8) and 0 (v9); else as the kernel has it, and ours judged
+    #[arg(long, value_name = "N", value_parser = value_parser!(u8).range(0..=9))]
+    pub page_cluster: Option<u8>,
     /// Rounds, 1 to 100; 3, or 1 with --quick
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=100))]
     pub runs: Option<u32>,
@@ -181,7 +185,8 @@ pub struct BenchSaved {
     /// Only these programs, by commas: python, sqlite, node, compile, memory
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub workload: Vec<String>,
-    /// Only these configurations, by commas: lz4, zstd, auto, auto-tier
+    /// Only these configurations, by commas: lz4, zstd, auto, auto-tier; and, where they are
+    /// named, deflate-iaa, lz4-engines, zstd-engines, deflate-iaa-engines
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub only: Vec<String>,
     /// Small, once and coarse: whether it works, not how much is saved

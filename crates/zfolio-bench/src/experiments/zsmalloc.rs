@@ -1,4 +1,4 @@
-//! `zfolio bench zsmalloc`: what zspage compaction costs, five ways.
+//! `zfolio bench zsmalloc`: what zspage compaction costs, seven ways.
 //!
 //! For each size class with several objects to a zspage: a pool of its own,
 //! filled with [`OBJECTS`] objects of which a pseudo-random part is freed, and
@@ -19,9 +19,8 @@ use std::process::ExitCode;
 use zfolio_host::exit::{Failure, Status};
 use zfolio_mm::{Frames, Kind, Memory, Order, PAGE_SIZE};
 use zfolio_sys::arena::ArenaMap;
-use zfolio_zsmalloc::class::DEFAULT_CHAIN;
 use zfolio_zsmalloc::variants::{
-    Algorithm, Coarse, Exact, FreshDestination, KeptDestination, PlainTenths,
+    Algorithm, Coarse, CoarseFullerFirst, Exact, FreshDestination, KeptDestination, PlainTenths,
 };
 use zfolio_zsmalloc::{ClassTable, Grouping, Handle, SizeClass, Tenths, ZsPool};
 
@@ -38,9 +37,9 @@ struct Configuration {
     measure: fn(ArenaMap, &Case) -> Result<Measured, String>,
 }
 
-/// The seed's three, what the pool does, and the best a choice by slots in use
-/// can be.
-const CONFIGURATIONS: [Configuration; 5] = [
+/// The seed's three, what the pool does, the best a choice by slots in use can be, and the
+/// first two with the rule that the series took out of the old lists.
+const CONFIGURATIONS: [Configuration; 7] = [
     Configuration {
         name: "old groups, old algorithm",
         measure: measure::<Coarse, FreshDestination>,
@@ -61,12 +60,20 @@ const CONFIGURATIONS: [Configuration; 5] = [
         name: "a list per slot in use",
         measure: measure::<Exact, KeptDestination>,
     },
+    Configuration {
+        name: "old groups, fuller first, old algorithm",
+        measure: measure::<CoarseFullerFirst, FreshDestination>,
+    },
+    Configuration {
+        name: "old groups, fuller first, new algorithm",
+        measure: measure::<CoarseFullerFirst, KeptDestination>,
+    },
 ];
 
 const WAYS: usize = CONFIGURATIONS.len();
 
 /// The differences from old/old that the kernel's developers published.
-const PUBLISHED: [Option<f64>; WAYS] = [None, Some(-18.8), Some(-34.0), None, None];
+const PUBLISHED: [Option<f64>; WAYS] = [None, Some(-18.8), Some(-34.0), None, None, None, None];
 
 /// One class and one pattern.
 struct Case {
@@ -74,6 +81,8 @@ struct Case {
     class: SizeClass,
     pattern: Sequence,
     keep: u32,
+    /// Most pages of a zspage.
+    chain: usize,
 }
 
 /// What compaction did.
@@ -121,7 +130,7 @@ pub(crate) fn zsmalloc(args: &BenchZsmalloc) -> Result<ExitCode, Failure> {
 }
 
 fn run(args: &BenchZsmalloc) -> Result<Vec<Row>, String> {
-    let table = ClassTable::new(PAGE_SIZE, DEFAULT_CHAIN);
+    let table = ClassTable::new(PAGE_SIZE, args.chain());
     let classes = table.classes().iter().enumerate();
     let classes: Vec<_> = classes.filter(|(_, class)| !class.is_huge()).collect();
     let arena = ArenaMap::reserve(SLOTS).map_err(|error| format!("no arena: {error:?}"))?;
@@ -139,6 +148,7 @@ fn run(args: &BenchZsmalloc) -> Result<Vec<Row>, String> {
                 class: *class,
                 pattern: Sequence::named(&[args.seed, u64::from(run), class.size as u64]),
                 keep: args.keep,
+                chain: args.chain(),
             };
             for (way, configuration) in CONFIGURATIONS.iter().enumerate() {
                 let measured = (configuration.measure)(arena, &case).map_err(|why| {
@@ -159,7 +169,7 @@ fn measure<G: Grouping, A: Algorithm>(arena: ArenaMap, case: &Case) -> Result<Me
     while let Some((at, order)) = frames.take_free(Kind::Hole, Order::HUGE) {
         frames.free(Kind::Backed, at, order);
     }
-    let mut pool = ZsPool::<G>::with_grouping(DEFAULT_CHAIN);
+    let mut pool = ZsPool::<G>::with_grouping(case.chain);
     let mut pattern = case.pattern;
     let size = case.class.capacity();
     let error = |error| format!("{error}");
@@ -236,9 +246,13 @@ fn total(rows: &[Row], of: impl Fn(&Row) -> u64) -> u64 {
 
 fn report(args: &BenchZsmalloc, rows: &[Row]) -> String {
     let mut text = format!(
-        "Zspage compaction, each class alone: {OBJECTS} objects, {} % kept, {} pattern(s) from seed {}.\n\
+        "Zspage compaction, each of {} classes (chain {}) alone: {OBJECTS} objects, {} % kept, {} pattern(s) from seed {}.\n\
          Object copies until nothing is freeable; fewer is better. All ways free the same pages.\n\n",
-        args.keep, args.runs, args.seed
+        rows.len(),
+        args.chain,
+        args.keep,
+        args.runs,
+        args.seed
     );
     for (way, configuration) in CONFIGURATIONS.iter().enumerate() {
         let _ = writeln!(text, "  [{way}] {}", configuration.name);
@@ -352,6 +366,7 @@ fn to_json(args: &BenchZsmalloc, rows: &[Row]) -> Value {
         "runs": args.runs,
         "objects": OBJECTS,
         "keep_percent": args.keep,
+        "chain": args.chain,
         "configurations": configurations,
         "classes": classes,
     })
@@ -380,6 +395,7 @@ fn draw(args: &BenchZsmalloc, rows: &[Row]) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use zfolio_zsmalloc::class::DEFAULT_CHAIN;
 
     /// One class, each way twice: the same figures again, the same pages freed
     /// by each way, and the order that is published.
@@ -392,6 +408,7 @@ mod tests {
             class: table.classes()[position],
             pattern: Sequence::named(&[1, 0, 96]),
             keep: 33,
+            chain: DEFAULT_CHAIN,
         };
         let arena = ArenaMap::reserve(SLOTS).expect("address space");
         let all = || {
@@ -411,5 +428,19 @@ mod tests {
             "{measured:?}"
         );
         assert!(measured[3].copies < measured[0].copies);
+    }
+
+    /// The series ran with 140 classes that have several objects: chains of 10 pages.
+    #[test]
+    fn a_chain_of_ten_has_the_classes_of_the_series() {
+        let several = |chain| {
+            let table = ClassTable::new(PAGE_SIZE, chain);
+            table
+                .classes()
+                .iter()
+                .filter(|class| !class.is_huge())
+                .count()
+        };
+        assert_eq!([4, 8, 10, 16].map(several), [68, 118, 140, 191]);
     }
 }

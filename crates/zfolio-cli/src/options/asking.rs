@@ -38,6 +38,10 @@ pub(crate) struct Set {
     /// backing nothing more goes into it
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=90))]
     pub(crate) max_pool: Option<u32>,
+    /// Attributes of the engines, separated by commas: those that a batch reads as it begins
+    /// (docs/engines.md)
+    #[arg(long, value_name = "NAME=VALUE,...")]
+    pub(crate) engines: Option<String>,
 }
 
 /// A limit, or that there is none.
@@ -74,9 +78,8 @@ impl YesNo {
 /// Why an option of `run` is not one of `set`.
 pub(crate) fn fixed(option: &str) -> &'static str {
     match option {
-        "compressor" | "folio" | "split-huge-pages" | "engines" | "tier" => {
-            "pools are made with it when a process begins to be managed"
-        }
+        "compressor" | "folio" | "split-huge-pages" | "tier" | "page-cluster"
+        | "huge-page-assembly" => "pools are made with it when a process begins to be managed",
         "faults" => "a process keeps to the way in which it began",
         "per-process" => "members count as they began",
         "backing" => "each process has opened its file",

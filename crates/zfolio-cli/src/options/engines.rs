@@ -51,22 +51,12 @@ impl Engines {
             if count == 0 {
                 return Err(format!("`{part}`: there are no engines to have it"));
             }
-            let Some((name, value)) = part.split_once('=') else {
-                return Err(format!("`{part}` is not ATTRIBUTE=VALUE"));
-            };
-            if !names().any(|known| known == name) {
-                let known: Vec<&str> = names().collect();
-                return Err(format!(
-                    "there is no attribute `{name}`, but {}",
-                    known.join(", ")
-                ));
-            }
+            let (name, value) = named(part)?;
             if given.contains(&name) {
                 return Err(format!("{name} is there twice"));
             }
             given.push(name);
-            let set = attributes.set(name, value);
-            set.map_err(|error| format!("{error}, not `{value}`"))?;
+            set(&mut attributes, name, value)?;
         }
         Ok(Self {
             count,
@@ -85,6 +75,42 @@ impl Engines {
             count,
             attributes: Attributes::from_numbers(&numbers).unwrap_or(none),
             auto: config.engines.auto.load(Relaxed) != 0,
+        }
+    }
+
+    /// These with `text`, `NAME=VALUE,...`, changed while they work, and each attribute named
+    /// there with what it was and what it is.
+    ///
+    /// # Errors
+    /// What is wrong with the first part that is, or an attribute does not change then.
+    pub(crate) fn changed(mut self, text: &str) -> Result<(Self, Vec<Change>), String> {
+        if self.count == 0 {
+            return Err("the run has no engines".into());
+        }
+        let mut changes = Vec::new();
+        for part in text.split(',') {
+            let (name, value) = named(part)?;
+            let live = Attributes::LIVE.into_iter();
+            let Some(name) = live.clone().find(|known| *known == name) else {
+                return Err(format!(
+                    "{name} is what queues are made by, which stays; {} change",
+                    live.collect::<Vec<_>>().join(", ")
+                ));
+            };
+            let was = self.value(name);
+            set(&mut self.attributes, name, value)?;
+            changes.push((name, [was, self.value(name)]));
+        }
+        Ok((self, changes))
+    }
+
+    /// The value of an attribute as it is shown.
+    fn value(&self, name: &str) -> String {
+        let shown = self.shown().unwrap_or_default();
+        match shown.get(name) {
+            Some(AttributeShown::Name(value)) => (*value).into(),
+            Some(AttributeShown::Number(value)) => value.to_string(),
+            None => String::new(),
         }
     }
 
@@ -115,6 +141,11 @@ impl Engines {
         config.engines.auto.store(self.auto.into(), Relaxed);
         // (Until it was found that a processor is idle.)
         config.engines.rest.store(self.auto.into(), Relaxed);
+        self.store_attributes(config);
+    }
+
+    /// Writes their attributes alone.
+    pub(crate) fn store_attributes(&self, config: &Config) {
         let numbers = self.attributes.numbers();
         for (word, number) in config.engines.attributes.iter().zip(numbers) {
             word.store(number, Relaxed);
@@ -134,6 +165,29 @@ impl Engines {
         });
         (self.count > 0).then(|| all.collect())
     }
+}
+
+/// An attribute, with what it was and what it is.
+pub(crate) type Change = (&'static str, [String; 2]);
+
+/// `NAME=VALUE` of an attribute that a run takes.
+fn named(part: &str) -> Result<(&str, &str), String> {
+    let Some((name, value)) = part.split_once('=') else {
+        return Err(format!("`{part}` is not ATTRIBUTE=VALUE"));
+    };
+    if names().any(|known| known == name) {
+        return Ok((name, value));
+    }
+    let known: Vec<&str> = names().collect();
+    Err(format!(
+        "there is no attribute `{name}`, but {}",
+        known.join(", ")
+    ))
+}
+
+fn set(attributes: &mut Attributes, name: &str, value: &str) -> Result<(), String> {
+    let set = attributes.set(name, value);
+    set.map_err(|error| format!("{error}, not `{value}`"))
 }
 
 /// The attributes that a run takes.

@@ -158,6 +158,8 @@ fn needs_messages(args: &Run) -> Option<&'static str> {
         ("--backing redis://", args.behind.asks_for_store()),
         // (Whoever faults is to wait there, in a thread of ours.)
         ("--swap-high", args.group.swap_high.is_some()),
+        ("--page-cluster", args.moved.page_cluster.is_some()),
+        ("--huge-page-assembly", args.moved.huge_page_assembly),
     ];
     let mut given = asked.into_iter().filter(|(_, given)| *given);
     given.next().map(|(option, _)| option)

@@ -89,6 +89,14 @@ pub(crate) struct Moved {
     /// are stored whole else). By the thread that touches (--faults) they always are
     #[arg(long)]
     pub(crate) split_huge_pages: bool,
+    /// Huge pages that came back in pieces are copied into one again once all of them
+    /// are there. Not by the thread that touches (--faults)
+    #[arg(long)]
+    pub(crate) huge_page_assembly: bool,
+    /// Read-ahead is fixed as by the kernel's page-cluster: a fault brings what is stored
+    /// of its 2^N pages, 0 to 9 (0: its page alone); else it is judged
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=9))]
+    pub(crate) page_cluster: Option<u8>,
 }
 
 /// Who compresses, compacts and is told of faults.

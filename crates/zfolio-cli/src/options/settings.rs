@@ -46,6 +46,10 @@ pub(crate) struct Folios {
     pub(crate) size: Order,
     /// Huge pages are split into such.
     pub(crate) split_huge_pages: bool,
+    /// Huge pages that came back in pieces are made one again.
+    pub(crate) huge_page_assembly: bool,
+    /// Read-ahead as by the kernel's `page-cluster`; `None`: judged.
+    pub(crate) page_cluster: Option<u8>,
     /// Folio compaction runs.
     pub(crate) compaction: bool,
 }
@@ -56,6 +60,7 @@ impl Settings {
         if let Some(high) = high {
             (self.high, self.limit) = (high, None);
         }
+        self.engines = Engines::of(config);
         self.behind.reread(config);
     }
 
@@ -81,6 +86,16 @@ impl Settings {
             .store(self.folios.size.get().into(), Relaxed);
         let split = self.folios.split_huge_pages;
         config.folios.split_huge_pages.store(split.into(), Relaxed);
+        let assembly = self.folios.huge_page_assembly;
+        config
+            .folios
+            .huge_page_assembly
+            .store(assembly.into(), Relaxed);
+        let cluster = self
+            .folios
+            .page_cluster
+            .map_or(0, |order| u32::from(order) + 1);
+        config.folios.page_cluster.store(cluster, Relaxed);
         self.engines.store(config);
         let off = !self.folios.compaction;
         config.folios.no_compaction.store(off.into(), Relaxed);

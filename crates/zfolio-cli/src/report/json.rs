@@ -51,6 +51,9 @@ struct ConfigShown {
     folio_bytes: usize,
     folio_order: u8,
     split_huge_pages: bool,
+    huge_page_assembly: bool,
+    /// null: read-ahead is judged.
+    page_cluster: Option<u8>,
     engines: u32,
     /// They work while processors are idle.
     engines_auto: bool,
@@ -75,6 +78,8 @@ impl ConfigShown {
             folio_bytes: settings.folios.size.bytes(),
             folio_order: settings.folios.size.get(),
             split_huge_pages: settings.folios.split_huge_pages,
+            huge_page_assembly: settings.folios.huge_page_assembly,
+            page_cluster: settings.folios.page_cluster,
             engines: settings.engines.count,
             engines_auto: settings.engines.auto,
             engine_attributes: settings.engines.shown(),

@@ -29,6 +29,8 @@ fn finished(tree: Tree) -> Finished {
             folios: Folios {
                 size: Order::K64,
                 split_huge_pages: false,
+                huge_page_assembly: true,
+                page_cluster: None,
                 compaction: true,
             },
             engines: Engines::default(),

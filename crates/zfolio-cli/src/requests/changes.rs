@@ -2,7 +2,7 @@
 //!
 //! Those that processes read again and again: `high`, `swap.max`, `zswap.max` and writeback of
 //! the run and its groups, `max` and what happens there, and what the pool takes before it is
-//! written back, or without a backing takes nothing more. Values are held to what `zfolio run` holds them to at the start, and `high` to
+//! written back, or without a backing takes nothing more; and attributes of engines that batches read as they begin. Values are held to what `zfolio run` holds them to at the start, and `high` to
 //! [`MOST_TIMES`] what the run began with, for which tables are made. A request changes all
 //! that it names, or nothing.
 
@@ -28,6 +28,11 @@ pub(crate) fn apply(
     let index = group(changes, segment)?;
     check_kind(changes, segment)?;
     check_values(changes, segment, index)?;
+    let engines = changes.engines.as_deref();
+    let engines = engines.map(|text| Engines::of(segment.config()).changed(text));
+    let engines = engines
+        .transpose()
+        .map_err(|why| Refused::new("--engines", why, "leave it out"))?;
     let config = segment.config();
     let group = &segment.groups[index as usize];
     let mut lines = Vec::new();
@@ -73,6 +78,12 @@ pub(crate) fn apply(
             was => format!("{was}%"),
         };
         say("max-pool", was, format!("{percent}%"));
+    }
+    if let Some((engines, changed)) = engines {
+        for (name, [was, is]) in changed {
+            say(name, was, is);
+        }
+        engines.store_attributes(config);
     }
     Ok(lines)
 }
@@ -123,12 +134,13 @@ fn check_kind(changes: &Changes, segment: &Segment) -> Result<(), Refused> {
         return Err(Refused::new("--high", why, "leave it out"));
     }
     let by_messages = config.faults.load(Relaxed) == faults::MESSAGE;
-    let of_messages = first(&[swap_max, zswap_max, max, on_max, max_pool]);
+    let engines = ("--engines", changes.engines.is_some());
+    let of_messages = first(&[swap_max, zswap_max, max, on_max, max_pool, engines]);
     if let Some(name) = of_messages.filter(|_| !by_messages) {
         let why = "works with --faults message only, which the run has not";
         return Err(Refused::new(name, why, "leave it out"));
     }
-    let of_run = first(&[max, on_max, max_pool]);
+    let of_run = first(&[max, on_max, max_pool, engines]);
     if let Some(name) = of_run.filter(|_| changes.group.is_some()) {
         let why = "is the run's, not a group's";
         return Err(Refused::new(name, why, "leave --group out"));
@@ -380,6 +392,44 @@ mod tests {
         assert_eq!(set(40), Ok(vec!["max-pool: 50%, now 40%".into()]));
         assert!(told(set(91)).starts_with("--max-pool: 91 is not in 1 to 90"));
         assert_eq!(segment.config().pool.percent.load(Relaxed), 40);
+    }
+
+    #[test]
+    fn engines_take_what_no_queue_is_made_by() {
+        let (segment, mut fitting) = run(true, faults::MESSAGE);
+        Engines::parse("2,retries=4")
+            .expect("two engines")
+            .store(segment.config());
+        let mut set = |text: &str| {
+            let changes = Changes {
+                engines: Some(text.into()),
+                ..Changes::default()
+            };
+            apply(&changes, &segment, &mut fitting)
+        };
+        assert_eq!(
+            set("sync_mode=async,retries=7"),
+            Ok(vec![
+                "sync_mode: assist, now async".into(),
+                "retries: 4, now 7".into()
+            ])
+        );
+        let refused = told(set("retries=8,wqs_per_iaa=2"));
+        assert!(
+            refused.starts_with("--engines: wqs_per_iaa is what queues are made by"),
+            "{refused}"
+        );
+        assert!(told(set("retries=x")).contains("expected a number"));
+        assert!(told(set("retries")).contains("is not ATTRIBUTE=VALUE"));
+        assert!(told(set("lanes=2")).contains("there is no attribute `lanes`"));
+        let attributes = Engines::of(segment.config()).attributes;
+        assert_eq!((attributes.retries, attributes.queues_per_engine), (7, 1));
+        let (without, mut fitting) = run(true, faults::MESSAGE);
+        let changes = Changes {
+            engines: Some("retries=1".into()),
+            ..Changes::default()
+        };
+        assert!(told(apply(&changes, &without, &mut fitting)).contains("has no engines"));
     }
 
     #[test]

@@ -45,6 +45,8 @@ pub(crate) struct Changes {
     pub(crate) on_max: Option<u32>,
     /// Most that the pool takes of `high` before it is written back, percent.
     pub(crate) max_pool: Option<u32>,
+    /// Attributes of the engines: `NAME=VALUE,...`.
+    pub(crate) engines: Option<String>,
 }
 
 /// An answer.

@@ -236,6 +236,8 @@ fn settings(args: &Run, faults: Taken, chosen: Chosen) -> Result<Settings, Failu
         folios: Folios {
             size: args.moved.folio.unwrap_or(Order::K64),
             split_huge_pages: args.moved.split_huge_pages,
+            huge_page_assembly: args.moved.huge_page_assembly,
+            page_cluster: args.moved.page_cluster,
             compaction: !args.work.no_folio_compaction,
         },
         engines: args.work.engines,

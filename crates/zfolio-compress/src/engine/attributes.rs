@@ -170,6 +170,32 @@ impl Attributes {
         "decompress",
     ];
 
+    /// The names of those that may change while engines work: nothing is sized by them, and each
+    /// batch reads them as it begins.
+    pub const LIVE: [&'static str; 8] = [
+        "distribute_comps",
+        "distribute_decomps",
+        "share",
+        "sync_mode",
+        "batch_size",
+        "retries",
+        "timeout_ns",
+        "decompress",
+    ];
+
+    /// These settings, but those of [`Self::LIVE`] as `other` has them.
+    #[must_use]
+    pub const fn with_live_of(self, other: &Self) -> Self {
+        Self {
+            queues_per_engine: self.queues_per_engine,
+            compress_queues: self.compress_queues,
+            verify: self.verify,
+            descriptors: self.descriptors,
+            unit: self.unit,
+            ..*other
+        }
+    }
+
     /// What `engines` engines have unless something else is asked for: descriptors for one
     /// round of whoever stores.
     #[must_use]
@@ -450,6 +476,40 @@ mod tests {
             changed[at] = wrong;
             let told = Attributes::from_numbers(&changed).unwrap_err().to_string();
             assert!(told.starts_with(Attributes::NAMES[at]), "{told}");
+        }
+    }
+
+    #[test]
+    fn what_may_change_is_what_no_queue_is_made_by() {
+        let other = Attributes {
+            queues_per_engine: 4,
+            compress_queues: 3,
+            distribute: Distribute {
+                compress: false,
+                decompress: true,
+            },
+            share: false,
+            sync_mode: SyncMode::Sync,
+            batch: 3,
+            verify: true,
+            descriptors: 5,
+            retries: 7,
+            timeout_ns: 9,
+            unit: 8192,
+            decompress: Decompress::Never,
+        };
+        let (own, mixed) = (
+            Attributes::default().numbers(),
+            Attributes::default().with_live_of(&other).numbers(),
+        );
+        for (at, name) in Attributes::NAMES.into_iter().enumerate() {
+            let wanted = if Attributes::LIVE.contains(&name) {
+                other.numbers()
+            } else {
+                own
+            };
+            assert_ne!(own[at], other.numbers()[at], "{name}");
+            assert_eq!(mixed[at], wanted[at], "{name}");
         }
     }
 

@@ -1,6 +1,6 @@
 //! The engines of a process: devices, how work is spread over them, counters.
 
-use super::attributes::{Attributes, MAX_ENGINES, SyncMode};
+use super::attributes::{AttributeError, Attributes, MAX_ENGINES, SyncMode};
 use super::descriptor::{
     CompletionRecord, Descriptor, ERROR_CORRUPT, ERROR_LENGTH, ERROR_MISMATCH, ERROR_WORKSPACE,
     FLAG_INTERRUPT, Opcode, Status,
@@ -38,13 +38,14 @@ pub(super) struct Engine {
     pub(super) stats: Box<[QueueStats]>,
 }
 
-/// Engines that are enabled, with attributes that no longer change.
+/// Engines that are enabled: of their attributes only [`Attributes::LIVE`] change.
 ///
 /// Threads become engines by [`Group::serve`]; until one does, and after it has
 /// left, its queues get nothing. Submitters are the contexts of
 /// [`Parallel`](super::Parallel).
 pub struct Group {
-    attributes: Attributes,
+    /// [`Attributes::numbers`], each one of a valid set.
+    attributes: [AtomicU64; Attributes::NAMES.len()],
     pub(super) engines: Box<[Engine]>,
     kinds: Box<[QueueKind]>,
     /// Processors that submitters are mapped by.
@@ -61,6 +62,8 @@ pub struct Group {
     pub(super) totals: Totals,
     /// Whether loads go to engines.
     pub(super) judge: Judge,
+    /// `verify_compress`.
+    verify: bool,
     /// Nothing is submitted for now.
     resting: AtomicBool,
 }
@@ -86,7 +89,7 @@ impl Group {
             .map(|_| make_engine())
             .collect();
         Ok(Self {
-            attributes,
+            attributes: attributes.numbers().map(AtomicU64::new),
             engines: engines?.into_boxed_slice(),
             kinds: kinds.collect(),
             cores: cores.max(1),
@@ -97,13 +100,32 @@ impl Group {
             room,
             totals: Totals::default(),
             judge: Judge::default(),
+            verify: attributes.verify,
             resting: AtomicBool::new(false),
         })
     }
 
-    /// The settings.
-    pub fn attributes(&self) -> &Attributes {
-        &self.attributes
+    /// The settings now.
+    pub fn attributes(&self) -> Attributes {
+        let numbers = self.attributes.each_ref();
+        let numbers = numbers.map(|number| number.load(Relaxed));
+        // (Each is valid whatever the others are, and only valid ones are stored.)
+        Attributes::from_numbers(&numbers).unwrap_or_default()
+    }
+
+    /// Takes over those of [`Attributes::LIVE`]: batches that begin from now on go by them, one
+    /// under way by what was. Whether anything changed.
+    ///
+    /// # Errors
+    /// As [`Attributes::check`]; nothing has changed then.
+    pub fn change(&self, to: &Attributes) -> Result<bool, AttributeError> {
+        let was = self.attributes();
+        let now = was.with_live_of(to);
+        now.check()?;
+        for (word, number) in self.attributes.iter().zip(now.numbers()) {
+            word.store(number, Relaxed);
+        }
+        Ok(now != was)
     }
 
     /// Engines there may be.
@@ -144,14 +166,19 @@ impl Group {
         self.rebalance(index, true);
         let (mut own, mut others) = ((0, 0), (0, 0));
         let mut idle_since = None;
-        // (A submitter that lends a hand wants the processor for itself.)
-        let waits_asleep = self.attributes.sync_mode != SyncMode::Assist;
         // (A load that went to engines found a processor idle, and more of it follows.)
         let mut loads = false;
         loop {
+            let attributes = self.attributes();
+            // (A submitter that lends a hand wants the processor for itself.)
+            let waits_asleep = attributes.sync_mode != SyncMode::Assist;
             loads = if let Some((queue, work)) = engine.device.poll(&mut own) {
                 self.work(engine, queue, work, codec)
-            } else if let Some((other, queue, work)) = self.take_over(index, &mut others) {
+            } else if let Some((other, queue, work)) = attributes
+                .share
+                .then(|| self.take_over(index, &mut others))
+                .flatten()
+            {
                 self.work(other, queue, work, codec)
             } else if (waits_asleep || loads) && lingers(&mut idle_since) {
                 continue;
@@ -167,11 +194,11 @@ impl Group {
         true
     }
 
-    /// Work that waits in the queues of another engine than `index`, if that is allowed.
+    /// Work that waits in the queues of another engine than `index`.
     fn take_over(&self, index: usize, from: &mut (usize, u32)) -> Option<(&Engine, usize, Work)> {
         let count = self.engines.len();
         // (One that was asked to leave has no business with them.)
-        let may = self.attributes.share && self.engines[index].device.is_online();
+        let may = self.engines[index].device.is_online();
         let others = (1..count).filter(|_| may);
         others
             .map(|step| &self.engines[(index + step) % count])
@@ -187,7 +214,7 @@ impl Group {
         let queues = engine.device.queue(queue);
         let stats = &engine.stats[queue];
         let ran = queues.work_on(&work, |job| {
-            run(job, self.kinds[queue], self.attributes.verify, codec);
+            run(job, self.kinds[queue], self.verify, codec);
             (
                 job.descriptor.interrupt_handle,
                 job.descriptor.has(FLAG_INTERRUPT),
@@ -255,6 +282,7 @@ impl Group {
         opcode: Opcode,
         core: usize,
         turn: usize,
+        attributes: &Attributes,
     ) -> Option<(usize, usize)> {
         let online = self.online.load(Relaxed);
         let count = online.count_ones() as usize;
@@ -262,8 +290,8 @@ impl Group {
             return None;
         }
         let distribute = match opcode {
-            Opcode::Decompress => self.attributes.distribute.decompress,
-            Opcode::Compress | Opcode::Noop => self.attributes.distribute.compress,
+            Opcode::Decompress => attributes.distribute.decompress,
+            Opcode::Compress | Opcode::Noop => attributes.distribute.compress,
         };
         let (nth, turn) = if distribute {
             // Over the engines, and each time round by one queue further: were the queue told

@@ -1,6 +1,6 @@
 //! A compressor whose batches go to the engines.
 
-use super::attributes::{Decompress, MAX_SUBMITTED, SyncMode};
+use super::attributes::{Attributes, Decompress, MAX_SUBMITTED, SyncMode};
 use super::descriptor::{CompletionRecord, Descriptor, FLAG_INTERRUPT, Opcode};
 use super::descriptor::{FLAG_RECORD_REQUEST, FLAG_RECORD_VALID};
 use super::group::{Group, Job, result_of};
@@ -92,6 +92,7 @@ impl Compressor for Parallel {
             group: self.group.clone(),
             core: processor(),
             turn: 0,
+            attributes: self.group.attributes(),
         }))
     }
 
@@ -110,6 +111,8 @@ struct ParallelContext {
     /// Processor the context is mapped by.
     core: usize,
     turn: usize,
+    /// Of the batch under way: a wait is for what was submitted by the same.
+    attributes: Attributes,
 }
 
 impl Drop for ParallelContext {
@@ -193,12 +196,14 @@ struct Ticket {
 
 impl Context for ParallelContext {
     fn compress_batch(&mut self, units: &mut [CompressUnit<'_>]) -> BatchOutcome {
+        self.attributes = self.group.attributes();
         self.run(units)
     }
 
     fn decompress_batch(&mut self, units: &mut [DecompressUnit<'_>]) -> BatchOutcome {
         let (group, count) = (self.group.clone(), units.len());
-        let way = match group.attributes().decompress {
+        self.attributes = group.attributes();
+        let way = match self.attributes.decompress {
             _ if count < 2 || group.is_resting() || group.online() == 0 => Way::Inline,
             Decompress::Never => Way::Inline,
             Decompress::Always => Way::Engines,
@@ -208,7 +213,7 @@ impl Context for ParallelContext {
         let outcome = if way == Way::Engines {
             group.totals.decomp_batches.fetch_add(1, Relaxed);
             self.run(units)
-        } else if group.attributes().decompress == Decompress::Always {
+        } else if self.attributes.decompress == Decompress::Always {
             // (None can have it. That is counted.)
             self.run(units)
         } else {
@@ -229,9 +234,9 @@ impl ParallelContext {
         if units.len() < 2 || self.group.is_resting() {
             units.iter_mut().for_each(|unit| self.inline(unit));
         } else {
-            let round = match self.group.attributes().sync_mode {
+            let round = match self.attributes.sync_mode {
                 SyncMode::Sync => 1,
-                _ => self.group.attributes().batch.min(ROUND),
+                _ => self.attributes.batch.min(ROUND),
             };
             for units in units.chunks_mut(round) {
                 self.round(units);
@@ -263,7 +268,7 @@ impl ParallelContext {
             return;
         }
         let tickets = &mut tickets[..count];
-        let assists = self.group.attributes().sync_mode == SyncMode::Assist;
+        let assists = self.attributes.sync_mode == SyncMode::Assist;
         if assists {
             self.assist(units, tickets);
         }
@@ -286,7 +291,7 @@ impl ParallelContext {
 
     /// Hands a unit to an engine; `None` if it has to be done here.
     fn submit<U: Unit>(&mut self, index: usize, unit: &U) -> Option<Ticket> {
-        let attributes = self.group.attributes();
+        let attributes = self.attributes;
         let (source, room) = (unit.source(), unit.room().min(self.group.room));
         let plain = match U::OPCODE {
             Opcode::Decompress => unit.room(),
@@ -303,7 +308,9 @@ impl ParallelContext {
         };
         for _ in 0..=attributes.retries {
             self.turn = self.turn.wrapping_add(1);
-            let (engine, queue) = self.group.choose(U::OPCODE, self.core, self.turn)?;
+            let (engine, queue) =
+                self.group
+                    .choose(U::OPCODE, self.core, self.turn, &attributes)?;
             let device = &self.group.engines[engine].device;
             let stats = &self.group.engines[engine].stats[queue];
             let Some(claim) = device.queue(queue).allocate() else {
@@ -366,7 +373,7 @@ impl ParallelContext {
                 core::hint::spin_loop();
             }
             let spent = now_ns(Clock::Monotonic).saturating_sub(start);
-            if spent > HURRY_NS.min(self.group.attributes().timeout_ns) {
+            if spent > HURRY_NS.min(self.attributes.timeout_ns) {
                 return;
             }
         }
@@ -376,7 +383,7 @@ impl ParallelContext {
     fn wait(&self) {
         let Some(waiter) = self.waiter else { return };
         let waiter = &self.group.waiters[waiter];
-        let attributes = self.group.attributes();
+        let attributes = &self.attributes;
         let start = now_ns(Clock::Monotonic);
         let left = || {
             let spent = now_ns(Clock::Monotonic).saturating_sub(start);

@@ -124,6 +124,8 @@ pub(super) unsafe fn read_text(world: &mut World, args: [usize; 6]) -> Result<us
             let resident = world.pages.all;
             writeln!(text, "{size} {resident} 0 0 0 {size} 0").expect("text");
         }
+        // SAFETY: by contract.
+        Kind::Pagemap => return Ok(unsafe { read_pagemap(world, args) }),
         _ => return Err(BAD_FILE),
     }
     let rest = text.as_bytes().get(args[3]..).unwrap_or_default();
@@ -131,4 +133,25 @@ pub(super) unsafe fn read_text(world: &mut World, args: [usize; 6]) -> Result<us
     // SAFETY: by contract so many bytes.
     unsafe { (args[1] as *mut u8).copy_from_nonoverlapping(rest.as_ptr(), len) };
     Ok(len)
+}
+
+/// Words of the page map.
+unsafe fn read_pagemap(world: &World, args: [usize; 6]) -> usize {
+    const PRESENT: u64 = 1 << 63;
+    const EXCLUSIVE: u64 = 1 << 56;
+    let first = args[3] / size_of::<u64>();
+    let count = args[2] / size_of::<u64>();
+    for page in first..first + count {
+        let state = world.pages.state(page);
+        let present = if state.present { PRESENT } else { 0 };
+        let own = if state.shared { 0 } else { EXCLUSIVE };
+        let word = present | own;
+        // SAFETY: by contract so many bytes.
+        unsafe {
+            (args[1] as *mut u64)
+                .add(page - first)
+                .write_unaligned(word)
+        };
+    }
+    count * size_of::<u64>()
 }

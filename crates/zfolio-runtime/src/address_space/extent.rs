@@ -70,11 +70,26 @@ pub(crate) struct Extent {
     groups: [Option<Box<Group>>; GROUPS],
     /// The program had a huge page here when it was moved out.
     pub(crate) huge: bool,
+    /// Pages whose place is not `Present`.
+    away: u16,
 }
 
 impl Extent {
     fn is_tracked(&self) -> bool {
-        self.groups.iter().flatten().any(|group| group.tracked > 0)
+        self.away > 0
+    }
+
+    /// Pages that are not in place.
+    pub(crate) const fn away(&self) -> usize {
+        self.away as usize
+    }
+
+    /// Records where page `index` of the extent is.
+    fn set(&mut self, index: usize, place: Place) {
+        let is = |place| u16::from(place != Place::Present);
+        self.away = self.away + is(place) - is(self.place(index));
+        let group = self.groups[index / GROUP_PAGES].get_or_insert_with(|| Box::new(Group::EMPTY));
+        group.set(index % GROUP_PAGES, place);
     }
 
     fn has_gone(&self) -> bool {
@@ -208,7 +223,7 @@ impl Extents {
         let was = extent.place(index);
         if was != place {
             self.kept = self.kept + held(place) - held(was);
-            extent.group(vpn).set(index % GROUP_PAGES, place);
+            extent.set(index, place);
         }
     }
 
@@ -279,14 +294,17 @@ impl Extents {
         let keys = split(range.start).0..=split(range.end).0;
         for (key, extent) in self.map.range_mut(keys) {
             let first = key * EXTENT_PAGES;
-            for (index, group) in extent.groups.iter_mut().enumerate() {
-                let Some(group) = group.as_mut().filter(|group| group.gone > 0) else {
+            for group in 0..GROUPS {
+                if !extent.groups[group]
+                    .as_ref()
+                    .is_some_and(|group| group.gone > 0)
+                {
                     continue;
-                };
-                let base = first + index * GROUP_PAGES;
-                for page in (base..base + GROUP_PAGES).filter(|page| range.contains(page)) {
-                    if group.words[page - base].place() == Place::Gone {
-                        group.set(page - base, Place::Present);
+                }
+                let pages = group * GROUP_PAGES..(group + 1) * GROUP_PAGES;
+                for index in pages.filter(|index| range.contains(&(first + index))) {
+                    if extent.place(index) == Place::Gone {
+                        extent.set(index, Place::Present);
                     }
                 }
             }
@@ -328,6 +346,13 @@ impl Extents {
             .count();
         if kept != self.kept {
             return Err(alloc::format!("{kept} pages kept, counted {}", self.kept));
+        }
+        for extent in self.map.values() {
+            let groups = extent.groups.iter().flatten();
+            let away: usize = groups.map(|group| usize::from(group.tracked)).sum();
+            if away != extent.away() {
+                return Err(alloc::format!("{away} away, counted {}", extent.away()));
+            }
         }
         for group in groups() {
             let count = |wanted: fn(Place) -> bool| {

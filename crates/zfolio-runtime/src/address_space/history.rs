@@ -9,6 +9,8 @@ use core::ops::Range;
 
 /// Ranges remembered as left behind, at most.
 const PASSED: usize = 512;
+/// Huge pages remembered as come back whole in pieces, at most.
+const COMPLETE: usize = 256;
 
 /// What the rules of `policy` go by.
 pub(crate) struct History {
@@ -18,6 +20,8 @@ pub(crate) struct History {
     pub(crate) neighbours: Neighbours,
     /// Pages that sequential readers left behind, oldest first.
     pub(crate) passed_by_readers: VecDeque<Range<Vpn>>,
+    /// First pages of huge pages all of whose pieces have come back, oldest first.
+    pub(crate) complete: VecDeque<Vpn>,
     /// By which pages are spared.
     pub(crate) clock: StoreClock,
     /// The least ticks after which something may go that the hand has spared.
@@ -32,9 +36,21 @@ impl History {
             rush: Rush::default(),
             neighbours: Neighbours::default(),
             passed_by_readers: VecDeque::with_capacity(PASSED),
+            complete: VecDeque::with_capacity(COMPLETE),
             clock: StoreClock::default(),
             spared: None,
         }
+    }
+
+    /// Remembers a huge page all of whose pieces have come back.
+    pub(crate) fn note_complete(&mut self, first: Vpn) {
+        if self.complete.back() == Some(&first) {
+            return;
+        }
+        if self.complete.len() == COMPLETE {
+            self.complete.pop_front();
+        }
+        self.complete.push_back(first);
     }
 
     /// Remembers what a sequential reader has passed.

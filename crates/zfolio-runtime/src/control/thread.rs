@@ -50,6 +50,7 @@ impl Manager {
             self.look_at_max(usage, relief == Relief::Exhausted, &mut memory.over_max);
             self.tell_if_refused(relief);
             self.compact(&mut compacting, pressed);
+            self.assemble_huge_pages();
             let situation = Situation {
                 relief,
                 pressed,

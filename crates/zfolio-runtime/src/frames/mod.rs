@@ -20,7 +20,7 @@ pub(crate) mod page_table;
 use crate::descriptors::Descriptors;
 use crate::frames::arena::FrameArena;
 use crate::frames::huge_reserve::HugeFrames;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicU8, Ordering};
 use zfolio_compress::adaptive::Density;
 use zfolio_mm::{Order, PAGE_SHIFT, Pfn};
 use zfolio_sys::arena::ArenaMap;
@@ -58,8 +58,9 @@ pub struct Physical {
     /// Which codec `auto` uses.
     pub(crate) density: Density,
     pub(crate) huge_frames: HugeFrames,
-    /// A huge page on its way out found no block of holes.
-    block_wanted: AtomicBool,
+    /// The largest order of which something on its way out found no block of holes; 0: none
+    /// was missed.
+    block_wanted: AtomicU8,
 }
 
 impl Physical {
@@ -74,7 +75,7 @@ impl Physical {
             zswap,
             density,
             huge_frames: HugeFrames::new(nursery),
-            block_wanted: AtomicBool::new(false),
+            block_wanted: AtomicU8::new(0),
         }
     }
 
@@ -87,13 +88,20 @@ impl Physical {
         self.arena().map().address(at)
     }
 
-    /// Whether a huge page on its way out found no block of holes.
-    pub(crate) fn wants_block(&self) -> bool {
-        self.block_wanted.load(Ordering::Relaxed)
+    /// The largest order of which something on its way out found no block of holes.
+    pub(crate) fn wanted_block(&self) -> Option<Order> {
+        let wanted = Order::new(self.block_wanted.load(Ordering::Relaxed));
+        wanted.filter(|order| *order > Order::PAGE)
     }
 
-    /// One did, or there is one now.
-    pub(crate) fn want_block(&self, wanted: bool) {
+    /// Something found none of `order`.
+    pub(crate) fn want_block(&self, order: Order) {
+        self.block_wanted.fetch_max(order.get(), Ordering::Relaxed);
+    }
+
+    /// There is one now, or was none to be had; `again`: it is to be looked for once more.
+    pub(crate) fn block_was_looked_for(&self, again: Option<Order>) {
+        let wanted = again.map_or(0, Order::get);
         self.block_wanted.store(wanted, Ordering::Relaxed);
     }
 

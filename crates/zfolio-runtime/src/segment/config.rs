@@ -95,6 +95,10 @@ pub struct FoliosAsked {
     pub order: AtomicU32,
     /// 1: huge pages are split when they leave, and go in folios of that order too.
     pub split_huge_pages: AtomicU32,
+    /// 1: huge pages that came back in pieces are made one again.
+    pub huge_page_assembly: AtomicU32,
+    /// Order of the pages that a fault brings, plus one, 1..=10; 0: that is judged.
+    pub page_cluster: AtomicU32,
     /// 1: no folio compaction. For experiments.
     pub no_compaction: AtomicU32,
     /// How often somebody has asked for compaction: a process that finds more than it has done

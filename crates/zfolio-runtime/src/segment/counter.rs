@@ -89,6 +89,10 @@ counters! {
     ThpSwpoutFallback = "thp_swpout_fallback",
     /// Whole THPs moved in in one piece.
     ThpSwpin = "thp_swpin",
+    /// THPs made of pages that had come back in pieces.
+    ThpCollapseAlloc = "thp_collapse_alloc",
+    /// Times that the kernel made none of them.
+    ThpCollapseAllocFailed = "thp_collapse_alloc_failed",
     /// Faults served, of all kinds.
     FaultsServed = "faults_served",
     /// Of these, with a page that was loaded from the pool or the backing.

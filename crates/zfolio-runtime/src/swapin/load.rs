@@ -227,6 +227,7 @@ impl Transfer {
             }
             extent.mark_ahead(pages.iter().filter(|page| **page != vpn));
         }
+        self.note_if_complete(core, vpn);
     }
 }
 

@@ -9,6 +9,10 @@ use crate::segment::Counter;
 use crate::transfer::Transfer;
 use core::ops::Range;
 
+/// Pages at most that are brought because they are all that a huge page lacks: they take less
+/// time to load than it does to copy.
+const REST: usize = 32;
+
 /// What a fault brings: the stored pages of a range. Others are passed over,
 /// so that a few present ones do not cut a reader's window to pieces.
 pub(crate) struct Plan {
@@ -60,6 +64,16 @@ impl Transfer {
 
     pub(crate) fn plan_load(&self, core: &mut Core, vpn: Vpn) -> Plan {
         self.count_passed(core, vpn);
+        if let Some(order) = self.options.page_cluster {
+            let first = vpn - vpn % order.pages();
+            return Plan {
+                range: first..first + order.pages(),
+                window: 0,
+                sequential: false,
+                rush: false,
+                step: 1,
+            };
+        }
         let most = self.watermarks().window();
         let advice = core.history.streams.advise(vpn, most);
         let stored = |page: Vpn| matches!(core.pages.extents.place(page), Place::Stored(_));
@@ -113,8 +127,13 @@ impl Transfer {
         // What was stored together lies together in the backing, and one read
         // costs little more for a group.
         let backed = matches!(core.pages.extents.place(vpn), Place::Stored(slot) if self.zswap.is_in_backing(slot));
+        let nearly_whole = self.options.huge_page_assembly
+            && extent.is_some_and(|extent| extent.huge && extent.away() <= REST);
         let range = if alone && !backed && !rush {
             vpn..vpn + 1
+        } else if nearly_whole && !alone && !backed {
+            // The rest of a huge page, which becomes one again.
+            readahead::extent(vpn)
         } else {
             readahead::group(vpn)
         };

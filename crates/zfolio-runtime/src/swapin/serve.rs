@@ -115,6 +115,7 @@ impl Transfer {
             }
         }
         self.count_touched(core, vpn);
+        self.note_if_complete(core, vpn);
         refused.map_or(Outcome::Served(FaultKind::Standby), |errno| {
             self.refused(vpn, errno)
         })
@@ -135,6 +136,16 @@ impl Transfer {
                 self.count(Counter::PagesIn, 1);
                 Outcome::Served(FaultKind::Standby)
             }
+        }
+    }
+
+    /// Pages around `vpn` came: if all of what was a huge page is there now, it may become one.
+    pub(crate) fn note_if_complete(&self, core: &mut Core, vpn: Vpn) {
+        let extent = core.pages.extents.get(vpn);
+        if self.options.huge_page_assembly
+            && extent.is_some_and(|extent| extent.huge && extent.away() == 0)
+        {
+            core.history.note_complete(readahead::extent(vpn).start);
         }
     }
 

@@ -102,6 +102,14 @@ impl EngineThreads {
         self.group().rest(rest);
     }
 
+    /// Takes over attributes, as [`Attributes::numbers`] gives them, of those that may change;
+    /// what is none is left.
+    pub(crate) fn change(&self, numbers: &[u64; Attributes::NAMES.len()]) {
+        if let Ok(attributes) = Attributes::from_numbers(numbers) {
+            let _ = self.group().change(&attributes);
+        }
+    }
+
     /// Whether nothing is handed to them for now.
     pub(crate) fn are_resting(&self) -> bool {
         self.group().is_resting()

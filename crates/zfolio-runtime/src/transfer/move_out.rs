@@ -105,8 +105,8 @@ impl Transfer {
             .rev()
             .filter_map(Order::new)
             .find_map(|order| self.arena().take_holes(order).map(|hole| (hole, order)));
-        if order == Order::HUGE && block.is_none_or(|(_, order)| order < Order::HUGE) {
-            self.want_block(true);
+        if block.is_none_or(|(_, got)| got < order) {
+            self.want_block(order);
         }
         let (hole, order) = block?;
         let aligned = vpn.is_multiple_of(EXTENT_PAGES);

@@ -8,7 +8,8 @@
 //! given back to the system in one call. So a huge page on its way out finds a block
 //! to be moved to whole, and memory is released by the huge page.
 //!
-//! So are runs of pages in standby: their words follow them. Pages on their way in or
+//! So are runs of pages in standby: their words follow them. Where there is room for the pages
+//! of such a run but no block for all of it, it is cut and carried page by page. Pages on their way in or
 //! out stay, and their blocks are passed over.
 //!
 //! # Locks
@@ -64,6 +65,8 @@ pub(crate) struct Evacuating {
     backed: Vec<u64>,
     /// What stood by when the run began, by slot.
     standby: Vec<StandbyRun>,
+    /// Slots at which a run in standby is cut for this run of compaction: a bit each.
+    cut: Vec<u64>,
 }
 
 impl Evacuating {
@@ -75,6 +78,7 @@ impl Evacuating {
             requested: false,
             idle_pool: None,
             standby: Vec::new(),
+            cut: vec![0; slots.div_ceil(64)],
             backed: vec![0; slots.div_ceil(64)],
         }
     }
@@ -94,6 +98,7 @@ impl Evacuating {
     /// hides another costs a block that is passed over.)
     fn list_standby(&mut self, space: &Space) {
         self.standby.clear();
+        self.cut.fill(0);
         let core = space.core.lock();
         let valid = |run: &&StandbyRun| core.pages.extents.place(run.vpn) == Place::Standby(run.at);
         self.standby.extend(core.pages.standby.iter().filter(valid));
@@ -111,31 +116,31 @@ impl Evacuating {
             space,
             backed: &mut self.backed,
             standby: &self.standby,
+            cut: &mut self.cut,
             until_ns: now_ns(Clock::Monotonic) + time,
         };
         (&mut self.compactor, view)
     }
 
-    /// Makes free blocks for at most `time` ns, if a huge page wants one or the free
+    /// Makes free blocks for at most `time` ns, if a folio wants one or the free
     /// slots are scattered. The caller has begun an operation.
     pub(crate) fn evacuate(&mut self, space: &Space, time: u64) {
-        if space.wants_block() {
-            self.evacuate_for_one(space, time);
-        } else {
-            self.evacuate_unasked(space, time);
+        match space.wanted_block() {
+            Some(order) => self.evacuate_for_one(space, order, time),
+            None => self.evacuate_unasked(space, time),
         }
     }
 
-    /// A huge page on its way out found no block.
-    fn evacuate_for_one(&mut self, space: &Space, time: u64) {
+    /// A folio on its way out found no block of `order`.
+    fn evacuate_for_one(&mut self, space: &Space, order: Order, time: u64) {
         self.list_standby(space);
         let (compactor, mut view) = self.view(space, time);
-        let again = match compactor.begin_direct(&view, Order::HUGE) {
+        let again = match compactor.begin_direct(&view, order) {
             // Short of time it goes on in the next turn.
             Ok(()) => finish(compactor, &mut view) == Outcome::Contended,
             Err(NotBegun::NotNeeded | NotBegun::NotSuitable | NotBegun::Deferred) => false,
         };
-        space.want_block(again);
+        space.block_was_looked_for(again.then_some(order));
         publish(space, compactor);
     }
 
@@ -186,6 +191,7 @@ struct View<'a> {
     backed: &'a mut [u64],
     /// A hint, as the queue itself: words are asked.
     standby: &'a [StandbyRun],
+    cut: &'a mut [u64],
     /// When the run is to end, ns.
     until_ns: u64,
 }
@@ -204,6 +210,11 @@ impl View<'_> {
         }
     }
 
+    /// Whether runs in standby are cut before and after slot `at`.
+    fn is_cut(&self, at: Pfn) -> bool {
+        self.cut[at.index() / 64] >> (at.index() % 64) & 1 != 0
+    }
+
     /// The pages that stand by from slot `at` on and can be carried together.
     fn standing_by(&self, core: &Core, at: Pfn) -> Option<StandbyRun> {
         let after = self.standby.partition_point(|run| run.at <= at);
@@ -214,7 +225,11 @@ impl View<'_> {
         let vpn = run.vpn + skip;
         let stands =
             |page: &usize| core.pages.extents.place(vpn + page) == Place::Standby(at.offset(*page));
-        let pages = (0..most).take_while(stands).count();
+        let whole = |page: &usize| *page == 0 || !self.is_cut(at.offset(*page));
+        let most = if self.is_cut(at) { most.min(1) } else { most };
+        let pages = (0..most)
+            .take_while(|page| whole(page) && stands(page))
+            .count();
         (pages > 0).then_some(StandbyRun { vpn, at, pages })
     }
 
@@ -366,6 +381,21 @@ impl Folios for View<'_> {
         Ok(())
     }
 
+    /// Pages in standby can go one by one, a zspage cannot.
+    fn split(&mut self, at: Pfn) -> bool {
+        if self.space.zswap.zspage_at(at).is_some() {
+            return false;
+        }
+        let run = self.standing_by(&self.space.core.lock(), at);
+        let Some(run) = run.filter(|run| run.pages > 1) else {
+            return false;
+        };
+        for slot in at.index()..at.index() + run.pages {
+            self.cut[slot / 64] |= 1 << (slot % 64);
+        }
+        true
+    }
+
     fn contended(&self) -> bool {
         now_ns(Clock::Monotonic) >= self.until_ns || self.space.should_yield()
     }
@@ -402,3 +432,6 @@ fn publish(space: &Space, compactor: &Compactor<Evacuate>) {
         space.stats().set(counter, value);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,6 +2,7 @@
 //!
 //! - [`zspage_compaction`]: objects of the emptiest zspages move into the fullest.
 //! - [`folio_compaction`]: frames move so that runs of them come to be.
+//! - [`assembly`]: huge pages that came back in pieces are made one again.
 //! - [`huge_reserve`]: a huge page is made for a reader that wishes for one.
 //! - [`writeback`]: the coldest of the pool goes to the backing.
 //! - [`recompress`], [`tier`]: what stays in the pool is compressed again, denser, and when.
@@ -14,6 +15,7 @@
 //!
 //! Below: `swapout`, `transfer`.
 
+pub(crate) mod assembly;
 pub(crate) mod cannot_leave;
 pub mod class_table;
 pub(crate) mod folio_compaction;
@@ -44,6 +46,8 @@ pub struct Upkeep {
     backing_retry_ns: AtomicU64,
     /// When the arena's huge pages are counted next, ns.
     huge_count_ns: AtomicU64,
+    /// When a huge page may be assembled next, ns.
+    assembly_ns: AtomicU64,
     /// When what cannot leave is counted next, ns.
     stays_count_ns: AtomicU64,
 }
@@ -70,6 +74,7 @@ impl Upkeep {
             tier: Mutex::new(tier),
             backing_retry_ns: AtomicU64::new(0),
             huge_count_ns: AtomicU64::new(0),
+            assembly_ns: AtomicU64::new(0),
             stays_count_ns: AtomicU64::new(0),
         }
     }
@@ -91,14 +96,19 @@ impl Upkeep {
         with_descriptors(|| self.open_backing());
     }
 
-    /// Lets the engines rest while no processor is idle, where that was asked for.
+    /// Lets the engines rest while no processor is idle, where that was asked for, and takes
+    /// over what of their attributes was changed.
     pub(crate) fn tend_engines(&self) {
         let config = self.segment().config();
-        if let Some(engines) = &self.engines
-            && config.engines.auto.load(Ordering::Relaxed) != 0
-        {
+        let Some(engines) = &self.engines else { return };
+        if config.engines.auto.load(Ordering::Relaxed) != 0 {
             let rest = config.engines.rest.load(Ordering::Relaxed) != 0;
             engines.rest(rest, self.stats());
+        }
+        // (Regions' are not in the segment.)
+        if config.engines.count.load(Ordering::Relaxed) > 0 {
+            let numbers = config.engines.attributes.each_ref();
+            engines.change(&numbers.map(|word| word.load(Ordering::Relaxed)));
         }
     }
 

@@ -92,7 +92,8 @@ impl<G: Grouping> ZsPool<G> {
     pub fn with_layout(layout: Layout) -> Self {
         let table = layout.table();
         let lists = table.classes().iter();
-        let lists = lists.map(|class| Lists::new(G::groups(objs(class))));
+        let lists =
+            lists.map(|class| Lists::new(G::groups(objs(class))).fuller_first(G::FULLER_FIRST));
         Self {
             lists: lists.collect(),
             used: vec![0; table.classes().len()],

@@ -26,6 +26,24 @@ impl Grouping for Coarse {
     }
 }
 
+/// [`Coarse`] with the rule its lists had before the series took it out: who has fewer slots
+/// in use than the head goes second.
+#[derive(Clone, Copy, Debug)]
+pub struct CoarseFullerFirst;
+
+impl Grouping for CoarseFullerFirst {
+    const COMPARED: usize = Coarse::COMPARED;
+    const FULLER_FIRST: bool = true;
+
+    fn groups(objs: u16) -> u16 {
+        Coarse::groups(objs)
+    }
+
+    fn of(inuse: u16, objs: u16) -> u16 {
+        Coarse::of(inuse, objs)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

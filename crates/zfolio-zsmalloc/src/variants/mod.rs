@@ -3,7 +3,7 @@
 //!
 //! | what | here | the pool's own |
 //! |---|---|---|
-//! | grouping | [`Coarse`]: the kernel's old four groups; [`PlainTenths`]: its twelve; [`Exact`]: one per slot in use | [`Tenths`]: twelve, members compared |
+//! | grouping | [`Coarse`]: the kernel's old four groups, [`CoarseFullerFirst`]: with the lists' older rule; [`PlainTenths`]: its twelve; [`Exact`]: one per slot in use | [`Tenths`]: twelve, members compared |
 //! | compaction of a class | [`FreshDestination`]: the kernel's old loop | [`KeptDestination`]: as [`ZsPool::compact`] |
 //!
 //! [`Tenths`]: crate::grouping::Tenths
@@ -15,7 +15,7 @@ mod fine;
 mod fresh;
 
 pub use algorithm::{Algorithm, KeptDestination};
-pub use coarse::Coarse;
+pub use coarse::{Coarse, CoarseFullerFirst};
 pub use fine::{Exact, PlainTenths};
 pub use fresh::FreshDestination;
 
@@ -47,5 +47,6 @@ mod tests {
         follows_the_rules::<Tenths>();
         follows_the_rules::<PlainTenths>();
         follows_the_rules::<Coarse>();
+        follows_the_rules::<CoarseFullerFirst>();
     }
 }

@@ -31,6 +31,7 @@ use std::process::ExitCode;
 use zfolio_host::exit::{Failure, Status};
 use zfolio_host::machine;
 use zfolio_host::size::short;
+use zfolio_mm::Order;
 
 /// The runs in one arena, pair by pair.
 #[derive(Debug, Default)]
@@ -109,6 +110,13 @@ fn report(plan: &Plan, all: &[(Room, Compared)]) -> String {
         machine::kernel_release(),
         machine::cpus(),
     );
+    if let Some(folio) = plan.folio {
+        let size = short(folio.bytes() as u64);
+        let _ = writeln!(
+            text,
+            "Huge pages are split; all leaves in folios of {size} at most."
+        );
+    }
     for (room, compared) in all {
         let _ = write!(text, "\n{}\n{}", room.title(), table(compared));
     }
@@ -186,6 +194,7 @@ fn to_json(plan: &Plan, all: &[(Room, Compared)]) -> Value {
         "rounds": plan.rounds,
         "runs": plan.runs,
         "seed": plan.seed,
+        "folio_bytes": plan.folio.map(Order::bytes),
         "arenas": arenas.collect::<Vec<_>>(),
     })
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use zfolio_host::exit::{Failure, Status};
 use zfolio_host::machine;
 use zfolio_host::size::{MIN_HIGH, short};
+use zfolio_mm::Order;
 
 /// How many addresses the arena has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,6 +39,8 @@ impl Room {
 pub(super) struct Plan {
     pub(super) size: u64,
     pub(super) high: u64,
+    /// In which all leaves, huge pages too; `None`: these leave whole.
+    pub(super) folio: Option<Order>,
     pub(super) rounds: u64,
     pub(super) runs: u64,
     pub(super) seed: u64,
@@ -61,6 +64,7 @@ impl Plan {
         Ok(Self {
             size,
             high,
+            folio: args.folio,
             rounds: args.rounds,
             runs: args.runs,
             seed: args.seed,

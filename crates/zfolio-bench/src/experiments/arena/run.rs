@@ -96,6 +96,10 @@ impl Plan {
         if !compaction {
             command.arg("--no-folio-compaction");
         }
+        if let Some(folio) = self.folio {
+            command.arg("--split-huge-pages").arg("--folio");
+            command.arg(folio.bytes().to_string());
+        }
         command.arg("--").arg(&exe).args(["bench-work", "arena"]);
         command.arg("--size").arg(self.size.to_string());
         command.arg("--rounds").arg(self.rounds.to_string());

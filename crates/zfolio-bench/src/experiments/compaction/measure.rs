@@ -26,6 +26,8 @@ pub(super) struct Ends {
 /// What was measured.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Cell {
+    /// Bytes of a block of the order asked for.
+    pub(super) block: usize,
     /// Blocks that the free memory is worth.
     pub(super) wanted: usize,
     /// Blocks obtained.
@@ -76,6 +78,7 @@ fn measure<P: Policy>(layout: Layout, bytes: &mut [u8], order: Order) -> Cell {
         goal: Goal::OneBlock,
     };
     let mut cell = Cell {
+        block: order.bytes(),
         wanted: arena.free_pages() / order.pages(),
         ..Cell::default()
     };

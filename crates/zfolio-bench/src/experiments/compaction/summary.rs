@@ -12,16 +12,21 @@ pub(super) enum Metric {
     Copies,
     /// Microseconds of processor time in compaction for each such block.
     Micros,
+    /// Mebibytes of blocks that compaction made, for each second of processor time in it.
+    Throughput,
 }
 
 impl Metric {
-    pub(super) const ALL: [Self; 3] = [Self::Success, Self::Copies, Self::Micros];
+    pub(super) const ALL: [Self; 4] = [Self::Success, Self::Copies, Self::Micros, Self::Throughput];
 
     pub(super) fn title(self) -> &'static str {
         match self {
             Self::Success => "blocks obtained, % of what the free memory is worth",
             Self::Copies => "pages copied per block made by compaction",
             Self::Micros => "microseconds of CPU time per block made by compaction",
+            Self::Throughput => {
+                "throughput: MiB of blocks made per second of CPU time in compaction"
+            }
         }
     }
 
@@ -32,6 +37,11 @@ impl Metric {
             Self::Success => ratio(100.0 * cell.got as f64, cell.wanted),
             Self::Copies => ratio(cell.copied as f64, cell.made),
             Self::Micros => ratio(cell.took.as_secs_f64() * 1e6, cell.made),
+            Self::Throughput => {
+                let seconds = cell.took.as_secs_f64();
+                let made = (cell.made * cell.block) as f64 / f64::from(1 << 20);
+                (seconds > 0.0).then(|| made / seconds)
+            }
         }
     }
 }
@@ -81,6 +91,7 @@ pub(super) fn total(rows: &[Row], fill: usize, order: u8, variant: &str) -> Cell
         .iter()
         .filter(|row| (row.fill, row.order, row.variant) == (fill, order, variant));
     for cell in chosen.flat_map(|row| &row.cells) {
+        sum.block = cell.block;
         sum.wanted += cell.wanted;
         sum.got += cell.got;
         sum.made += cell.made;

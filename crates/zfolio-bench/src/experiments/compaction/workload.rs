@@ -14,6 +14,11 @@ enum Freed {
     AtRandom,
     /// Neighbours in time, so many at once.
     InRuns(usize),
+    /// What one of so many threads read, whose folios lie between those of the others, so
+    /// many at once.
+    InStreams(usize, usize),
+    /// The whole of a file, so many folios, and no other for a while.
+    Files(usize),
     /// The oldest, but for so many percent that stay (the active list).
     Oldest(u64),
 }
@@ -64,6 +69,46 @@ pub(super) const WORKLOADS: &[Workload] = &[
         about: "readahead of 16K to 128K, dropped in runs",
         sizes: &[(1, 5), (4, 25), (8, 30), (16, 25), (32, 15)],
         freed: Freed::InRuns(8),
+        pinned: 0,
+        splittable: true,
+    },
+    Workload {
+        name: "anon-r-rand",
+        about: "64K to 1M folios, read and freed at random",
+        sizes: &[(1, 10), (16, 40), (64, 30), (256, 20)],
+        freed: Freed::AtRandom,
+        pinned: 0,
+        splittable: true,
+    },
+    Workload {
+        name: "mmap-pread-seq-mt",
+        about: "readahead of 16K to 128K of one file by four threads side by side",
+        sizes: &[(1, 5), (4, 25), (8, 30), (16, 25), (32, 15)],
+        freed: Freed::InStreams(4, 8),
+        pinned: 0,
+        splittable: true,
+    },
+    Workload {
+        name: "mmap-xread-seq-mt",
+        about: "readahead of 16K to 128K of a file each by eight threads",
+        sizes: &[(1, 10), (4, 30), (8, 30), (16, 20), (32, 10)],
+        freed: Freed::InStreams(8, 16),
+        pinned: 0,
+        splittable: true,
+    },
+    Workload {
+        name: "shm-xread-seq-mt",
+        about: "shared memory of 64K and 2M steps by four threads, some of it mapped elsewhere",
+        sizes: &[(1, 20), (16, 60), (64, 20)],
+        freed: Freed::InStreams(4, 32),
+        pinned: 20,
+        splittable: true,
+    },
+    Workload {
+        name: "truncate",
+        about: "files of small and large folios, each gone at once",
+        sizes: &[(1, 20), (4, 30), (16, 30), (32, 20)],
+        freed: Freed::Files(64),
         pinned: 0,
         splittable: true,
     },
@@ -183,9 +228,18 @@ impl Workload {
         let mut freed = vec![false; folios.len()];
         let (mut oldest, mut passes) = (0, 0);
         while layout.used_pages() > pages {
+            let mut step = 1;
             let (first, count) = match self.freed {
                 Freed::AtRandom => (rng.index(folios.len()), 1),
                 Freed::InRuns(run) => (rng.index(folios.len()), run),
+                Freed::InStreams(threads, run) => {
+                    step = threads;
+                    (rng.index(folios.len()), run)
+                }
+                Freed::Files(folios_of_one) => {
+                    let file = rng.index(folios.len()) / folios_of_one;
+                    (file * folios_of_one, folios_of_one)
+                }
                 Freed::Oldest(kept) => {
                     if oldest == folios.len() {
                         (oldest, passes) = (0, passes + 1);
@@ -196,7 +250,7 @@ impl Workload {
                     (oldest - 1, usize::from(!stays))
                 }
             };
-            for n in first..(first + count).min(folios.len()) {
+            for n in (first..folios.len()).step_by(step).take(count) {
                 if layout.used_pages() > pages && !std::mem::replace(&mut freed[n], true) {
                     layout.free(folios[n]);
                 }

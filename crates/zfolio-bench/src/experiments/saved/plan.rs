@@ -21,7 +21,10 @@ pub(super) struct Config {
     pub(super) options: &'static [&'static str],
 }
 
-pub(super) const CONFIGS: [Config; 4] = [
+/// The first so many are tried where none is named.
+const USUAL: usize = 4;
+
+pub(super) const CONFIGS: [Config; 8] = [
     Config {
         name: "lz4",
         options: &["--compressor", "lz4"],
@@ -37,6 +40,22 @@ pub(super) const CONFIGS: [Config; 4] = [
     Config {
         name: "auto-tier",
         options: &["--compressor", "auto", "--tier", "auto"],
+    },
+    Config {
+        name: "deflate-iaa",
+        options: &["--compressor", "deflate-iaa"],
+    },
+    Config {
+        name: "lz4-engines",
+        options: &["--compressor", "lz4", "--engines", "auto"],
+    },
+    Config {
+        name: "zstd-engines",
+        options: &["--compressor", "zstd:1", "--engines", "auto"],
+    },
+    Config {
+        name: "deflate-iaa-engines",
+        options: &["--compressor", "deflate-iaa", "--engines", "auto"],
     },
 ];
 
@@ -131,7 +150,10 @@ impl Plan {
             seed: args.seed,
             limit: Duration::from_secs(args.limit),
             programs: args::chosen("--workload", &args.workload, &PROGRAMS, |p| p.name)?,
-            configs: args::chosen("--only", &args.only, &CONFIGS, |c| c.name)?,
+            configs: match args.only.is_empty() {
+                true => CONFIGS[..USUAL].iter().collect(),
+                false => args::chosen("--only", &args.only, &CONFIGS, |c| c.name)?,
+            },
         })
     }
 

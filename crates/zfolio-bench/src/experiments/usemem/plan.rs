@@ -147,6 +147,9 @@ pub(super) struct Plan {
     pub(super) size: u64,
     pub(super) runs: u32,
     pub(super) timeout: Duration,
+    /// Read-ahead fixed, as by the kernel's `page-cluster`; `None`: the kernel's as it is set,
+    /// ours judged.
+    pub(super) page_cluster: Option<u8>,
 }
 
 /// The columns there are here, or those asked for.
@@ -219,6 +222,7 @@ impl Plan {
             size: args.size.map_or(default, |s| s.bytes(machine::mem_total())),
             runs: args.runs.unwrap_or(if args.quick { 1 } else { 3 }),
             timeout: Duration::from_secs(args.limit),
+            page_cluster: args.page_cluster,
         };
         if plan.size < 2 * MIN_HIGH {
             let least = short(2 * MIN_HIGH);
@@ -274,7 +278,10 @@ impl Plan {
         if folio.kernel.is_some() && folio.order != Order::HUGE {
             advised.insert(2, "--thp".into());
         }
-        let settings = settings(folio);
+        let mut settings = settings(folio);
+        if let Some(cluster) = self.page_cluster {
+            settings.push(("/proc/sys/vm/page-cluster".into(), cluster.to_string()));
+        }
         let columns = columns
             .iter()
             .filter(|column| column.how.is_for(folio.order));
@@ -306,7 +313,10 @@ impl Plan {
                     } else {
                         &own
                     };
-                    let options = at.column.how.options(folio);
+                    let mut options = at.column.how.options(folio);
+                    if let Some(cluster) = self.page_cluster {
+                        options.extend(["--page-cluster".to_owned(), cluster.to_string()]);
+                    }
                     let mut options: Vec<&str> = options.iter().map(String::as_str).collect();
                     options.extend(["--compressor", at.column.codec.unwrap_or("lz4")]);
                     let job = self.job(command, at.limit, &options, &settings);

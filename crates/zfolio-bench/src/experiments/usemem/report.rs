@@ -39,6 +39,9 @@ pub(super) fn text(plan: &Plan, rig: &Rig, all: &[Compared], stored: &store::Sto
         rig.group_version(),
         machine::cpus().min(16),
     );
+    if let Some(cluster) = plan.page_cluster {
+        let _ = writeln!(text, "Read-ahead: page-cluster {cluster} in all columns.");
+    }
     for compared in all {
         let _ = writeln!(text, "\n{} folios", compared.folio.option);
         text.push_str(&table(compared));
@@ -171,6 +174,7 @@ pub(super) fn to_json(plan: &Plan, rig: &Rig, all: &[Compared], stored: &store::
         "size": plan.size,
         "total": plan.total(),
         "runs": plan.runs,
+        "page_cluster": plan.page_cluster,
         "left_out": rig.left_out,
         "folios": folios.collect::<Vec<_>>(),
         "store": stored.json(),

@@ -38,7 +38,7 @@ fn cores_are_mapped_evenly_and_anew_when_engines_come_and_go() {
     };
     let group = group(mapped, 4, 8);
     let map = || -> Vec<Option<usize>> {
-        let choose = |core| group.choose(Opcode::Compress, core, 0);
+        let choose = |core| group.choose(Opcode::Compress, core, 0, &group.attributes());
         (0..8)
             .map(|core| choose(core).map(|(engine, _)| engine))
             .collect()
@@ -65,11 +65,11 @@ fn rounds_reach_every_engine_and_queues_keep_to_their_kind() {
     group.rebalance(0, true);
     group.rebalance(1, true);
     let chosen: Vec<_> = (0..4)
-        .filter_map(|turn| group.choose(Opcode::Compress, 0, turn))
+        .filter_map(|turn| group.choose(Opcode::Compress, 0, turn, &group.attributes()))
         .collect();
     assert_eq!(chosen, [(0, 2), (1, 2), (0, 2), (1, 2)]);
     let chosen: Vec<_> = (0..4)
-        .filter_map(|turn| group.choose(Opcode::Decompress, 1, turn))
+        .filter_map(|turn| group.choose(Opcode::Decompress, 1, turn, &group.attributes()))
         .collect();
     assert_eq!(chosen, [(1, 0), (1, 1), (1, 0), (1, 1)]);
     // As many queues as engines: each gets its part.
@@ -81,7 +81,7 @@ fn rounds_reach_every_engine_and_queues_keep_to_their_kind() {
     group.rebalance(0, true);
     group.rebalance(1, true);
     let chosen: Vec<_> = (0..4)
-        .filter_map(|turn| group.choose(Opcode::Compress, 0, turn))
+        .filter_map(|turn| group.choose(Opcode::Compress, 0, turn, &group.attributes()))
         .collect();
     assert_eq!(chosen, [(0, 0), (1, 0), (0, 1), (1, 1)]);
 }

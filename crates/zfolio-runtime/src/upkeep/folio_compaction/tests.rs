@@ -1,0 +1,83 @@
+//! What compaction sees of standby, and how it is cut.
+
+use super::*;
+use crate::rig::Rig;
+use core::sync::atomic::Ordering;
+
+/// Where page 0 of a rig stands by.
+fn stands_at(rig: &Rig) -> Pfn {
+    match rig.place(0) {
+        Place::Standby(at) => at,
+        place => panic!("{place:?}"),
+    }
+}
+
+#[test]
+fn a_run_in_standby_is_cut_and_goes_page_by_page() {
+    for mut rig in Rig::both(4096, 64) {
+        rig.write_all(0..16);
+        assert_eq!(rig.move_out(0..16), Ok(16));
+        let at = stands_at(&rig);
+        let space: &Space = rig.manager;
+        let mut evacuating = Evacuating::new(space.arena().map().slots());
+        evacuating.list_standby(space);
+        let (_, mut view) = evacuating.view(space, 0);
+        let folio = |pages| Found::Folio {
+            pages,
+            movable: true,
+        };
+        assert_eq!(view.look(at), folio(16));
+        assert!(view.split(at));
+        for page in 0..16 {
+            assert_eq!(view.look(at.offset(page)), folio(1), "page {page}");
+        }
+        assert!(!view.split(at), "a page is not cut");
+        // One of them moves, and the others stay where they are.
+        let to = space.arena().take_holes(Order::PAGE).expect("a hole");
+        view.note(to, Kind::Hole);
+        assert_eq!(view.migrate(at.offset(5), to, 1), Ok(()));
+        assert_eq!(rig.place(5), Place::Standby(to));
+        assert_eq!(rig.place(6), Place::Standby(at.offset(6)));
+        let left = view.is_backed(at.offset(5));
+        view.give(at.offset(5), 1);
+        assert!(!left, "its frame went with it");
+        drop(view);
+        rig.validate();
+        rig.read_all();
+    }
+}
+
+/// A run of compaction sees what is whole as whole again.
+#[test]
+fn cuts_are_of_one_run_of_compaction() {
+    let mut rig = Rig::of_regions(4096, 64);
+    rig.write_all(0..16);
+    assert_eq!(rig.move_out(0..16), Ok(16));
+    let at = stands_at(&rig);
+    let space: &Space = rig.manager;
+    let mut evacuating = Evacuating::new(space.arena().map().slots());
+    for _ in 0..2 {
+        evacuating.list_standby(space);
+        let (_, mut view) = evacuating.view(space, 0);
+        assert!(view.split(at));
+    }
+    rig.validate();
+}
+
+#[test]
+fn a_folio_that_misses_a_block_of_its_order_wants_one() {
+    let rig = Rig::of_regions(4096, 64);
+    let space: &Space = rig.manager;
+    space.want_block(Order::K64);
+    let mut evacuating = Evacuating::new(space.arena().map().slots());
+    evacuating.evacuate(space, 1_000_000);
+    // There are blocks: nothing is done, and nothing wanted any more.
+    assert_eq!(space.wanted_block(), None);
+    assert_eq!(
+        space
+            .stats()
+            .counter(Counter::CompactStall)
+            .load(Ordering::Relaxed),
+        0
+    );
+}
