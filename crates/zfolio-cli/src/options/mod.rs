@@ -7,6 +7,7 @@
 //! | `groups` | named parts of a run |
 //! | `slowdown` | what may be paid for memory |
 //! | `asking` | the command lines of `set` and `compact` |
+//! | `mistake` | what is wrong with a command line, and what mends it |
 //! | `args` | the command line |
 //! | `config_file`, `layers` | options in files and variables, and which of them hold |
 //! | `fault_ways` | who is told of faults, and which options go with that |
@@ -21,6 +22,7 @@ pub(crate) mod engines;
 pub(crate) mod fault_ways;
 pub(crate) mod groups;
 pub(crate) mod layers;
+pub(crate) mod mistake;
 pub(crate) mod settings;
 pub(crate) mod shown;
 pub(crate) mod slowdown;
