@@ -60,8 +60,13 @@ static void new_futexes(void) {
     struct waiter both[2] = {{0, (uintptr_t)two_words[0], FUTEX_U32 | FUTEX_PRIVATE, 0},
                              {0, (uintptr_t)two_words[1], FUTEX_U32 | FUTEX_PRIVATE, 0}};
     struct waiter *waiters = put(both, sizeof both);
-    out();
-    RIGHT(RAW(456, waiters, 0L, 0L, 1L) == 1);
+    long moved = 0;
+    for (int turn = 0; turn < 1000 && moved == 0; turn++) { // (On a busy machine it does not wait yet.)
+        out();
+        moved = RAW(456, waiters, 0L, 0L, 1L);
+        usleep(moved == 0 ? 10000 : 0);
+    }
+    RIGHT(moved == 1);
     out();
     RIGHT(!woken && RAW(454, two_words[0], 0xffffffffL, 1L, (long)(FUTEX_U32 | FUTEX_PRIVATE)) == 0);
     RIGHT(RAW(454, two_words[1], 0xffffffffL, 1L, (long)(FUTEX_U32 | FUTEX_PRIVATE)) == 1);

@@ -125,6 +125,10 @@ fn top_shows_a_run_at_every_size_and_leaves_the_terminal_as_it_was() {
         assert!(has(&screen, part), "{part}:\n{}", screen.join("\n"));
     }
     assert!(!has(&screen, "FAULTS BY"));
+    // Nothing of what is above the curves is cut off.
+    for (line, end) in [(1, "auto"), (2, " free")] {
+        assert!(screen[line].trim_end().ends_with(end), "{screen:?}");
+    }
     live.reads();
     tmux.until("faults", |screen| {
         let faults = screen

@@ -2,6 +2,7 @@
 
 use crate::options::asking::{Compact, Set, fixed};
 use crate::options::backing_options::{Backing, ENV_BACKING};
+use crate::options::mistake;
 use crate::options::run_args::{Run, run_help};
 use crate::own;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -10,7 +11,7 @@ use clap_complete::Shell;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use zfolio_bench::args::{Advise, Bench, BenchChild, BenchWork, Usemem};
-use zfolio_host::exit::{self, Failure, Status, one_line};
+use zfolio_host::exit::{self, Failure, Status};
 use zfolio_host::size::Size;
 use zfolio_views::args::{Plot, Stat, Top, Which};
 
@@ -165,17 +166,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, Fai
             let mend = "start the run anew with it";
             return Failure::new(Status::Usage, format!("--{option}"), why, mend);
         }
-        let rendered = error.render().to_string();
-        // clap's first paragraph is the error, the rest is usage; a missing
-        // subcommand is told by its help alone.
-        let first = rendered.split("\n\n").next().unwrap_or_default();
-        let words: Vec<&str> = first.split_whitespace().collect();
-        let told = one_line(&words.join(" "));
-        let told = match told.strip_prefix("error: ") {
-            Some(told) => told.to_owned(),
-            None => "no command given".to_owned(),
-        };
-        Failure::new(Status::Usage, "command line", told, "see zfolio --help")
+        mistake::failure(&error)
     })
 }
 
@@ -321,9 +312,28 @@ mod tests {
                 told.starts_with("zfolio: command line: ") && !told.contains('\n'),
                 "{told}"
             );
-            assert!(told.ends_with("; see zfolio --help"), "{told}");
+            assert!(told.ends_with(" --help"), "{told}");
         }
-        let none = parse([OsString::from("zfolio")]).unwrap_err();
+        let of = |words: &[&str]| {
+            let words = ["zfolio"].iter().chain(words).map(OsString::from);
+            parse(words).unwrap_err()
+        };
+        let none = of(&[]);
         assert_eq!(none.status, Status::Usage);
+        for (words, near) in [
+            (
+                &["run", "--hihg", "3M", "true"][..],
+                "--high? see zfolio run --help",
+            ),
+            (&["stta"], "stat? see zfolio --help"),
+            (&["bench", "per"], "peers? see zfolio bench --help"),
+            (
+                &["run", "--faults", "mesage", "true"],
+                "message? see zfolio --help",
+            ),
+        ] {
+            let told = of(words).to_string();
+            assert!(told.ends_with(&format!("; did you mean {near}")), "{told}");
+        }
     }
 }

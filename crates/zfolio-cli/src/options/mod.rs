@@ -8,6 +8,7 @@
 //! | `slowdown` | what may be paid for memory |
 //! | `asking` | the command lines of `set` and `compact` |
 //! | `run_args` | the command line of `run` |
+//! | `mistake` | what is wrong with a command line, and what mends it |
 //! | `args` | the command line |
 //! | `config_file`, `layers` | options in files and variables, and which of them hold |
 //! | `fault_ways` | who is told of faults, and which options go with that |
@@ -22,6 +23,7 @@ pub(crate) mod engines;
 pub(crate) mod fault_ways;
 pub(crate) mod groups;
 pub(crate) mod layers;
+pub(crate) mod mistake;
 pub(crate) mod run_args;
 pub(crate) mod settings;
 pub(crate) mod shown;

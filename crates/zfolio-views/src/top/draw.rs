@@ -84,21 +84,31 @@ fn draw_kinds(frame: &mut Frame<'_>, area: Rect, state: &State) {
     let high = row
         .high
         .map_or(String::new(), |high| format!(" of high {}", human(high)));
+    let name = format!("{} {}", row.pid, row.name);
+    let told = format!(
+        ": {} resident{high}, {} saved; ",
+        human(row.memory.resident_bytes),
+        human(row.memory.saved()),
+    );
+    let codec = &row.codec;
+    let width = usize::from(area.width);
+    // In 80 columns the whole words do not fit.
+    let ways = format!("by {}, codec {codec}", row.faults_told_by);
+    let ways = if (name.len() + told.len() + ways.len()) <= width {
+        ways
+    } else {
+        format!("{}, {codec}", row.faults_told_by)
+    };
+    let kinds = by_kind(row, width);
     let lines = vec![
         Line::from(vec![
-            Span::styled(format!("{} {}", row.pid, row.name), bold()),
-            Span::raw(format!(
-                ": {} resident{high}, {} saved; by {}, codec {}",
-                human(row.memory.resident_bytes),
-                human(row.memory.saved()),
-                row.faults_told_by,
-                row.codec
-            )),
+            Span::styled(name, bold()),
+            Span::raw(format!("{told}{ways}")),
         ]),
         Line::from(match &row.store {
             // (Where it fits: the kinds are what people look for first.)
-            Some(store) => format!("resident is {}; {store}", by_kind(row)),
-            None => format!("resident is {}", by_kind(row)),
+            Some(store) => format!("{kinds}; {store}"),
+            None => kinds,
         }),
     ];
     frame.render_widget(Paragraph::new(lines), area);

@@ -144,7 +144,7 @@ fn text(state: &State) -> String {
     for row in &state.rows {
         text.push_str(&(line(WIDE, |column| (column.of)(row)) + "\n"));
         if row.key.turn.is_none() {
-            text.push_str(&format!("{:>8} resident is {}\n", "", by_kind(row)));
+            text.push_str(&format!("{:>8} {}\n", "", by_kind(row, usize::MAX)));
         }
     }
     text

@@ -114,18 +114,22 @@ pub(crate) fn line(width: u16, of: impl Fn(&Column) -> String) -> String {
     cells.join(" ")
 }
 
-/// The memory of a row by kind, in words.
-pub(crate) fn by_kind(row: &Row) -> String {
+/// The memory of a row by kind: in words where they fit in `width` columns, else as the table has it.
+pub(crate) fn by_kind(row: &Row, width: usize) -> String {
     let memory = &row.memory;
-    let part = |of: u64, what: &str| format!("{} {what}", human(of));
-    let parts = [
-        part(memory.own(), "program"),
-        part(memory.standby_bytes, "standby"),
-        part(memory.pool_bytes, "pool"),
-        part(memory.tables_bytes, "tables"),
-        part(memory.free_bytes, "free"),
+    let kinds = [
+        (memory.own(), "program"),
+        (memory.standby_bytes, "standby"),
+        (memory.pool_bytes, "pool"),
+        (memory.tables_bytes, "tables"),
+        (memory.free_bytes, "free"),
     ];
-    parts.join(" + ")
+    let parts = |told: fn(u64) -> String| kinds.map(|(of, what)| format!("{} {what}", told(of)));
+    let words = format!("resident is {}", parts(human).join(" + "));
+    if words.len() <= width {
+        return words;
+    }
+    format!("resident: {}", parts(bytes).join(" + "))
 }
 
 #[cfg(test)]
