@@ -15,7 +15,7 @@ use crate::address_space::discard::BATCH;
 use crate::address_space::place::Place;
 use crate::address_space::standby::StandbyRun;
 use crate::events::event::Event;
-use crate::events::truth::Truth;
+use crate::events::order::Truth;
 use crate::page::{address_of, pages_within};
 use crate::segment::Counter;
 use core::sync::atomic::Ordering;

@@ -5,7 +5,6 @@
 //!   happened; this finds one that fits what is seen.
 //! - [`parked`]: events that cannot be applied yet.
 //! - [`ranges`]: sets of addresses.
-//! - [`truth`]: what the kernel says when it is asked.
 //! - [`child_past`]: what had happened by the moment a child was made.
 //!
 //! State: none of its own. The types are held by `address_space`, under the core lock. No
@@ -18,4 +17,3 @@ pub(crate) mod event;
 pub(crate) mod order;
 pub(crate) mod parked;
 pub(crate) mod ranges;
-pub(crate) mod truth;

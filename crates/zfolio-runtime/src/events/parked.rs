@@ -1,9 +1,8 @@
 //! Events that wait (*parked*), and where they leave a page meanwhile.
 
 use crate::events::event::Event;
-use crate::events::order::put_in_order;
+use crate::events::order::{Truth, put_in_order};
 use crate::events::ranges::Ranges;
-use crate::events::truth::Truth;
 use crate::page::{Vpn, pages_within};
 use alloc::collections::VecDeque;
 use zfolio_mm::PAGE_SHIFT;
