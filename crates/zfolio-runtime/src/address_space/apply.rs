@@ -1,11 +1,9 @@
 //! What the program did to its address space: remove, unmap, remap, fork.
 //!
-//! An event is applied under the core lock as it is read. Three kinds wait
+//! An event is applied under the core lock as it is read. Two kinds wait
 //! (*parked*, and everything behind them waits too): a remap, until no event
 //! is in flight, when it is known what came before it (`order`), and until no
 //! operation is under way, whose pages would be published at the old address;
-//! an unmapping of kept pages where something lies all the same, which the kernel may have
-//! refused after it told, as long ([`Space::as_said`]);
 //! and everything during a fork, when nothing but single words may change
 //! (`parked`). Parked events are applied by whoever finds that they may be (`apply_parked`).
 
@@ -16,7 +14,7 @@ use crate::address_space::place::Place;
 use crate::address_space::standby::StandbyRun;
 use crate::events::event::Event;
 use crate::events::order::Truth;
-use crate::page::{address_of, pages_within};
+use crate::page::pages_within;
 use crate::segment::Counter;
 use core::sync::atomic::Ordering;
 use zfolio_sys::procfs::private_mapping_at;
@@ -85,40 +83,10 @@ impl Space {
     pub(crate) fn apply(&self, core: &mut Core, event: Event) {
         match event {
             Event::Remove { start, end } => self.removed(core, start, end),
-            Event::Unmap { start, end } | Event::SaidUnmapped { start, end } => {
-                self.unmapped(core, start, end);
-            }
+            Event::Unmap { start, end } => self.unmapped(core, start, end),
             Event::Remap { from, to, len } => self.remapped(core, from, to, len),
-            Event::Refused { .. } | Event::Fork { .. } => {}
+            Event::Fork { .. } => {}
         }
-    }
-
-    /// The event, or what is only said by it: the kernel tells of an unmapping as it looks at
-    /// the mappings, and may refuse it after that. What is kept there is given up only if it
-    /// has left. (Where nothing is kept, nothing can be lost.)
-    pub(crate) fn as_said(&self, core: &Core, event: Event) -> Event {
-        let Event::Unmap { start, end } = event else {
-            return event;
-        };
-        let said = Event::SaidUnmapped { start, end };
-        if core.inbox.parked.has_remaps() {
-            return said; // what is kept there may be known by another address yet
-        }
-        let mut first = [(0, Place::Present)];
-        let mut pages = pages_within(start, end);
-        let kept = core.pages.extents.first_tracked(&mut pages, &mut first);
-        let Some((vpn, _)) = kept.first() else {
-            return event;
-        };
-        let address = address_of(*vpn);
-        // (The list of mappings cannot be read before a hold ends.)
-        let left = !self.is_held()
-            && match private_mapping_at(self.fds.maps(), address) {
-                Err(Errno::NOENT) => true,
-                Err(Errno::NOTTY) => self.fds.program().is_registered(address) == Ok(false),
-                _ => false,
-            };
-        if left { event } else { said }
     }
 
     /// mremap: words follow their pages. No operation is under way.

@@ -104,8 +104,7 @@ impl Space {
 
     /// Takes an event, by whomever it was told: applies it, or parks it.
     fn take_event(&self, core: &mut Core, event: Event) {
-        let event = self.as_said(core, event);
-        let waits = !matches!(event, Event::Remove { .. } | Event::Unmap { .. });
+        let waits = matches!(event, Event::Remap { .. } | Event::Fork { .. });
         if waits || !core.is_open() {
             core.inbox.parked.push(event);
         } else {

@@ -29,24 +29,6 @@ pub(crate) enum Event {
         /// One past the last.
         end: usize,
     },
-    /// As [`Self::Unmap`], but something lies there all the same: it was mapped since, or the
-    /// kernel refused the call after it had told of it (a part is sealed, or there are too
-    /// many mappings). Only among events that are not in order yet: which it is, is settled
-    /// with their order.
-    SaidUnmapped {
-        /// First byte.
-        start: usize,
-        /// One past the last.
-        end: usize,
-    },
-    /// What was told as [`Self::SaidUnmapped`] and refused: nothing happened. Only while the
-    /// order is looked for.
-    Refused {
-        /// First byte.
-        start: usize,
-        /// One past the last.
-        end: usize,
-    },
     /// The program forked. Changes nothing: it marks a place in the order of the others.
     Fork {
         /// Which fork, a number that no other mark in the same list has.
@@ -67,11 +49,9 @@ impl Event {
     pub(crate) const fn to_words(self) -> EventWords {
         match self {
             Self::Remove { start, end } => [REMOVE, start, end, 0],
-            Self::Unmap { start, end } | Self::SaidUnmapped { start, end } => {
-                [UNMAP, start, end, 0]
-            }
+            Self::Unmap { start, end } => [UNMAP, start, end, 0],
             Self::Remap { from, to, len } => [REMAP, from, to, len],
-            Self::Refused { .. } | Self::Fork { .. } => [NOTHING; 4],
+            Self::Fork { .. } => [NOTHING; 4],
         }
     }
 

@@ -21,11 +21,6 @@
 //!    in between, while somebody else may take the source. The second is put
 //!    right behind the first. (There is none for `MREMAP_DONTUNMAP`.)
 //!
-//! 3. An unmapping may have been refused after it was told
-//!    ([`Event::SaidUnmapped`]): the kernel tells as it looks at the mappings, one after
-//!    the other, and may find a sealed one, or too many. It is left out if what is
-//!    registered fits better without it.
-//!
 //! Unmaps and discards need no order among themselves. The rest stays as read:
 //! events of one thread are in order, since it sleeps until each is read.
 //!
@@ -106,47 +101,44 @@ const PULLS: usize = 8;
 const MOST_JUDGED: usize = 512;
 /// Pieces of a target looked at separately; beyond, it counts as taken.
 const PIECES: u32 = 32;
-/// Addresses asked about for what is said to be unmapped.
-const SAID: usize = 64;
-/// Guesses which of them were refused.
-const MOST_TRIED: usize = 256;
 
-/// Puts `events[fixed..]` in order, and leaves out what was refused. `registered`: what was
-/// before all of them. False if the kernel would not answer just now: nothing is decided then.
+/// Puts `events[fixed..]` in order. `registered`: what was before all of
+/// them. False if the kernel would not answer just now: nothing is decided then.
 pub(crate) fn put_in_order(
     events: &mut VecDeque<Event>,
     fixed: usize,
     registered: &Ranges,
     truth: impl Truth,
 ) -> bool {
-    join_halves(&mut events.make_contiguous()[fixed..]);
-    let slice = events.make_contiguous();
-    let mut search = Search::new(registered, truth, fixed);
-    search.note_said(slice);
-    search.begin(slice);
-    if search.said_len > 0 && search.best_wrong > 0 {
-        search.leave_out_refused(slice);
+    let events = events.make_contiguous();
+    join_halves(&mut events[fixed..]);
+    let mut search = Search {
+        registered,
+        truth: Asked::new(truth),
+        fixed,
+        tries: 0,
+        pulls: [Pull::default(); PULLS],
+        best: [Pull::default(); PULLS],
+        best_len: 0,
+        best_wrong: usize::MAX,
+    };
+    let in_doubt = search.first_doubtful(events).is_some();
+    if in_doubt {
+        search.go(events, 0);
     }
     if search.truth.was_put_off() {
         return false;
     }
     for pull in &search.best[..search.best_len] {
-        pull.make(slice);
-    }
-    for event in &mut slice[fixed..] {
-        if let Event::SaidUnmapped { start, end } = *event {
-            *event = Event::Unmap { start, end };
-        }
-    }
-    if search.said_len > 0 {
-        events.retain(|event| !matches!(event, Event::Refused { .. }));
+        pull.make(events);
     }
     true
 }
 
 /// Whether `second` may be the second half of an mremap.
 fn is_half(first: &Event, second: &Event) -> bool {
-    matches!(*first, Event::Remap { from, len, .. } if emptied(second) == Some(from..from + len))
+    matches!((*first, *second), (Event::Remap { from, len, .. }, Event::Unmap { start, end })
+        if start == from && end == from + len)
 }
 
 /// Whether the event before `at` is an mremap that the one there completes.
@@ -224,23 +216,7 @@ fn is_taken(events: &[Event], registered: &Ranges, range: Range<usize>, pieces: 
 /// What an event leaves empty.
 fn emptied(event: &Event) -> Option<Range<usize>> {
     match *event {
-        Event::Unmap { start, end } | Event::SaidUnmapped { start, end } => Some(start..end),
-        _ => None,
-    }
-}
-
-/// What an event may leave empty.
-fn said_unmapped(event: &Event) -> Option<Range<usize>> {
-    match *event {
-        Event::SaidUnmapped { start, end } => Some(start..end),
-        _ => None,
-    }
-}
-
-/// What an event leaves empty, or would have.
-fn either(event: &Event) -> Option<Range<usize>> {
-    match *event {
-        Event::SaidUnmapped { start, end } | Event::Refused { start, end } => Some(start..end),
+        Event::Unmap { start, end } => Some(start..end),
         _ => None,
     }
 }
@@ -269,103 +245,9 @@ struct Search<'a, T> {
     best_len: usize,
     /// Addresses at which the best order and the kernel differ.
     best_wrong: usize,
-    /// Pages that are registered unless what was said to be unmapped is.
-    said: [usize; SAID],
-    said_len: usize,
 }
 
-impl<'a, T: Truth> Search<'a, T> {
-    fn new(registered: &'a Ranges, truth: T, fixed: usize) -> Self {
-        Self {
-            registered,
-            truth: Asked::new(truth),
-            fixed,
-            tries: 0,
-            pulls: [Pull::default(); PULLS],
-            best: [Pull::default(); PULLS],
-            best_len: 0,
-            best_wrong: 0,
-            said: [0; SAID],
-            said_len: 0,
-        }
-    }
-
-    /// Notes where the kernel is to be asked about what is said to be unmapped: at its ends,
-    /// and at the first page of each range that was registered in it.
-    fn note_said(&mut self, events: &[Event]) {
-        for said in events[self.fixed..].iter().filter_map(said_unmapped) {
-            let parts = self.registered.iter().filter(|part| overlap(part, &said));
-            let ends = [said.start, said.end - PAGE_SIZE];
-            for address in ends
-                .into_iter()
-                .chain(parts.map(|part| part.start.max(said.start)))
-            {
-                let known = self.said[..self.said_len].contains(&address);
-                if !known && self.said_len < SAID {
-                    self.said[self.said_len] = address;
-                    self.said_len += 1;
-                }
-            }
-        }
-    }
-
-    /// Makes those unmappings [`Event::Refused`] without which what is registered fits better,
-    /// one after another, and all that concern the same addresses at once. What is in doubt
-    /// after that has happened.
-    fn leave_out_refused(&mut self, events: &mut [Event]) {
-        let mut found = (self.best, self.best_len, self.best_wrong);
-        let mut tried = 0;
-        let mut at = self.fixed;
-        while at < events.len() && found.2 > 0 && !self.truth.was_put_off() {
-            let Some(range) = either(&events[at]).filter(|_| !is_joined(events, at)) else {
-                at += 1;
-                continue;
-            };
-            let mut better = false;
-            for alone in [true, false] {
-                tried += 1;
-                self.toggle(events, at, &range, alone);
-                self.begin(events);
-                better = self.best_wrong < found.2;
-                if better {
-                    found = (self.best, self.best_len, self.best_wrong);
-                    break;
-                }
-                self.toggle(events, at, &range, alone);
-            }
-            // (Once one is known, others may be looked at with other eyes.)
-            at = if better { self.fixed } else { at + 1 };
-            if tried >= MOST_TRIED {
-                break;
-            }
-        }
-        (self.best, self.best_len, self.best_wrong) = found;
-    }
-
-    /// Has the unmapping at `at` happened, or refused, the other way round; or all of those that
-    /// concern some of `range`.
-    fn toggle(&self, events: &mut [Event], at: usize, range: &Range<usize>, alone: bool) {
-        for other in self.fixed..events.len() {
-            let concerns = either(&events[other]).is_some_and(|other| overlap(&other, range));
-            if other == at || (!alone && concerns && !is_joined(events, other)) {
-                events[other] = match events[other] {
-                    Event::SaidUnmapped { start, end } => Event::Refused { start, end },
-                    Event::Refused { start, end } => Event::SaidUnmapped { start, end },
-                    event => event,
-                };
-            }
-        }
-    }
-
-    /// Finds the best order of `events`, which stay as they are.
-    fn begin(&mut self, events: &mut [Event]) {
-        (self.tries, self.best_len, self.best_wrong) = (0, 0, 0);
-        if self.said_len > 0 || self.first_doubtful(events).is_some() {
-            self.best_wrong = usize::MAX;
-            self.go(events, 0);
-        }
-    }
-
+impl<T: Truth> Search<'_, T> {
     /// The first remap to where something is; if there is none, the first that
     /// something after it undoes which, by the kernel, did not; with its target.
     fn first_doubtful(&mut self, events: &[Event]) -> Option<(usize, Range<usize>)> {
@@ -447,46 +329,28 @@ impl<'a, T: Truth> Search<'a, T> {
         let doubtful = self.first_doubtful(events).is_some();
         let mut wrong = if doubtful { events.len() * 8 } else { 0 };
         for (index, event) in events.iter().enumerate().skip(self.fixed) {
-            // Nothing is moved from where nothing is, not in part either.
-            if let Event::Remap { from, len, .. } = *event {
-                let before = &events[..index];
-                let said = before[self.fixed.min(index)..]
-                    .iter()
-                    .filter_map(said_unmapped);
-                let said = said.map(|left| left.start.max(from)..left.end.min(from + len));
-                let mut all = core::iter::once(from..from + len).chain(said);
-                let is_left = |part: Range<usize>| {
-                    !part.is_empty() && !is_taken(before, self.registered, part, PIECES)
-                };
-                wrong += if all.any(is_left) { 4 } else { 0 };
+            // Nothing is moved from where nothing is.
+            if let Event::Remap { from, len, .. } = *event
+                && !is_taken(&events[..index], self.registered, from..from + len, PIECES)
+            {
+                wrong += 4;
             }
             for range in emptied(event).into_iter().chain(target(event)) {
-                wrong += self.differs(events, range.start);
-                wrong += self.differs(events, range.end - PAGE_SIZE);
+                for address in [range.start, range.end - PAGE_SIZE] {
+                    if self.truth.was_put_off() {
+                        return;
+                    }
+                    let page = address..address + PAGE_SIZE;
+                    let ours = is_taken(events, self.registered, page, PIECES);
+                    wrong += usize::from(self.truth.is_registered(address) == Some(!ours));
+                }
             }
-        }
-        for at in 0..self.said_len {
-            wrong += self.differs(events, self.said[at]);
-        }
-        if self.truth.was_put_off() {
-            return;
         }
         if wrong < self.best_wrong {
             self.best_wrong = wrong;
             self.best = self.pulls;
             self.best_len = depth;
         }
-    }
-
-    /// 1 if the kernel has the page registered and `events` lead to its not being so, or the
-    /// other way round.
-    fn differs(&mut self, events: &[Event], address: usize) -> usize {
-        if self.truth.was_put_off() {
-            return 0; // nothing will be decided
-        }
-        let page = address..address + PAGE_SIZE;
-        let ours = is_taken(events, self.registered, page, PIECES);
-        usize::from(self.truth.is_registered(address) == Some(!ours))
     }
 }
 

@@ -15,8 +15,6 @@ pub(crate) struct ParkedEvents {
     events: VecDeque<Event>,
     /// The first so many are in the order in which they happened.
     in_order: usize,
-    /// How many are remaps.
-    remaps: usize,
 }
 
 /// Where a parked world finds a page.
@@ -33,13 +31,7 @@ impl ParkedEvents {
         Self {
             events: VecDeque::with_capacity(PARKED),
             in_order: 0,
-            remaps: 0,
         }
-    }
-
-    /// Whether what a page is known by may have moved.
-    pub(crate) fn has_remaps(&self) -> bool {
-        self.remaps > 0
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -55,17 +47,14 @@ impl ParkedEvents {
     }
 
     pub(crate) fn push(&mut self, event: Event) {
-        self.remaps += usize::from(is_remap(&event));
         self.events.push_back(event);
     }
 
-    /// Whether the events may not be applied as they are: there are remaps among those that
-    /// came last, or unmappings that may have been refused.
+    /// Whether the events may not be applied as they are: there are remaps
+    /// among those that came last.
     pub(crate) fn needs_order(&mut self) -> bool {
         let last = self.events.range(self.in_order..);
-        let needed = last
-            .into_iter()
-            .any(|event| is_remap(event) || matches!(event, Event::SaidUnmapped { .. }));
+        let needed = last.into_iter().any(|e| matches!(e, Event::Remap { .. }));
         if !needed {
             self.in_order = self.events.len();
         }
@@ -91,26 +80,19 @@ impl ParkedEvents {
     pub(crate) fn replace(&mut self, events: impl Iterator<Item = Event>) {
         self.events.clear();
         self.events.extend(events);
-        self.remaps = self.events.iter().filter(|event| is_remap(event)).count();
         self.in_order = self.events.len();
     }
 
     /// The next to apply.
     pub(crate) fn pop(&mut self) -> Option<Event> {
         self.in_order = self.in_order.saturating_sub(1);
-        let event = self.events.pop_front()?;
-        self.remaps -= usize::from(is_remap(&event));
-        Some(event)
+        self.events.pop_front()
     }
 
     /// Which word page `vpn` has, as if the parked events were applied.
     pub(crate) fn resolve(&self, vpn: Vpn) -> Resolved {
         resolve(self.events.iter(), vpn)
     }
-}
-
-fn is_remap(event: &Event) -> bool {
-    matches!(event, Event::Remap { .. })
 }
 
 /// Which word page `vpn` had before `events`.
@@ -121,9 +103,7 @@ pub(crate) fn resolve<'a>(
     let mut vpn = vpn;
     for event in events.rev() {
         match *event {
-            Event::Remove { start, end }
-            | Event::Unmap { start, end }
-            | Event::SaidUnmapped { start, end } => {
+            Event::Remove { start, end } | Event::Unmap { start, end } => {
                 if pages_within(start, end).contains(&vpn) {
                     return Resolved::Discarded;
                 }
@@ -135,7 +115,7 @@ pub(crate) fn resolve<'a>(
                     return Resolved::Discarded;
                 }
             }
-            Event::Refused { .. } | Event::Fork { .. } => {}
+            Event::Fork { .. } => {}
         }
     }
     Resolved::At(vpn)

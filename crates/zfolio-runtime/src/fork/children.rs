@@ -243,9 +243,7 @@ impl Forks {
 /// Where page `vpn` is after `events`; `None` if it was discarded.
 fn forward<'a>(mut events: impl Iterator<Item = &'a Event>, vpn: Vpn) -> Option<Vpn> {
     events.try_fold(vpn, |vpn, event| match *event {
-        Event::Remove { start, end }
-        | Event::Unmap { start, end }
-        | Event::SaidUnmapped { start, end } => {
+        Event::Remove { start, end } | Event::Unmap { start, end } => {
             (!pages_within(start, end).contains(&vpn)).then_some(vpn)
         }
         Event::Remap { from, to, len } if pages_within(from, from + len).contains(&vpn) => {

@@ -86,14 +86,6 @@ impl Kernel {
         }
     }
 
-    /// An unmapping that is refused once it was told.
-    fn refuse_unmap(&mut self, thread: usize, range: &Range<usize>) {
-        if range.clone().any(|page| self.is_registered(page)) {
-            let (start, end) = bytes(range);
-            self.owed[thread].push_back(Event::Unmap { start, end });
-        }
-    }
-
     fn new_mapping(&mut self) -> usize {
         self.mappings += 1;
         PAGES + self.mappings
@@ -173,7 +165,6 @@ impl Kernel {
                         .unwrap_or(free.end);
                 self.space[free].fill(Some(grown));
             }
-            8 if !own.is_empty() => self.refuse_unmap(thread, &own),
             _ => {}
         }
     }
@@ -222,26 +213,8 @@ struct Books {
 }
 
 impl Books {
-    /// As `Space::as_said` has it.
-    fn as_said(&self, event: Event, kernel: &Kernel) -> Event {
-        let Event::Unmap { start, end } = event else {
-            return event;
-        };
-        let kept = pages(start, end).find(|page| self.words[*page].is_some());
-        let remaps = self
-            .parked
-            .iter()
-            .any(|event| matches!(event, Event::Remap { .. }));
-        if remaps || kept.is_some_and(|page| kernel.space[page].is_some()) {
-            Event::SaidUnmapped { start, end }
-        } else {
-            event
-        }
-    }
-
-    fn take(&mut self, event: Event, kernel: &Kernel) {
-        let event = self.as_said(event, kernel);
-        if self.parked.is_empty() && matches!(event, Event::Unmap { .. }) {
+    fn take(&mut self, event: Event) {
+        if self.parked.is_empty() && !matches!(event, Event::Remap { .. }) {
             self.apply(event);
         } else {
             self.parked.push_back(event);
@@ -252,13 +225,7 @@ impl Books {
         let mut read = self.parked.clone();
         super::join_halves(read.make_contiguous());
         assert!(put_in_order(&mut self.parked, 0, &self.registered, kernel));
-        // (One left out is a refused one.)
-        let remaps = |events: &VecDeque<Event>| {
-            let is_remap = |event: &&Event| matches!(event, Event::Remap { .. });
-            events.iter().filter(is_remap).copied().collect::<Vec<_>>()
-        };
-        let moved = self.parked.len() == read.len() && self.parked != read;
-        self.mended += usize::from(moved || remaps(&self.parked) != remaps(&read));
+        self.mended += usize::from(self.parked != read);
         while let Some(event) = self.parked.pop_front() {
             self.apply(event);
         }
@@ -316,11 +283,11 @@ fn run(steps: &[Step]) -> Result<(), TestCaseError> {
         let (len, what) = (usize::from(len) % 4 + 1, usize::from(what) % 16);
         let thread = usize::from(who) % THREADS;
         match what {
-            0..=8 if kernel.owed[thread].is_empty() => kernel.change(thread, what, at, to, len),
+            0..=7 if kernel.owed[thread].is_empty() => kernel.change(thread, what, at, to, len),
             0..=9 => kernel.queue_of(thread),
             10..=12 => {
                 if let Some(message) = kernel.read() {
-                    books.take(message, &kernel);
+                    books.take(message);
                 }
                 continue;
             }
@@ -331,9 +298,7 @@ fn run(steps: &[Step]) -> Result<(), TestCaseError> {
         }
         while !kernel.is_quiet() {
             (0..THREADS).for_each(|thread| kernel.queue_of(thread));
-            if let Some(message) = kernel.read() {
-                books.take(message, &kernel);
-            }
+            kernel.read().into_iter().for_each(|m| books.take(m));
         }
         books.settle(&kernel);
         check(&kernel, &books)?;
@@ -379,24 +344,14 @@ type Change = (usize, usize, usize, usize);
 /// the other's.
 fn changes(thread: usize, away: usize) -> Vec<Change> {
     let at = thread * 3;
-    let mut all = std::vec![
-        (0, at, 0, 3),
-        (0, at + 1, 0, 1),
-        (7, at + 9, 0, 2),
-        (8, at, 0, 3)
-    ];
+    let mut all = std::vec![(0, at, 0, 3), (0, at + 1, 0, 1), (7, at + 9, 0, 2)];
     for to in [FREE, FREE + 1, away] {
         for what in [3, 5] {
             all.extend([(what, at, to, 3), (what, at, to, 1)]);
         }
     }
     // Of what it has moved to the first free page.
-    all.extend([
-        (0, FREE, 0, 1),
-        (3, FREE, at, 3),
-        (3, FREE, away, 1),
-        (8, FREE, 0, 1),
-    ]);
+    all.extend([(0, FREE, 0, 1), (3, FREE, at, 3), (3, FREE, away, 1)]);
     all
 }
 
@@ -425,9 +380,7 @@ fn interleave(kernel: &Kernel, books: &Books, left: [&[Change]; 2]) -> (usize, u
     }
     if !kernel.queue.is_empty() {
         let (mut kernel, mut books) = (kernel.clone(), books.clone());
-        if let Some(message) = kernel.read() {
-            books.take(message, &kernel);
-        }
+        kernel.read().into_iter().for_each(|m| books.take(m));
         add(interleave(&kernel, &books, left));
     }
     if ends == 0 {
