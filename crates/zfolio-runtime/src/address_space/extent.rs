@@ -295,10 +295,8 @@ impl Extents {
         for (key, extent) in self.map.range_mut(keys) {
             let first = key * EXTENT_PAGES;
             for group in 0..GROUPS {
-                if !extent.groups[group]
-                    .as_ref()
-                    .is_some_and(|group| group.gone > 0)
-                {
+                let group_of = extent.groups[group].as_ref();
+                if group_of.is_none_or(|group| group.gone == 0) {
                     continue;
                 }
                 let pages = group * GROUP_PAGES..(group + 1) * GROUP_PAGES;
