@@ -63,7 +63,7 @@ fn leave_locked(state: &State, core: &mut Core, why: &str) {
     slot.state.store(slot_state::UNMANAGED, Ordering::Release);
 }
 
-/// In [`State::filtered`]: calls are made as they come, but for those about signals.
+/// In `filtered` of the state: calls are made as they come, but for those about signals.
 const CALLS: u32 = 1;
 /// Those as well: nothing of ours stands between the program and the kernel.
 const ALL: u32 = 2;

@@ -1,4 +1,4 @@
-//! The registers of a call, as the entry ([`super::entry`]) saves them and gives them back.
+//! The registers of a call, as the entry (`answer::entry`) saves them and gives them back.
 
 use core::arch::global_asm;
 

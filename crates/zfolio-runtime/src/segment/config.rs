@@ -20,7 +20,7 @@ pub mod codec {
 }
 
 /// How a program's faults are told: choices of [`Config::faults`], and what a process
-/// says of itself in [`super::ProcessSlot::told_by`].
+/// says of itself in `told_by` of its slot.
 pub mod faults {
     /// In the thread that faults, by the first of the next but one that works here.
     pub const AUTO: u32 = 0;
