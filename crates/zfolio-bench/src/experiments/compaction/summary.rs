@@ -25,7 +25,7 @@ impl Metric {
             Self::Copies => "pages copied per block made by compaction",
             Self::Micros => "microseconds of CPU time per block made by compaction",
             Self::Throughput => {
-                "throughput: MiB of blocks made per second of CPU time in compaction"
+                "throughput: MiB of blocks made per second of CPU time"
             }
         }
     }
