@@ -35,6 +35,7 @@ pub mod attributes;
 pub mod descriptor;
 pub mod device;
 pub mod group;
+mod job;
 mod judge;
 pub mod parallel;
 pub mod primitive;

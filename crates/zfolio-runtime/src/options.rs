@@ -34,13 +34,8 @@ pub struct Options {
     pub codec: Codec,
     /// Order moved out where the program has no huge page.
     pub folio: Order,
-    /// Huge pages are split when they leave, and go in folios of that order too.
-    pub split_huge_pages: bool,
-    /// Huge pages that came back in pieces are made one again once all of them is there.
-    pub huge_page_assembly: bool,
-    /// Order of the aligned pages of which a fault brings what is stored; `None`: what it
-    /// brings is judged.
-    pub page_cluster: Option<Order>,
+    /// How huge pages leave, and what comes back together.
+    pub folios: FolioOptions,
     /// Threads that compress for reclaim.
     pub engines: usize,
     /// Their settings.
@@ -57,6 +52,18 @@ pub struct Options {
     pub backing: Option<BackingOptions>,
     /// How large the pool may be.
     pub pool: PoolOptions,
+}
+
+/// How huge pages leave, and what comes back together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FolioOptions {
+    /// Huge pages are split when they leave, and go in folios of the order of all others.
+    pub split_huge_pages: bool,
+    /// Huge pages that came back in pieces are made one again once all of them is there.
+    pub huge_page_assembly: bool,
+    /// Order of the aligned pages of which a fault brings what is stored; `None`: what it
+    /// brings is judged.
+    pub page_cluster: Option<Order>,
 }
 
 /// Of regions: memory that they must not exceed. (A run's is in the control segment, where it
@@ -180,9 +187,7 @@ impl Options {
             high: high >> PAGE_SHIFT,
             codec,
             folio: Order::K64,
-            split_huge_pages: false,
-            huge_page_assembly: false,
-            page_cluster: None,
+            folios: FolioOptions::default(),
             engines: 0,
             engine_attributes: Attributes::for_engines(0),
             tier: false,
@@ -242,9 +247,11 @@ impl Options {
             high,
             codec,
             folio,
-            split_huge_pages: config.folios.split_huge_pages.load(Ordering::Relaxed) != 0,
-            huge_page_assembly: config.folios.huge_page_assembly.load(Ordering::Relaxed) != 0,
-            page_cluster,
+            folios: FolioOptions {
+                split_huge_pages: config.folios.split_huge_pages.load(Ordering::Relaxed) != 0,
+                huge_page_assembly: config.folios.huge_page_assembly.load(Ordering::Relaxed) != 0,
+                page_cluster,
+            },
             folio_compaction: config.folios.no_compaction.load(Ordering::Relaxed) == 0,
             backing: (size > 0).then_some(BackingOptions {
                 size,

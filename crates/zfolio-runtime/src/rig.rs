@@ -96,10 +96,9 @@ fn segment() -> &'static Segment {
 
 /// What rigs are made with: `high` pages.
 fn options(high: usize) -> Options {
-    Options {
-        huge_page_assembly: true,
-        ..Options::for_regions(high * PAGE_SIZE, Codec::Lz4 { acceleration: 1 })
-    }
+    let mut options = Options::for_regions(high * PAGE_SIZE, Codec::Lz4 { acceleration: 1 });
+    options.folios.huge_page_assembly = true;
+    options
 }
 
 impl Rig {

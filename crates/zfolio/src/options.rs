@@ -57,12 +57,12 @@ pub(crate) fn set(options: &mut Options, name: &str, value: &str) -> Result<(), 
         }
         "max-pool" => options.pool.percent = Some(percent(value, 90).ok_or(bad)?),
         "accept-threshold" => options.pool.accept_percent = percent(value, 100).ok_or(bad)?,
-        "huge-page-assembly" => options.huge_page_assembly = flag(value).ok_or(bad)?,
+        "huge-page-assembly" => options.folios.huge_page_assembly = flag(value).ok_or(bad)?,
         "page-cluster" => {
             let order = value.parse().ok().and_then(Order::new);
-            options.page_cluster = Some(order.ok_or(bad)?);
+            options.folios.page_cluster = Some(order.ok_or(bad)?);
         }
-        "split-huge-pages" => options.split_huge_pages = flag(value).ok_or(bad)?,
+        "split-huge-pages" => options.folios.split_huge_pages = flag(value).ok_or(bad)?,
         _ => options.pool.shrinker = !flag(value).ok_or(bad)?,
     }
     Ok(())
@@ -212,10 +212,13 @@ mod tests {
         assert_eq!(is("max-pool", "90").pool.percent, Some(90));
         assert_eq!(is("accept-threshold", "100").pool.accept_percent, 100);
         assert!(!is("no-shrinker", "").pool.shrinker);
-        assert!(is("split-huge-pages", "1").split_huge_pages);
-        assert!(is("huge-page-assembly", "1").huge_page_assembly);
-        assert_eq!(is("page-cluster", "0").page_cluster, Some(Order::PAGE));
-        assert!(!is("split-huge-pages", "0").split_huge_pages);
+        assert!(is("split-huge-pages", "1").folios.split_huge_pages);
+        assert!(is("huge-page-assembly", "1").folios.huge_page_assembly);
+        assert_eq!(
+            is("page-cluster", "0").folios.page_cluster,
+            Some(Order::PAGE)
+        );
+        assert!(!is("split-huge-pages", "0").folios.split_huge_pages);
     }
 
     #[test]

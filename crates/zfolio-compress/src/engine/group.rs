@@ -1,17 +1,14 @@
 //! The engines of a process: devices, how work is spread over them, counters.
 
 use super::attributes::{AttributeError, Attributes, MAX_ENGINES, SyncMode};
-use super::descriptor::{
-    CompletionRecord, Descriptor, ERROR_CORRUPT, ERROR_LENGTH, ERROR_MISMATCH, ERROR_WORKSPACE,
-    FLAG_INTERRUPT, Opcode, Status,
-};
+use super::descriptor::{CompletionRecord, Descriptor, FLAG_INTERRUPT, Opcode};
 use super::device::{Device, QueueKind, Waiter};
+use super::job::{Job, run};
 use super::judge::Judge;
 use super::primitive::Native;
 use super::queue::{Delivery, Work, WorkQueue};
 use super::stats::{QueueStats, QueueTotals, Totals};
-use crate::checksum::crc32;
-use crate::{CodecError, CompressUnit, Context, DecompressUnit};
+use crate::{CodecError, Context};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -23,14 +20,6 @@ pub(super) const MAX_CLIENTS: usize = 64;
 /// How long an engine without work looks for more before it sleeps, ns. One batch follows
 /// another, and to wake it takes longer than to compress a page or two.
 const LINGER_NS: u64 = 50_000;
-
-/// What a descriptor carries: its two records and its buffers.
-pub(super) struct Job {
-    pub(super) descriptor: Descriptor,
-    pub(super) record: CompletionRecord,
-    pub(super) source: Box<[u8]>,
-    pub(super) destination: Box<[u8]>,
-}
 
 /// A device and what is counted of it.
 pub(super) struct Engine {
@@ -437,67 +426,6 @@ fn nth_set(mut bits: u32, nth: usize) -> Option<usize> {
         bits &= bits.wrapping_sub(1);
     }
     (bits != 0).then_some(bits.trailing_zeros() as usize)
-}
-
-/// Does what a descriptor asks for.
-fn run(job: &mut Job, kind: QueueKind, verify: bool, codec: &mut dyn Context) {
-    job.record = CompletionRecord::default();
-    let source = job.source.get(..job.descriptor.source_len as usize);
-    let room = job.descriptor.max_destination_len as usize;
-    let destination = job.destination.get_mut(..room);
-    let (Some(source), Some(destination)) = (source, destination) else {
-        (job.record.status, job.record.error_code) = (Status::AnalyticsError, ERROR_LENGTH);
-        return;
-    };
-    let result = match (job.descriptor.opcode(), kind) {
-        (Some(Opcode::Compress), QueueKind::Compress | QueueKind::Generic) => {
-            let mut unit = [CompressUnit::new(source, destination)];
-            let _ = codec.compress_batch(&mut unit);
-            unit[0].result
-        }
-        (Some(Opcode::Decompress), QueueKind::Decompress | QueueKind::Generic) => {
-            let mut unit = [DecompressUnit::new(source, destination)];
-            let _ = codec.decompress_batch(&mut unit);
-            unit[0].result
-        }
-        _ => {
-            job.record.status = Status::UnsupportedOpcode;
-            return;
-        }
-    };
-    job.record.bytes_completed = job.descriptor.source_len;
-    if let (true, Ok(len)) = (verify, result) {
-        let plain = match job.descriptor.opcode() {
-            Some(Opcode::Decompress) => destination.get(..len),
-            _ => Some(source),
-        };
-        job.record.crc = plain.map_or(0, crc32);
-    }
-    (job.record.status, job.record.error_code) = match result {
-        Ok(len) => {
-            job.record.output_len = u32::try_from(len).unwrap_or(u32::MAX);
-            (Status::Success, 0)
-        }
-        Err(CodecError::DoesNotFit) => (Status::OutputOverflow, 0),
-        Err(CodecError::Corrupt) => (Status::AnalyticsError, ERROR_CORRUPT),
-        Err(CodecError::Workspace | CodecError::NotRun) => {
-            (Status::AnalyticsError, ERROR_WORKSPACE)
-        }
-        Err(CodecError::Length) => (Status::AnalyticsError, ERROR_LENGTH),
-        Err(CodecError::Mismatch) => (Status::AnalyticsError, ERROR_MISMATCH),
-    };
-}
-
-/// What a record says; `None` when it says nothing that is to be believed.
-pub(super) fn result_of(record: &CompletionRecord) -> Option<Result<usize, CodecError>> {
-    match (record.status, record.error_code) {
-        (Status::Success, _) => Some(Ok(record.output_len as usize)),
-        (Status::OutputOverflow, _) => Some(Err(CodecError::DoesNotFit)),
-        (Status::AnalyticsError, ERROR_CORRUPT) => Some(Err(CodecError::Corrupt)),
-        (Status::AnalyticsError, ERROR_MISMATCH) => Some(Err(CodecError::Mismatch)),
-        (Status::AnalyticsError, ERROR_LENGTH) => Some(Err(CodecError::Length)),
-        (Status::None | Status::UnsupportedOpcode | Status::AnalyticsError, _) => None,
-    }
 }
 
 #[cfg(test)]

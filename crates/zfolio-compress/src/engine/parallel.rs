@@ -1,9 +1,9 @@
 //! A compressor whose batches go to the engines.
 
 use super::attributes::{Attributes, Decompress, MAX_SUBMITTED, SyncMode};
-use super::descriptor::{CompletionRecord, Descriptor, FLAG_INTERRUPT, Opcode};
-use super::descriptor::{FLAG_RECORD_REQUEST, FLAG_RECORD_VALID};
-use super::group::{Group, Job, result_of};
+use super::descriptor::{FLAG_INTERRUPT, Opcode};
+use super::group::Group;
+use super::job::{Job, fill, result_of};
 use super::judge::{LEAST, Way};
 use super::queue::{Claim, Submitted};
 use crate::verify::{Verified, VerifyStats};
@@ -455,39 +455,6 @@ where
     T: Send,
 {
     queue.release(claim);
-}
-
-/// Writes a unit into a descriptor; false if it does not go in.
-fn fill(
-    job: &mut Job,
-    source: &[u8],
-    room: usize,
-    handle: u16,
-    interrupt: u32,
-    opcode: Opcode,
-) -> bool {
-    let lens = (u32::try_from(source.len()), u32::try_from(room));
-    let (Ok(source_len), Ok(max_destination_len)) = lens else {
-        return false;
-    };
-    let Some(buffer) = job.source.get_mut(..source.len()) else {
-        return false;
-    };
-    if room > job.destination.len() {
-        return false;
-    }
-    buffer.copy_from_slice(source);
-    job.record = CompletionRecord::default();
-    job.descriptor = Descriptor {
-        record_address: (&raw const job.record).addr() as u64,
-        source_address: job.source.as_ptr().addr() as u64,
-        source_len,
-        destination_address: job.destination.as_ptr().addr() as u64,
-        max_destination_len,
-        interrupt_handle: handle,
-        ..Descriptor::new(opcode, FLAG_RECORD_VALID | FLAG_RECORD_REQUEST | interrupt)
-    };
-    true
 }
 
 /// Copies a result out; false if the record cannot be believed.

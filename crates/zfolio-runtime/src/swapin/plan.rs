@@ -64,7 +64,7 @@ impl Transfer {
 
     pub(crate) fn plan_load(&self, core: &mut Core, vpn: Vpn) -> Plan {
         self.count_passed(core, vpn);
-        if let Some(order) = self.options.page_cluster {
+        if let Some(order) = self.options.folios.page_cluster {
             let first = vpn - vpn % order.pages();
             return Plan {
                 range: first..first + order.pages(),
@@ -127,7 +127,7 @@ impl Transfer {
         // What was stored together lies together in the backing, and one read
         // costs little more for a group.
         let backed = matches!(core.pages.extents.place(vpn), Place::Stored(slot) if self.zswap.is_in_backing(slot));
-        let nearly_whole = self.options.huge_page_assembly
+        let nearly_whole = self.options.folios.huge_page_assembly
             && extent.is_some_and(|extent| extent.huge && extent.away() <= REST);
         let range = if alone && !backed && !rush {
             vpn..vpn + 1

@@ -142,7 +142,7 @@ impl Transfer {
     /// Pages around `vpn` came: if all of what was a huge page is there now, it may become one.
     pub(crate) fn note_if_complete(&self, core: &mut Core, vpn: Vpn) {
         let extent = core.pages.extents.get(vpn);
-        if self.options.huge_page_assembly
+        if self.options.folios.huge_page_assembly
             && extent.is_some_and(|extent| extent.huge && extent.away() == 0)
         {
             core.history.note_complete(readahead::extent(vpn).start);

@@ -185,7 +185,7 @@ impl Transfer {
         core.pages.standby.pages += pages;
         self.count(Counter::PagesOut, pages);
         let whole = leaving.whole && pages == EXTENT_PAGES && leaving.count == 1;
-        if whole && self.options.split_huge_pages {
+        if whole && self.options.folios.split_huge_pages {
             // It moves as one, and is no huge page from here on.
             self.count(Counter::ThpSwpoutFallback, 1);
             if self.is_huge(self.address(first)) {

@@ -31,7 +31,7 @@ impl Upkeep {
     /// Makes huge pages of some that are there in pieces, if that is due. The control
     /// thread's.
     pub(crate) fn assemble_huge_pages(&self) {
-        if self.options.huge_page_assembly
+        if self.options.folios.huge_page_assembly
             && now_ns(Clock::Monotonic) >= self.assembly_ns.load(Ordering::Relaxed)
             && !self.core.lock().history.complete.is_empty()
         {

@@ -24,9 +24,7 @@ impl Metric {
             Self::Success => "blocks obtained, % of what the free memory is worth",
             Self::Copies => "pages copied per block made by compaction",
             Self::Micros => "microseconds of CPU time per block made by compaction",
-            Self::Throughput => {
-                "throughput: MiB of blocks made per second of CPU time"
-            }
+            Self::Throughput => "throughput: MiB of blocks made per second of CPU time",
         }
     }
 
