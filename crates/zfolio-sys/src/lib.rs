@@ -46,6 +46,7 @@ pub mod own_threads;
 pub mod page_set;
 pub mod process;
 pub mod procfs;
+pub mod procmap;
 pub mod region;
 pub mod secret;
 pub mod swap;

@@ -5,9 +5,6 @@ use core::fmt::Write;
 use core::marker::PhantomData;
 use zfolio_mm::PAGE_SIZE;
 
-mod mapping_at;
-pub use mapping_at::private_mapping_at;
-
 const O_RDONLY_CLOEXEC: usize = 0o2_000_000;
 const O_WRONLY_CLOEXEC: usize = 0o2_000_001;
 const IOC_PAGEMAP_SCAN: usize = 0xc060_6610;
@@ -101,7 +98,7 @@ impl<K: Kernel> FileOf<K> {
 /// The answer to a question, asked once more if there was none: a failure that comes again is
 /// believed. Callers look in turns of several questions, and what failed for a reason that has
 /// passed would have them do without all of a turn.
-fn twice(mut ask: impl FnMut() -> Result<usize, Errno>) -> Result<usize, Errno> {
+pub(crate) fn twice(mut ask: impl FnMut() -> Result<usize, Errno>) -> Result<usize, Errno> {
     ask().or_else(|_| ask())
 }
 

@@ -17,7 +17,7 @@ use crate::events::order::Truth;
 use crate::page::pages_within;
 use crate::segment::Counter;
 use core::sync::atomic::Ordering;
-use zfolio_sys::procfs::private_mapping_at;
+use zfolio_sys::procmap::private_mapping_at;
 use zfolio_sys::syscall::Errno;
 
 /// Asks the kernel.

@@ -16,7 +16,8 @@ use crate::segment::Counter;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 use zfolio_mm::PAGE_SIZE;
-use zfolio_sys::procfs::{for_each_mapping, private_mapping_at};
+use zfolio_sys::procfs::for_each_mapping;
+use zfolio_sys::procmap::private_mapping_at;
 use zfolio_sys::syscall::Errno;
 
 impl Space {

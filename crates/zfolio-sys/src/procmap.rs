@@ -1,6 +1,6 @@
 //! The mapping at an address, asked of the kernel alone.
 
-use super::{FileOf, twice};
+use crate::procfs::{FileOf, twice};
 use crate::syscall::{Errno, Kernel, nr};
 
 /// The mapping that covers one address, if it is private, readable and
@@ -23,7 +23,7 @@ pub fn private_mapping_at<K: Kernel>(
     arg[2] = address as u64;
     let at = arg.as_mut_ptr() as usize;
     // SAFETY: the argument has the kernel's layout and asks for no strings.
-    twice(|| unsafe { K::call(nr::IOCTL, [maps.0, IOC_PROCMAP_QUERY, at, 0, 0, 0]) })?;
+    twice(|| unsafe { K::call(nr::IOCTL, [maps.fd(), IOC_PROCMAP_QUERY, at, 0, 0, 0]) })?;
     let kind = arg[5] & (READABLE | WRITABLE | EXECUTABLE | SHARED);
     if kind != READABLE | WRITABLE || arg[8] != 0 {
         return Err(Errno::INVAL);
