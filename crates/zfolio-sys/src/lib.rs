@@ -19,6 +19,7 @@
 //! | [`page_set`] | pages that are never forgotten |
 //! | [`moves`] | moving pages, and what a move really moved |
 //! | [`procfs`] | statm, maps, present pages |
+//! | [`procmap`] | the mapping at an address |
 //! | [`limits`] | what the program may still have: descriptors, memory, system calls |
 //! | [`process`] | the last line and the end |
 //! | [`swap`] | swap areas, for experiments |
