@@ -11,7 +11,7 @@
 
 enum { PAGES = 32, FILE_BYTES = 64 << 20, ROOT = 1, THE_FILE = 2, WRITES = 1 << 20, MICROSECONDS = 700000 };
 
-static char mounted[64], path[80];
+static int root = -1; // of the file system, which has no place in the tree: it ends with this
 static pid_t server;
 static volatile int *slowly; // whether the server takes its time; it shares this
 
@@ -103,17 +103,16 @@ static void serve(int fd) {
 }
 
 static int is_mounted(void) {
-    static int tried, done;
+    static int tried;
     if (tried++)
-        return done;
+        return root >= 0;
     int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
-    strcpy(mounted, "/tmp/zfolio_fuse_XXXXXX");
-    SETUP(mkdtemp(mounted) != NULL);
-    char options[128];
+    char at[] = "/tmp/zfolio_fuse_XXXXXX", options[128];
+    SETUP(mkdtemp(at) != NULL);
     snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=%u,group_id=%u", fd, getuid(), getgid());
-    if (fd < 0 || mount("zfolio", mounted, "fuse", MS_NOSUID | MS_NODEV, options) != 0) {
+    if (fd < 0 || mount("zfolio", at, "fuse", MS_NOSUID | MS_NODEV, options) != 0) {
         printf("SKIPPED: no FUSE can be mounted here (errno %d)\n", errno);
-        rmdir(mounted);
+        rmdir(at);
         return 0;
     }
     slowly = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -123,15 +122,17 @@ static int is_mounted(void) {
     if (server == 0)
         serve(fd);
     close(fd);
-    snprintf(path, sizeof path, "%s/file", mounted);
-    return done = 1;
+    root = open(at, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    // (However this process ends, nothing is left.)
+    SETUP(umount2(at, MNT_DETACH) == 0 && rmdir(at) == 0 && root >= 0);
+    return 1;
 }
 
-static void end_mount(void) {
-    umount2(mounted, MNT_DETACH);
-    kill(server, SIGKILL);
-    waitpid(server, NULL, 0);
-    rmdir(mounted);
+static void end_server(void) {
+    if (root >= 0) {
+        close(root);
+        expect_child(server, "the file system");
+    }
 }
 
 static volatile int over;
@@ -152,7 +153,7 @@ static void check_words(const char *at, uint64_t offset, size_t bytes, const cha
 static void transfer(int writes, int was_out, const char *what) {
     if (!is_mounted())
         return;
-    int fd = open(path, O_RDWR);
+    int fd = openat(root, "file", O_RDWR);
     SETUP(fd >= 0);
     char *at = map_new((PAGES + 1) * PAGE);
     for (size_t i = 0; i < PAGES * PAGE; i += 8)
@@ -182,7 +183,6 @@ int main(int argc, char **argv) {
     static const struct one_case cases[] = {{"reads", reads}, {"reads_into_what_is_out", reads_into_what_is_out},
         {"writes", writes}, {"writes_what_is_out", writes_what_is_out}, {NULL, NULL}};
     int status = run_cases(cases, argc, argv);
-    if (server > 0)
-        end_mount();
+    end_server();
     return status;
 }

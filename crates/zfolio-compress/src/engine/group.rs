@@ -111,10 +111,13 @@ impl Group {
         let was = self.attributes();
         let now = was.with_live_of(to);
         now.check()?;
+        if now == was {
+            return Ok(false);
+        }
         for (word, number) in self.attributes.iter().zip(now.numbers()) {
             word.store(number, Relaxed);
         }
-        Ok(now != was)
+        Ok(true)
     }
 
     /// Engines there may be.
