@@ -30,7 +30,7 @@ fn leave_locked(state: &State, core: &mut Core, why: &str) {
             .map(|(range, _)| range)
             .find(|range| {
                 let pages = range.start >> crate::raw::SHIFT..range.end >> crate::raw::SHIFT;
-                state.words.next_closed(pages.start, pages.end).is_some()
+                state.words.next_unready(pages.start, pages.end).is_some()
             });
         let Some(range) = next else { break };
         bring_all(state, core, &range);

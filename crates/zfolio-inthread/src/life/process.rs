@@ -329,6 +329,7 @@ fn fork_locked(
             && state.stages.renew_in_child(&core).is_ok();
         state.note_descriptors(&core.way);
         core.renew_in_child(state);
+        core.disown_in_child(state);
         if !is_vfork {
             core.forget_what_is_dropped(state);
         }

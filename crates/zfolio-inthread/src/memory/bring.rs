@@ -51,6 +51,11 @@ pub(crate) fn bring(
 ) -> Brought {
     let page = address >> SHIFT;
     match state.words.get(page) {
+        Word::Clean(_) if access == Access::Write => {
+            core.figures.faults += 1;
+            core.write_to_clean(state, page);
+            Brought::Open(FaultKind::Standby)
+        }
         Word::Open { .. } | Word::Clean(_) | Word::Kept => was_open(state, core, page),
         Word::Untouched => {
             core.figures.faults += 1;
@@ -198,7 +203,8 @@ pub(super) fn set_open(state: &MemoryState, core: &Core, pages: Range<Vpn>, heat
 }
 
 /// Sets a word, where there is a leaf for it or the process ends. A clean page that is to be
-/// something else loses what the pool has of it, unless that is what it is to be.
+/// something else loses what the pool has of it, unless that is what it is to be. (Its protection
+/// is the caller's: [`clean`](super::clean).)
 pub(crate) fn set(state: &MemoryState, core: &Core, page: Vpn, word: Word) {
     if let Word::Clean(slot) = state.words.get(page)
         && word.slot() != Some(slot)
@@ -225,7 +231,8 @@ fn load(state: &MemoryState, core: &mut Core, run: &Range<Vpn>, wanted: Vpn, acc
     let before = core.loaded_from_behind();
     let slots = fill_incoming(state, core, run);
     let addresses = run.start << SHIFT..run.end << SHIFT;
-    if core.comes_clean(run, access) && core.way.fill_clean(&addresses).is_ok() {
+    if core.comes_clean(run, &slots[..run.len()], access) && core.way.fill_clean(&addresses).is_ok()
+    {
         core.figures.pages_in += run.len() as u64;
         core.figures.ahead += run.len() as u64 - 1;
         core.count_loaded(run.len(), before);
@@ -293,19 +300,6 @@ pub(crate) fn fill_incoming(
     slots
 }
 
-impl Core {
-    /// Whether page `at` of what was frozen at `frozen` is what `slot` holds.
-    pub(super) fn is_in_pool(&mut self, frozen: &Range<usize>, at: usize, slot: Slot) -> bool {
-        let into = self.way.incoming_page(0);
-        let loaded = self
-            .pool
-            .as_mut()
-            .map(|pool| pool.zswap.load_into(&mut pool.context, slot, into));
-        let is_loaded = matches!(loaded, Some(Ok(())));
-        is_loaded && self.way.is_incoming(frozen, at)
-    }
-}
-
 /// Opens the whole closed run around `page`, so that no mapping is cut in two: where the kernel
 /// has none left.
 fn open_wide(state: &MemoryState, core: &mut Core, page: Vpn) {
@@ -350,14 +344,14 @@ fn open_wide(state: &MemoryState, core: &mut Core, page: Vpn) {
     set_open(state, core, run, 0);
 }
 
-/// Opens every closed page of `range`, so that it can be left to the kernel. Where faults end
-/// with a registration what holds nothing is left as it is: absent.
+/// Opens every closed page of `range` and ends every protection of ours, so that it can be left to
+/// the kernel. Where faults end with a registration what holds nothing is left as it is: absent.
 pub(crate) fn bring_all(state: &MemoryState, core: &mut Core, range: &Range<usize>) {
     let skips = core.way.kind == Kind::InThread;
     bring_each(state, core, range, |word| !skips || word != Word::Untouched);
 }
 
-/// Opens every closed page of `range` whose word is `wanted`.
+/// Opens every page of `range` that is not ready and whose word is `wanted`.
 pub(crate) fn bring_each(
     state: &MemoryState,
     core: &mut Core,
@@ -369,7 +363,7 @@ pub(crate) fn bring_each(
     core.closing.held = range.clone();
     // (What may not be closed for that long raises the limit no longer than that.)
     let room = core.closing.overdraft;
-    while let Some(closed) = state.words.next_closed(page, end) {
+    while let Some(closed) = state.words.next_unready(page, end) {
         page = closed;
         if !wanted(state.words.get(closed)) {
             page += 1;

@@ -63,6 +63,8 @@ pub(super) struct InTransit {
     pub(super) going: usize,
     /// Transits to begin until threads are thought to fault one at a time.
     pub(super) crowd: u32,
+    /// The thread that began the last one: the address of its record.
+    pub(super) last: usize,
     pub(super) frozen: Frozen,
 }
 
@@ -124,6 +126,7 @@ impl Core {
                 transits: Transits::default(),
                 going: 0,
                 crowd: 0,
+                last: 0,
                 frozen: Frozen::new(),
             },
             has_devices: false,

@@ -51,6 +51,8 @@ impl Core {
             return result;
         }
         self.figures.events.remaps += 1;
+        // (Protection does not move with the pages.)
+        self.disown_within(state, &from);
         let whole = self
             .ranges
             .at(old)
@@ -286,14 +288,7 @@ impl Core {
         }
         for page in 0..pages {
             let old = (from.start >> SHIFT) + page;
-            let word = match state.words.get(old) {
-                // (Its protection did not move with it.)
-                Word::Clean(_) => {
-                    set(state, self, old, Word::OPEN);
-                    Word::OPEN
-                }
-                word => word,
-            };
+            let word = state.words.get(old);
             set(state, self, (at >> SHIFT) + page, word);
         }
         if !state

@@ -278,7 +278,7 @@ impl Core {
                 match state.words.get(page) {
                     word if !self.is_behind(word) => {}
                     // (The program has it: the pool's may go.)
-                    Word::Clean(_) => set(state, self, page, Word::Open { heat: 1 }),
+                    Word::Clean(slot) => self.disown(state, (page, slot)),
                     word => {
                         batch[count] = (page, word.slot().unwrap_or(Slot::ZERO));
                         count += 1;

@@ -3,16 +3,19 @@
 use super::waits::Ring;
 use crate::memory::core::Core;
 use crate::memory::layer::MemoryState;
+use crate::threads::Record;
 use core::sync::atomic::Ordering;
 use zfolio_sys::lock::MutexGuard;
 
-/// So many transits one at a time, and threads do not fault at once any more.
+/// So many transits in a row by one thread, with none beside, and threads do not fault at once any more.
 const CROWD: u32 = 256;
 
 impl Core {
-    /// A stage has pages in transit from here on.
-    pub(super) fn begin_transit(&mut self) {
-        self.transit.crowd = if self.transit.transits.is_quiet() {
+    /// A stage of `thread` has pages in transit from here on.
+    pub(super) fn begin_transit(&mut self, thread: Option<&Record>) {
+        let thread = thread.map_or(0, |thread| core::ptr::from_ref(thread) as usize);
+        let is_last = core::mem::replace(&mut self.transit.last, thread) == thread;
+        self.transit.crowd = if is_last && self.transit.transits.is_quiet() {
             self.transit.crowd.saturating_sub(1)
         } else {
             CROWD

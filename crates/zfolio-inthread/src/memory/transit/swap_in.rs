@@ -167,6 +167,11 @@ impl Touch<'_> {
         }
         let word = state.words.get(page);
         match word {
+            Word::Clean(_) if self.access == Access::Write => {
+                core.figures.faults += 1;
+                core.write_to_clean(state, page);
+                return Next::Done(Brought::Open(FaultKind::Standby));
+            }
             Word::Transit(stage) => {
                 let stage = stage as usize;
                 let heard = state.stages.bell(stage).listen();
@@ -198,20 +203,20 @@ impl Touch<'_> {
         if let Some(record) = self.record {
             record.row[0].store(run.end, Ordering::Relaxed);
         }
+        let slots = core::array::from_fn(|at| {
+            let page = run.start + at;
+            if page < run.end
+                && let Word::Stored(slot) = state.words.get(page)
+            {
+                slot
+            } else {
+                Slot::ZERO
+            }
+        });
         let incoming = Incoming {
-            slots: core::array::from_fn(|at| {
-                let page = run.start + at;
-                if page < run.end
-                    && let Word::Stored(slot) = state.words.get(page)
-                {
-                    slot
-                } else {
-                    Slot::ZERO
-                }
-            }),
             untouched,
-            // (What leaves by spans is not clean: it would leave alone.)
-            clean: !untouched && !core.closes_in_place() && core.comes_clean(&run, self.access),
+            clean: !untouched && core.comes_clean(&run, &slots[..run.len()], self.access),
+            slots,
             several: state.is_several(),
             way: stage.way(core),
             run,
@@ -219,7 +224,7 @@ impl Touch<'_> {
         for page in incoming.run.clone() {
             set(state, core, page, Word::Transit(taken.mark()));
         }
-        core.begin_transit();
+        core.begin_transit(self.record);
         state.stages.note_thread(taken.number, self.record);
         Next::Load(incoming)
     }
