@@ -61,7 +61,7 @@ impl Core {
     /// `page`, which is clean, is about to be written to, or used by the kernel: it is the program's
     /// alone, with those behind it where the page before it was.
     pub(super) fn write_to_clean(&mut self, state: &MemoryState, page: Vpn) {
-        self.closing.clean.note_written();
+        self.closing.clean.note_written(state.is_several());
         let before = state.words.get(page - 1);
         let most = if matches!(before, Word::Open { .. }) {
             IN_ORDER

@@ -17,10 +17,12 @@ const MOST: usize = 1 << 16;
 /// resident.
 const SOON: usize = 2;
 /// A page that is written to while it is clean cost a fault more, one that leaves saved the work of
-/// storing it: about as much. Where this many more were written to, pages come as the program's
-/// alone, but for one of [`PROBES`], by which a change is seen.
+/// storing it: about as much with one thread. With several the end of the protection interrupts other
+/// processors as well, [`BESIDE`] times as much. Where this many more were written to, pages come as the
+/// program's alone, but for one of [`PROBES`], by which a change is seen.
 const WRITTEN: i32 = 64;
-const PROBES: u32 = 16;
+const BESIDE: i32 = 4;
+const PROBES: u32 = 64;
 /// Most pages that are noted as having left: 8 bytes each, twice.
 const MOST_NOTED: usize = 1 << 18;
 
@@ -35,7 +37,8 @@ pub(crate) struct CleanPages {
     left: Box<[(u32, u32)]>,
     count: u32,
     soon: u32,
-    /// Clean pages that were written to, less those that left: within twice [`WRITTEN`], either way.
+    /// What clean pages cost that were written to, less those that left: within twice [`WRITTEN`],
+    /// either way.
     balance: i32,
     /// How often clean pages have not paid.
     refused: u32,
@@ -66,9 +69,10 @@ impl CleanPages {
         self.refused.is_multiple_of(PROBES)
     }
 
-    /// A clean page is about to be written to.
-    pub(super) fn note_written(&mut self) {
-        self.balance = (self.balance + 1).min(2 * WRITTEN);
+    /// A clean page is about to be written to, by one of several threads or the only one.
+    pub(super) fn note_written(&mut self, several: bool) {
+        let cost = if several { BESIDE } else { 1 };
+        self.balance = (self.balance + cost).min(2 * WRITTEN);
     }
 
     /// The process may have `high` pages now: fewer, or again as many as it began with.
@@ -116,17 +120,19 @@ mod tests {
     fn pages_that_are_written_to_do_not_come_clean() {
         let mut clean = CleanPages::of(2000);
         for _ in 0..1000 {
-            clean.note_written();
+            clean.note_written(false);
         }
-        let probes = (0..160).filter(|_| clean.pays()).count();
-        assert_eq!(probes, 10, "one of sixteen");
+        let probes = (0..640).filter(|_| clean.pays()).count();
+        assert_eq!(probes, 10, "one of 64");
         // As soon as more leave as they came, they pay again.
         for page in 0..64 {
             assert!(clean.balance >= WRITTEN);
             clean.note_left(page);
         }
         clean.note_left(64);
-        assert!((0..160).all(|_| clean.pays()));
+        assert!((0..640).all(|_| clean.pays()));
+        clean.note_written(true);
+        assert!(clean.balance >= WRITTEN);
     }
 
     #[test]
