@@ -128,20 +128,33 @@ impl<A: Arena> Zswap<A> {
         0
     }
 
-    /// The shrinker's count: entries that may go now. What was read
-    /// from the backing since the last count holds as many back; of the rest,
-    /// the part that the pool has compressed its pages to.
+    /// The shrinker's count: entries that may go now. Each page that was read from the
+    /// backing holds one back, once; of the rest, the part that the pool has compressed its
+    /// pages to.
     pub fn shrinker_count(&self) -> usize {
         let mut pool = self.pool.lock();
         if pool.behind.is_none() || !pool.charge.may_write_back() {
             return 0;
         }
         let entries = pool.lru.len();
-        let free = pool.charge.unprotected(entries);
+        let free = pool.shrinker.unprotected(entries);
         let stored = usize::try_from(self.stats.stored_pages.load(Relaxed)).unwrap_or(usize::MAX);
         let pool_pages = pool.zs.pages_used();
         // (Twice as many entries as bits is far away.)
         free.saturating_mul(pool_pages) / stored.max(1)
+    }
+
+    /// A call of the shrinker: looks at up to `most` of what it counts, and of what earlier
+    /// calls did not come to. If all had a second chance, at as many again.
+    pub fn shrinker_call(&self, context: &mut WorkContext, most: usize) -> Shrunk {
+        let count = self.shrinker_count();
+        let asked = self.pool.lock().shrinker.ask(count).min(most);
+        let mut all = self.shrinker_scan(context, asked);
+        if all.written == 0 && !all.is_stuck() {
+            all.add(self.shrinker_scan(context, asked));
+        }
+        self.pool.lock().shrinker.note_scanned(all.scanned);
+        all
     }
 
     /// The shrinker's scan: looks at up to `entries`.

@@ -133,13 +133,7 @@ impl Upkeep {
         let mut written = 0;
         self.as_operation(|| {
             self.share_backing();
-            let count = self.zswap.shrinker_count().min(TURN);
-            let context = &mut worker.context;
-            written = self.zswap.shrinker_scan(context, count).written;
-            // (The first look may only have taken second chances.)
-            if written == 0 && count > 0 {
-                written = self.zswap.shrinker_scan(context, count).written;
-            }
+            written = self.zswap.shrinker_call(&mut worker.context, TURN).written;
         });
         self.wakeups.frames_freed();
         written > 0

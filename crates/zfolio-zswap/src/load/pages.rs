@@ -184,7 +184,7 @@ impl<A: Arena> Zswap<A> {
                         behind.clusters.pin(record.at);
                         self.hold_version(record.version);
                         door.get_or_insert_with(|| behind.door.clone());
-                        pool.charge.note_swapin();
+                        pool.shrinker.note_swapin();
                         Found {
                             what: What::Backed(record, behind.clusters.nonce(record.at)),
                             fault: None,
