@@ -99,9 +99,7 @@ impl MemoryState {
             return false;
         }
         self.share_backing(zswap);
-        let count = zswap.shrinker_count().min(TURN);
-        // (The first look may only take second chances.)
-        (0..2).any(|_| zswap.shrinker_scan(context, count).written > 0)
+        zswap.shrinker_call(context, TURN).written > 0
     }
 
     /// Takes this process's part of what backings may hold, as it is now.
