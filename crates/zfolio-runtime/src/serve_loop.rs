@@ -187,7 +187,7 @@ mod tests {
             patience in 0..4_usize,
         ) {
             tries.push(Tried::Served(1));
-            let (mut asked, mut rooms, mut left, mut ended) = (Vec::new(), 0, patience, None);
+            let (mut asked, mut times_made, mut left, mut ended) = (Vec::new(), 0, patience, None);
             for tried in &tries {
                 asked.push("try");
                 match tried {
@@ -202,7 +202,7 @@ mod tests {
                     }
                     Tried::NoRoom => {
                         asked.push("room");
-                        rooms += 1;
+                        times_made += 1;
                     }
                     Tried::Refused(_) => asked.push("way"),
                 }
@@ -216,7 +216,7 @@ mod tests {
             let mut teller = Patient { patience, served: Vec::new() };
             prop_assert_eq!(serve_fault(&script, &mut teller, &mut (), 0), ended);
             prop_assert_eq!(script.asked.into_inner(), asked);
-            let told: Vec<(u8, u32)> = served.map(|kind| (kind, rooms)).into_iter().collect();
+            let told: Vec<(u8, u32)> = served.map(|kind| (kind, times_made)).into_iter().collect();
             prop_assert_eq!(teller.served, told);
         }
     }

@@ -334,9 +334,9 @@ impl<A: Arena> Zswap<A> {
                 first = index;
             }
             let len = granules(going.object.len) as usize * GRANULE;
-            let room = &mut context.io[filled..filled + len];
+            let record = &mut context.io[filled..filled + len];
             filled += len;
-            let written = self.seal_into(door, &going, room);
+            let written = self.seal_into(door, &going, record);
             list[index] = Some(Going { written, ..going });
         }
         failed
@@ -344,8 +344,8 @@ impl<A: Arena> Zswap<A> {
 
     /// Seals an object's bytes into a record; false if they are not what was
     /// stored: then nothing of them goes out.
-    fn seal_into(&self, door: &Door, going: &Going, room: &mut [u8]) -> bool {
-        room.fill(0);
+    fn seal_into(&self, door: &Door, going: &Going, record: &mut [u8]) -> bool {
+        record.fill(0);
         let Span { at, offset, len } = going.span;
         let Some((_, nonce)) = going.to else {
             return false;
@@ -353,13 +353,13 @@ impl<A: Arena> Zswap<A> {
         let right = self.arena.with(at, offset, len, |bytes| {
             let right = checksum(bytes) == going.object.checksum;
             if right {
-                room[..len].copy_from_slice(bytes);
+                record[..len].copy_from_slice(bytes);
             }
             right
         });
-        let sealed = right && seal(&door.key, nonce, going.slot, &mut room[..len + TAG]);
+        let sealed = right && seal(&door.key, nonce, going.slot, &mut record[..len + TAG]);
         if !sealed {
-            room.fill(0);
+            record.fill(0);
         }
         sealed
     }

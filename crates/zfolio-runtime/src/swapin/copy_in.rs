@@ -57,8 +57,8 @@ impl Transfer {
             page: buffer,
             ..
         } = &mut *worker;
-        let room = Worker::buffer(buffer, pages.len()).chunks_mut(PAGE_SIZE);
-        for ((page, slot), bytes) in pages.iter().zip(&*slots).zip(room) {
+        let buffers = Worker::buffer(buffer, pages.len()).chunks_mut(PAGE_SIZE);
+        for ((page, slot), bytes) in pages.iter().zip(&*slots).zip(buffers) {
             if let Err(error) = self.during_io(|| self.zswap.load_into(context, *slot, bytes)) {
                 self.load_failed(*page, error);
             }

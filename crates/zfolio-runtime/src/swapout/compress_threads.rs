@@ -360,17 +360,17 @@ mod tests {
             sample::records(page, 1, index as u64 * 4096);
         }
         let check = |context: &mut dyn Context| {
-            let mut rooms = vec![vec![0; 8192]; pages.len()];
+            let mut buffers = vec![vec![0; 8192]; pages.len()];
             let mut units: vec::Vec<_> = pages
                 .iter()
-                .zip(&mut rooms)
+                .zip(&mut buffers)
                 .map(|(src, dst)| CompressUnit::new(src, dst))
                 .collect();
             assert!(context.compress_batch(&mut units).all_ok());
             let lens: vec::Vec<_> = units.iter().map(|unit| unit.result.unwrap()).collect();
-            for ((page, room), len) in pages.iter().zip(&rooms).zip(lens) {
+            for ((page, buffer), len) in pages.iter().zip(&buffers).zip(lens) {
                 let mut plain = vec![0; 4096];
-                let mut unit = [DecompressUnit::new(&room[..len], &mut plain)];
+                let mut unit = [DecompressUnit::new(&buffer[..len], &mut plain)];
                 assert!(context.decompress_batch(&mut unit).all_ok());
                 assert!(plain == *page);
             }

@@ -262,9 +262,9 @@ impl<A: Arena> Zswap<A> {
             found.fault = last.and_then(|(_, fault)| fault);
             let page = place_of(&context.unit, member);
             self.arena
-                .with_mut(*at, 0, PAGE_SIZE, |room| match (page, found.fault) {
-                    (Some(page), None) => room.copy_from_slice(page),
-                    _ => room.fill(0),
+                .with_mut(*at, 0, PAGE_SIZE, |target| match (page, found.fault) {
+                    (Some(page), None) => target.copy_from_slice(page),
+                    _ => target.fill(0),
                 });
         }
     }
