@@ -120,7 +120,9 @@ impl Candidate {
     /// # Errors
     /// As the codec says; the page counts for nothing then.
     pub fn judge(&mut self, page: &[u8]) -> Result<(), CodecError> {
-        let with = self.with.compress(&self.dictionary, page, &mut self.buffer)?;
+        let with = self
+            .with
+            .compress(&self.dictionary, page, &mut self.buffer)?;
         let without = self.plain.compress(page, &mut self.buffer)?;
         self.with_bytes += with as u64;
         self.without_bytes += without as u64;
@@ -155,7 +157,8 @@ impl Dictionaries {
     pub fn candidate(&self, content: &[u8]) -> Result<Candidate, CodecError> {
         let mut buffer = Vec::new();
         let len = ffi::bound(UNIT);
-        buffer.try_reserve_exact(len)
+        buffer
+            .try_reserve_exact(len)
             .map_err(|_| CodecError::Workspace)?;
         buffer.resize(len, 0);
         Ok(Candidate {

@@ -163,7 +163,8 @@ impl Default for Name {
 impl Write for Name {
     fn write_str(&mut self, part: &str) -> core::fmt::Result {
         let buffer = self.text.get_mut(self.len..self.len + part.len());
-        buffer.ok_or(core::fmt::Error)?
+        buffer
+            .ok_or(core::fmt::Error)?
             .copy_from_slice(part.as_bytes());
         self.len += part.len();
         Ok(())

@@ -418,7 +418,11 @@ fn a_call_of_the_shrinker_looks_at_what_the_last_did_not_come_to() {
     let (zswap, _) = backed(Limits::default(), ROOM);
     let slots = store(&zswap, &records(512)).unwrap();
     let mut context = zswap.context().unwrap();
-    assert_eq!(zswap.shrinker_scan(&mut context, 512).written, 0, "second chances");
+    assert_eq!(
+        zswap.shrinker_scan(&mut context, 512).written,
+        0,
+        "second chances"
+    );
     let first = zswap.shrinker_count();
     let shrunk = zswap.shrinker_call(&mut context, 100);
     assert_eq!((shrunk.scanned, shrunk.written), (100, 100));

@@ -24,7 +24,7 @@ use core::sync::atomic::Ordering;
 use zfolio_mm::{PAGE_SHIFT, PAGE_SIZE};
 use zfolio_sys::arena::{SharedWords, reserve_private};
 use zfolio_sys::identity;
-use zfolio_sys::limits::{largest_resident, reserve_descriptors, headroom, with_descriptors};
+use zfolio_sys::limits::{headroom, largest_resident, reserve_descriptors, with_descriptors};
 use zfolio_sys::own_threads::LastThread;
 use zfolio_sys::process::{exit_now, know_standard_error};
 use zfolio_sys::procfs::{PresentRun, Statm};

@@ -22,7 +22,7 @@
 use zfolio_mm::{Memory, PAGE_SIZE};
 
 use super::compact::LOOKED_AT;
-use super::running::Step;
+use super::running::CompactionStep;
 use super::zs_pool::{ZsPool, objs, take_slot};
 use crate::grouping::Grouping;
 use crate::handle::MAX_DISTANCE;
@@ -108,7 +108,7 @@ impl<G: Grouping> ZsPool<G> {
         host: ZspageId,
         memory: &impl Memory,
         frames: &mut impl FrameSource,
-    ) -> Step {
+    ) -> CompactionStep {
         let from = usize::from(self.zspages.get(source).class);
         let to = usize::from(self.zspages.get(host).class);
         let (class, larger) = (self.table.classes()[from], self.table.classes()[to]);
@@ -164,7 +164,7 @@ impl<G: Grouping> ZsPool<G> {
         } else {
             self.regroup(source, &class);
         }
-        Step {
+        CompactionStep {
             objs_moved: moved,
             pages_freed,
         }

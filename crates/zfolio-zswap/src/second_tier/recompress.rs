@@ -231,7 +231,8 @@ impl<A: Arena> Zswap<A> {
         let pages = plain
             .chunks_exact(PAGE_SIZE)
             .zip(packed.chunks_exact_mut(PAGE_SIZE));
-        for ((unit, (page, buffer)), trying) in units.iter_mut().zip(pages).zip(list.iter().flatten())
+        for ((unit, (page, buffer)), trying) in
+            units.iter_mut().zip(pages).zip(list.iter().flatten())
         {
             if trying.outcome == Outcome::InUnit {
                 learner.show(page);

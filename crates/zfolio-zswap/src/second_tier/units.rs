@@ -52,7 +52,7 @@ fn neighbours(list: &List, faults: &[Option<LoadFault>], first: usize) -> bool {
 }
 
 impl<A: Arena> Zswap<A> {
-    /// Makes the page of a member, in its part of `plain`.
+    /// Makes the page of a member, the one at `at` of `plain`.
     pub(super) fn unpack_member(
         &self,
         context: &mut TierContext,
@@ -244,9 +244,10 @@ impl<A: Arena> Zswap<A> {
         let saved = match made {
             Some((id, object)) => {
                 let at = pool.zs.location(object.handle);
-                self.arena.with_mut(at.at, at.offset, packed.len(), |target| {
-                    target.copy_from_slice(packed);
-                });
+                self.arena
+                    .with_mut(at.at, at.offset, packed.len(), |target| {
+                        target.copy_from_slice(packed);
+                    });
                 self.keep_version(object.version);
                 for (place, of) in (0..).zip(four()) {
                     // (It is there and has no pin.)

@@ -22,7 +22,7 @@ use crate::output::plot::{self, Series};
 use crate::output::progress::Progress;
 use crate::output::results::Results;
 use crate::output::table::Table;
-use plan::{Plan, Addresses};
+use plan::{Addresses, Plan};
 use rows::ROWS;
 use run::Ran;
 use serde_json::{Value, json};
@@ -147,7 +147,9 @@ fn table(compared: &Compared) -> String {
 }
 
 fn draw(all: &[(Addresses, Compared)]) -> Result<String, String> {
-    let limited = all.iter().filter(|(addresses, _)| *addresses == Addresses::Limited);
+    let limited = all
+        .iter()
+        .filter(|(addresses, _)| *addresses == Addresses::Limited);
     let series = limited.flat_map(|(_, compared)| {
         [("off", &compared.off), ("on", &compared.on)].map(|(name, runs)| Series {
             name: name.to_owned(),
