@@ -368,7 +368,7 @@ pub(crate) fn bring_each(
     let mut page = range.start >> SHIFT;
     core.closing.held = range.clone();
     // (What may not be closed for that long raises the limit no longer than that.)
-    let room = core.closing.overdraft;
+    let overdraft = core.closing.overdraft;
     while let Some(closed) = state.words.next_closed(page, end) {
         page = closed;
         if !wanted(state.words.get(closed)) {
@@ -379,7 +379,7 @@ pub(crate) fn bring_each(
         bring(state, core, None, closed << SHIFT, Access::Write);
     }
     core.closing.held = 0..0;
-    core.closing.overdraft = core.closing.overdraft.min(room);
+    core.closing.overdraft = core.closing.overdraft.min(overdraft);
 }
 
 /// Forgets what the pool has of `range`; its words are the caller's to set.

@@ -40,7 +40,7 @@ impl Closing<'_> {
     fn goes_on(&self, core: &Core, state: &MemoryState, goal: usize) -> bool {
         match self {
             Self::Now => core.usage(state) > goal,
-            Self::Later(batch) => batch.room() >= OUT && core.beyond(state, goal) > batch.len(),
+            Self::Later(batch) => batch.headroom() >= OUT && core.beyond(state, goal) > batch.len(),
         }
     }
 
@@ -48,7 +48,7 @@ impl Closing<'_> {
     fn most(&self) -> usize {
         match self {
             Self::Now => STAGE,
-            Self::Later(batch) => batch.room(),
+            Self::Later(batch) => batch.headroom(),
         }
     }
 

@@ -66,12 +66,12 @@ impl Batch {
     }
 
     /// Pages that may be added, where they are moved.
-    pub(crate) const fn room(&self) -> usize {
+    pub(crate) const fn headroom(&self) -> usize {
         STAGE - self.len
     }
 
     /// The same where they are closed in place.
-    pub(super) const fn room_in_place(&self) -> usize {
+    pub(super) const fn headroom_in_place(&self) -> usize {
         MOST - self.len
     }
 
@@ -79,7 +79,7 @@ impl Batch {
     /// the protocol of pins.
     pub(crate) fn add(&mut self, state: &MemoryState, core: &Core, run: &Range<Vpn>) {
         assert!(
-            run.len() <= self.room(),
+            run.len() <= self.headroom(),
             "a batch has its place for so many"
         );
         for page in run.clone() {

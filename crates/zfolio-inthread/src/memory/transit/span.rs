@@ -42,7 +42,7 @@ impl Core {
         looked: &mut usize,
     ) {
         let mut choice = Choice {
-            most: self.beyond(state, goal).min(batch.room_in_place()),
+            most: self.beyond(state, goal).min(batch.headroom_in_place()),
             span: 0..0,
             heats: [OTHER; LONGEST],
         };
