@@ -17,7 +17,7 @@
 
 use super::Vpn;
 use super::bring::{Access, set};
-use super::core::Core;
+use super::core::MemoryCore;
 use super::way::STAGE;
 use super::words::Word;
 use crate::memory::layer::MemoryState;
@@ -26,7 +26,7 @@ use core::ops::Range;
 use zfolio_sys::procfs::PresentRun;
 use zfolio_zswap::Slot;
 
-impl Core {
+impl MemoryCore {
     /// Whether what comes back for `access` is to be clean.
     pub(super) fn comes_clean(&mut self, run: &Range<Vpn>, access: Access) -> bool {
         access == Access::Read
@@ -169,7 +169,7 @@ impl Core {
 }
 
 /// A clean page is the program's alone from here on.
-pub(super) fn disown(state: &MemoryState, core: &Core, (page, slot): (Vpn, Slot)) {
+pub(super) fn disown(state: &MemoryState, core: &MemoryCore, (page, slot): (Vpn, Slot)) {
     if state.words.get(page) == Word::Clean(slot) {
         set(state, core, page, Word::Open { heat: 1 });
     }

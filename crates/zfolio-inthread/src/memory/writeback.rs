@@ -9,7 +9,7 @@
 
 use super::Vpn;
 use super::bring::set;
-use super::core::Core;
+use super::core::MemoryCore;
 use super::own_file::OwnFile;
 use super::way::{STAGE, Way};
 use super::words::Word;
@@ -112,7 +112,7 @@ impl MemoryState {
     }
 }
 
-impl Core {
+impl MemoryCore {
     /// Opens this process's own file, if one is asked for, and puts it behind the pool. Without
     /// it the process is managed all the same; the error is for the statistics.
     pub(super) fn open_backing(

@@ -16,7 +16,7 @@ use super::batch::{Batch, LONGEST, OTHER, Span};
 use crate::memory::Vpn;
 use crate::memory::bring::set;
 use crate::memory::clean::disown;
-use crate::memory::core::Core;
+use crate::memory::core::MemoryCore;
 use crate::memory::layer::MemoryState;
 use crate::memory::reclaim::present;
 use crate::memory::way::Kind;
@@ -24,7 +24,7 @@ use crate::memory::words::Word;
 use crate::raw::SHIFT;
 use core::ops::Range;
 
-impl Core {
+impl MemoryCore {
     /// Whether pages leave by spans: where several threads fault at once. (One alone seldom
     /// interrupts anybody, and what it reads comes clean, which is less work.)
     pub(super) fn closes_in_place(&self) -> bool {
