@@ -75,7 +75,7 @@ impl Upkeep {
     /// Sets the pool's limits by what this process, or its regions, may have now. Where a
     /// backing was asked for and is not there, there is none.
     pub(crate) fn limit_pool(&self) {
-        let percent = if self.scope.is_guest() {
+        let percent = if self.scope.has_own_limits() {
             self.options.pool.percent
         } else {
             pool_percent(self.segment().config())
