@@ -2,10 +2,10 @@
 //! (`zfolio run --engines N`; none unless asked for).
 //!
 //! The queues and the protocol are `zfolio-compress`'s; here are the threads.
-//! Compressing is handed out, and of decompressing what comes together in a load of many pages,
-//! where that takes less time: a fault wants one page, and a wake-up takes
-//! longer than decompressing it. Whoever stores or loads does its share of the batch
-//! itself, so that engines that do not get to run cost nothing.
+//! They are handed pages to compress, and pages to decompress where a load has many of them and it
+//! takes less time so. (A fault wants one page, and to wake a thread takes longer than to
+//! decompress that.) Whoever stores or loads does its share of the batch itself, so that engines
+//! that do not get to run cost nothing.
 //!
 //! # Forks
 //! While a fork's image is taken no store is under way, so the queues are

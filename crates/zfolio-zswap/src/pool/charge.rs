@@ -1,8 +1,8 @@
 //! What a pool is charged for what is out, and how much of it there may be.
 //!
-//! One account for all of a [`Zswap`](crate::Zswap). Its limits are what the groups that a
-//! process is in leave for it, which is worked out by whoever knows the groups; what the words
-//! mean is what the kernel means by them:
+//! There is one account for all of a [`Zswap`](crate::Zswap). Its limits are what the groups
+//! that a process is in leave for it; the runtime, which knows the groups, works them out
+//! (`budget/fair_share.rs`). They mean what the kernel's mean:
 //!
 //! | limit | what happens |
 //! |---|---|
