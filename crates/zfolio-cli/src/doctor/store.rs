@@ -48,7 +48,7 @@ fn node(of: &Node) -> Check {
         max => format!("{} of {} used, {}", human(of.used), human(max), of.policy),
     };
     let found = format!(
-        "{} is {}: {room}; {} replicas{}",
+        "{} is {}: {memory}; {} replicas{}",
         of.address,
         of.version,
         of.replicas,
