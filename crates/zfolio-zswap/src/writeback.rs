@@ -150,7 +150,7 @@ impl<A: Arena> Zswap<A> {
         let count = self.shrinker_count();
         let asked = self.pool.lock().shrinker.ask(count).min(most);
         let mut all = self.shrinker_scan(context, asked);
-        if all.written == 0 && !all.is_stuck() {
+        if all.written == 0 && all.scanned > 0 {
             all.add(self.shrinker_scan(context, asked));
         }
         self.pool.lock().shrinker.note_scanned(all.scanned);
