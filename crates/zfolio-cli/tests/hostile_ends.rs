@@ -271,8 +271,8 @@ fn a_control_group_may_have_no_room_for_threads() {
         return;
     };
     let Some(group) = Pids::new() else { return };
-    for (room, why) in [("1", NO_THREAD), ("2", NO_THREADS)] {
-        fs::write(group.file("pids.max"), room).expect("a limit");
+    for (threads, why) in [("1", NO_THREAD), ("2", NO_THREADS)] {
+        fs::write(group.file("pids.max"), threads).expect("a limit");
         let script = format!(
             "echo $$ > {} && exec {} 96 20",
             group.file("cgroup.procs").display(),

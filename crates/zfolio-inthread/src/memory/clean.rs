@@ -21,7 +21,7 @@
 
 use super::Vpn;
 use super::bring::{Access, set};
-use super::core::Core;
+use super::core::MemoryCore;
 use super::way::STAGE;
 use super::words::Word;
 use crate::memory::layer::MemoryState;
@@ -34,7 +34,7 @@ use zfolio_zswap::Slot;
 /// Clean pages that become the program's alone together where they are written to in order.
 const IN_ORDER: usize = 32;
 
-impl Core {
+impl MemoryCore {
     /// Whether what comes back for `access` is to be clean. `slots`: what the pool has of it.
     pub(super) fn comes_clean(&mut self, run: &Range<Vpn>, slots: &[Slot], access: Access) -> bool {
         access == Access::Read

@@ -78,8 +78,8 @@ impl CleanPages {
     /// The process may have `high` pages now: fewer, or again as many as it began with.
     pub(super) fn follow(&mut self, high: usize) {
         // (What was allocated has no room for more.)
-        let room = self.queue.capacity().saturating_sub(STAGE);
-        self.most = (high / PART).clamp(FEWEST, MOST).min(room);
+        let capacity = self.queue.capacity().saturating_sub(STAGE);
+        self.most = (high / PART).clamp(FEWEST, MOST).min(capacity);
         let noted = self.left.len() / 2;
         let soon = (high / SOON).clamp(FEWEST, MOST_NOTED).min(noted);
         self.soon = u32::try_from(soon).unwrap_or(u32::MAX);

@@ -17,7 +17,8 @@ use zfolio_runtime::segment::{FaultKind, ProcessSlot};
 use zfolio_sys::thread::{Clock, now_ns, pid};
 use zfolio_zswap::{WorkContext, Zswap};
 
-pub(crate) struct Core {
+/// What the core lock guards, and the layer [`MemoryState`](super::layer::MemoryState) works with.
+pub(crate) struct MemoryCore {
     pub(crate) ranges: Ranges,
     pub(crate) way: Way,
     pub(crate) pool: Option<Pool>,
@@ -105,7 +106,7 @@ pub(crate) struct Events {
     pub(crate) unmaps: u64,
 }
 
-impl Core {
+impl MemoryCore {
     pub(crate) fn new(way: Way, options: &Options, brk: usize) -> Self {
         Self {
             ranges: Ranges::default(),

@@ -6,7 +6,7 @@
 
 use super::arguments::{MAP_ANONYMOUS, MAP_FIXED, MAP_PRIVATE, PROT_READ_WRITE, range_of, up};
 use super::bring::{bring_all, drop_stored, set};
-use super::core::Core;
+use super::core::MemoryCore;
 use super::ranges::Kind;
 use super::way;
 use super::words::Word;
@@ -18,7 +18,7 @@ const MREMAP_MAYMOVE: usize = 1;
 const MREMAP_FIXED: usize = 2;
 const MREMAP_DONTUNMAP: usize = 4;
 
-impl Core {
+impl MemoryCore {
     pub(super) fn mremap(&mut self, state: &MemoryState, args: [usize; 6]) -> isize {
         let [old, old_len, new_len, flags, to, _] = args;
         let result = self.mremap_seen(state, args);

@@ -9,7 +9,7 @@
 
 use super::Vpn;
 use super::bring::set;
-use super::core::Core;
+use super::core::MemoryCore;
 use super::own_file::OwnFile;
 use super::way::{STAGE, Way};
 use super::words::Word;
@@ -99,9 +99,7 @@ impl MemoryState {
             return false;
         }
         self.share_backing(zswap);
-        let count = zswap.shrinker_count().min(TURN);
-        // (The first look may only take second chances.)
-        (0..2).any(|_| zswap.shrinker_scan(context, count).written > 0)
+        zswap.shrinker_call(context, TURN).written > 0
     }
 
     /// Takes this process's part of what backings may hold, as it is now.
@@ -114,7 +112,7 @@ impl MemoryState {
     }
 }
 
-impl Core {
+impl MemoryCore {
     /// Opens this process's own file, if one is asked for, and puts it behind the pool. Without
     /// it the process is managed all the same; the error is for the statistics.
     pub(super) fn open_backing(

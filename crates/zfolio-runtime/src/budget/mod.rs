@@ -25,7 +25,7 @@ use crate::scope::Scope;
 use crate::segment::GroupEvent;
 use crate::wakeups::Wakeups;
 use core::ops::Deref;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU64, AtomicUsize};
 
 /// What memory there is, and how much of it this process may have.
 pub struct Memory {
@@ -87,7 +87,7 @@ impl Memory {
     /// See [`Health::reset_in_fork_child`].
     pub(crate) fn reset_in_fork_child(&self) {
         self.health.reset_in_fork_child();
-        self.wakeups.frame_waiters.store(0, Ordering::Relaxed);
+        self.wakeups.forget_frame_waiters();
         self.hard.note_within();
     }
 

@@ -15,7 +15,7 @@
 use super::batch::{Batch, LONGEST, OTHER, Span};
 use crate::memory::Vpn;
 use crate::memory::bring::set;
-use crate::memory::core::Core;
+use crate::memory::core::MemoryCore;
 use crate::memory::layer::MemoryState;
 use crate::memory::reclaim::present;
 use crate::memory::way::Kind;
@@ -23,7 +23,7 @@ use crate::memory::words::Word;
 use crate::raw::SHIFT;
 use core::ops::Range;
 
-impl Core {
+impl MemoryCore {
     /// Whether pages leave by spans: where several threads fault at once. (One alone seldom
     /// interrupts anybody.)
     pub(super) fn closes_in_place(&self) -> bool {
@@ -41,7 +41,7 @@ impl Core {
         looked: &mut usize,
     ) {
         let mut choice = Choice {
-            most: self.beyond(state, goal).min(batch.room_in_place()),
+            most: self.beyond(state, goal).min(batch.headroom_in_place()),
             span: 0..0,
             heats: [OTHER; LONGEST],
         };

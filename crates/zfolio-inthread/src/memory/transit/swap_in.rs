@@ -7,7 +7,7 @@ use crate::memory::Vpn;
 use crate::memory::bring::{
     Access, Brought, FOLIO, ahead, alike, bring, fresh, set, set_open, stored_run, was_open,
 };
-use crate::memory::core::Core;
+use crate::memory::core::MemoryCore;
 use crate::memory::layer::MemoryState;
 use crate::memory::way::{Kind, STAGE, Way};
 use crate::memory::words::Word;
@@ -78,7 +78,7 @@ pub(crate) fn bring_beside(
     record: Option<&Record>,
     address: usize,
     access: Access,
-    is_other: &mut dyn FnMut(&Core) -> bool,
+    is_other: &mut dyn FnMut(&MemoryCore) -> bool,
 ) -> Brought {
     let mut touch = Touch {
         state,
@@ -153,7 +153,11 @@ impl Touch<'_> {
     }
 
     /// Under the core lock: what is to be done.
-    fn next(&mut self, taken: &mut Taken<'_>, is_other: &mut dyn FnMut(&Core) -> bool) -> Next {
+    fn next(
+        &mut self,
+        taken: &mut Taken<'_>,
+        is_other: &mut dyn FnMut(&MemoryCore) -> bool,
+    ) -> Next {
         let (state, page) = (self.state, self.page);
         let mut guard = state.at_gate();
         let core = &mut *guard;
@@ -230,7 +234,7 @@ impl Touch<'_> {
     }
 
     /// Which pages come: as alone.
-    fn run(&mut self, core: &Core, word: Word) -> Range<Vpn> {
+    fn run(&mut self, core: &MemoryCore, word: Word) -> Range<Vpn> {
         let (state, page, record) = (self.state, self.page, self.record);
         if word == Word::Untouched {
             let most = *self.most.get_or_insert_with(|| fresh(core, record, page));
@@ -327,7 +331,7 @@ impl Incoming {
     }
 
     /// They are what they were.
-    fn leave(&self, state: &MemoryState, core: &Core) {
+    fn leave(&self, state: &MemoryState, core: &MemoryCore) {
         for (page, slot) in self.run.clone().zip(&self.slots) {
             let word = match *slot {
                 _ if self.untouched => Word::Untouched,

@@ -8,7 +8,7 @@ use super::batch::{Batch, Fate, MOST};
 use super::stage::{Stage, Taken};
 use crate::memory::Vpn;
 use crate::memory::bring::set;
-use crate::memory::core::Core;
+use crate::memory::core::MemoryCore;
 use crate::memory::layer::MemoryState;
 use crate::memory::reclaim::{Closing, ROOM, SLACK};
 use crate::memory::way::{Kind, STAGE, Way};
@@ -26,7 +26,7 @@ const WINDOWS: usize = 4;
 /// Pages given to the pool at once.
 const TOGETHER: usize = 16;
 
-impl Core {
+impl MemoryCore {
     /// Whether pages must leave before so many come.
     pub(super) fn lacks_room(&self, state: &MemoryState, pages: usize) -> bool {
         let may = self.limit() + self.about_to_go();
@@ -114,7 +114,7 @@ impl Core {
     }
 }
 
-/// Closes pages until `pages` more may be opened, as [`Core::make_room`] does.
+/// Closes pages until `pages` more may be opened, as [`MemoryCore::make_room`] does.
 pub(super) fn make_room(state: &MemoryState, taken: &mut Taken<'_>, pages: usize) {
     let begun = now_ns(Clock::Monotonic);
     let (mut looked, mut closed) = (0_usize, 0);
