@@ -152,4 +152,11 @@ fn what_does_not_build_is_its_status() {
     assert!(log.is_empty(), "{log:?}");
     let (output, _) = lanes(dir, &["--lanes", "0"]);
     assert_eq!(output.status.code(), Some(2));
+    // Nothing to run, or what cannot be started, is no success.
+    script(&dir.join("doc"), "test", "#!/bin/sh\nexit 0\n");
+    let (output, _) = lanes(dir, &["--only", "nobody"]);
+    assert_eq!(output.status.code(), Some(1), "{}", output.stdout);
+    fs::remove_file(dir.join("deps/other-0123abcd")).expect("removed");
+    let (output, _) = lanes(dir, &[]);
+    assert_eq!(output.status.code(), Some(1), "{}", output.stdout);
 }
