@@ -127,7 +127,7 @@ impl Core {
     /// Takes what the process may have now, and closes some of what it has beyond that. Whether
     /// it has no more now, or nothing can be closed.
     fn shrink(&mut self, state: &MemoryState) -> bool {
-        if self.leaving || state.has_left() {
+        if self.closes_nothing() || state.has_left() {
             return true;
         }
         if self.pool.is_none() {

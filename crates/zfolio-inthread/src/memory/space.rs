@@ -156,7 +156,7 @@ impl Core {
         while let Some((part, kind)) = self.ranges.first_within(&(at..range.end)) {
             at = part.end;
             if kind.registered {
-                self.way.unwatch(&part);
+                let _ = self.way.unwatch(&part);
             }
             drop_stored(state, self, &part);
             if !state

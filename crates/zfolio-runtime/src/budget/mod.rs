@@ -25,7 +25,7 @@ use crate::scope::Scope;
 use crate::segment::GroupEvent;
 use crate::wakeups::Wakeups;
 use core::ops::Deref;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// What memory there is, and how much of it this process may have.
 pub struct Memory {
@@ -51,6 +51,8 @@ pub struct Memory {
     urgent_ns: AtomicU64,
     /// Resident pages at the last sample.
     resident: AtomicUsize,
+    /// Nothing leaves: somebody looks into the process (`zfolio inspect`).
+    inspected: AtomicBool,
 }
 
 impl Deref for Memory {
@@ -81,6 +83,7 @@ impl Memory {
             overdraft: AtomicUsize::new(0),
             urgent_ns: AtomicU64::new(0),
             resident: AtomicUsize::new(0),
+            inspected: AtomicBool::new(false),
         }
     }
 
@@ -89,6 +92,18 @@ impl Memory {
         self.health.reset_in_fork_child();
         self.wakeups.frame_waiters.store(0, Ordering::Relaxed);
         self.hard.note_within();
+        self.set_inspected(false);
+    }
+
+    /// Whether nothing leaves because somebody looks into the process: neither `high` nor `max`
+    /// is kept meanwhile.
+    pub(crate) fn is_inspected(&self) -> bool {
+        self.inspected.load(Ordering::Acquire)
+    }
+
+    /// Begins or ends that. The control thread alone does so.
+    pub(crate) fn set_inspected(&self, inspected: bool) {
+        self.inspected.store(inspected, Ordering::Release);
     }
 
     /// Counts an event for the group whose limit is meant, and for those above it.

@@ -6,6 +6,9 @@ use crate::policy::watermarks::Watermarks;
 use core::sync::atomic::Ordering;
 use zfolio_sys::procfs::Statm;
 
+/// What a process may have as long as somebody looks into it, pages.
+const WITHOUT_END: usize = 1 << 40;
+
 impl Memory {
     /// Resident pages as /proc has them: program, pool and frames, and files
     /// up to an eighth of `high` (mapped files are the kernel's to reclaim).
@@ -25,7 +28,11 @@ impl Memory {
 
     /// When reclaim starts and stops, by what this process may have now.
     pub(crate) fn watermarks(&self) -> Watermarks {
-        let high = self.allowance.load(Ordering::Relaxed);
+        let high = if self.is_inspected() {
+            WITHOUT_END
+        } else {
+            self.allowance.load(Ordering::Relaxed)
+        };
         if self.scope.counts_frames() {
             Watermarks::of_regions(high)
         } else {
