@@ -348,6 +348,7 @@ fn what_cannot_be_held_is_told() {
         held.stderr
     );
     // A process that is stopped brings nothing.
+    run.until_resident("little again", |now| now < 32 * MIB);
     support::kill(run.pid, rustix::process::Signal::STOP);
     let stopped = inspect(&[&pid, "--", "true"]);
     support::kill(run.pid, rustix::process::Signal::CONT);

@@ -131,12 +131,12 @@ impl Target {
     }
 }
 
-/// Whether process `pid` is there and not over, and whether it is stopped.
+/// Whether process `pid` is stopped; `None` where there is none, or its first thread has ended.
 pub(super) fn is_there(pid: u32) -> Option<bool> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, after) = stat.rsplit_once(") ")?;
     let letter = after.chars().next()?;
-    (!matches!(letter, 'X')).then_some(matches!(letter, 'T' | 't'))
+    (!matches!(letter, 'X' | 'Z')).then_some(matches!(letter, 'T' | 't'))
 }
 
 #[cfg(test)]

@@ -40,6 +40,10 @@ use zfolio_sys::syscall::Errno;
 
 /// So long a process may do nothing before it is said not to answer.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
+/// And one that is stopped: nobody may let it go on.
+const STOPPED_WITHIN: Duration = Duration::from_secs(2);
+/// So long a process must have said that it is held.
+const STAYS_FOR: Duration = Duration::from_millis(40);
 /// Between two looks.
 const EVERY: Duration = Duration::from_millis(10);
 /// Between two threads that are sent, if the first has found its lease gone.
@@ -173,7 +177,7 @@ fn wait(segment: &Segment, target: &Target) -> Result<(), Failure> {
     let what = || one_line(&format!("process {} {}", target.pid, target.name));
     let failed = |why: &str, mend: &str| Failure::new(Status::NoAnswer, what(), why, mend);
     let (mut progress, mut since) = (0, Instant::now());
-    let mut sent: Option<Instant> = None;
+    let (mut sent, mut held_since) = (None::<Instant>, None::<Instant>);
     loop {
         let Some((slot, stopped)) = target.slot(segment).zip(is_there(target.pid)) else {
             let mend = "look with zfolio stat";
@@ -185,8 +189,14 @@ fn wait(segment: &Segment, target: &Target) -> Result<(), Failure> {
             ));
         };
         let state = slot.held.load(Acquire);
+        // (It may just be letting go of another inspector's hold: then it says so in a moment.)
         if state == held::HELD {
-            return Ok(());
+            let since = *held_since.get_or_insert_with(Instant::now);
+            if since.elapsed() >= STAYS_FOR {
+                return Ok(());
+            }
+        } else {
+            held_since = None;
         }
         let entry = slot.process.hold_entry.load(Relaxed);
         let again = sent.is_none_or(|sent| sent.elapsed() > SENT_AGAIN);
@@ -199,7 +209,12 @@ fn wait(segment: &Segment, target: &Target) -> Result<(), Failure> {
         if now != progress {
             (progress, since) = (now, Instant::now());
         }
-        if since.elapsed() > ANSWERS_WITHIN {
+        let patience = if stopped {
+            STOPPED_WITHIN
+        } else {
+            ANSWERS_WITHIN
+        };
+        if since.elapsed() > patience {
             return Err(match stopped {
                 true => failed(
                     "it is stopped, and cannot bring anything",

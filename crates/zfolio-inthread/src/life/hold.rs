@@ -30,6 +30,8 @@ use zfolio_sys::thread::{Clock, now_ns, set_name};
 const STACK: usize = 128 << 10;
 /// For so long it waits for a lease, ns: the inspector has one before it sends anybody.
 const PATIENCE_NS: u64 = 2_000_000_000;
+/// For so long it closes pages at the end at most, ns.
+const CLOSES_NS: u64 = 60_000_000_000;
 /// Between two looks at the leases, ns.
 const LOOK_NS: u64 = 20_000_000;
 
@@ -177,4 +179,14 @@ fn hold(state: &State, slot: &ProcessSlot) {
     }
     state.locked(|core| core.inspected = false);
     slot.held.store(held::NO, Ordering::Release);
+    // What is more than the process may have leaves again: by this thread, since the program's may
+    // sleep; where another inspector comes meanwhile, or it takes too long, by the program's calls.
+    let begun = now_ns(Clock::Monotonic);
+    while !state.has_left() && !state.locked(|core| core.shrink(state)) {
+        let now = now_ns(Clock::Monotonic);
+        if watched.is_held(leases, turn, now) || now - begun > CLOSES_NS {
+            state.fall_behind();
+            return;
+        }
+    }
 }

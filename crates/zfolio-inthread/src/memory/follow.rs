@@ -123,10 +123,18 @@ impl MemoryState {
     }
 }
 
+impl MemoryState {
+    /// Has calls close pages, whether `high` has changed or not: the process has more than it may.
+    pub(crate) fn fall_behind(&self) {
+        // (What no `high` is.)
+        self.following.kept.store(u64::MAX, Ordering::Relaxed);
+    }
+}
+
 impl Core {
     /// Takes what the process may have now, and closes some of what it has beyond that. Whether
     /// it has no more now, or nothing can be closed.
-    fn shrink(&mut self, state: &MemoryState) -> bool {
+    pub(crate) fn shrink(&mut self, state: &MemoryState) -> bool {
         if self.closes_nothing() || state.has_left() {
             return true;
         }

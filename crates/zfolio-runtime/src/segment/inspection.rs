@@ -10,9 +10,6 @@
 //! ends. Then the lease is nobody's. Where `zfolio run` ends first, or is stopped, nothing beats any
 //! more, and the hold is over after [`LEASE_NS`] by the process's own clock.
 
-use super::layout::{SHARED, Segment};
-use super::process_slot::ProcessSlot;
-use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Most leases of a run at a time.
@@ -26,7 +23,7 @@ pub const LEASE_NS: u64 = 5_000_000_000;
 /// [`hold_entry`]: super::ManagedProcess::hold_entry
 pub const ENTRY_MARK: [u8; 16] = *b"zfolio held here";
 
-/// How far a process is: values of [`ProcessSlot::held`].
+/// How far a process is: values of [`held`](super::ProcessSlot::held) in a slot.
 pub mod held {
     /// It is not held.
     pub const NO: u32 = 0;
@@ -67,16 +64,6 @@ impl Watched {
             any |= turn != 0 && holder == turn && now.saturating_sub(*changed) < LEASE_NS;
         }
         any
-    }
-}
-
-impl Segment {
-    /// The turn by which its process has this slot; 0: it is nobody's, or shared.
-    #[must_use]
-    pub fn turn_of(&self, slot: &ProcessSlot) -> u64 {
-        let mut own = self.slots[..SHARED].iter().zip(&self.owners);
-        let found = own.find(|(one, _)| ptr::eq(*one, slot));
-        found.map_or(0, |(_, owner)| owner.turn.load(Ordering::Acquire))
     }
 }
 
