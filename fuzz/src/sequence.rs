@@ -118,7 +118,7 @@ impl Input<'_> {
     }
 }
 
-struct Run {
+struct Sequence {
     arena: Arena,
     objects: Vec<Object>,
     zspages: Option<Compaction>,
@@ -140,7 +140,7 @@ pub fn run(bytes: &[u8]) -> u64 {
     while let Some((at, order)) = frames.take_free(Kind::Hole, Order::HUGE) {
         frames.free(Kind::Backed, at, order);
     }
-    let mut run = Run {
+    let mut run = Sequence {
         arena: Arena {
             memory: Bytes(RefCell::new(vec![0x5a; SLOTS * PAGE_SIZE])),
             frames,
@@ -163,7 +163,7 @@ pub fn run(bytes: &[u8]) -> u64 {
     operations
 }
 
-impl Run {
+impl Sequence {
     /// One operation; `None` at the end of the input.
     fn step(&mut self, input: &mut Input<'_>) -> Option<()> {
         let Self { arena, objects, .. } = self;

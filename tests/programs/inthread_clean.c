@@ -2,6 +2,11 @@
 // leaves as it came must be what it is. The shadow is a version a page.
 #include "inthread_kit.h"
 #include <fcntl.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 
@@ -198,4 +203,103 @@ static void beside_a_writer(void) {
         SETUP(pthread_join(threads[i], NULL) == 0);
 }
 
-CASES({"by_one", by_one}, {"by_several", by_several}, {"by_both_sides", by_both_sides}, {"beside_a_writer", beside_a_writer})
+// Calls whose results the kernel writes to pages that were only read before: each page is looked at,
+// so that it is clean, and a call puts its result somewhere in it.
+static void kernel_writes(struct part *part, int page) {
+    char *at = part->base + (size_t)page * PAGE, *place = at + 512 + any(part, 40) * 64;
+    check(part, page);
+    int ends[2];
+    switch (any(part, 14)) {
+    case 0:
+        RIGHT(syscall(SYS_getrandom, place, 64, 0) == 64);
+        break;
+    case 1:
+        RIGHT(syscall(SYS_clock_gettime, CLOCK_MONOTONIC, place) == 0);
+        break;
+    case 2:
+        RIGHT(syscall(SYS_uname, place) == 0);
+        break;
+    case 3:
+        RIGHT(syscall(SYS_pipe2, place, 0) == 0);
+        close(((int *)place)[0]), close(((int *)place)[1]);
+        break;
+    case 4:
+        RIGHT(syscall(SYS_getcwd, place, 512) > 0);
+        break;
+    case 5:
+        RIGHT(syscall(SYS_rt_sigprocmask, SIG_SETMASK, NULL, place, 8) == 0);
+        break;
+    case 6:
+        RIGHT(syscall(SYS_sched_getaffinity, 0, 128, place) > 0);
+        break;
+    case 7:
+        RIGHT(syscall(SYS_readlink, "/proc/self/exe", place, 256) > 0);
+        break;
+    case 8:
+        RIGHT(syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, NULL, place) == 0);
+        break;
+    case 9:
+        RIGHT(syscall(SYS_newfstatat, AT_FDCWD, "/", place, 0) == 0);
+        break;
+    case 10: { // A list of ready descriptors.
+        SETUP(pipe(ends) == 0);
+        struct pollfd *polls = (void *)place;
+        *(struct pollfd *)polls = (struct pollfd){ends[1], POLLOUT, 0};
+        RIGHT(poll(polls, 1, 0) == 1 && polls->revents == POLLOUT);
+        close(ends[0]), close(ends[1]);
+        break;
+    }
+    case 11: { // Two places, of two pages.
+        int other = (page + 7) % part->pages;
+        char *there = part->base + (size_t)other * PAGE + 1024;
+        check(part, other);
+        struct iovec to[2] = {{place, 8}, {there, 8}};
+        SETUP(pipe(ends) == 0 && write(ends[1], "0123456789abcdef", 16) == 16);
+        RIGHT(readv(ends[0], to, 2) == 16);
+        RIGHT(memcmp(place, "01234567", 8) == 0 && memcmp(there, "89abcdef", 8) == 0);
+        close(ends[0]), close(ends[1]);
+        fill(part->base + (size_t)other * PAGE, other, ++part->versions[other]);
+        break;
+    }
+    case 12: { // A message, its sender's name and what comes with it.
+        SETUP(socketpair(AF_UNIX, SOCK_DGRAM, 0, ends) == 0 && write(ends[1], "message", 8) == 8);
+        struct iovec to = {place, 64};
+        struct msghdr message = {.msg_iov = &to, .msg_iovlen = 1, .msg_name = place + 128, .msg_namelen = 64,
+                                 .msg_control = place + 256, .msg_controllen = 64};
+        RIGHT(recvmsg(ends[0], &message, 0) == 8 && memcmp(place, "message", 8) == 0);
+        close(ends[0]), close(ends[1]);
+        break;
+    }
+    default: // A lock that is woken with a change of another word.
+        *(volatile int *)place;
+        RIGHT(syscall(SYS_futex, place, FUTEX_WAKE_OP, 1, 1, place + 64, FUTEX_OP(FUTEX_OP_SET, 77, FUTEX_OP_CMP_EQ, 0)) >= 0);
+        RIGHT(*(int *)(place + 64) == 77);
+    }
+    char want[PAGE];
+    fill(want, page, part->versions[page]);
+    RIGHT(memcmp(at, want, 512) == 0 && memcmp(at + 3584, want + 3584, 512) == 0);
+    fill(at, page, ++part->versions[page]);
+}
+
+static void *by_kernel(void *arg) {
+    struct part *part = arg;
+    for (int turn = 0; turn < 1200; turn++) {
+        read_some(part, 1 + any(part, 64));
+        for (int i = any(part, 6); i > 0; i--)
+            kernel_writes(part, any(part, part->pages));
+    }
+    for (int page = 0; page < part->pages; page++)
+        check(part, page);
+    return NULL;
+}
+
+static void by_the_kernel(void) {
+    by_kernel(new_part(PAGES, 424242));
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++)
+        SETUP(pthread_create(&threads[i], NULL, by_kernel, new_part(PAGES / THREADS, 7654321 + i)) == 0);
+    for (int i = 0; i < THREADS; i++)
+        SETUP(pthread_join(threads[i], NULL) == 0);
+}
+
+CASES({"by_one", by_one}, {"by_several", by_several}, {"by_both_sides", by_both_sides}, {"beside_a_writer", beside_a_writer}, {"by_the_kernel", by_the_kernel})

@@ -318,8 +318,8 @@ pub unsafe extern "C" fn zfolio_group_stats(group: *const Group, stats: *mut Sta
         return BAD_ARGUMENT;
     }
     // SAFETY: the caller's promise.
-    let (group, room) = unsafe { (group.as_ref(), (*stats).size) };
-    if room < size_of::<usize>() {
+    let (group, size) = unsafe { (group.as_ref(), (*stats).size) };
+    if size < size_of::<usize>() {
         return BAD_ARGUMENT;
     }
     let found = group.map_or_else(zfolio::stats, |group| Ok(group.stats()));
@@ -327,7 +327,7 @@ pub unsafe extern "C" fn zfolio_group_stats(group: *const Group, stats: *mut Sta
         Ok(found) => StatsOut::of(found),
         Err(error) => return code_of(error),
     };
-    let bytes = room.min(size_of::<StatsOut>()) - size_of::<usize>();
+    let bytes = size.min(size_of::<StatsOut>()) - size_of::<usize>();
     // SAFETY: as many bytes as both have, after `size`, which stays.
     unsafe {
         let from = (&raw const found.values).cast::<u8>();

@@ -19,13 +19,13 @@ const MIB: u64 = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A run under way.
-struct Run {
+struct Started {
     guard: Guard,
     stats: PathBuf,
     _dir: tempfile::TempDir,
 }
 
-impl Run {
+impl Started {
     /// `zfolio run OPTIONS -- PROGRAM`, with its input and output kept.
     fn start(z: &Zfolio, options: &[&str], program: &[&str]) -> Self {
         let dir = support::tempdir();
@@ -105,7 +105,7 @@ fn zfolio(z: &Zfolio, words: &[&str]) -> Output {
 
 /// `zfolio set` of a run; what it says.
 #[track_caller]
-fn set(z: &Zfolio, run: &Run, words: &[&str]) -> String {
+fn set(z: &Zfolio, run: &Started, words: &[&str]) -> String {
     let pid = run.pid().to_string();
     let output = zfolio(z, &[&["set", &pid], words].concat());
     output.succeeded().stdout.clone()
@@ -123,7 +123,7 @@ fn high_changes_while_a_program_runs() {
         return;
     };
     let program = [program.to_str().expect("a path"), "120", "2000"];
-    let run = Run::start(z, &["--high", "200M"], &program);
+    let run = Started::start(z, &["--high", "200M"], &program);
     run.until_resident("all of it", |now| now > 118 * MIB);
     assert_eq!(set(z, &run, &["--high", "48M"]), "high: 200M, now 48M\n");
     run.until_resident("48", |now| now < 56 * MIB);
@@ -153,7 +153,7 @@ fn engines_change_how_they_are_used_while_they_work() {
     };
     let program = [program.to_str().expect("a path"), "120", "3000"];
     let options = ["--high", "200M", "--engines", "1,decompress=off"];
-    let run = Run::start(z, &options, &program);
+    let run = Started::start(z, &options, &program);
     run.until_resident("all of it", |now| now > 118 * MIB);
     assert_eq!(
         set(z, &run, &["--engines", "sync_mode=sync,retries=3"]),
@@ -200,7 +200,7 @@ fn high_of_each_process_changes_as_well() {
         return;
     };
     let program = [program.to_str().expect("a path"), "120", "1000"];
-    let run = Run::start(z, &["--high", "200M", "--per-process"], &program);
+    let run = Started::start(z, &["--high", "200M", "--per-process"], &program);
     run.until_resident("all of it", |now| now > 118 * MIB);
     set(z, &run, &["--high", "40M"]);
     run.until_resident("40", |now| now < 50 * MIB);
@@ -217,7 +217,7 @@ fn high_changes_without_privilege() {
     };
     for way in support::ways_without_privilege(z) {
         let program = [program.to_str().expect("a path"), "160", "400"];
-        let run = Run::start(z, &["--high", "100M", "--faults", way], &program);
+        let run = Started::start(z, &["--high", "100M", "--faults", way], &program);
         run.until_resident("most of 100", |now| now > 85 * MIB);
         set(z, &run, &["--high", "40M"]);
         run.until_resident("40", |now| now < 50 * MIB);
@@ -246,7 +246,7 @@ fn a_high_that_sinks_is_followed_by_calls() {
         // A tenth of 80 MiB is read, and after each round a call waits for nothing.
         let path = program.to_str().expect("a path");
         let program = [path, "serve", "80", "6", "seconds"];
-        let run = Run::start(z, &["--high", "200M", "--faults", way], &program);
+        let run = Started::start(z, &["--high", "200M", "--faults", way], &program);
         run.until_resident("all of it", |now| now > 80 * MIB);
         set(z, &run, &["--high", "24M"]);
         run.until_resident("24", |now| now < 30 * MIB);
@@ -264,7 +264,7 @@ fn a_maximum_given_later_holds() {
     };
     // (What does not compress: 240 MiB of it, so that there is time.)
     let program = [program.to_str().expect("a path"), "40", "200"];
-    let run = Run::start(z, &["--high", "48M"], &program);
+    let run = Started::start(z, &["--high", "48M"], &program);
     run.until_resident("some", |now| now > 30 * MIB);
     let pid = run.pid().to_string();
     let told = set(z, &run, &["--max", "64M", "--on-max", "kill"]);
@@ -281,7 +281,7 @@ fn only_its_own_user_and_root_may_ask() {
     let (Some(z), Some(nobody)) = (support::real(), Nobody::new()) else {
         return;
     };
-    let mut run = Run::start(z, &["--high", "64M"], &["sleep", "60"]);
+    let mut run = Started::start(z, &["--high", "64M"], &["sleep", "60"]);
     let control = control_of(&run);
     let control = control.to_str().expect("a path");
     let other = nobody.zfolio(&["set", control, "--high", "32M"]);
@@ -301,7 +301,7 @@ fn only_its_own_user_and_root_may_ask() {
     let mut theirs = nobody.command(nobody.exe());
     theirs.args(["run", "--high", "64M", "--", "sleep", "60"]);
     theirs.stderr(Stdio::null());
-    let theirs = Run {
+    let theirs = Started {
         guard: Guard(theirs.spawn().expect("zfolio starts")),
         stats: PathBuf::new(),
         _dir: support::tempdir(),
@@ -314,7 +314,7 @@ fn only_its_own_user_and_root_may_ask() {
 
 /// The segment of a run, once its socket is there.
 #[track_caller]
-fn control_of(run: &Run) -> PathBuf {
+fn control_of(run: &Started) -> PathBuf {
     let path = PathBuf::from(format!("/dev/shm/zfolio-{}-0.control", run.pid()));
     let began = Instant::now();
     while !path.with_extension("socket").exists() {
@@ -327,7 +327,7 @@ fn control_of(run: &Run) -> PathBuf {
 #[test]
 fn a_socket_goes_with_its_run() {
     let z = support::zfolio();
-    let mut run = Run::start(z, &["--high", "64M", "--allow-unmanaged"], &["cat"]);
+    let mut run = Started::start(z, &["--high", "64M", "--allow-unmanaged"], &["cat"]);
     let path = control_of(&run).with_extension("socket");
     drop(run.guard.0.stdin.take());
     assert_eq!(run.end().0, Some(0));
@@ -350,7 +350,7 @@ fn pools_are_compacted_on_request() {
     };
     let once = || {
         let program = [program.to_str().expect("a path")];
-        let mut run = Run::start(z, &["--high", "40M"], &program);
+        let mut run = Started::start(z, &["--high", "40M"], &program);
         run.until_told("ready\n");
         // Until the discards are known, and nothing is reclaimed any more.
         sleep(Duration::from_secs(1));

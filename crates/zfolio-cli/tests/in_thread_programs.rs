@@ -216,7 +216,13 @@ fn sites_of_calls() {
 
 #[test]
 fn pages_that_leave_as_they_came() {
-    let cases = ["by_one", "by_several", "by_both_sides", "beside_a_writer"];
+    let cases = [
+        "by_one",
+        "by_several",
+        "by_both_sides",
+        "beside_a_writer",
+        "by_the_kernel",
+    ];
     in_each_way("inthread_clean", &cases);
 }
 

@@ -105,9 +105,9 @@ fn dictionaries(source: &[u8]) -> Arc<Dictionaries> {
     );
     let total = |compressor: &dyn Compressor| -> f64 {
         let mut context = compressor.context().expect("memory");
-        let mut room = vec![0; compressor.max_compressed_len(4096)];
+        let mut buffer = vec![0; compressor.max_compressed_len(4096)];
         let lens = others.iter().map(|page| {
-            let mut unit = [CompressUnit::new(page, &mut room)];
+            let mut unit = [CompressUnit::new(page, &mut buffer)];
             assert!(context.compress_batch(&mut unit).all_ok());
             unit[0].result.expect("it went well")
         });
@@ -123,16 +123,16 @@ fn dictionaries(source: &[u8]) -> Arc<Dictionaries> {
 #[allow(clippy::cast_precision_loss, reason = "figures for people")]
 fn dense_units(compressor: &dyn Compressor, source: &[u8], what: &str) {
     let mut context = compressor.context().expect("memory");
-    let mut room = vec![0; compressor.max_compressed_len(dense::UNIT)];
+    let mut buffer = vec![0; compressor.max_compressed_len(dense::UNIT)];
     let mut back = vec![0; dense::UNIT];
     let (mut total, mut pages, mut loads) = (0, 0, Vec::new());
     for group in source.chunks_exact(dense::UNIT) {
-        let mut unit = [CompressUnit::new(group, &mut room)];
+        let mut unit = [CompressUnit::new(group, &mut buffer)];
         assert!(context.compress_batch(&mut unit).all_ok());
         let len = unit[0].result.expect("room enough");
         total += len;
         let start = Instant::now();
-        let mut unit = [DecompressUnit::new(&room[..len], &mut back)];
+        let mut unit = [DecompressUnit::new(&buffer[..len], &mut back)];
         assert!(context.decompress_batch(&mut unit).all_ok());
         loads.push(start.elapsed().as_secs_f64() * 1e6);
         assert!(back == group);
@@ -156,10 +156,10 @@ struct Row {
 fn measure(compressor: &dyn Compressor, source: &[u8], unit: usize, batch: usize) -> Row {
     let source = &source[..source.len() / (unit * 8) * (unit * 8)];
     let mut context = compressor.context().expect("memory");
-    let room = compressor.max_compressed_len(unit);
-    let mut rooms = vec![0; room * 8];
+    let capacity = compressor.max_compressed_len(unit);
+    let mut buffers = vec![0; capacity * 8];
     let mut pages = vec![0; unit * 8];
-    let mut packed = vec![0; source.len() / unit * room];
+    let mut packed = vec![0; source.len() / unit * capacity];
     let (mut compress, mut decompress, mut total) = (f64::MAX, f64::MAX, 0);
     for _ in 0..PASSES {
         // Compressed bytes are kept, to be decompressed cold.
@@ -168,7 +168,7 @@ fn measure(compressor: &dyn Compressor, source: &[u8], unit: usize, batch: usize
         for group in source.chunks_exact(unit * batch) {
             let mut units: Vec<_> = group
                 .chunks_exact(unit)
-                .zip(rooms.chunks_exact_mut(room))
+                .zip(buffers.chunks_exact_mut(capacity))
                 .map(|(src, dst)| CompressUnit::new(src, dst))
                 .collect();
             let start = Instant::now();

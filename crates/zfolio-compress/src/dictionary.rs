@@ -108,7 +108,7 @@ pub struct Candidate {
     dictionary: Arc<ffi::Dictionary>,
     plain: ffi::Encoder,
     with: ffi::DictionaryEncoder,
-    room: Vec<u8>,
+    buffer: Vec<u8>,
     with_bytes: u64,
     without_bytes: u64,
 }
@@ -120,8 +120,10 @@ impl Candidate {
     /// # Errors
     /// As the codec says; the page counts for nothing then.
     pub fn judge(&mut self, page: &[u8]) -> Result<(), CodecError> {
-        let with = self.with.compress(&self.dictionary, page, &mut self.room)?;
-        let without = self.plain.compress(page, &mut self.room)?;
+        let with = self
+            .with
+            .compress(&self.dictionary, page, &mut self.buffer)?;
+        let without = self.plain.compress(page, &mut self.buffer)?;
         self.with_bytes += with as u64;
         self.without_bytes += without as u64;
         Ok(())
@@ -153,16 +155,17 @@ impl Dictionaries {
     /// # Errors
     /// [`CodecError::Workspace`] when the memory cannot be had.
     pub fn candidate(&self, content: &[u8]) -> Result<Candidate, CodecError> {
-        let mut room = Vec::new();
+        let mut buffer = Vec::new();
         let len = ffi::bound(UNIT);
-        room.try_reserve_exact(len)
+        buffer
+            .try_reserve_exact(len)
             .map_err(|_| CodecError::Workspace)?;
-        room.resize(len, 0);
+        buffer.resize(len, 0);
         Ok(Candidate {
             dictionary: Arc::new(ffi::Dictionary::new(content, self.level)?),
             plain: ffi::Encoder::new(self.level, UNIT)?,
             with: ffi::DictionaryEncoder::new(self.level, UNIT, content.len())?,
-            room,
+            buffer,
             with_bytes: 0,
             without_bytes: 0,
         })

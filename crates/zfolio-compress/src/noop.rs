@@ -40,7 +40,7 @@ impl Context for NoopContext {
 }
 
 fn copy(src: &[u8], dst: &mut [u8]) -> Result<usize, CodecError> {
-    let room = dst.get_mut(..src.len()).ok_or(CodecError::DoesNotFit)?;
-    room.copy_from_slice(src);
+    let buffer = dst.get_mut(..src.len()).ok_or(CodecError::DoesNotFit)?;
+    buffer.copy_from_slice(src);
     Ok(src.len())
 }

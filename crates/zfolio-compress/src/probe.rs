@@ -89,8 +89,8 @@ mod tests {
             masked.iter_mut().for_each(|byte| *byte &= mask);
             for page in [page, repeating, masked] {
                 if looks_random(&page) {
-                    let mut room = vec![0; 2 * UNIT];
-                    let mut unit = [CompressUnit::new(&page, &mut room)];
+                    let mut buffer = vec![0; 2 * UNIT];
+                    let mut unit = [CompressUnit::new(&page, &mut buffer)];
                     let mut context = Codec::ZSTD.compressor().context().unwrap();
                     prop_assert!(context.compress_batch(&mut unit).all_ok());
                     let len = unit[0].result.unwrap();

@@ -25,8 +25,8 @@ const CODECS: [Codec; 11] = [
     },
 ];
 
-fn compress(context: &mut dyn Context, src: &[u8], room: usize) -> Result<Vec<u8>, CodecError> {
-    let mut dst = vec![0; room];
+fn compress(context: &mut dyn Context, src: &[u8], capacity: usize) -> Result<Vec<u8>, CodecError> {
+    let mut dst = vec![0; capacity];
     let mut units = [CompressUnit::new(src, &mut dst)];
     let outcome = context.compress_batch(&mut units);
     let result = units[0].result;
@@ -81,9 +81,9 @@ proptest! {
         for codec in CODECS {
             let compressor = codec.compressor();
             let mut context = compressor.context().unwrap();
-            let room = compressor.max_compressed_len(len);
+            let capacity = compressor.max_compressed_len(len);
             for _ in 0..3 {
-                let packed = compress(&mut *context, &unit, room).unwrap();
+                let packed = compress(&mut *context, &unit, capacity).unwrap();
                 let plain = decompress(&mut *context, &packed, len).unwrap();
                 prop_assert!(plain == unit, "{codec} changed a unit of {len} bytes");
             }
@@ -220,10 +220,10 @@ fn contexts_last() {
         let compressor = Codec::Zstd { level }.compressor();
         let mut context = compressor.context().unwrap();
         let run = |context: &mut dyn Context, len: usize, times: usize| {
-            let room = compressor.max_compressed_len(len);
-            let packed = compress(context, &unit[..len], room).unwrap();
+            let capacity = compressor.max_compressed_len(len);
+            let packed = compress(context, &unit[..len], capacity).unwrap();
             for _ in 1..times {
-                assert!(compress(context, &unit[..len], room).unwrap() == packed);
+                assert!(compress(context, &unit[..len], capacity).unwrap() == packed);
             }
             packed
         };
@@ -250,13 +250,13 @@ fn failure_leaves_the_state_usable() {
     for codec in CODECS {
         let compressor = codec.compressor();
         let mut context = compressor.context().unwrap();
-        for room in [1, 16, 100, 2000] {
+        for capacity in [1, 16, 100, 2000] {
             assert_eq!(
-                compress(&mut *context, &noise, room),
+                compress(&mut *context, &noise, capacity),
                 Err(CodecError::DoesNotFit)
             );
-            let room = compressor.max_compressed_len(4096);
-            let packed = compress(&mut *context, &page, room).unwrap();
+            let capacity = compressor.max_compressed_len(4096);
+            let packed = compress(&mut *context, &page, capacity).unwrap();
             assert!(
                 decompress(&mut *context, &packed, 4096).unwrap() == page,
                 "{codec}"
@@ -268,8 +268,8 @@ fn failure_leaves_the_state_usable() {
 fn deflates(bytes: &[u8], tables: Tables) -> Vec<u8> {
     let compressor = Codec::Deflate { tables }.compressor();
     let mut context = compressor.context().unwrap();
-    let room = compressor.max_compressed_len(bytes.len());
-    compress(&mut *context, bytes, room).unwrap()
+    let capacity = compressor.max_compressed_len(bytes.len());
+    compress(&mut *context, bytes, capacity).unwrap()
 }
 
 /// Inflates with another implementation.

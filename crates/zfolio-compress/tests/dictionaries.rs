@@ -58,8 +58,12 @@ fn keep(dictionaries: &Dictionaries, context: &mut dyn Context, page: &[u8]) -> 
     unit
 }
 
-fn compress(context: &mut dyn Context, page: &[u8], room: usize) -> Result<Vec<u8>, CodecError> {
-    let mut dst = vec![0; room];
+fn compress(
+    context: &mut dyn Context,
+    page: &[u8],
+    capacity: usize,
+) -> Result<Vec<u8>, CodecError> {
+    let mut dst = vec![0; capacity];
     let mut units = [CompressUnit::new(page, &mut dst)];
     let _ = context.compress_batch(&mut units);
     let result = units[0].result;

@@ -48,11 +48,11 @@ fn what_is_loaded_goes_to_the_engines_as_the_attribute_says() {
         let packed: Vec<Vec<u8>> = pages
             .iter()
             .map(|page| {
-                let mut room = vec![0; 8192];
-                let mut unit = [CompressUnit::new(page, &mut room)];
+                let mut buffer = vec![0; 8192];
+                let mut unit = [CompressUnit::new(page, &mut buffer)];
                 assert!(codec.compress_batch(&mut unit).all_ok());
                 let len = unit[0].result.unwrap();
-                room[..len].to_vec()
+                buffer[..len].to_vec()
             })
             .collect();
         let mut batches = 0;

@@ -62,10 +62,10 @@ fn pages(count: usize, seed: u64) -> Vec<Vec<u8>> {
 /// Compresses and decompresses `pages` in batches of `batch`, comparing each
 /// result with what the plain codec makes of it.
 fn round_trip(context: &mut dyn Context, plain: &dyn Compressor, pages: &[Vec<u8>], batch: usize) {
-    let room = 4000;
+    let capacity = 4000;
     let mut reference = plain.context().unwrap();
     for pages in pages.chunks(batch) {
-        let mut packed = vec![vec![0; room]; pages.len()];
+        let mut packed = vec![vec![0; capacity]; pages.len()];
         let mut units: Vec<_> = pages
             .iter()
             .zip(&mut packed)
@@ -79,7 +79,7 @@ fn round_trip(context: &mut dyn Context, plain: &dyn Compressor, pages: &[Vec<u8
         );
         assert_eq!(outcome.into_result().is_ok(), outcome.failed == 0);
         for ((page, packed), result) in pages.iter().zip(&packed).zip(&results) {
-            let mut expected = vec![0; room];
+            let mut expected = vec![0; capacity];
             let mut unit = [CompressUnit::new(page, &mut expected)];
             let _ = reference.compress_batch(&mut unit);
             assert_eq!(unit[0].result, *result);
@@ -217,18 +217,18 @@ fn engines_come_and_go_while_batches_run() {
         }
         let mut context = parallel.context().unwrap();
         let data = pages(400, 3);
-        let mut room = vec![vec![0; 4200]; 8];
+        let mut buffers = vec![vec![0; 4200]; 8];
         for (turn, pages) in data.chunks(8).enumerate() {
             group.stop(turn % 3);
             let mut units: Vec<_> = pages
                 .iter()
-                .zip(&mut room)
+                .zip(&mut buffers)
                 .map(|(src, dst)| CompressUnit::new(src, dst))
                 .collect();
             assert!(context.compress_batch(&mut units).all_ok());
             let lens: Vec<_> = units.iter().map(|unit| unit.result.unwrap()).collect();
             let mut plain = vec![vec![0; 4096]; 8];
-            let mut units: Vec<_> = room
+            let mut units: Vec<_> = buffers
                 .iter()
                 .zip(&lens)
                 .zip(&mut plain)
@@ -426,10 +426,10 @@ fn verification_finds_what_does_not_come_back() {
     let verified = Verified::new(lying, stats.clone());
     let mut context = verified.context().unwrap();
     let data = pages(9, 5);
-    let mut room = vec![vec![0; 4096]; 9];
+    let mut buffers = vec![vec![0; 4096]; 9];
     let mut units: Vec<_> = data
         .iter()
-        .zip(&mut room)
+        .zip(&mut buffers)
         .map(|(src, dst)| CompressUnit::new(src, dst))
         .collect();
     assert_eq!(context.compress_batch(&mut units).failed, 3);
@@ -462,10 +462,10 @@ fn verification_happens_on_the_engines_too() {
     let threads = Threads::start(&parallel, 1);
     let mut context = parallel.context().unwrap();
     let data = pages(9, 5);
-    let mut room = vec![vec![0; 4096]; 9];
+    let mut buffers = vec![vec![0; 4096]; 9];
     let mut units: Vec<_> = data
         .iter()
-        .zip(&mut room)
+        .zip(&mut buffers)
         .map(|(src, dst)| CompressUnit::new(src, dst))
         .collect();
     let outcome = context.compress_batch(&mut units);

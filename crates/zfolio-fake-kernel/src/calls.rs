@@ -287,13 +287,13 @@ fn protect(
 unsafe fn scan(world: &mut World, arg: &mut [u64]) -> Result<usize, Errno> {
     world.plan.check(Call::Scan)?;
     let at = |index: usize| usize::try_from(arg[index]).expect("a size");
-    let (pages, room, most) = (of(at(2), at(3) - at(2)), at(6), at(7));
+    let (pages, capacity, most) = (of(at(2), at(3) - at(2)), at(6), at(7));
     assert!(
         arg[8] == 0 && arg[9] == 0,
         "categories that this kernel does not know"
     );
     // SAFETY: by contract a vector of so many results, of three words each.
-    let runs = unsafe { std::slice::from_raw_parts_mut(at(5) as *mut [u64; 3], room) };
+    let runs = unsafe { std::slice::from_raw_parts_mut(at(5) as *mut [u64; 3], capacity) };
     let wanted = |page: &Page| arg[10] & PAGE_IS_PRESENT != 0 && world.pages.is_present(*page);
     let most = if most == 0 { usize::MAX } else { most };
     let (mut count, mut reached) = (0, pages.end);
@@ -304,7 +304,7 @@ unsafe fn scan(world: &mut World, arg: &mut [u64]) -> Result<usize, Errno> {
         );
         if count > 0 && runs[count - 1][1] == start {
             runs[count - 1][1] = end;
-        } else if count == room {
+        } else if count == capacity {
             reached = page;
             break;
         } else {

@@ -9,8 +9,8 @@
 //! - [`plan`]: which call fails, with what, and how far it came.
 //! - `pages`: presence, protection, registration; `calls`: the calls themselves.
 //!
-//! An absent page is filled with [`pages::ABSENT`], so whoever reads one finds no page of his,
-//! and whoever writes to one is found when the next page comes there: that is a panic, as are
+//! An absent page is filled with [`pages::ABSENT`]: code that reads one gets bytes that no test
+//! wrote, and a write to one is found when the next page comes there. That is a panic, as are
 //! calls that no kernel would survive or that a test cannot mean.
 
 mod calls;

@@ -366,13 +366,13 @@ mod tests {
     fn without_room_for_another_slot_one_is_shared() {
         let dir = tempfile::tempdir().unwrap();
         let own = OwnSegment::create_in(dir.path(), &mut |_| {}).unwrap();
-        let claim = |pid: u32, room: bool| {
+        let claim = |pid: u32, fits: bool| {
             let who = Who {
                 word: 7,
                 namespace: 0,
                 pid,
             };
-            own.claim_for(who, |_| room)
+            own.claim_for(who, |_| fits)
         };
         assert_eq!((claim(4711, false), claim(4712, false)), (0, SHARED));
         assert_eq!(own.slots[SHARED].process.pid.load(Relaxed), 4712);

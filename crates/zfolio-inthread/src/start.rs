@@ -3,7 +3,7 @@
 
 use crate::answer::entry;
 use crate::life::{handlers, hold, installed, leave, signals};
-use crate::memory::core::Core;
+use crate::memory::core::MemoryCore;
 use crate::memory::following::Following;
 use crate::memory::layer::{Descriptors, MemoryState};
 use crate::memory::texts::Texts;
@@ -82,7 +82,7 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
     let [device, inode] = [0, 1].map(|at: usize| file[at].load(Ordering::Relaxed));
     know_standard_error((device, inode));
     let brk = raw::own(nr::BRK, [0; 3]).cast_unsigned();
-    let mut core = Core::new(way, &options, brk);
+    let mut core = MemoryCore::new(way, &options, brk);
     // (Of a group with a `high` of its own before anything of it is managed.)
     core.high = membership.most_of(segment, options.high);
     let following = Following::new(&membership, segment);

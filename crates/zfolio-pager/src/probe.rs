@@ -57,7 +57,7 @@ pub struct Facts {
 impl Facts {
     /// Bytes of values that fit yet, `copies` of each; `None`: no node has a limit.
     #[must_use]
-    pub fn room(&self, copies: usize) -> Option<u64> {
+    pub fn headroom(&self, copies: usize) -> Option<u64> {
         let limited = self.nodes.iter().filter(|node| node.max_memory > 0);
         let left: Vec<u64> = limited
             .map(|node| node.max_memory.saturating_sub(node.used))
@@ -324,8 +324,8 @@ mod tests {
                 .unfit(&spec(",wait=1"))
                 .is_some()
         );
-        assert_eq!(facts("noeviction", 100, 2).room(2), Some(90));
-        assert_eq!(facts("noeviction", 0, 2).room(2), None);
+        assert_eq!(facts("noeviction", 100, 2).headroom(2), Some(90));
+        assert_eq!(facts("noeviction", 0, 2).headroom(2), None);
         assert_eq!(field("a:1\r\nab:2\r\n", "ab"), "2");
     }
 }

@@ -59,7 +59,7 @@ struct Bounded {
     socket: TcpStream,
     until: Instant,
     /// Bytes that may yet come.
-    room: u64,
+    allowed: u64,
     counted: Arc<Counted>,
 }
 
@@ -77,14 +77,14 @@ impl Read for Bounded {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         loop {
             let left = self.left()?;
-            if self.room == 0 {
+            if self.allowed == 0 {
                 return Err(io::Error::other("an answer that is too long"));
             }
             self.socket.set_read_timeout(Some(left))?;
             match self.socket.read(into) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Ok(count) => {
-                    self.room = self.room.saturating_sub(count as u64);
+                    self.allowed = self.allowed.saturating_sub(count as u64);
                     self.counted.add(&self.counted.received, count);
                     return Ok(count);
                 }
@@ -121,7 +121,7 @@ impl Wire {
             let bounded = Bounded {
                 socket,
                 until,
-                room: ANSWER,
+                allowed: ANSWER,
                 counted: counted.clone(),
             };
             if !spec.tls {
@@ -163,7 +163,7 @@ impl Wire {
     pub(crate) fn send(&mut self, packed: &[u8], until: Instant) -> Result<(), Fail> {
         let bounded = self.bounded();
         // (A handshake is answered too.)
-        (bounded.until, bounded.room) = (until, ANSWER);
+        (bounded.until, bounded.allowed) = (until, ANSWER);
         let sent = match &mut self.stream {
             Stream::Plain(stream) => stream.write_all(packed),
             Stream::Tls(stream) => stream.write_all(packed).and_then(|()| stream.flush()),
@@ -174,7 +174,7 @@ impl Wire {
     /// The next answer, of `most` bytes; an error of the server is one.
     pub(crate) fn receive(&mut self, until: Instant, most: u64) -> Result<Value, Fail> {
         let bounded = self.bounded();
-        (bounded.until, bounded.room) = (until, most);
+        (bounded.until, bounded.allowed) = (until, most);
         let parsed = match &mut self.stream {
             Stream::Plain(stream) => self.parser.parse_value(stream),
             Stream::Tls(stream) => self.parser.parse_value(stream),

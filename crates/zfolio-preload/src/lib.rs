@@ -89,10 +89,10 @@ impl Path {
     fn set(&self, path: &CStr) -> bool {
         let bytes = path.to_bytes_with_nul();
         // SAFETY: no other thread of ours exists yet.
-        let room = unsafe { &mut *self.0.get() };
-        let fits = bytes.len() <= room.len();
+        let buffer = unsafe { &mut *self.0.get() };
+        let fits = bytes.len() <= buffer.len();
         if fits {
-            room[..bytes.len()].copy_from_slice(bytes);
+            buffer[..bytes.len()].copy_from_slice(bytes);
         }
         fits
     }

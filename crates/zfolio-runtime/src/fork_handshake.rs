@@ -98,12 +98,12 @@ impl ForkWords {
 
     /// Leaves a list of events for the child; false if they do not fit.
     pub(crate) fn leave(&self, events: impl ExactSizeIterator<Item = EventWords>) -> bool {
-        let room = self.0[LIST..].chunks_exact(EVENT);
-        if events.len() > room.len() {
+        let places = self.0[LIST..].chunks_exact(EVENT);
+        if events.len() > places.len() {
             return false;
         }
         let count = events.len();
-        for ([kind, a, b, c], words) in events.zip(room) {
+        for ([kind, a, b, c], words) in events.zip(places) {
             let halves = [a, b, c]
                 .into_iter()
                 .flat_map(|word| [word as u64 & 0xffff_ffff, word as u64 >> 32]);

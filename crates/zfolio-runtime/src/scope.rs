@@ -152,6 +152,15 @@ impl Scope {
         }
     }
 
+    /// Whether `max` and the pool's part are what it was made with. Without: they are in the
+    /// control segment, and are followed while a run lasts.
+    pub(crate) const fn has_own_limits(&self) -> bool {
+        match self {
+            Self::Process => false,
+            Self::Regions(_) => true,
+        }
+    }
+
     /// Whether the program that we are guests of may close a descriptor of ours. (A process's
     /// threads have tables of their own, whatever it is.)
     pub(crate) const fn is_guest(&self) -> bool {

@@ -28,7 +28,7 @@ pub(crate) trait Pager {
     /// A fault, as this pager is told of it.
     type Fault: Copy;
     /// What one thread works with.
-    type Worker;
+    type PerThread;
     /// What is known of a fault that was served.
     type Served;
     /// What the kernel may refuse; a type without values where it is nothing.
@@ -37,12 +37,12 @@ pub(crate) trait Pager {
     /// Tries once.
     fn try_fault(
         &self,
-        worker: &mut Self::Worker,
+        worker: &mut Self::PerThread,
         fault: &mut Self::Fault,
     ) -> Tried<Self::Served, Self::Refusal>;
 
     /// Makes room for a fault that found none, or waits until somebody has.
-    fn make_room(&self, worker: &mut Self::Worker, fault: &mut Self::Fault);
+    fn make_room(&self, worker: &mut Self::PerThread, fault: &mut Self::Fault);
 
     /// Has others give up what the kernel refused it for.
     fn make_way(&self, fault: &mut Self::Fault, refusal: Self::Refusal);
@@ -77,7 +77,7 @@ pub(crate) trait Teller<P: Pager> {
     fn put_off(&mut self, pager: &P, fault: P::Fault, what: u32) -> Next;
 
     /// Memory is short.
-    fn short(&mut self, pager: &P, worker: &mut P::Worker, fault: &mut P::Fault) -> Next {
+    fn short(&mut self, pager: &P, worker: &mut P::PerThread, fault: &mut P::Fault) -> Next {
         pager.make_room(worker, fault);
         Next::Again
     }
@@ -88,7 +88,7 @@ pub(crate) trait Teller<P: Pager> {
 pub(crate) fn serve_fault<P: Pager, T: Teller<P>>(
     pager: &P,
     teller: &mut T,
-    worker: &mut P::Worker,
+    worker: &mut P::PerThread,
     mut fault: P::Fault,
 ) -> Ended {
     loop {
@@ -127,7 +127,7 @@ mod tests {
 
     impl Pager for Script {
         type Fault = u32;
-        type Worker = ();
+        type PerThread = ();
         type Served = u8;
         type Refusal = char;
 
@@ -187,7 +187,7 @@ mod tests {
             patience in 0..4_usize,
         ) {
             tries.push(Tried::Served(1));
-            let (mut asked, mut rooms, mut left, mut ended) = (Vec::new(), 0, patience, None);
+            let (mut asked, mut times_made, mut left, mut ended) = (Vec::new(), 0, patience, None);
             for tried in &tries {
                 asked.push("try");
                 match tried {
@@ -202,7 +202,7 @@ mod tests {
                     }
                     Tried::NoRoom => {
                         asked.push("room");
-                        rooms += 1;
+                        times_made += 1;
                     }
                     Tried::Refused(_) => asked.push("way"),
                 }
@@ -216,7 +216,7 @@ mod tests {
             let mut teller = Patient { patience, served: Vec::new() };
             prop_assert_eq!(serve_fault(&script, &mut teller, &mut (), 0), ended);
             prop_assert_eq!(script.asked.into_inner(), asked);
-            let told: Vec<(u8, u32)> = served.map(|kind| (kind, rooms)).into_iter().collect();
+            let told: Vec<(u8, u32)> = served.map(|kind| (kind, times_made)).into_iter().collect();
             prop_assert_eq!(teller.served, told);
         }
     }

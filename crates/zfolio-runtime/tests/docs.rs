@@ -146,6 +146,53 @@ fn names_of_code_are_read_as_they_are_written() {
     assert_eq!(found, ["Core", "MOST", "lock", "most_runs"]);
 }
 
+/// The types of which `text` names a member in code, as in `Type::member`.
+fn types_with_members(text: &str) -> BTreeSet<&str> {
+    let lines = text.lines().filter(|line| !line.starts_with("    "));
+    let codes = lines.flat_map(|line| line.split('`').skip(1).step_by(2));
+    codes
+        .filter_map(|code| code.split_once("::"))
+        .map(|(name, _)| name)
+        .filter(|name| name.starts_with(|c: char| c.is_ascii_uppercase()))
+        .collect()
+}
+
+#[test]
+fn a_type_of_which_a_document_names_a_member_is_defined() {
+    let is_name = |c: char| c.is_alphanumeric() || c == '_';
+    let mut defined = BTreeSet::new();
+    for path in files("crates", "rs") {
+        let text = fs::read_to_string(repository().join(path)).expect("a source");
+        for kind in ["struct ", "enum ", "trait ", "type ", "union "] {
+            let found = text.split(kind).skip(1);
+            defined.extend(
+                found
+                    .filter_map(|rest| rest.split(|c: char| !is_name(c)).next())
+                    .map(str::to_owned),
+            );
+        }
+    }
+    let (mut missing, mut count) = (Vec::new(), 0);
+    for document in files("docs", "md") {
+        let text = fs::read_to_string(repository().join(&document)).expect("a document");
+        for name in types_with_members(&text) {
+            count += 1;
+            if !defined.contains(name) {
+                missing.push(format!("{document}: {name}"));
+            }
+        }
+    }
+    assert!(count > 10, "types are found: {count}");
+    assert!(missing.is_empty(), "no such type:\n{}", missing.join("\n"));
+}
+
+#[test]
+fn types_with_members_are_read_as_they_are_written() {
+    let text = "`Core::lock()`, `core::mem`, `Core`, Inbox::new\n    `Code::x`\n`Kind::Kept`";
+    let found: Vec<_> = types_with_members(text).into_iter().collect();
+    assert_eq!(found, ["Core", "Kind"]);
+}
+
 /// The sections of `docs/swap-paths.md` that follow a path, the crate it is in, and how many
 /// steps it has at least.
 const PATHS: [(&str, &str, usize); 3] = [

@@ -162,8 +162,9 @@ impl Default for Name {
 
 impl Write for Name {
     fn write_str(&mut self, part: &str) -> core::fmt::Result {
-        let room = self.text.get_mut(self.len..self.len + part.len());
-        room.ok_or(core::fmt::Error)?
+        let buffer = self.text.get_mut(self.len..self.len + part.len());
+        buffer
+            .ok_or(core::fmt::Error)?
             .copy_from_slice(part.as_bytes());
         self.len += part.len();
         Ok(())

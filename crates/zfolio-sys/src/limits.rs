@@ -77,7 +77,7 @@ pub fn largest_file() -> u64 {
 /// Bytes of private memory that may be mapped yet before the program's limits
 /// are reached. `size` and `data` are what it has.
 #[must_use]
-pub fn room(size: usize, data: usize) -> usize {
+pub fn headroom(size: usize, data: usize) -> usize {
     let left = |which, used: usize| match Limit::get(which) {
         Ok(limit) if limit.soft != INFINITY => usize::try_from(limit.soft)
             .unwrap_or(usize::MAX)
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn a_process_without_limits_has_room() {
         assert!(largest_resident() > 100);
-        assert!(room(0, 0) > 1 << 30);
+        assert!(headroom(0, 0) > 1 << 30);
         assert!(most_mappings().is_none_or(|most| most > 100));
     }
 }

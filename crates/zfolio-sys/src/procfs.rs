@@ -8,8 +8,6 @@ use zfolio_mm::PAGE_SIZE;
 const O_RDONLY_CLOEXEC: usize = 0o2_000_000;
 const O_WRONLY_CLOEXEC: usize = 0o2_000_001;
 const IOC_PAGEMAP_SCAN: usize = 0xc060_6610;
-const PAGE_IS_WPALLOWED: u64 = 1;
-const PAGE_IS_WRITTEN: u64 = 1 << 1;
 const PAGE_IS_PRESENT: u64 = 1 << 3;
 const PAGE_IS_SWAPPED: u64 = 1 << 4;
 const PAGE_IS_HUGE: u64 = 1 << 6;
@@ -430,25 +428,6 @@ impl<K: Kernel> PagemapOf<K> {
         self.scan(start..end, occupied, 0, usize::MAX, runs)
     }
 
-    /// Lists runs of present pages that are write-protected with userfaultfd, so that nobody
-    /// has written to them since; returns how many. Those for which `runs` is too short are
-    /// left out.
-    ///
-    /// # Errors
-    /// As [`Self::present`].
-    pub fn unwritten(
-        self,
-        start: usize,
-        end: usize,
-        runs: &mut [PresentRun],
-    ) -> Result<usize, Errno> {
-        let mut arg = [0_u64; 12];
-        arg[8] = PAGE_IS_WRITTEN;
-        arg[9] = PAGE_IS_WRITTEN | PAGE_IS_PRESENT | PAGE_IS_WPALLOWED;
-        self.scan_for(start..end, &mut arg, runs)
-            .map(|(count, _)| count)
-    }
-
     /// Runs of pages in any of the categories `wanted`, `limit` pages at most;
     /// runs end where one of `told` changes.
     fn scan(
@@ -463,18 +442,7 @@ impl<K: Kernel> PagemapOf<K> {
         arg[7] = if limit == usize::MAX { 0 } else { limit as u64 };
         arg[10] = wanted;
         arg[11] = told;
-        self.scan_for(range, &mut arg, runs)
-    }
-
-    /// Makes the call of which `arg` (struct `pm_scan_arg`) says what is asked for; returns
-    /// how many runs there are, and how far it came.
-    fn scan_for(
-        self,
-        range: core::ops::Range<usize>,
-        arg: &mut [u64; 12],
-        runs: &mut [PresentRun],
-    ) -> Result<(usize, usize), Errno> {
-        arg[0] = size_of_val(arg) as u64;
+        arg[0] = size_of_val(&arg) as u64;
         arg[2] = range.start as u64;
         arg[3] = range.end as u64;
         arg[5] = runs.as_mut_ptr() as u64;

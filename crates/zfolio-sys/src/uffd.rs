@@ -17,6 +17,8 @@ use core::marker::PhantomData;
 pub const FEATURE_WRITE_PROTECT: u64 = 1;
 /// Ranges of one descriptor tell about forks.
 pub const FEATURE_EVENT_FORK: u64 = 1 << 1;
+/// Pages may be write-protected: who writes to one faults.
+pub const FEATURE_WP: u64 = 1 << 0;
 /// Ranges of one descriptor tell about mremap.
 pub const FEATURE_EVENT_REMAP: u64 = 1 << 2;
 /// ... about madvise(DONTNEED, FREE, REMOVE).
@@ -27,9 +29,6 @@ pub const FEATURE_EVENT_UNMAP: u64 = 1 << 6;
 pub const FEATURE_SIGBUS: u64 = 1 << 7;
 /// A missing page's message names the thread.
 pub const FEATURE_THREAD_ID: u64 = 1 << 8;
-/// Write-protection ends by itself when a page is written to; the page map tells which were
-/// (Linux 6.7).
-pub const FEATURE_WP_ASYNC: u64 = 1 << 15;
 /// `UFFDIO_MOVE` exists.
 pub const FEATURE_MOVE: u64 = 1 << 16;
 
@@ -305,8 +304,12 @@ impl<K: Kernel> UffdOf<K> {
     }
 
     /// Lets pages be written to, and wakes who waits for that.
-    pub fn unprotect(self, start: usize, len: usize) {
-        let _ = self.ioctl(IOC_WRITEPROTECT, &mut [start as u64, len as u64, 0]);
+    ///
+    /// # Errors
+    /// `NOENT` where some of it is not registered, `AGAIN` while an event is in flight.
+    pub fn unprotect(self, start: usize, len: usize) -> Result<(), Errno> {
+        self.ioctl(IOC_WRITEPROTECT, &mut [start as u64, len as u64, 0])
+            .map(drop)
     }
 
     fn copy_with(self, to: usize, from: usize, len: usize, mode: u64) -> Progress {

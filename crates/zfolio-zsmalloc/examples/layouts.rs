@@ -117,13 +117,13 @@ fn heading(what: &str) {
 fn compressed(image: &[u8], codec: &str, pages: usize) -> Vec<usize> {
     let codec = Codec::parse(codec).expect("a codec").compressor();
     let mut context = codec.context().expect("memory");
-    let mut room = vec![0; pages * PAGE_SIZE];
+    let mut buffer = vec![0; pages * PAGE_SIZE];
     let mut sizes = Vec::new();
     for unit in image.chunks_exact(pages * PAGE_SIZE) {
         if fill::same_filled(unit).is_some() {
             continue;
         }
-        let mut batch = [CompressUnit::new(unit, &mut room)];
+        let mut batch = [CompressUnit::new(unit, &mut buffer)];
         let _ = context.compress_batch(&mut batch);
         sizes.push(batch[0].result.unwrap_or(unit.len()));
     }

@@ -72,6 +72,6 @@ pub use class::{ClassTable, Layout, MAX_UNIT, SizeClass, ZS_HANDLE_SIZE};
 pub use fullness::Fullness;
 pub use grouping::{Grouping, Tenths};
 pub use handle::Handle;
-pub use pool::{Compaction, Location, Step, ZsError, ZsPool};
+pub use pool::{Compaction, CompactionStep, Location, ZsError, ZsPool};
 pub use source::FrameSource;
 pub use stats::{ClassStats, PoolStats};

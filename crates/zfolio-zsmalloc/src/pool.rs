@@ -29,5 +29,5 @@ mod zs_pool;
 pub use error::ZsError;
 pub use place::Location;
 pub(crate) use running::Stop;
-pub use running::{Compaction, Step};
+pub use running::{Compaction, CompactionStep};
 pub use zs_pool::ZsPool;

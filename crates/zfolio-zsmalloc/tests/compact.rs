@@ -8,7 +8,7 @@ use zfolio_zsmalloc::class::DEFAULT_CHAIN;
 use zfolio_zsmalloc::variants::{
     Algorithm, Coarse, Exact, FreshDestination, KeptDestination, PlainTenths,
 };
-use zfolio_zsmalloc::{Grouping, Handle, Step, Tenths, ZS_HANDLE_SIZE, ZsPool};
+use zfolio_zsmalloc::{CompactionStep, Grouping, Handle, Tenths, ZS_HANDLE_SIZE, ZsPool};
 
 /// Payload of class 768: 16 objects in 3 pages.
 const SIZE: usize = 768 - ZS_HANDLE_SIZE;
@@ -49,7 +49,7 @@ fn homes<G: Grouping>(bed: &Bed<G>, objects: &[Handle]) -> Vec<Pfn> {
 }
 
 /// Objects moved by each step.
-fn steps<G: Grouping>(bed: &mut Bed<G>) -> Vec<Step> {
+fn steps<G: Grouping>(bed: &mut Bed<G>) -> Vec<CompactionStep> {
     let run = bed.pool.begin_compaction().expect("none under way");
     std::iter::from_fn(|| {
         let step = bed.step(&run);
@@ -59,8 +59,8 @@ fn steps<G: Grouping>(bed: &mut Bed<G>) -> Vec<Step> {
     .collect()
 }
 
-fn step(objs_moved: usize, pages_freed: usize) -> Step {
-    Step {
+fn step(objs_moved: usize, pages_freed: usize) -> CompactionStep {
+    CompactionStep {
         objs_moved,
         pages_freed,
     }

@@ -99,7 +99,7 @@ fn measure(name: &str, codec: Codec, source: &[u8]) {
 /// The codec alone, batches of 8, from arena pages into its own buffers.
 struct Bare {
     context: Box<dyn Context + Send>,
-    room: usize,
+    capacity: usize,
     packed: Vec<u8>,
     plain: Vec<u8>,
 }
@@ -107,12 +107,12 @@ struct Bare {
 impl Bare {
     fn new(codec: Codec, count: usize) -> Self {
         let compressor = codec.compressor();
-        let room = compressor.max_compressed_len(PAGE_SIZE);
+        let capacity = compressor.max_compressed_len(PAGE_SIZE);
         Self {
             context: compressor.context().expect("memory"),
-            room,
+            capacity,
             // Touched, so that no pass pays for page faults.
-            packed: vec![1; room * count],
+            packed: vec![1; capacity * count],
             plain: vec![1; PAGE_SIZE * 8],
         }
     }
@@ -120,18 +120,18 @@ impl Bare {
     fn pass(&mut self, arena: &PlainArena, pages: &[Pfn]) -> (f64, f64) {
         let Self {
             context,
-            room,
+            capacity,
             packed,
             plain,
         } = self;
-        let room = *room;
+        let capacity = *capacity;
         let mut lens = Vec::with_capacity(pages.len());
         let compress = per_page(pages.len(), || {
-            for (pages, rooms) in pages.chunks(8).zip(packed.chunks_mut(room * 8)) {
+            for (pages, buffers) in pages.chunks(8).zip(packed.chunks_mut(capacity * 8)) {
                 arena.with(pages[0], 0, PAGE_SIZE * 8, |bytes| {
                     let mut units: Vec<_> = bytes
                         .chunks(PAGE_SIZE)
-                        .zip(rooms.chunks_mut(room))
+                        .zip(buffers.chunks_mut(capacity))
                         .map(|(src, dst)| CompressUnit::new(src, dst))
                         .collect();
                     assert!(context.compress_batch(&mut units).all_ok());
@@ -140,9 +140,9 @@ impl Bare {
             }
         });
         let decompress = per_page(pages.len(), || {
-            for (packed, lens) in packed.chunks(room * 8).zip(lens.chunks(8)) {
+            for (packed, lens) in packed.chunks(capacity * 8).zip(lens.chunks(8)) {
                 let mut units: Vec<_> = packed
-                    .chunks(room)
+                    .chunks(capacity)
                     .zip(lens)
                     .zip(plain.chunks_mut(PAGE_SIZE))
                     .map(|((src, len), dst)| DecompressUnit::new(&src[..*len], dst))

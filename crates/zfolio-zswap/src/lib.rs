@@ -89,7 +89,7 @@ pub use stats::{Snapshot, Stats};
 pub use store::error::{StoreError, StoreReport};
 pub use writeback::Shrunk;
 pub use zfolio_zsmalloc::{
-    ClassStats, Compaction, PoolStats, Step as CompactionStep, policy as compaction_policy,
+    ClassStats, Compaction, CompactionStep, PoolStats, policy as compaction_policy,
 };
 
 /// Most pages compressed or decompressed in one batch. A codec's batch size

@@ -128,20 +128,33 @@ impl<A: Arena> Zswap<A> {
         0
     }
 
-    /// The shrinker's count: entries that may go now. What was read
-    /// from the backing since the last count holds as many back; of the rest,
-    /// the part that the pool has compressed its pages to.
+    /// The shrinker's count: entries that may go now. Each page that was read from the
+    /// backing holds one back, once; of the rest, the part that the pool has compressed its
+    /// pages to.
     pub fn shrinker_count(&self) -> usize {
         let mut pool = self.pool.lock();
         if pool.behind.is_none() || !pool.charge.may_write_back() {
             return 0;
         }
         let entries = pool.lru.len();
-        let free = pool.charge.unprotected(entries);
+        let free = pool.shrinker.unprotected(entries);
         let stored = usize::try_from(self.stats.stored_pages.load(Relaxed)).unwrap_or(usize::MAX);
         let pool_pages = pool.zs.pages_used();
         // (Twice as many entries as bits is far away.)
         free.saturating_mul(pool_pages) / stored.max(1)
+    }
+
+    /// A call of the shrinker: looks at up to `most` of what it counts, and of what earlier
+    /// calls did not come to. If all had a second chance, at as many again.
+    pub fn shrinker_call(&self, context: &mut WorkContext, most: usize) -> Shrunk {
+        let count = self.shrinker_count();
+        let asked = self.pool.lock().shrinker.ask(count).min(most);
+        let mut all = self.shrinker_scan(context, asked);
+        if all.written == 0 && all.scanned > 0 {
+            all.add(self.shrinker_scan(context, asked));
+        }
+        self.pool.lock().shrinker.note_scanned(all.scanned);
+        all
     }
 
     /// The shrinker's scan: looks at up to `entries`.
@@ -321,9 +334,9 @@ impl<A: Arena> Zswap<A> {
                 first = index;
             }
             let len = granules(going.object.len) as usize * GRANULE;
-            let room = &mut context.io[filled..filled + len];
+            let record = &mut context.io[filled..filled + len];
             filled += len;
-            let written = self.seal_into(door, &going, room);
+            let written = self.seal_into(door, &going, record);
             list[index] = Some(Going { written, ..going });
         }
         failed
@@ -331,8 +344,8 @@ impl<A: Arena> Zswap<A> {
 
     /// Seals an object's bytes into a record; false if they are not what was
     /// stored: then nothing of them goes out.
-    fn seal_into(&self, door: &Door, going: &Going, room: &mut [u8]) -> bool {
-        room.fill(0);
+    fn seal_into(&self, door: &Door, going: &Going, record: &mut [u8]) -> bool {
+        record.fill(0);
         let Span { at, offset, len } = going.span;
         let Some((_, nonce)) = going.to else {
             return false;
@@ -340,13 +353,13 @@ impl<A: Arena> Zswap<A> {
         let right = self.arena.with(at, offset, len, |bytes| {
             let right = checksum(bytes) == going.object.checksum;
             if right {
-                room[..len].copy_from_slice(bytes);
+                record[..len].copy_from_slice(bytes);
             }
             right
         });
-        let sealed = right && seal(&door.key, nonce, going.slot, &mut room[..len + TAG]);
+        let sealed = right && seal(&door.key, nonce, going.slot, &mut record[..len + TAG]);
         if !sealed {
-            room.fill(0);
+            record.fill(0);
         }
         sealed
     }

@@ -414,6 +414,44 @@ fn the_shrinker_takes_its_part_and_is_held_back_by_what_was_read() {
 }
 
 #[test]
+fn a_call_of_the_shrinker_looks_at_what_the_last_did_not_come_to() {
+    let (zswap, _) = backed(Limits::default(), ROOM);
+    let slots = store(&zswap, &records(512)).unwrap();
+    let mut context = zswap.context().unwrap();
+    assert_eq!(
+        zswap.shrinker_scan(&mut context, 512).written,
+        0,
+        "second chances"
+    );
+    let first = zswap.shrinker_count();
+    let shrunk = zswap.shrinker_call(&mut context, 100);
+    assert_eq!((shrunk.scanned, shrunk.written), (100, 100));
+    for slot in &slots[..90] {
+        content_of(&zswap, *slot).unwrap();
+    }
+    let now = zswap.stats().snapshot();
+    let count = usize::try_from((412 - 90) * now.pool_pages / now.stored_pages).unwrap();
+    let asked = (count + (first - 100)).min(2 * count).min(412);
+    assert!(asked > count && count > 0);
+    let shrunk = zswap.shrinker_call(&mut context, usize::MAX);
+    assert_eq!((shrunk.scanned, shrunk.written), (asked, asked));
+    zswap.validate().unwrap();
+}
+
+#[test]
+fn a_call_of_the_shrinker_goes_round_again_after_second_chances() {
+    let (zswap, _) = backed(Limits::default(), ROOM);
+    store(&zswap, &records(64)).unwrap();
+    let mut context = zswap.context().unwrap();
+    let count = zswap.shrinker_count();
+    assert!((32..64).contains(&count), "{count}");
+    let shrunk = zswap.shrinker_call(&mut context, 512);
+    // The second look begins with the entries that the first did not come to.
+    assert_eq!(shrunk.scanned, 2 * count);
+    assert_eq!(shrunk.written, 2 * count - 64);
+}
+
+#[test]
 fn what_is_overwritten_does_not_go_out() {
     let (zswap, backing) = backed(Limits::default(), ROOM);
     let slots = store(&zswap, &records(4)).unwrap();

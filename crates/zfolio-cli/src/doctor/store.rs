@@ -43,12 +43,12 @@ pub(super) fn checks(spec: &Spec) -> Vec<Check> {
 }
 
 fn node(of: &Node) -> Check {
-    let room = match of.max_memory {
+    let memory = match of.max_memory {
         0 => "no maxmemory".to_owned(),
         max => format!("{} of {} used, {}", human(of.used), human(max), of.policy),
     };
     let found = format!(
-        "{} is {}: {room}; {} replicas{}",
+        "{} is {}: {memory}; {} replicas{}",
         of.address,
         of.version,
         of.replicas,

@@ -215,8 +215,8 @@ fn check_store(spec: &Spec, size: Option<Size>) -> Result<Place, Failure> {
     let size = match size {
         Some(size) => size.bytes(machine::mem_total()),
         None => facts
-            .room(spec.copies)
-            .map_or(UNLIMITED, |room| room / 4 * 3),
+            .headroom(spec.copies)
+            .map_or(UNLIMITED, |headroom| headroom / 4 * 3),
     };
     if size < MIN_BACKING {
         let why = format!("{} is too little", human(size));

@@ -1,4 +1,4 @@
-//! What a finished run is told as.
+//! How a finished run is reported.
 //!
 //! | module | concept |
 //! |---|---|

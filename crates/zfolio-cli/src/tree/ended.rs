@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[derive(Clone, Debug)]
-    enum Step {
+    enum Op {
         /// So many processes come.
         Come(usize),
         /// One of those that live counts.
@@ -199,12 +199,12 @@ mod tests {
         Retire(usize),
     }
 
-    fn step() -> impl Strategy<Value = Step> {
+    fn step() -> impl Strategy<Value = Op> {
         prop_oneof![
-            3 => (1_usize..400).prop_map(Step::Come),
-            4 => (any::<usize>(), 1_u64..1000).prop_map(|(which, by)| Step::Count(which, by)),
-            3 => (any::<usize>(), 1_usize..500).prop_map(|(from, many)| Step::End(from, many)),
-            2 => (1_usize..600).prop_map(Step::Retire),
+            3 => (1_usize..400).prop_map(Op::Come),
+            4 => (any::<usize>(), 1_u64..1000).prop_map(|(which, by)| Op::Count(which, by)),
+            3 => (any::<usize>(), 1_usize..500).prop_map(|(from, many)| Op::End(from, many)),
+            2 => (1_usize..600).prop_map(Op::Retire),
         ]
     }
 
@@ -220,7 +220,7 @@ mod tests {
             let (mut came, mut all) = (0_u64, 0_u64);
             for step in steps {
                 match step {
-                    Step::Come(many) => for _ in 0..many {
+                    Op::Come(many) => for _ in 0..many {
                         let free = segment.free_slots();
                         let index = segment.claim_for(who(came), |_| true);
                         prop_assert_eq!(index == SHARED, free == 0);
@@ -228,18 +228,18 @@ mod tests {
                         living.push(Living { index, counted: 0 });
                         came += 1;
                     },
-                    Step::Count(which, by) if !living.is_empty() => {
+                    Op::Count(which, by) if !living.is_empty() => {
                         let at = which % living.len();
                         let one = &mut living[at];
                         segment.slots[one.index].add(Counter::PagesOut, by);
                         one.counted += by;
                         all += by;
                     }
-                    Step::Count(..) => {}
-                    Step::End(from, many) => for _ in 0..many.min(living.len()) {
+                    Op::Count(..) => {}
+                    Op::End(from, many) => for _ in 0..many.min(living.len()) {
                         over.push(living.swap_remove(from % living.len()));
                     },
-                    Step::Retire(many) => for _ in 0..many.min(over.len()) {
+                    Op::Retire(many) => for _ in 0..many.min(over.len()) {
                         let one = over.remove(0);
                         if one.index != SHARED {
                             ended.retire(&segment, one.index, Held::default());

@@ -65,11 +65,11 @@ impl Table {
             *count.ok_or(CodecError::Corrupt)? += 1;
         }
         self.count[0] = 0;
-        let mut room = 1_i32;
+        let mut unused = 1_i32;
         let mut first = [0_u16; MAX_BITS + 2];
         for len in 1..=MAX_BITS {
-            room = room * 2 - i32::from(self.count[len]);
-            if room < 0 {
+            unused = unused * 2 - i32::from(self.count[len]);
+            if unused < 0 {
                 return Err(CodecError::Corrupt);
             }
             first[len + 1] = first[len] + self.count[len];
@@ -253,8 +253,8 @@ impl Decoder {
                 17 => (0, bits.take(3)? as usize + 3),
                 _ => (0, bits.take(7)? as usize + 11),
             };
-            let room = lens.get_mut(at..at + run).ok_or(CodecError::Corrupt)?;
-            room.fill(len);
+            let run_lens = lens.get_mut(at..at + run).ok_or(CodecError::Corrupt)?;
+            run_lens.fill(len);
             at += run;
         }
         let (litlen, distance) = lens.split_at(litlens);
@@ -398,8 +398,8 @@ struct Output<'a> {
 
 impl Output<'_> {
     fn byte(&mut self, byte: u8) -> Result<(), CodecError> {
-        let room = self.dst.get_mut(self.at).ok_or(CodecError::DoesNotFit)?;
-        *room = byte;
+        let target = self.dst.get_mut(self.at).ok_or(CodecError::DoesNotFit)?;
+        *target = byte;
         self.at += 1;
         Ok(())
     }

@@ -373,8 +373,8 @@ impl<'a> Writer<'a> {
     #[allow(clippy::cast_possible_truncation, reason = "at most 4 bytes")]
     fn bytes(&mut self, count: usize) {
         match self.dst.get_mut(self.at..self.at + count) {
-            Some(room) => {
-                room.copy_from_slice(&self.bits.to_le_bytes()[..count]);
+            Some(buffer) => {
+                buffer.copy_from_slice(&self.bits.to_le_bytes()[..count]);
                 self.at += count;
             }
             None => self.full = true,
@@ -394,8 +394,8 @@ impl<'a> Writer<'a> {
         self.put(len, 16);
         self.put(len ^ 0xffff, 16);
         match self.dst.get_mut(self.at..self.at + plain.len()) {
-            Some(room) => {
-                room.copy_from_slice(plain);
+            Some(buffer) => {
+                buffer.copy_from_slice(plain);
                 self.at += plain.len();
             }
             None => self.full = true,

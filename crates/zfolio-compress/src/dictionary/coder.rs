@@ -87,19 +87,19 @@ impl Coder {
 
     /// How long it becomes with and without, whatever was asked for.
     fn try_both(&mut self, version: u8, dictionary: &ffi::Dictionary, src: &[u8], used: bool) {
-        let room = ffi::bound(src.len());
-        if let Some(more) = room.checked_sub(self.scratch.len()) {
+        let capacity = ffi::bound(src.len());
+        if let Some(more) = capacity.checked_sub(self.scratch.len()) {
             if self.scratch.try_reserve_exact(more).is_err() {
                 return;
             }
-            self.scratch.resize(room, 0);
+            self.scratch.resize(capacity, 0);
         }
-        let room = &mut self.scratch[..room];
+        let buffer = &mut self.scratch[..capacity];
         let Some(with) = &mut self.with else {
             return;
         };
-        if let Ok(with) = with.compress(dictionary, src, room)
-            && let Ok(without) = self.plain.compress(src, room)
+        if let Ok(with) = with.compress(dictionary, src, buffer)
+            && let Ok(without) = self.plain.compress(src, buffer)
         {
             self.dictionaries.judge(version, [with, without], used);
         }

@@ -47,7 +47,7 @@ pub struct Group {
     /// A bit per waiter that no context has.
     free_waiters: AtomicU64,
     /// Longest a unit of the attributes' size can become, bytes.
-    pub(super) room: usize,
+    pub(super) capacity: usize,
     pub(super) totals: Totals,
     /// Whether loads go to engines.
     pub(super) judge: Judge,
@@ -62,13 +62,13 @@ impl Group {
         attributes: Attributes,
         engines: usize,
         cores: usize,
-        room: usize,
+        capacity: usize,
     ) -> Result<Self, CodecError> {
         let queues = attributes.queues_per_engine;
         let kinds = (0..queues).map(|index| kind_of(index, queues, attributes.compress_queues));
         let make_engine = || {
             let made: Result<Vec<_>, CodecError> =
-                (0..queues).map(|_| queue(&attributes, room)).collect();
+                (0..queues).map(|_| queue(&attributes, capacity)).collect();
             Ok(Engine {
                 device: Device::new(made?.into_boxed_slice()),
                 stats: (0..queues).map(|_| QueueStats::default()).collect(),
@@ -86,7 +86,7 @@ impl Group {
             round: AtomicUsize::new(0),
             waiters: (0..MAX_CLIENTS).map(|_| Waiter::default()).collect(),
             free_waiters: AtomicU64::new(u64::MAX),
-            room,
+            capacity,
             totals: Totals::default(),
             judge: Judge::default(),
             verify: attributes.verify,
@@ -389,7 +389,7 @@ fn lingers(since: &mut Option<u64>) -> bool {
     lingers
 }
 
-fn queue(attributes: &Attributes, room: usize) -> Result<WorkQueue<Native, Job>, CodecError> {
+fn queue(attributes: &Attributes, capacity: usize) -> Result<WorkQueue<Native, Job>, CodecError> {
     let buffer = |len| -> Result<Box<[u8]>, CodecError> {
         let mut bytes = Vec::new();
         bytes
@@ -404,8 +404,8 @@ fn queue(attributes: &Attributes, room: usize) -> Result<WorkQueue<Native, Job>,
                 descriptor: Descriptor::default(),
                 record: CompletionRecord::default(),
                 // Either way: a page in and its room out, or the reverse.
-                source: buffer(attributes.unit.max(room))?,
-                destination: buffer(attributes.unit.max(room))?,
+                source: buffer(attributes.unit.max(capacity))?,
+                destination: buffer(attributes.unit.max(capacity))?,
             })
         })
         .collect();

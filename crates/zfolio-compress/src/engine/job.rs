@@ -21,19 +21,19 @@ pub(super) struct Job {
 pub(super) fn fill(
     job: &mut Job,
     source: &[u8],
-    room: usize,
+    capacity: usize,
     handle: u16,
     interrupt: u32,
     opcode: Opcode,
 ) -> bool {
-    let lens = (u32::try_from(source.len()), u32::try_from(room));
+    let lens = (u32::try_from(source.len()), u32::try_from(capacity));
     let (Ok(source_len), Ok(max_destination_len)) = lens else {
         return false;
     };
     let Some(buffer) = job.source.get_mut(..source.len()) else {
         return false;
     };
-    if room > job.destination.len() {
+    if capacity > job.destination.len() {
         return false;
     }
     buffer.copy_from_slice(source);
@@ -54,8 +54,8 @@ pub(super) fn fill(
 pub(super) fn run(job: &mut Job, kind: QueueKind, verify: bool, codec: &mut dyn Context) {
     job.record = CompletionRecord::default();
     let source = job.source.get(..job.descriptor.source_len as usize);
-    let room = job.descriptor.max_destination_len as usize;
-    let destination = job.destination.get_mut(..room);
+    let capacity = job.descriptor.max_destination_len as usize;
+    let destination = job.destination.get_mut(..capacity);
     let (Some(source), Some(destination)) = (source, destination) else {
         (job.record.status, job.record.error_code) = (Status::AnalyticsError, ERROR_LENGTH);
         return;

@@ -127,7 +127,7 @@ impl Drop for ParallelContext {
 trait Unit {
     const OPCODE: Opcode;
     fn source(&self) -> &[u8];
-    fn room(&self) -> usize;
+    fn capacity(&self) -> usize;
     fn finish(&mut self, bytes: &[u8]);
     fn fail(&mut self, error: CodecError);
     fn is_ok(&self) -> bool;
@@ -139,7 +139,7 @@ impl Unit for CompressUnit<'_> {
     fn source(&self) -> &[u8] {
         self.src
     }
-    fn room(&self) -> usize {
+    fn capacity(&self) -> usize {
         self.dst.len()
     }
     fn finish(&mut self, bytes: &[u8]) {
@@ -165,7 +165,7 @@ impl Unit for DecompressUnit<'_> {
     fn source(&self) -> &[u8] {
         self.src
     }
-    fn room(&self) -> usize {
+    fn capacity(&self) -> usize {
         self.dst.len()
     }
     fn finish(&mut self, bytes: &[u8]) {
@@ -292,12 +292,12 @@ impl ParallelContext {
     /// Hands a unit to an engine; `None` if it has to be done here.
     fn submit<U: Unit>(&mut self, index: usize, unit: &U) -> Option<Ticket> {
         let attributes = self.attributes;
-        let (source, room) = (unit.source(), unit.room().min(self.group.room));
+        let (source, capacity) = (unit.source(), unit.capacity().min(self.group.capacity));
         let plain = match U::OPCODE {
-            Opcode::Decompress => unit.room(),
+            Opcode::Decompress => unit.capacity(),
             Opcode::Compress | Opcode::Noop => source.len(),
         };
-        if source.is_empty() || plain > attributes.unit || source.len() > self.group.room {
+        if source.is_empty() || plain > attributes.unit || source.len() > self.group.capacity {
             return None;
         }
         let waiter = self.waiter?;
@@ -317,7 +317,7 @@ impl ParallelContext {
                 stats.busy.fetch_add(1, Relaxed);
                 continue;
             };
-            let fill = |job: &mut Job| fill(job, source, room, handle, interrupt, U::OPCODE);
+            let fill = |job: &mut Job| fill(job, source, capacity, handle, interrupt, U::OPCODE);
             if device.queue(queue).with(&claim, fill) != Some(true) {
                 device.queue(queue).release(claim);
                 return None;
@@ -460,7 +460,7 @@ where
 /// Copies a result out; false if the record cannot be believed.
 fn deliver<U: Unit>(job: &mut Job, unit: &mut U) -> bool {
     match result_of(&job.record) {
-        Some(Ok(len)) if len <= unit.room() && len <= job.destination.len() => {
+        Some(Ok(len)) if len <= unit.capacity() && len <= job.destination.len() => {
             unit.finish(&job.destination[..len]);
             true
         }

@@ -66,8 +66,8 @@ impl Engines {
         if setup.group.is_some() {
             return Err(EnableError::InUse);
         }
-        let room = codec.max_compressed_len(setup.attributes.unit);
-        let group = Group::new(setup.attributes, engines, cores, room)?;
+        let capacity = codec.max_compressed_len(setup.attributes.unit);
+        let group = Group::new(setup.attributes, engines, cores, capacity)?;
         let group = Arc::new(group);
         setup.group = Some(group.clone());
         Ok(group)

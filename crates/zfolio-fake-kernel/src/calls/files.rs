@@ -86,9 +86,9 @@ pub(super) unsafe fn read(world: &mut World, args: [usize; 6]) -> Result<usize, 
         return Err(BAD_FILE);
     }
     world.plan.check(Call::Read)?;
-    let room = args[2] / MESSAGE;
+    let capacity = args[2] / MESSAGE;
     // SAFETY: by contract so many bytes; messages are made of words.
-    let into = unsafe { std::slice::from_raw_parts_mut(args[1] as *mut [u64; 4], room) };
+    let into = unsafe { std::slice::from_raw_parts_mut(args[1] as *mut [u64; 4], capacity) };
     let waiting = world.events.flying.iter_mut();
     let waiting = waiting.filter(|event| event.fd == args[0] && !event.read);
     let mut count = 0;

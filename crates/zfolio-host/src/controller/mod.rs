@@ -323,8 +323,8 @@ impl Controller {
     /// What was taken stays out; what is new has room, and as much again for what follows.
     fn follow_growth(&mut self, sample: &Sample, grown: f64) {
         if self.took_something() {
-            let room = 2.0 * grown + bytes(sample.needed) / 32.0;
-            self.set(bytes(self.high.max(sample.resident)) + room, false);
+            let headroom = 2.0 * grown + bytes(sample.needed) / 32.0;
+            self.set(bytes(self.high.max(sample.resident)) + headroom, false);
         }
         self.become_idle(Phase::Growing, sample);
     }

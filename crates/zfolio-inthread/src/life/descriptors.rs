@@ -2,7 +2,7 @@
 //! its memory is reached without a fault: devices, and its own memory as a file.
 
 use super::leave;
-use crate::memory::core::Core;
+use crate::memory::core::MemoryCore;
 use crate::memory::way::Kind;
 use crate::raw::{self, PAGE, err, is_error, nr};
 use crate::state::State;
@@ -166,7 +166,7 @@ pub(crate) fn opened(state: &State, number: usize, args: [usize; 6], fd: isize) 
     if kind == Device::Harmless {
         return;
     }
-    let unseen = |core: &mut Core| {
+    let unseen = |core: &mut MemoryCore| {
         core.has_devices = true;
         core.way.kind != Kind::InThread
     };

@@ -9,7 +9,7 @@ use super::masks::{self, Context, SAVED, returning};
 use super::signals::{self, Action, DEFAULT, IGNORE, NODEFER, RESETHAND, RESTORER};
 use crate::cancel;
 use crate::memory::bring::{Access, Brought, bring};
-use crate::memory::core::Core;
+use crate::memory::core::MemoryCore;
 use crate::memory::following::SIGNAL_NS;
 use crate::memory::transit::swap_in::bring_beside;
 use crate::memory::way::Kind;
@@ -297,7 +297,7 @@ fn serve(
         let came = is_timed.then(|| now_ns(Clock::Monotonic));
         let work = state.begin_work();
         let mut pages = false;
-        let mut is_other = |core: &Core| {
+        let mut is_other = |core: &MemoryCore| {
             pages = core.ranges.at(frame.register(at::RSP)).is_some();
             is_protection(state, core, signal, address)
         };
@@ -349,7 +349,7 @@ fn serve(
 
 /// Whether an open page is closed by what the program made of it: where what is absent is a
 /// SIGBUS. (Or by us, a moment ago: then it comes once more.)
-fn is_protection(state: &State, core: &Core, signal: usize, address: usize) -> bool {
+fn is_protection(state: &State, core: &MemoryCore, signal: usize, address: usize) -> bool {
     signal == SIGSEGV
         && core.way.kind == Kind::InThread
         && !state.words.get(address >> SHIFT).is_closed()

@@ -13,7 +13,7 @@
 //! Invariant: at most one such thread at a time. It has `BUSY` from before it uses the stack until
 //! after.
 
-use crate::memory::core::Core;
+use crate::memory::core::MemoryCore;
 use crate::raw::{PAGE, nr};
 use crate::state::{self, State};
 use crate::threads;
@@ -110,7 +110,7 @@ pub(crate) fn reserve() -> Result<(), Errno> {
 }
 
 /// In the child of a fork, which is not held: the thread is the parent's.
-pub(crate) fn reset_in_child(state: &State, core: &mut Core) {
+pub(crate) fn reset_in_child(state: &State, core: &mut MemoryCore) {
     core.inspected = false;
     state.accompanied.store(false, Ordering::SeqCst);
     BUSY.store(0, Ordering::Relaxed);

@@ -3,7 +3,7 @@
 
 use super::installed;
 use crate::memory::bring::bring_all;
-use crate::memory::core::Core;
+use crate::memory::core::MemoryCore;
 use crate::raw::{self, nr};
 use crate::seen::arm;
 use crate::state::State;
@@ -18,7 +18,7 @@ pub(crate) fn leave(state: &State, why: &str) {
     state.locked(|core| leave_locked(state, core, why));
 }
 
-fn leave_locked(state: &State, core: &mut Core, why: &str) {
+fn leave_locked(state: &State, core: &mut MemoryCore, why: &str) {
     if state.has_left() {
         return;
     }
@@ -30,7 +30,7 @@ fn leave_locked(state: &State, core: &mut Core, why: &str) {
             .map(|(range, _)| range)
             .find(|range| {
                 let pages = range.start >> crate::raw::SHIFT..range.end >> crate::raw::SHIFT;
-                state.words.next_closed(pages.start, pages.end).is_some()
+                state.words.next_unready(pages.start, pages.end).is_some()
             });
         let Some(range) = next else { break };
         bring_all(state, core, &range);

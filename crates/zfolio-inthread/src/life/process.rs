@@ -6,7 +6,7 @@
 
 use super::begin::{self, CLEARED};
 use super::{hold, leave, signals};
-use crate::memory::core::Core;
+use crate::memory::core::MemoryCore;
 use crate::memory::way::Kind;
 use crate::raw::{self, Blocked, OURS, PAGE, SHIFT, err, is_error, nr};
 use crate::seen::frame::{self, Frame};
@@ -192,7 +192,7 @@ fn new_task(
 
 /// Keeps what the kernel and the handlers' entry touch of a thread whenever they like: it lies
 /// in memory that is managed where the program brought the stack along.
-fn keep_for_thread(state: &State, core: &mut Core, task: &Task) {
+fn keep_for_thread(state: &State, core: &mut MemoryCore, task: &Task) {
     if state.has_left() {
         return;
     }
@@ -330,6 +330,7 @@ fn fork_locked(
             && state.stages.renew_in_child(&core).is_ok();
         state.note_descriptors(&core.way);
         core.renew_in_child(state);
+        core.disown_in_child(state);
         if !is_vfork {
             core.forget_what_is_dropped(state);
         }
@@ -356,7 +357,7 @@ fn fork_locked(
     (0, Some(why))
 }
 
-impl Core {
+impl MemoryCore {
     /// In the child of a fork: registrations are the parent's.
     fn register_again(&mut self, state: &State) {
         let mut at = 0;

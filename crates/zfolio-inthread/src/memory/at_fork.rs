@@ -8,7 +8,7 @@
 //! | MADV_DONTFORK | nothing there |
 
 use super::bring::{drop_stored, set};
-use super::core::Core;
+use super::core::MemoryCore;
 use super::ranges::AtFork;
 use super::space::advice;
 use super::way;
@@ -18,7 +18,7 @@ use crate::raw::{self, SHIFT, nr};
 use alloc::vec::Vec;
 use core::ops::Range;
 
-impl Core {
+impl MemoryCore {
     /// madvise about forks, of `range`, some of which is known here.
     pub(super) fn advise_at_fork(
         &mut self,

@@ -1,7 +1,7 @@
 //! Swap-in: a closed page is opened, with some of its neighbours, and room is made for them.
 
 use super::Vpn;
-use super::core::Core;
+use super::core::MemoryCore;
 use super::way::{Kind, STAGE};
 use super::words::Word;
 use crate::memory::layer::MemoryState;
@@ -44,13 +44,18 @@ pub(crate) enum Brought {
 /// held, and nothing is in transit.
 pub(crate) fn bring(
     state: &MemoryState,
-    core: &mut Core,
+    core: &mut MemoryCore,
     record: Option<&Record>,
     address: usize,
     access: Access,
 ) -> Brought {
     let page = address >> SHIFT;
     match state.words.get(page) {
+        Word::Clean(_) if access == Access::Write => {
+            core.figures.faults += 1;
+            core.write_to_clean(state, page);
+            Brought::Open(FaultKind::Standby)
+        }
         Word::Open { .. } | Word::Clean(_) | Word::Kept => was_open(state, core, page),
         Word::Untouched => {
             core.figures.faults += 1;
@@ -100,7 +105,12 @@ pub(crate) fn bring(
 }
 
 /// The pages that come from the pool with `page`: `ahead` at most, and all of its group.
-pub(super) fn stored_run(state: &MemoryState, core: &Core, page: Vpn, ahead: usize) -> Range<Vpn> {
+pub(super) fn stored_run(
+    state: &MemoryState,
+    core: &MemoryCore,
+    page: Vpn,
+    ahead: usize,
+) -> Range<Vpn> {
     let is_one = |word| matches!(word, Word::Zero | Word::Stored(_));
     let group = core.way.group();
     if group == 1 {
@@ -113,7 +123,7 @@ pub(super) fn stored_run(state: &MemoryState, core: &Core, page: Vpn, ahead: usi
 
 /// A fault on a page that is open by our words: absent, where absence faults; or somebody
 /// else was faster.
-pub(super) fn was_open(state: &MemoryState, core: &mut Core, page: Vpn) -> Brought {
+pub(super) fn was_open(state: &MemoryState, core: &mut MemoryCore, page: Vpn) -> Brought {
     let address = page << SHIFT;
     match core.ranges.at(address) {
         Some((range, kind)) if kind.managed => {
@@ -136,7 +146,7 @@ pub(super) fn was_open(state: &MemoryState, core: &mut Core, page: Vpn) -> Broug
 }
 
 /// How many pages to bring at once: more and more where faults come in a row.
-pub(super) fn ahead(core: &Core, record: Option<&Record>, page: Vpn) -> usize {
+pub(super) fn ahead(core: &MemoryCore, record: Option<&Record>, page: Vpn) -> usize {
     let Some(record) = record else { return 1 };
     let len = record.row[1].load(Ordering::Relaxed);
     let len = if record.row[0].load(Ordering::Relaxed) == page {
@@ -150,7 +160,7 @@ pub(super) fn ahead(core: &Core, record: Option<&Record>, page: Vpn) -> usize {
 
 /// How many pages to open at once where nobody has been: many where they are touched in a row,
 /// few where they are not; what nobody touches then is memory for nothing.
-pub(super) fn fresh(core: &Core, record: Option<&Record>, page: Vpn) -> usize {
+pub(super) fn fresh(core: &MemoryCore, record: Option<&Record>, page: Vpn) -> usize {
     let least = match core.way.kind {
         Kind::InThread => 1,
         Kind::Guard | Kind::Protect => 4,
@@ -169,7 +179,7 @@ pub(super) fn fresh(core: &Core, record: Option<&Record>, page: Vpn) -> usize {
 /// that is alike.
 pub(super) fn alike(
     state: &MemoryState,
-    core: &Core,
+    core: &MemoryCore,
     page: Vpn,
     most: usize,
     is_one: impl Fn(Word) -> bool,
@@ -191,15 +201,16 @@ pub(super) fn alike(
     start..end
 }
 
-pub(super) fn set_open(state: &MemoryState, core: &Core, pages: Range<Vpn>, heat: u8) {
+pub(super) fn set_open(state: &MemoryState, core: &MemoryCore, pages: Range<Vpn>, heat: u8) {
     for page in pages {
         set(state, core, page, Word::Open { heat });
     }
 }
 
 /// Sets a word, where there is a leaf for it or the process ends. A clean page that is to be
-/// something else loses what the pool has of it, unless that is what it is to be.
-pub(crate) fn set(state: &MemoryState, core: &Core, page: Vpn, word: Word) {
+/// something else loses what the pool has of it, unless that is what it is to be. (Its protection
+/// is the caller's: [`clean`](super::clean).)
+pub(crate) fn set(state: &MemoryState, core: &MemoryCore, page: Vpn, word: Word) {
     if let Word::Clean(slot) = state.words.get(page)
         && word.slot() != Some(slot)
     {
@@ -211,7 +222,7 @@ pub(crate) fn set(state: &MemoryState, core: &Core, page: Vpn, word: Word) {
 }
 
 /// Opens pages where nobody has been.
-fn open_fresh(state: &MemoryState, core: &mut Core, run: &Range<Vpn>) {
+fn open_fresh(state: &MemoryState, core: &mut MemoryCore, run: &Range<Vpn>) {
     let addresses = run.start << SHIFT..run.end << SHIFT;
     core.figures.filled += run.len() as u64;
     match core.way.open_untouched(&addresses) {
@@ -221,11 +232,12 @@ fn open_fresh(state: &MemoryState, core: &mut Core, run: &Range<Vpn>) {
 }
 
 /// Loads and opens `run`, in which `wanted` faulted.
-fn load(state: &MemoryState, core: &mut Core, run: &Range<Vpn>, wanted: Vpn, access: Access) {
+fn load(state: &MemoryState, core: &mut MemoryCore, run: &Range<Vpn>, wanted: Vpn, access: Access) {
     let before = core.loaded_from_behind();
     let slots = fill_incoming(state, core, run);
     let addresses = run.start << SHIFT..run.end << SHIFT;
-    if core.comes_clean(run, access) && core.way.fill_clean(&addresses).is_ok() {
+    if core.comes_clean(run, &slots[..run.len()], access) && core.way.fill_clean(&addresses).is_ok()
+    {
         core.figures.pages_in += run.len() as u64;
         core.figures.ahead += run.len() as u64 - 1;
         core.count_loaded(run.len(), before);
@@ -252,7 +264,7 @@ fn load(state: &MemoryState, core: &mut Core, run: &Range<Vpn>, wanted: Vpn, acc
     }
 }
 
-fn drop_slots(core: &Core, slots: &[Slot]) {
+fn drop_slots(core: &MemoryCore, slots: &[Slot]) {
     if let Some(pool) = &core.pool {
         pool.zswap.invalidate(slots);
     }
@@ -262,7 +274,7 @@ fn drop_slots(core: &Core, slots: &[Slot]) {
 /// slots, zero pages' as well.
 pub(crate) fn fill_incoming(
     state: &MemoryState,
-    core: &mut Core,
+    core: &mut MemoryCore,
     run: &Range<Vpn>,
 ) -> [Slot; STAGE] {
     let mut slots = [Slot::ZERO; STAGE];
@@ -293,22 +305,9 @@ pub(crate) fn fill_incoming(
     slots
 }
 
-impl Core {
-    /// Whether page `at` of what was frozen at `frozen` is what `slot` holds.
-    pub(super) fn is_in_pool(&mut self, frozen: &Range<usize>, at: usize, slot: Slot) -> bool {
-        let into = self.way.incoming_page(0);
-        let loaded = self
-            .pool
-            .as_mut()
-            .map(|pool| pool.zswap.load_into(&mut pool.context, slot, into));
-        let is_loaded = matches!(loaded, Some(Ok(())));
-        is_loaded && self.way.is_incoming(frozen, at)
-    }
-}
-
 /// Opens the whole closed run around `page`, so that no mapping is cut in two: where the kernel
 /// has none left.
-fn open_wide(state: &MemoryState, core: &mut Core, page: Vpn) {
+fn open_wide(state: &MemoryState, core: &mut MemoryCore, page: Vpn) {
     let run = alike(state, core, page, WIDE, Word::is_closed);
     let mut at = run.start;
     while at < run.end {
@@ -350,17 +349,17 @@ fn open_wide(state: &MemoryState, core: &mut Core, page: Vpn) {
     set_open(state, core, run, 0);
 }
 
-/// Opens every closed page of `range`, so that it can be left to the kernel. Where faults end
-/// with a registration what holds nothing is left as it is: absent.
-pub(crate) fn bring_all(state: &MemoryState, core: &mut Core, range: &Range<usize>) {
+/// Opens every closed page of `range` and ends every protection of ours, so that it can be left to
+/// the kernel. Where faults end with a registration what holds nothing is left as it is: absent.
+pub(crate) fn bring_all(state: &MemoryState, core: &mut MemoryCore, range: &Range<usize>) {
     let skips = core.way.kind == Kind::InThread;
     bring_each(state, core, range, |word| !skips || word != Word::Untouched);
 }
 
-/// Opens every closed page of `range` whose word is `wanted`.
+/// Opens every page of `range` that is not ready and whose word is `wanted`.
 pub(crate) fn bring_each(
     state: &MemoryState,
-    core: &mut Core,
+    core: &mut MemoryCore,
     range: &Range<usize>,
     wanted: impl Fn(Word) -> bool,
 ) {
@@ -368,8 +367,8 @@ pub(crate) fn bring_each(
     let mut page = range.start >> SHIFT;
     core.closing.held = range.clone();
     // (What may not be closed for that long raises the limit no longer than that.)
-    let room = core.closing.overdraft;
-    while let Some(closed) = state.words.next_closed(page, end) {
+    let overdraft = core.closing.overdraft;
+    while let Some(closed) = state.words.next_unready(page, end) {
         page = closed;
         if !wanted(state.words.get(closed)) {
             page += 1;
@@ -379,11 +378,11 @@ pub(crate) fn bring_each(
         bring(state, core, None, closed << SHIFT, Access::Write);
     }
     core.closing.held = 0..0;
-    core.closing.overdraft = core.closing.overdraft.min(room);
+    core.closing.overdraft = core.closing.overdraft.min(overdraft);
 }
 
 /// Forgets what the pool has of `range`; its words are the caller's to set.
-pub(crate) fn drop_stored(state: &MemoryState, core: &Core, range: &Range<usize>) {
+pub(crate) fn drop_stored(state: &MemoryState, core: &MemoryCore, range: &Range<usize>) {
     let end = range.end >> SHIFT;
     let mut page = range.start >> SHIFT;
     let mut slots = [Slot::ZERO; STAGE];

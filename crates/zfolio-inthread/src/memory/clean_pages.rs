@@ -16,6 +16,13 @@ const MOST: usize = 1 << 16;
 /// A page comes back soon if fewer have left clean since than this part of those that may be
 /// resident.
 const SOON: usize = 2;
+/// A page that is written to while it is clean cost a fault more, one that leaves saved the work of
+/// storing it: about as much with one thread. With several the end of the protection interrupts other
+/// processors as well, [`BESIDE`] times as much. Where this many more were written to, pages come as the
+/// program's alone, but for one of [`PROBES`], by which a change is seen.
+const WRITTEN: i32 = 64;
+const BESIDE: i32 = 4;
+const PROBES: u32 = 64;
 /// Most pages that are noted as having left: 8 bytes each, twice.
 const MOST_NOTED: usize = 1 << 18;
 
@@ -30,6 +37,11 @@ pub(crate) struct CleanPages {
     left: Box<[(u32, u32)]>,
     count: u32,
     soon: u32,
+    /// What clean pages cost that were written to, less those that left: within twice [`WRITTEN`],
+    /// either way.
+    balance: i32,
+    /// How often clean pages have not paid.
+    refused: u32,
 }
 
 impl CleanPages {
@@ -43,14 +55,31 @@ impl CleanPages {
             left: vec![(0, 0); (2 * soon).next_power_of_two()].into_boxed_slice(),
             count: 0,
             soon: u32::try_from(soon).unwrap_or(u32::MAX),
+            balance: 0,
+            refused: 0,
         }
+    }
+
+    /// Whether pages are to come clean, by what became of the last ones.
+    pub(super) fn pays(&mut self) -> bool {
+        if self.balance < WRITTEN {
+            return true;
+        }
+        self.refused = self.refused.wrapping_add(1);
+        self.refused.is_multiple_of(PROBES)
+    }
+
+    /// A clean page is about to be written to, by one of several threads or the only one.
+    pub(super) fn note_written(&mut self, several: bool) {
+        let cost = if several { BESIDE } else { 1 };
+        self.balance = (self.balance + cost).min(2 * WRITTEN);
     }
 
     /// The process may have `high` pages now: fewer, or again as many as it began with.
     pub(super) fn follow(&mut self, high: usize) {
         // (What was allocated has no room for more.)
-        let room = self.queue.capacity().saturating_sub(STAGE);
-        self.most = (high / PART).clamp(FEWEST, MOST).min(room);
+        let capacity = self.queue.capacity().saturating_sub(STAGE);
+        self.most = (high / PART).clamp(FEWEST, MOST).min(capacity);
         let noted = self.left.len() / 2;
         let soon = (high / SOON).clamp(FEWEST, MOST_NOTED).min(noted);
         self.soon = u32::try_from(soon).unwrap_or(u32::MAX);
@@ -63,7 +92,9 @@ impl CleanPages {
         (page & (self.left.len() - 1), tag + 1)
     }
 
+    /// A clean page has left.
     pub(super) fn note_left(&mut self, page: Vpn) {
+        self.balance = (self.balance - 1).max(-2 * WRITTEN);
         let (place, tag) = self.place(page);
         self.left[place] = (tag, self.count);
         self.count = self.count.wrapping_add(1);
@@ -84,6 +115,25 @@ impl CleanPages {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pages_that_are_written_to_do_not_come_clean() {
+        let mut clean = CleanPages::of(2000);
+        for _ in 0..1000 {
+            clean.note_written(false);
+        }
+        let probes = (0..640).filter(|_| clean.pays()).count();
+        assert_eq!(probes, 10, "one of 64");
+        // As soon as more leave as they came, they pay again.
+        for page in 0..64 {
+            assert!(clean.balance >= WRITTEN);
+            clean.note_left(page);
+        }
+        clean.note_left(64);
+        assert!((0..640).all(|_| clean.pays()));
+        clean.note_written(true);
+        assert!(clean.balance >= WRITTEN);
+    }
 
     #[test]
     fn what_left_lately_comes_soon_once() {

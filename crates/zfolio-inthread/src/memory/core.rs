@@ -17,7 +17,8 @@ use zfolio_runtime::segment::{FaultKind, ProcessSlot};
 use zfolio_sys::thread::{Clock, now_ns, pid};
 use zfolio_zswap::{WorkContext, Zswap};
 
-pub(crate) struct Core {
+/// What the core lock guards, and the layer [`MemoryState`](super::layer::MemoryState) works with.
+pub(crate) struct MemoryCore {
     pub(crate) ranges: Ranges,
     pub(crate) way: Way,
     pub(crate) pool: Option<Pool>,
@@ -65,6 +66,8 @@ pub(super) struct InTransit {
     pub(super) going: usize,
     /// Transits to begin until threads are thought to fault one at a time.
     pub(super) crowd: u32,
+    /// The thread that began the last one: the address of its record.
+    pub(super) last: usize,
     pub(super) frozen: Frozen,
 }
 
@@ -105,7 +108,7 @@ pub(crate) struct Events {
     pub(crate) unmaps: u64,
 }
 
-impl Core {
+impl MemoryCore {
     pub(crate) fn new(way: Way, options: &Options, brk: usize) -> Self {
         Self {
             ranges: Ranges::default(),
@@ -126,6 +129,7 @@ impl Core {
                 transits: Transits::default(),
                 going: 0,
                 crowd: 0,
+                last: 0,
                 frozen: Frozen::new(),
             },
             has_devices: false,

@@ -7,7 +7,7 @@
 //! as there is room.
 
 use super::Vpn;
-use super::core::Core;
+use super::core::MemoryCore;
 use super::reclaim::OUT;
 use super::way::STAGE;
 use super::words::Word;
@@ -50,7 +50,7 @@ impl MemoryState {
     }
 }
 
-impl Core {
+impl MemoryCore {
     /// Stores and closes a run of pages, or as many of them as there is room for.
     pub(super) fn store(&mut self, state: &MemoryState, run: &Range<Vpn>) {
         if self.closing.bounds.is_refused() {

@@ -13,7 +13,7 @@
 //! The time that the program's threads spend on our work is counted here too, where `zfolio run`
 //! has to know what it costs (`--slowdown`).
 
-use super::core::Core;
+use super::core::MemoryCore;
 use super::following::Work;
 use super::way;
 use super::words::LEAF;
@@ -131,7 +131,7 @@ impl MemoryState {
     }
 }
 
-impl Core {
+impl MemoryCore {
     /// Takes what the process may have now, and closes some of what it has beyond that. Whether
     /// it has no more now, or nothing can be closed.
     pub(crate) fn shrink(&mut self, state: &MemoryState) -> bool {

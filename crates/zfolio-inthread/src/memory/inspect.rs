@@ -1,13 +1,13 @@
 //! Everything in place for who looks into the process (`zfolio inspect`): what is closed is opened,
 //! and absent pages are the kernel's to fill, so that they can be read while all threads are
-//! stopped. Nothing is closed meanwhile ([`Core::inspected`]).
+//! stopped. Nothing is closed meanwhile ([`MemoryCore::inspected`]).
 //!
 //! The caller brings some, lets go of the lock, and brings more. Then registrations end, under one
 //! hold of the lock; after that the hand watches what it finds, as at the beginning.
 
 use super::Vpn;
 use super::bring::{Access, bring, set};
-use super::core::Core;
+use super::core::MemoryCore;
 use super::way::Kind;
 use super::words::{LEAF, Word};
 use crate::memory::layer::MemoryState;
@@ -17,7 +17,7 @@ use core::ops::Range;
 /// Pages, or runs of pages that hold nothing, opened under one hold of the lock.
 const SOME: usize = 64;
 
-impl Core {
+impl MemoryCore {
     /// Opens some of what is closed from the address `at` on, which is then where to go on;
     /// whether there is more. The core lock is held, and nothing is in transit.
     pub(crate) fn bring_some(&mut self, state: &MemoryState, at: &mut usize) -> bool {
@@ -66,16 +66,16 @@ impl Core {
                 found.is_some_and(|(_, kind)| kind.registered)
             };
             let pages = range.start >> SHIFT..range.end >> SHIFT;
-            // (They can be written to without being told of as soon as it ends.)
-            while let Some(page) = next_clean(state, &pages) {
-                set(state, self, page, Word::OPEN);
-            }
             if !is_registered(self) {
                 continue;
             }
             if self.way.unwatch(&range).is_err() {
                 all = false;
                 continue;
+            }
+            // (Who writes to them is not told of any more.)
+            while let Some(page) = next_clean(state, &pages) {
+                set(state, self, page, Word::OPEN);
             }
             // (After that: whoever pins a page trusts its word.)
             let mut page = pages.start;

@@ -1,7 +1,7 @@
 //! What the room keeps: the words of pages, what the core lock guards, and what is touched
 //! without it.
 
-use super::core::Core;
+use super::core::MemoryCore;
 use super::following::Following;
 use super::texts::Texts;
 use super::transit::stage::Stages;
@@ -18,7 +18,7 @@ use zfolio_sys::lock::Mutex;
 pub(crate) struct MemoryState {
     pub(crate) process: ProcessState,
     pub(crate) words: Words,
-    pub(crate) core: Mutex<Core>,
+    pub(crate) core: Mutex<MemoryCore>,
     /// Its place among those that share the limits.
     pub(crate) membership: Membership,
     /// How far a `high` that changes has been followed.

@@ -8,7 +8,7 @@
 //! All limits are the run's, or a group's. What of them this process may have is worked out
 //! anew with each look at what it has resident, and in the batch after a refusal.
 
-use super::core::Core;
+use super::core::MemoryCore;
 use super::reclaim::ROOM;
 use crate::memory::layer::MemoryState;
 use crate::raw::SHIFT;
@@ -21,7 +21,7 @@ use zfolio_zswap::StoreError;
 /// Between two looks whether there is room below `max`, ns.
 const NAP_NS: u64 = 2_000_000;
 
-impl Core {
+impl MemoryCore {
     /// Takes what this process may have from here on.
     pub(super) fn take_allowed(&mut self, state: &MemoryState, allowed: &Allowed) {
         self.closing.bounds.max.follow(state.segment.config());

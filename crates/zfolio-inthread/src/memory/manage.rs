@@ -3,7 +3,7 @@
 
 use super::bounds::Bounds;
 use super::clean_pages::CleanPages;
-use super::core::{Core, Figures, Pool};
+use super::core::{Figures, MemoryCore, Pool};
 use crate::memory::layer::MemoryState;
 use crate::raw::PAGE;
 use alloc::boxed::Box;
@@ -25,7 +25,7 @@ const LEAST: usize = 2048;
 /// Batches between two looks at what the process has resident and may have.
 const LOOKS: u32 = 16;
 
-impl Core {
+impl MemoryCore {
     /// Pages that count: managed and open, the pool's, and what else is resident.
     pub(crate) fn usage(&self, state: &MemoryState) -> usize {
         self.open_pages(state) + self.pool_pages() + self.closing.apart

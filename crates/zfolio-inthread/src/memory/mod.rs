@@ -1,7 +1,7 @@
 //! The program's memory: which of it is managed, where each page is, and how pages come and
 //! go.
 //!
-//! State: [`Core`](core::Core), under the core lock, and the words of pages, which are changed
+//! State: [`MemoryCore`](core::MemoryCore), under the core lock, and the words of pages, which are changed
 //! under it and may be read without. Below: `raw`, `pins`, `threads`, `process`.
 //!
 //! | file | concept |

@@ -7,7 +7,7 @@
 //! the hand moves, and it passes over those that are left.
 
 use super::bring::{fill_incoming, set};
-use super::core::Core;
+use super::core::MemoryCore;
 use super::transit::batch::Batch;
 use super::way::{self, STAGE};
 use super::words::{LEAF, PAGES, Word};
@@ -37,10 +37,10 @@ pub(super) enum Closing<'a> {
 
 impl Closing<'_> {
     /// Whether more is to be closed.
-    fn goes_on(&self, core: &Core, state: &MemoryState, goal: usize) -> bool {
+    fn goes_on(&self, core: &MemoryCore, state: &MemoryState, goal: usize) -> bool {
         match self {
             Self::Now => core.usage(state) > goal,
-            Self::Later(batch) => batch.room() >= OUT && core.beyond(state, goal) > batch.len(),
+            Self::Later(batch) => batch.headroom() >= OUT && core.beyond(state, goal) > batch.len(),
         }
     }
 
@@ -48,11 +48,11 @@ impl Closing<'_> {
     fn most(&self) -> usize {
         match self {
             Self::Now => STAGE,
-            Self::Later(batch) => batch.room(),
+            Self::Later(batch) => batch.headroom(),
         }
     }
 
-    fn close(&mut self, core: &mut Core, state: &MemoryState, run: &Range<usize>) {
+    fn close(&mut self, core: &mut MemoryCore, state: &MemoryState, run: &Range<usize>) {
         match self {
             Self::Now => core.store(state, run),
             Self::Later(batch) => batch.add(state, core, run),
@@ -60,7 +60,7 @@ impl Closing<'_> {
     }
 }
 
-impl Core {
+impl MemoryCore {
     /// Closes pages until `pages` more may be opened; what cannot be closed is gone over
     /// twice, and then they are opened all the same.
     pub(crate) fn make_room(&mut self, state: &MemoryState, pages: usize) {
@@ -416,7 +416,7 @@ impl Core {
 
 const _: () = assert!(OUT <= STAGE && PAGES > 0);
 
-impl Core {
+impl MemoryCore {
     /// Makes pages whole again that are in the pool, and closed in part.
     fn put_back(&mut self, state: &MemoryState, run: &Range<usize>, several: bool) {
         let slots = fill_incoming(state, self, run);

@@ -6,7 +6,7 @@
 
 use super::arguments::{MAP_ANONYMOUS, MAP_FIXED, MAP_PRIVATE, PROT_READ_WRITE, range_of, up};
 use super::bring::{bring_all, drop_stored, set};
-use super::core::Core;
+use super::core::MemoryCore;
 use super::ranges::Kind;
 use super::way;
 use super::words::Word;
@@ -18,7 +18,7 @@ const MREMAP_MAYMOVE: usize = 1;
 const MREMAP_FIXED: usize = 2;
 const MREMAP_DONTUNMAP: usize = 4;
 
-impl Core {
+impl MemoryCore {
     pub(super) fn mremap(&mut self, state: &MemoryState, args: [usize; 6]) -> isize {
         let [old, old_len, new_len, flags, to, _] = args;
         let result = self.mremap_seen(state, args);
@@ -51,6 +51,8 @@ impl Core {
             return result;
         }
         self.figures.events.remaps += 1;
+        // (Protection does not move with the pages.)
+        self.disown_within(state, &from);
         let whole = self
             .ranges
             .at(old)
@@ -286,14 +288,7 @@ impl Core {
         }
         for page in 0..pages {
             let old = (from.start >> SHIFT) + page;
-            let word = match state.words.get(old) {
-                // (Its protection did not move with it.)
-                Word::Clean(_) => {
-                    set(state, self, old, Word::OPEN);
-                    Word::OPEN
-                }
-                word => word,
-            };
+            let word = state.words.get(old);
             set(state, self, (at >> SHIFT) + page, word);
         }
         if !state

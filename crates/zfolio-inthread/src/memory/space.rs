@@ -5,7 +5,7 @@ use super::arguments::{
     MAP_ANONYMOUS, MAP_FIXED, MAP_PRIVATE, MAP_TYPE, PROT_READ_WRITE, range_of, up,
 };
 use super::bring::{bring_all, bring_each, drop_stored, set};
-use super::core::Core;
+use super::core::MemoryCore;
 use super::ranges::{AtFork, Kind};
 use super::way;
 use super::words::{LEAF, Word};
@@ -51,7 +51,12 @@ pub(crate) fn change(state: &MemoryState, number: usize, args: [usize; 6]) -> is
     })
 }
 
-fn change_locked(state: &MemoryState, core: &mut Core, number: usize, args: [usize; 6]) -> isize {
+fn change_locked(
+    state: &MemoryState,
+    core: &mut MemoryCore,
+    number: usize,
+    args: [usize; 6],
+) -> isize {
     if state.has_left() {
         return raw::for_program(number, args);
     }
@@ -70,7 +75,7 @@ fn change_locked(state: &MemoryState, core: &mut Core, number: usize, args: [usi
     }
 }
 
-impl Core {
+impl MemoryCore {
     /// What lay in `range` is gone.
     pub(crate) fn forget(&mut self, state: &MemoryState, range: &Range<usize>) {
         drop_stored(state, self, range);

@@ -6,7 +6,7 @@
 //! small, is open and counted at once, and the call that made it usable makes room.
 
 use super::bring::bring_each;
-use super::core::Core;
+use super::core::MemoryCore;
 use super::ranges::{AtFork, Kind};
 use super::way;
 use super::words::LEAF;
@@ -23,7 +23,7 @@ const LEAST_STATIC: usize = 64 * PAGE;
 /// Of the auxiliary vector: where the executable's program headers are.
 const AT_PHDR: u64 = 3;
 
-impl Core {
+impl MemoryCore {
     /// Whether memory is short with `pages` more.
     pub(super) fn is_short(&self, state: &MemoryState, pages: usize) -> bool {
         self.usage(state) + pages > self.limit() - self.limit() / 8

@@ -21,7 +21,6 @@ use alloc::sync::Arc;
 use core::ops::Range;
 use zfolio_runtime::segment::faults;
 use zfolio_sys::moves::Moves;
-use zfolio_sys::procfs::PresentRun;
 use zfolio_sys::syscall::Errno;
 use zfolio_sys::uffd::Progress;
 
@@ -62,8 +61,8 @@ impl Kind {
 pub(crate) struct Way {
     pub(crate) kind: Kind,
     pub(super) moves: Option<Moves>,
-    /// Which pages were written to since they were filled is told.
-    pub(super) tells_written: bool,
+    /// Pages may be filled write-protected.
+    pub(super) protects: bool,
     /// /proc/self/mem.
     pub(super) memory: Option<usize>,
     /// What the process has resident.
@@ -138,7 +137,7 @@ impl Way {
     /// Has faults in `range`, which is mapped, reported to us.
     pub(crate) fn watch(&self, range: &Range<usize>) -> Result<(), Errno> {
         match self.moves {
-            Some(moves) if self.tells_written => {
+            Some(moves) if self.protects => {
                 moves.uffd.register_protectable(range.start, range.len())
             }
             Some(moves) => moves.uffd.register(range.start, range.len()),
@@ -146,40 +145,25 @@ impl Way {
         }
     }
 
-    /// Whether pages filled by [`Self::fill_clean`] can be told from those written to since.
-    pub(crate) fn tells_written(&self) -> bool {
-        self.tells_written
+    /// Whether there is [`Self::fill_clean`].
+    pub(crate) const fn protects(&self) -> bool {
+        self.protects
     }
 
-    /// As [`Self::fill`], for pages that are to be clean; only where that is told.
+    /// As [`Self::fill`]; who writes to them faults, until [`Self::let_write`].
     pub(crate) fn fill_clean(&self, range: &Range<usize>) -> Result<(), Errno> {
         let moves = self.moves.ok_or(Errno::INVAL)?;
         let copy = |to, from, len| moves.uffd.copy_pages_protected(to, from, len);
         copy_all(copy, range, self.incoming)
     }
 
-    /// Which pages of `range` are as [`Self::fill_clean`] filled them; runs of them, `runs`
-    /// at most.
-    pub(crate) fn unwritten<'a>(
-        &self,
-        range: &Range<usize>,
-        runs: &'a mut [PresentRun],
-    ) -> &'a [PresentRun] {
-        let told = self
-            .moves
-            .map(|moves| moves.pagemap.unwritten(range.start, range.end, runs));
-        match told {
-            Some(Ok(count)) => &runs[..count],
-            _ => &[],
-        }
+    /// Lets pages that [`Self::fill_clean`] has filled be written to.
+    pub(crate) fn let_write(&self, range: &Range<usize>) -> Result<(), Errno> {
+        let moves = self.moves.ok_or(Errno::INVAL)?;
+        moves.uffd.unprotect(range.start, range.len())
     }
 
-    /// Discards pages that are in the pool too; with one thread, which is here.
-    pub(crate) fn discard(&self, range: &Range<usize>) -> Result<(), Errno> {
-        advise(range, DONTNEED)
-    }
-
-    /// The opposite.
+    /// The opposite of [`Self::watch`].
     pub(crate) fn unwatch(&self, range: &Range<usize>) -> Result<(), Errno> {
         match self.moves {
             Some(moves) => moves.uffd.unregister(range.start, range.len()),
@@ -281,14 +265,6 @@ impl Way {
     /// failed.
     pub(crate) fn write_protect(&self, range: &Range<usize>) -> Result<(), Errno> {
         protect(range, READ)
-    }
-
-    /// Whether page `at` of what was frozen at `frozen` is the first incoming page.
-    pub(crate) fn is_incoming(&self, frozen: &Range<usize>, at: usize) -> bool {
-        // SAFETY: memory of ours, used under the core lock alone.
-        let incoming = unsafe { raw::bytes(self.incoming, PAGE) };
-        let source = self.source(frozen).chunks_exact(PAGE).nth(at);
-        source.is_some_and(|source| is_same(source, incoming))
     }
 
     /// Second step: the pages go. After a failure some may have gone: [`Self::fill`] is what
@@ -400,22 +376,6 @@ impl Way {
     }
 }
 
-/// Whether two pages are equal. (`==` is a call of memcmp, which here compares a byte at a time.)
-fn is_same(one: &[u8], other: &[u8]) -> bool {
-    const BLOCK: usize = 64;
-    let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes);
-    let differ = |(one, other): (&[u8], &[u8])| {
-        let words = one.chunks_exact(8).zip(other.chunks_exact(8));
-        words.fold(0, |bits, (one, other)| bits | (word(one) ^ word(other))) != 0
-    };
-    one.len() == PAGE
-        && other.len() == PAGE
-        && !one
-            .chunks_exact(BLOCK)
-            .zip(other.chunks_exact(BLOCK))
-            .any(differ)
-}
-
 /// Copies to all of `range` by `copy`, from `from` on.
 fn copy_all(
     copy: impl Fn(usize, usize, usize) -> Progress,
@@ -441,23 +401,4 @@ fn copy_all(
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pages_that_differ_in_any_byte_are_not_the_same() {
-        let one = [0x5a_u8; PAGE];
-        assert!(is_same(&one, &one.clone()));
-        for at in 0..PAGE {
-            for bit in [1, 0x80] {
-                let mut other = one;
-                other[at] ^= bit;
-                assert!(!is_same(&one, &other), "byte {at}");
-            }
-        }
-        assert!(!is_same(&one, &one[..64]));
-    }
 }

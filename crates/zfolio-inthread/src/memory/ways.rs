@@ -10,7 +10,7 @@ use zfolio_sys::moves::Moves;
 use zfolio_sys::procfs::{File, Pagemap, Statm};
 use zfolio_sys::region::lift_descriptor;
 use zfolio_sys::syscall::Errno;
-use zfolio_sys::uffd::{FEATURE_MOVE, FEATURE_SIGBUS, FEATURE_WP_ASYNC, Uffd};
+use zfolio_sys::uffd::{FEATURE_MOVE, FEATURE_SIGBUS, FEATURE_WP, Uffd};
 
 const O_RDWR_CLOEXEC: usize = 0o2_000_002;
 
@@ -30,7 +30,7 @@ impl Way {
             let mut way = Self {
                 kind,
                 moves: None,
-                tells_written: false,
+                protects: false,
                 memory: None,
                 sizes: None,
                 backing: None,
@@ -56,9 +56,9 @@ impl Way {
         match self.kind {
             Kind::InThread => {
                 let features = FEATURE_SIGBUS | FEATURE_MOVE;
-                let tracking = Uffd::open_for_user_faults(features | FEATURE_WP_ASYNC);
-                self.tells_written = tracking.is_ok();
-                let uffd = tracking
+                let protecting = Uffd::open_for_user_faults(features | FEATURE_WP);
+                self.protects = protecting.is_ok();
+                let uffd = protecting
                     .or_else(|_| Uffd::open_for_user_faults(features))
                     .map_err(|errno| ("userfaultfd for user faults", errno))?;
                 let fd = lift_descriptor(usize::try_from(uffd.fd()).unwrap_or(0));

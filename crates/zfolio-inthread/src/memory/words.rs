@@ -82,6 +82,11 @@ impl Word {
         !matches!(self, Self::Open { .. } | Self::Clean(_) | Self::Kept)
     }
 
+    /// Whether the kernel may read and write there for a call: open, and not write-protected.
+    pub(crate) const fn is_ready(self) -> bool {
+        matches!(self, Self::Open { .. } | Self::Kept)
+    }
+
     /// What the pool has of it.
     pub(crate) const fn slot(self) -> Option<Slot> {
         match self {
@@ -342,6 +347,11 @@ impl Words {
     /// The first page of `from .. end` that is closed.
     pub(crate) fn next_closed(&self, from: Vpn, end: Vpn) -> Option<Vpn> {
         self.next(from, end, Word::is_closed)
+    }
+
+    /// The first page of `from .. end` that is closed, or write-protected.
+    pub(crate) fn next_unready(&self, from: Vpn, end: Vpn) -> Option<Vpn> {
+        self.next(from, end, |word| !word.is_ready())
     }
 
     /// The first page of `from .. end` whose word is so. (No plain open one is asked for.)

@@ -9,7 +9,7 @@
 
 use super::Vpn;
 use super::bring::set;
-use super::core::Core;
+use super::core::MemoryCore;
 use super::own_file::OwnFile;
 use super::way::{STAGE, Way};
 use super::words::Word;
@@ -99,9 +99,7 @@ impl MemoryState {
             return false;
         }
         self.share_backing(zswap);
-        let count = zswap.shrinker_count().min(TURN);
-        // (The first look may only take second chances.)
-        (0..2).any(|_| zswap.shrinker_scan(context, count).written > 0)
+        zswap.shrinker_call(context, TURN).written > 0
     }
 
     /// Takes this process's part of what backings may hold, as it is now.
@@ -114,7 +112,7 @@ impl MemoryState {
     }
 }
 
-impl Core {
+impl MemoryCore {
     /// Opens this process's own file, if one is asked for, and puts it behind the pool. Without
     /// it the process is managed all the same; the error is for the statistics.
     pub(super) fn open_backing(
@@ -278,7 +276,7 @@ impl Core {
                 match state.words.get(page) {
                     word if !self.is_behind(word) => {}
                     // (The program has it: the pool's may go.)
-                    Word::Clean(_) => set(state, self, page, Word::Open { heat: 1 }),
+                    Word::Clean(slot) => self.disown(state, (page, slot)),
                     word => {
                         batch[count] = (page, word.slot().unwrap_or(Slot::ZERO));
                         count += 1;

@@ -65,14 +65,14 @@ impl Keeper<'_> {
         false
     }
 
-    /// Brings what of a range that is pinned is out.
+    /// Brings what of a range that is pinned is out, and lets the kernel write there.
     pub(super) fn bring(&self, range: &Range<usize>) {
         if self.state.batches.is_under_way() {
             self.state.await_batch();
         }
         let end = ((range.end - 1) >> SHIFT) + 1;
         let mut page = range.start >> SHIFT;
-        while let Some(closed) = self.state.words.next_closed(page, end) {
+        while let Some(closed) = self.state.words.next_unready(page, end) {
             if self.state.has_left() {
                 return;
             }

@@ -281,8 +281,8 @@ impl Extents {
         into: &'a mut [(Vpn, Place)],
     ) -> &'a [(Vpn, Place)] {
         let mut count = 0;
-        for (page, room) in self.tracked(left.clone()).zip(into.iter_mut()) {
-            *room = page;
+        for (page, place) in self.tracked(left.clone()).zip(into.iter_mut()) {
+            *place = page;
             count += 1;
         }
         left.start = into[..count].last().map_or(left.end, |(vpn, _)| vpn + 1);

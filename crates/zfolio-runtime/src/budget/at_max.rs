@@ -11,7 +11,7 @@ const LOOKS: u32 = 100;
 impl Memory {
     /// `max` as it is now.
     pub(super) fn hard(&self) -> &HardLimit {
-        if self.scope.is_guest() {
+        if self.scope.has_own_limits() {
             &self.hard
         } else {
             self.hard.follow(self.segment().config())

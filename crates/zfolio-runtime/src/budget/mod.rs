@@ -90,7 +90,7 @@ impl Memory {
     /// See [`Health::reset_in_fork_child`].
     pub(crate) fn reset_in_fork_child(&self) {
         self.health.reset_in_fork_child();
-        self.wakeups.frame_waiters.store(0, Ordering::Relaxed);
+        self.wakeups.forget_frame_waiters();
         self.hard.note_within();
         self.set_inspected(false);
     }

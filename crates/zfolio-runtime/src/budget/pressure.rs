@@ -89,7 +89,7 @@ impl Memory {
 
     /// Rings for the control thread if regions with `usage` have work for it.
     pub(crate) fn wake_control_at(&self, usage: usize) {
-        if self.wakeups.control_sleeps.load(Ordering::Relaxed) != 0 && self.is_pressed(usage) {
+        if self.wakeups.control_sleeps() && self.is_pressed(usage) {
             self.wakeups.wake_control();
         }
     }
@@ -100,7 +100,7 @@ impl Memory {
     pub(crate) fn adjust_overdraft(&self, relief: Relief) {
         let overdraft = self.overdraft.load(Ordering::Relaxed);
         let overdraft = match relief {
-            Relief::Exhausted if self.wakeups.frame_waiters.load(Ordering::Acquire) > 0 => {
+            Relief::Exhausted if self.wakeups.are_frames_awaited() => {
                 self.wakeups.frames_freed();
                 self.overdraft_within_max(overdraft + self.watermarks().free_low)
             }
@@ -152,8 +152,7 @@ impl Memory {
     /// program's. While the control thread is awake it waits for twice as many, since that
     /// does the work itself.
     pub(crate) fn return_borrowed_after_fault(&self) {
-        let awake = self.wakeups.control_sleeps.load(Ordering::Relaxed) == 0;
-        let patience = if awake { 2 } else { 1 };
+        let patience = if self.wakeups.control_sleeps() { 1 } else { 2 };
         if !self.scope.serves_in_thread() {
             self.return_borrowed_from(patience * self.least_returned());
         }

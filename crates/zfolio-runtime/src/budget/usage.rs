@@ -59,8 +59,8 @@ impl Memory {
     /// out of the arena.
     fn counted_usage(&self, charged: usize) -> usize {
         let held = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
-        let came = held(self.arena().populated.load(Ordering::Relaxed));
-        let went = held(self.arena().released.load(Ordering::Relaxed));
+        let came = held(self.arena().populated());
+        let went = held(self.arena().released());
         // (Read one after the other: a sum that is off by what is under way.)
         let sum = came.wrapping_add(charged).wrapping_sub(went).cast_signed();
         usize::try_from(sum).unwrap_or(0)

@@ -1,6 +1,6 @@
 //! The threads that keep usage below `high`, and see that they go on.
 //!
-//! - [`thread`]: the control thread: when to reclaim, and what to do else.
+//! - [`thread`]: the control thread: when to reclaim, and what it does otherwise.
 //! - [`relief`]: what is done about pressure.
 //! - [`threads`]: which threads there are; [`atfork`]: what a fork calls.
 //! - [`inspection`]: holding all of it in place for who looks into the process.

@@ -42,14 +42,14 @@ const VMAS_NS: u64 = 100_000_000;
 /// What the control thread remembers between rounds.
 #[derive(Default)]
 pub(crate) struct Remembered {
-    pub(crate) vmas_read_ns: u64,
+    pub(super) vmas_read_ns: u64,
     /// Address space, pages, when the mappings were last read.
-    pub(crate) vmas_size: usize,
+    pub(super) vmas_size: usize,
     /// Usage when it was last looked at, pages.
-    pub(crate) usage: usize,
+    pub(super) usage: usize,
     /// Looks in a row at usage above `max`.
-    pub(crate) over_max: u32,
-    pub(crate) turnover: Turnover,
+    pub(super) over_max: u32,
+    pub(super) turnover: Turnover,
 }
 
 /// The form that is stored in at least. Whoever follows the program with `high` sees to it that

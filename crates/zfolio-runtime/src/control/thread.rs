@@ -10,7 +10,6 @@ use crate::health::fatal::say_unmanaged;
 use crate::segment::{Counter, THREADS, state};
 use crate::upkeep::recompress::Situation;
 use core::sync::atomic::Ordering;
-use zfolio_sys::lock::futex_wait;
 use zfolio_sys::thread::{ask_for_low_latency, id};
 
 /// Sleep when reclaim found nothing to do about pressure, ns.
@@ -31,7 +30,7 @@ impl Manager {
         let mut tier = self.tier.lock();
         let mut inspection = Inspection::default();
         loop {
-            let wake_seq = self.wakeups.control.load(Ordering::Acquire);
+            let wake_seq = self.wakeups.control_seq();
             self.control_goes_on();
             self.follow_forks(&mut worker);
             self.apply_parked(&mut self.core.lock());
@@ -42,7 +41,7 @@ impl Manager {
             self.take_frames(usage);
             let comes_back = self.tend_inspection(&mut inspection, &mut worker);
             let pressed = self.is_pressed(usage);
-            self.wakeups.control_sleeps.store(0, Ordering::Relaxed);
+            self.wakeups.control_works();
             if pressed {
                 self.scope.before_moving();
             }
@@ -90,10 +89,10 @@ impl Manager {
             if !stuck && nap.is_some_and(|nap| self.stays_awake(&mut worker, wake_seq, nap)) {
                 continue;
             }
-            self.wakeups.control_sleeps.store(1, Ordering::SeqCst);
+            self.wakeups.control_stops();
             // (Who found no bell to ring, a moment ago.)
             if stuck || self.scope.polls_usage() || !self.is_pressed(self.usage()) {
-                futex_wait(&self.wakeups.control, wake_seq, nap);
+                self.wakeups.control_sleep(wake_seq, nap);
             }
         }
     }

@@ -46,7 +46,7 @@ impl Manager {
     /// Starts a thread per engine. One that cannot be started is none: what it
     /// would have done is done inline.
     pub(crate) fn start_engines(&'static self) -> Result<(), Errno> {
-        let Some(threads) = &self.engines else {
+        let Some(threads) = self.engine_threads() else {
             return Ok(());
         };
         for index in 0..threads.count() {
@@ -57,7 +57,7 @@ impl Manager {
 
     fn engine_thread(&'static self, index: usize, _stack: Range<usize>) -> ! {
         ask_for_low_latency();
-        if let Some(threads) = &self.engines {
+        if let Some(threads) = self.engine_threads() {
             threads.serve(index);
         }
         thread::exit_thread()

@@ -24,7 +24,7 @@ use core::sync::atomic::Ordering;
 use zfolio_mm::{PAGE_SHIFT, PAGE_SIZE};
 use zfolio_sys::arena::{SharedWords, reserve_private};
 use zfolio_sys::identity;
-use zfolio_sys::limits::{largest_resident, reserve_descriptors, room, with_descriptors};
+use zfolio_sys::limits::{headroom, largest_resident, reserve_descriptors, with_descriptors};
 use zfolio_sys::own_threads::LastThread;
 use zfolio_sys::process::{exit_now, know_standard_error};
 use zfolio_sys::procfs::{PresentRun, Statm};
@@ -197,8 +197,8 @@ fn start(
     }
     let heap_bytes = (256 << 20) + high_bytes / 2;
     let size = step("reading /proc/thread-self/statm", Statm::read(statm))?;
-    let room = room(size.size << PAGE_SHIFT, size.data << PAGE_SHIFT) / SHARE;
-    let Some(room) = room.checked_sub(heap_bytes + EXTRA) else {
+    let headroom = headroom(size.size << PAGE_SHIFT, size.data << PAGE_SHIFT) / SHARE;
+    let Some(headroom) = headroom.checked_sub(heap_bytes + EXTRA) else {
         return Err(Unstarted::Unfit(
             "its limits (RLIMIT_AS, RLIMIT_DATA) leave no addresses for the manager",
         ));
@@ -217,7 +217,7 @@ fn start(
 
     let map = step(
         "reserving the arena",
-        reserve_arena(arena_for(&options, allowed), room),
+        reserve_arena(arena_for(&options, allowed), headroom),
     )?;
     let follows = options.follows;
     let manager = assemble(Parts {

@@ -327,11 +327,11 @@ impl RegionEngine for Manager {
     }
 
     fn engines(&self) -> usize {
-        self.engines.as_ref().map_or(0, EngineThreads::count)
+        self.engine_threads().map_or(0, EngineThreads::count)
     }
 
     fn engine_thread(&'static self, index: usize) {
-        if let Some(threads) = &self.engines {
+        if let Some(threads) = self.engine_threads() {
             threads.serve(index);
         }
     }

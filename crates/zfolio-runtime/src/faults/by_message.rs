@@ -10,8 +10,7 @@ use crate::segment::{Counter, FaultKind};
 use crate::serve_loop::{Ended, Next, Pager, Teller, serve_fault};
 use crate::swapout::Swap;
 use crate::transfer::worker::Worker;
-use core::sync::atomic::Ordering;
-use zfolio_sys::lock::{MutexGuard, futex_wait, pause};
+use zfolio_sys::lock::{MutexGuard, pause};
 use zfolio_sys::thread::{Clock, ask_for_low_latency, now_ns};
 
 /// How long a reader tries again before it sleeps, ns, while faults come fast.
@@ -172,14 +171,14 @@ impl Swap {
     }
 
     const fn has_few_processors(&self) -> bool {
-        self.processors <= FEW_PROCESSORS
+        self.processors() <= FEW_PROCESSORS
     }
 
     fn sleep_as_sibling<'a>(&'a self, mut core: MutexGuard<'a, Core>) -> MutexGuard<'a, Core> {
         core.inbox.sleepers += 1;
-        let seen = self.wakeups.fault.load(Ordering::Acquire);
+        let seq = self.wakeups.sibling_seq();
         drop(core);
-        futex_wait(&self.wakeups.fault, seen, None);
+        self.wakeups.sleep_as_sibling(seq);
         let mut core = self.core.lock();
         core.inbox.sleepers -= 1;
         core

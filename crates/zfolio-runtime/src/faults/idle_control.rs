@@ -16,7 +16,6 @@ use crate::serve_loop::{Ended, Next, Teller, serve_fault};
 use crate::swapout::Swap;
 use crate::transfer::worker::Worker;
 use crate::wakeups::AwakeFor;
-use core::sync::atomic::Ordering;
 use zfolio_sys::thread::{Clock, now_ns, yield_now};
 
 /// How long it stays awake after a thread has strayed, ns: the load that the
@@ -54,11 +53,10 @@ impl Swap {
     /// Has the control thread stay awake for a moment.
     pub(crate) fn keep_awake(&self, awake_for: AwakeFor) {
         let until = now_ns(Clock::Monotonic) + AWAKE_NS;
-        let apart = self.processors > 1;
+        let apart = self.processors() > 1;
         let helps = awake_for == AwakeFor::Several && apart && !self.zswap.is_backed();
-        self.wakeups.awake_helps.store(helps, Ordering::Relaxed);
-        self.wakeups.awake_until_ns.store(until, Ordering::Relaxed);
-        if self.wakeups.control_sleeps.load(Ordering::Relaxed) != 0 {
+        self.wakeups.stay_awake(until, helps);
+        if self.wakeups.control_sleeps() {
             self.wakeups.wake_control();
         }
     }
@@ -67,19 +65,15 @@ impl Swap {
     /// to do; whether it did.
     pub(crate) fn stays_awake(&self, worker: &mut Worker, wake_seq: u32, nap: u64) -> bool {
         let begin = now_ns(Clock::Monotonic);
-        let until = self
-            .wakeups
-            .awake_until_ns
-            .load(Ordering::Relaxed)
-            .min(begin + nap);
+        let until = self.wakeups.awake_until_ns().min(begin + nap);
         let idle = || {
-            self.wakeups.control.load(Ordering::Relaxed) == wake_seq
+            !self.wakeups.is_control_called(wake_seq)
                 && self.arena().free_frames() >= self.watermarks().free_low
         };
         let (mut now, mut others) = (begin, 0);
         while now < until && idle() {
             self.return_borrowed();
-            if self.wakeups.awake_helps.load(Ordering::Relaxed) {
+            if self.wakeups.awake_helps() {
                 if self.help(worker) {
                     now = now_ns(Clock::Monotonic);
                     continue;
@@ -95,7 +89,7 @@ impl Swap {
                 others += now - yielded;
             }
             if others > ENOUGH_NS.max((now - begin) / 2) {
-                self.wakeups.awake_until_ns.store(0, Ordering::Relaxed);
+                self.wakeups.stop_staying_awake();
                 break;
             }
         }

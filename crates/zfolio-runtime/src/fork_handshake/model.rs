@@ -16,7 +16,7 @@ use std::boxed::Box;
 use std::vec::Vec;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Step {
+enum Turn {
     /// The parent's control thread looks, and does what there is to do.
     Parent,
     Child,
@@ -26,13 +26,13 @@ enum Step {
     StopChild,
 }
 
-const STEPS: [Step; 6] = [
-    Step::Parent,
-    Step::Child,
-    Step::LeaseEnds,
-    Step::KillParent,
-    Step::KillChild,
-    Step::StopChild,
+const TURNS: [Turn; 6] = [
+    Turn::Parent,
+    Turn::Child,
+    Turn::LeaseEnds,
+    Turn::KillParent,
+    Turn::KillChild,
+    Turn::StopChild,
 ];
 
 /// Where the parent's control thread is.
@@ -94,12 +94,12 @@ impl World {
     }
 
     /// Makes a step; false if there is none to make, or it changes nothing.
-    fn make(&mut self, step: Step) -> bool {
+    fn make(&mut self, step: Turn) -> bool {
         match step {
-            Step::Parent => self.parent(),
-            Step::Child => self.child(),
-            Step::LeaseEnds => !core::mem::replace(&mut self.lease_is_over, true),
-            Step::KillParent => {
+            Turn::Parent => self.parent(),
+            Turn::Child => self.child(),
+            Turn::LeaseEnds => !core::mem::replace(&mut self.lease_is_over, true),
+            Turn::KillParent => {
                 let lives = !matches!(self.parent, Parent::Dead | Parent::GoesOn { .. });
                 if lives {
                     self.parent = Parent::Dead;
@@ -107,10 +107,10 @@ impl World {
                 }
                 lives
             }
-            Step::KillChild | Step::StopChild => {
+            Turn::KillChild | Turn::StopChild => {
                 let runs = matches!(self.child, Child::Asks | Child::Waits | Child::Reads);
                 if runs {
-                    self.child = if step == Step::KillChild {
+                    self.child = if step == Turn::KillChild {
                         Child::Dead
                     } else {
                         Child::Stopped
@@ -217,7 +217,7 @@ impl World {
     }
 
     /// At the end: nobody can make a step of its own any more.
-    fn check(&self, steps: &[Step]) {
+    fn check(&self, steps: &[Turn]) {
         let parent_is_done = matches!(self.parent, Parent::GoesOn { .. } | Parent::Dead);
         assert!(parent_is_done, "the parent waits for ever: {steps:?}");
         let child_is_done = !matches!(self.child, Child::Asks | Child::Waits | Child::Reads);
@@ -237,16 +237,16 @@ impl World {
 }
 
 /// Tries every step after `steps`, each from the start.
-fn explore(words: &'static Words, fill: bool, steps: &mut Vec<Step>, ends: &mut usize) {
+fn explore(words: &'static Words, fill: bool, steps: &mut Vec<Turn>, ends: &mut usize) {
     let mut moved = false;
-    for step in STEPS {
+    for step in TURNS {
         let mut world = World::new(words, fill);
         for step in steps.iter() {
             assert!(world.make(*step));
         }
         if world.make(step) {
             // (The end of the lease always comes; being killed or stopped need not.)
-            moved |= matches!(step, Step::Parent | Step::Child | Step::LeaseEnds);
+            moved |= matches!(step, Turn::Parent | Turn::Child | Turn::LeaseEnds);
             steps.push(step);
             explore(words, fill, steps, ends);
             steps.pop();

@@ -44,9 +44,9 @@ pub(crate) struct FrameArena {
     /// As does this.
     pagemap: AtomicUsize,
     /// Frames taken from the system.
-    pub(crate) populated: AtomicU64,
+    populated: AtomicU64,
     /// Frames given back.
-    pub(crate) released: AtomicU64,
+    released: AtomicU64,
 }
 
 impl FrameArena {
@@ -91,6 +91,16 @@ impl FrameArena {
     /// Which slots are free.
     pub(crate) fn frames(&self) -> MutexGuard<'_, Frames> {
         self.frames.lock()
+    }
+
+    /// Frames taken from the system so far.
+    pub(crate) fn populated(&self) -> u64 {
+        self.populated.load(Ordering::Relaxed)
+    }
+
+    /// Frames given back to it so far.
+    pub(crate) fn released(&self) -> u64 {
+        self.released.load(Ordering::Relaxed)
     }
 
     /// Moves pages to holes; how many, from the front.

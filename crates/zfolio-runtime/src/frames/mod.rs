@@ -37,8 +37,8 @@ const LEAST: [usize; 2] = if cfg!(test) {
 
 /// Address space several times `high`: frames are scarce, places to put them
 /// must not be (a huge page needs 2 MiB of holes in one piece). Less where
-/// address space is limited: `room` bytes.
-pub fn reserve_arena(high: usize, room: usize) -> Result<ArenaMap, Errno> {
+/// address space is limited: `headroom` bytes.
+pub fn reserve_arena(high: usize, headroom: usize) -> Result<ArenaMap, Errno> {
     let slots = |times: usize, least: usize| {
         (high * times)
             .clamp(least, 1 << 27)
@@ -46,7 +46,7 @@ pub fn reserve_arena(high: usize, room: usize) -> Result<ArenaMap, Errno> {
     };
     [slots(8, LEAST[0]), slots(2, LEAST[1])]
         .into_iter()
-        .filter(|slots| slots << PAGE_SHIFT <= room)
+        .filter(|slots| slots << PAGE_SHIFT <= headroom)
         .find_map(|slots| ArenaMap::reserve(slots).ok())
         .ok_or(Errno::NOMEM)
 }

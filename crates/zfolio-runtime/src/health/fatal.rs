@@ -36,8 +36,8 @@ impl Line {
 
 impl Write for Line {
     fn write_str(&mut self, text: &str) -> core::fmt::Result {
-        let room = self.bytes.len() - self.len;
-        let mut take = text.len().min(room);
+        let headroom = self.bytes.len() - self.len;
+        let mut take = text.len().min(headroom);
         while !text.is_char_boundary(take) {
             take -= 1;
         }

@@ -1,4 +1,4 @@
-//! What a program asks for, but for faults.
+//! The calls by which a program asks something of its regions. (Faults: `open.rs`.)
 
 use super::groups::{End, State};
 use super::{GroupCore, Protected};

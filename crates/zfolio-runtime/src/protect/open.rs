@@ -45,7 +45,7 @@ pub(crate) struct Touch {
 
 impl Pager for Protected {
     type Fault = Touch;
-    type Worker = GroupWorker;
+    type PerThread = GroupWorker;
     type Served = ();
     type Refusal = NotOpened;
 

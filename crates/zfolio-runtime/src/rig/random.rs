@@ -20,7 +20,7 @@ const PAGES: usize = 640;
 
 /// What happens.
 #[derive(Clone, Debug)]
-enum Step {
+enum Op {
     Write(Range<usize>, u32),
     Read(Range<usize>),
     Discard(Range<usize>),
@@ -45,7 +45,7 @@ fn pages() -> impl Strategy<Value = Range<usize>> {
     (0..PAGES, len).prop_map(|(from, len)| from..(from + len).min(PAGES))
 }
 
-fn failure() -> impl Strategy<Value = Step> {
+fn failure() -> impl Strategy<Value = Op> {
     let errno = prop_oneof![
         Just(Errno::AGAIN),
         Just(Errno::NOMEM),
@@ -71,66 +71,66 @@ fn failure() -> impl Strategy<Value = Step> {
             errno,
             untold,
         };
-        Step::Fail(call, nth, failure)
+        Op::Fail(call, nth, failure)
     })
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = Op> {
     prop_oneof![
-        6 => (pages(), 0..64_u32).prop_map(|(pages, kind)| Step::Write(pages, kind)),
-        6 => pages().prop_map(Step::Read),
-        2 => pages().prop_map(Step::Discard),
-        4 => pages().prop_map(Step::MoveOut),
-        3 => Just(Step::Store),
-        3 => Just(Step::Relieve),
-        1 => Just(Step::Compact),
-        1 => pages().prop_map(Step::Pin),
-        1 => Just(Step::Unpin),
-        1 => pages().prop_map(Step::Share),
-        1 => any::<bool>().prop_map(Step::PoolIsFull),
+        6 => (pages(), 0..64_u32).prop_map(|(pages, kind)| Op::Write(pages, kind)),
+        6 => pages().prop_map(Op::Read),
+        2 => pages().prop_map(Op::Discard),
+        4 => pages().prop_map(Op::MoveOut),
+        3 => Just(Op::Store),
+        3 => Just(Op::Relieve),
+        1 => Just(Op::Compact),
+        1 => pages().prop_map(Op::Pin),
+        1 => Just(Op::Unpin),
+        1 => pages().prop_map(Op::Share),
+        1 => any::<bool>().prop_map(Op::PoolIsFull),
         6 => failure(),
         2 => (pages(), prop::collection::vec(0..PAGES, 0..6))
-            .prop_map(|(pages, touched)| Step::DiscardSlowly(pages, touched)),
+            .prop_map(|(pages, touched)| Op::DiscardSlowly(pages, touched)),
     ]
 }
 
 /// Does a step.
-fn take(rig: &mut Rig, step: Step) {
+fn take(rig: &mut Rig, step: Op) {
     let present = |rig: &Rig, pages: Range<usize>| -> Vec<usize> {
         let addresses = pages.map(|page| rig.address(page));
         addresses.filter(|at| program::is_present(*at)).collect()
     };
     match step {
-        Step::Write(pages, kind) => pages.for_each(|page| rig.write(page, kind)),
-        Step::Read(pages) => pages.for_each(|page| rig.read(page)),
-        Step::Discard(pages) => {
+        Op::Write(pages, kind) => pages.for_each(|page| rig.write(page, kind)),
+        Op::Read(pages) => pages.for_each(|page| rig.read(page)),
+        Op::Discard(pages) => {
             // (madvise takes a page from under a pin, which this kernel does not.)
             rig.discard(pages);
         }
-        Step::MoveOut(pages) => {
+        Op::MoveOut(pages) => {
             let _ = rig.move_out(pages);
         }
-        Step::Store => rig.store_all(),
-        Step::Relieve => rig.relieve(),
-        Step::Compact => {
+        Op::Store => rig.store_all(),
+        Op::Relieve => rig.relieve(),
+        Op::Compact => {
             let manager = rig.manager;
             manager.compact(&mut manager.compacting.lock(), true);
         }
-        Step::Pin(pages) => present(rig, pages)
+        Op::Pin(pages) => present(rig, pages)
             .iter()
             .for_each(|at| program::pin(*at, true)),
-        Step::Unpin => present(rig, 0..PAGES)
+        Op::Unpin => present(rig, 0..PAGES)
             .iter()
             .for_each(|at| program::pin(*at, false)),
-        Step::Share(pages) => present(rig, pages)
+        Op::Share(pages) => present(rig, pages)
             .iter()
             .for_each(|at| program::share(*at)),
-        Step::PoolIsFull(full) => rig.manager.zswap.set_limits(Limits {
+        Op::PoolIsFull(full) => rig.manager.zswap.set_limits(Limits {
             max_pool_pages: full.then_some(0),
             ..Limits::default()
         }),
-        Step::Fail(call, nth, failure) => plan::fail_as(call, nth, failure),
-        Step::DiscardSlowly(pages, touched) if rig.manager.scope.has_events() => {
+        Op::Fail(call, nth, failure) => plan::fail_as(call, nth, failure),
+        Op::DiscardSlowly(pages, touched) if rig.manager.scope.has_events() => {
             program::discard(rig.address(pages.start)..rig.address(pages.end));
             for page in touched {
                 // Before the event is applied nothing comes and nothing goes.
@@ -143,20 +143,20 @@ fn take(rig: &mut Rig, step: Step) {
             rig.settle();
             rig.model[pages].fill(0);
         }
-        Step::DiscardSlowly(pages, _) => {
+        Op::DiscardSlowly(pages, _) => {
             let range = rig.address(pages.start)..rig.address(pages.end);
             rig.manager.advise_cold(&range);
         }
     }
 }
 
-fn live(mut rig: Rig, steps: Vec<Step>) {
+fn live(mut rig: Rig, steps: Vec<Op>) {
     for step in steps {
         take(&mut rig, step);
         rig.validate();
     }
     plan::clear();
-    take(&mut rig, Step::Unpin);
+    take(&mut rig, Op::Unpin);
     rig.read_all();
     rig.validate();
     rig.discard(0..PAGES);

@@ -14,7 +14,6 @@ use crate::swapin::plan::Plan;
 use crate::transfer::Transfer;
 use crate::transfer::move_in::{COPIED, Placed};
 use crate::transfer::worker::{COPIED_APART, Worker};
-use core::sync::atomic::Ordering;
 use zfolio_mm::{Order, PAGE_SIZE};
 use zfolio_sys::lock::MutexGuard;
 use zfolio_zswap::Slot;
@@ -34,7 +33,7 @@ impl Transfer {
         }
         let marks = self.watermarks();
         let left = self.arena().free_frames().saturating_sub(self.borrowed());
-        if left < marks.free_low && self.wakeups.control_sleeps.load(Ordering::Relaxed) != 0 {
+        if left < marks.free_low && self.wakeups.control_sleeps() {
             self.wakeups.wake_control();
         }
         left >= marks.free_reserve + count
@@ -57,8 +56,8 @@ impl Transfer {
             page: buffer,
             ..
         } = &mut *worker;
-        let room = Worker::buffer(buffer, pages.len()).chunks_mut(PAGE_SIZE);
-        for ((page, slot), bytes) in pages.iter().zip(&*slots).zip(room) {
+        let buffers = Worker::buffer(buffer, pages.len()).chunks_mut(PAGE_SIZE);
+        for ((page, slot), bytes) in pages.iter().zip(&*slots).zip(buffers) {
             if let Err(error) = self.during_io(|| self.zswap.load_into(context, *slot, bytes)) {
                 self.load_failed(*page, error);
             }

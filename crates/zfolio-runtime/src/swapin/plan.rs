@@ -16,15 +16,15 @@ const REST: usize = 32;
 /// What a fault brings: the stored pages of a range. Others are passed over,
 /// so that a few present ones do not cut a reader's window to pieces.
 pub(crate) struct Plan {
-    pub(crate) range: Range<Vpn>,
+    pub(super) range: Range<Vpn>,
     /// Pages the stream would have liked; 0: it is none.
-    pub(crate) window: usize,
+    pub(super) window: usize,
     /// Continues a sequential stream or a stride: read once, likely, so not hot.
-    pub(crate) sequential: bool,
+    pub(super) sequential: bool,
     /// The group is being loaded from in a rush.
-    pub(crate) rush: bool,
+    pub(super) rush: bool,
     /// Of the range only every so many pages, the faulting one among them; 1: all.
-    pub(crate) step: usize,
+    pub(super) step: usize,
 }
 
 impl Plan {

@@ -307,7 +307,7 @@ impl Swap {
         how: EvictMode,
         own: &Range<Vpn>,
     ) -> Result<(), Stop> {
-        while leaving.room() > 0
+        while leaving.headroom() > 0
             && let Some(piece) = pieces.front()
         {
             // (Not registered: unmapped since; the list of mappings is old.)

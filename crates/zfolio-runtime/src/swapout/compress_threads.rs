@@ -2,10 +2,10 @@
 //! (`zfolio run --engines N`; none unless asked for).
 //!
 //! The queues and the protocol are `zfolio-compress`'s; here are the threads.
-//! Compressing is handed out, and of decompressing what comes together in a load of many pages,
-//! where that takes less time: a fault wants one page, and a wake-up takes
-//! longer than decompressing it. Whoever stores or loads does its share of the batch
-//! itself, so that engines that do not get to run cost nothing.
+//! They are handed pages to compress, and pages to decompress where a load has many of them and it
+//! takes less time so. (A fault wants one page, and to wake a thread takes longer than to
+//! decompress that.) Whoever stores or loads does its share of the batch itself, so that engines
+//! that do not get to run cost nothing.
 //!
 //! # Forks
 //! While a fork's image is taken no store is under way, so the queues are
@@ -360,17 +360,17 @@ mod tests {
             sample::records(page, 1, index as u64 * 4096);
         }
         let check = |context: &mut dyn Context| {
-            let mut rooms = vec![vec![0; 8192]; pages.len()];
+            let mut buffers = vec![vec![0; 8192]; pages.len()];
             let mut units: vec::Vec<_> = pages
                 .iter()
-                .zip(&mut rooms)
+                .zip(&mut buffers)
                 .map(|(src, dst)| CompressUnit::new(src, dst))
                 .collect();
             assert!(context.compress_batch(&mut units).all_ok());
             let lens: vec::Vec<_> = units.iter().map(|unit| unit.result.unwrap()).collect();
-            for ((page, room), len) in pages.iter().zip(&rooms).zip(lens) {
+            for ((page, buffer), len) in pages.iter().zip(&buffers).zip(lens) {
                 let mut plain = vec![0; 4096];
-                let mut unit = [DecompressUnit::new(&room[..len], &mut plain)];
+                let mut unit = [DecompressUnit::new(&buffer[..len], &mut plain)];
                 assert!(context.decompress_batch(&mut unit).all_ok());
                 assert!(plain == *page);
             }

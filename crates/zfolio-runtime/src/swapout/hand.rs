@@ -9,12 +9,12 @@ use zfolio_sys::procfs::PresentRun;
 pub(crate) struct ClockHand {
     pub(crate) vmas: Vmas,
     /// Next address to look at.
-    pub(crate) at: usize,
-    pub(crate) runs: alloc::vec::Vec<PresentRun>,
+    pub(super) at: usize,
+    pub(super) runs: alloc::vec::Vec<PresentRun>,
     /// What the hand found cold and has not moved yet, small folios all.
-    pub(crate) gathered: CandidateRuns,
+    pub(super) gathered: CandidateRuns,
     /// Where the hand was when it found the first of them.
-    pub(crate) since: usize,
+    pub(super) since: usize,
 }
 
 impl ClockHand {

@@ -37,7 +37,7 @@ pub struct Swap {
     /// What is below.
     transfer: Transfer,
     /// Threads that compress for reclaim, if there are any.
-    pub(crate) engines: Option<EngineThreads>,
+    engines: Option<EngineThreads>,
     pub(crate) hand: Mutex<ClockHand>,
     /// Ranges left behind that were moved out since the hand last moved.
     passed_steps: AtomicU32,
@@ -45,7 +45,7 @@ pub struct Swap {
     /// the core lock.
     leaving: AtomicUsize,
     /// Processors that its threads may run on.
-    pub(crate) processors: usize,
+    processors: usize,
 }
 
 impl Deref for Swap {
@@ -66,6 +66,16 @@ impl Swap {
             leaving: AtomicUsize::new(0),
             processors: processors(),
         }
+    }
+
+    /// Threads that compress for reclaim, if there are any.
+    pub(crate) const fn engine_threads(&self) -> Option<&EngineThreads> {
+        self.engines.as_ref()
+    }
+
+    /// Processors that its threads may run on.
+    pub(crate) const fn processors(&self) -> usize {
+        self.processors
     }
 
     /// Whether so many ranges left behind were moved out since that was last said to be so.

@@ -9,7 +9,7 @@ use core::convert::Infallible;
 
 impl Pager for Swap {
     type Fault = Fault;
-    type Worker = Worker;
+    type PerThread = Worker;
     type Served = FaultKind;
     type Refusal = Infallible;
 

@@ -106,19 +106,19 @@ impl Swap {
     /// its frames are there for the next. Where a page finds no room the rest is put back.
     fn store_apart(&self, worker: &mut Worker, error: StoreError) -> Stored {
         let (mut failed, mut stored, mut first) = (error, 0, 0);
-        let mut room = true;
+        let mut fits = true;
         let together = worker.folios.len() > 1;
         for index in 0..worker.folios.len() {
             let folio = worker.folios[index];
             let (begin, mut done) = (first, 0);
             first += folio.pages;
-            if room && together {
+            if fits && together {
                 match self.store_part(worker, begin, folio) {
                     Ok(()) => done = folio.pages,
                     Err(error) => failed = error,
                 }
             }
-            if room && done == 0 && folio.pages > 1 {
+            if fits && done == 0 && folio.pages > 1 {
                 let mut rest = folio;
                 while rest.pages > 0 {
                     let page = StandbyRun { pages: 1, ..rest };
@@ -135,7 +135,7 @@ impl Swap {
             let mut rest = folio;
             rest.split_front(done);
             if rest.pages > 0 {
-                room = false;
+                fits = false;
                 self.put_back(rest);
             }
             stored += done;

@@ -92,7 +92,7 @@ impl Transfer {
     pub(crate) fn make_dirty(&self, core: &mut Core, vpn: Vpn, slot: Slot) {
         core.pages.extents.set(vpn, Place::Present);
         self.zswap.invalidate(&[slot]);
-        self.fds.program().unprotect(address_of(vpn), PAGE_SIZE);
+        let _ = self.fds.program().unprotect(address_of(vpn), PAGE_SIZE);
     }
 
     /// Makes what is clean of `pages` the program's own, which may be written to without

@@ -60,7 +60,7 @@ pub(crate) struct MoveOut {
 
 impl MoveOut {
     /// Pages that still fit; none where there is no place for another run.
-    pub(crate) fn room(&self) -> usize {
+    pub(crate) fn headroom(&self) -> usize {
         if self.count == RUNS {
             0
         } else {
@@ -136,7 +136,7 @@ impl Transfer {
         vpn: Vpn,
         pages: usize,
     ) -> MovedOut {
-        let len = pages.min(leaving.room()) * PAGE_SIZE;
+        let len = pages.min(leaving.headroom()) * PAGE_SIZE;
         let out = if self.scope.uses_airlock() {
             let to = self.airlock(leaving) + leaving.pages * PAGE_SIZE;
             self.fds.moves().into_held(to, address_of(vpn), len)

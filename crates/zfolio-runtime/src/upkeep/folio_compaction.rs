@@ -2,11 +2,11 @@
 //! arena.
 //!
 //! The algorithm is `zfolio_mm`'s ([`Evacuate`]); here is what it moves, and when.
-//! Its folios are the zspages of the pool. A free slot is one for it whether it has
-//! a frame or not: a zspage is carried into a hole by moving its frames, into a
-//! frame by copying, and what comes free of a block is a hole in the end, its frames
-//! given back to the system in one call. So a huge page on its way out finds a block
-//! to be moved to whole, and memory is released by the huge page.
+//! Its folios are the zspages of the pool. It uses any free slot, with a frame or without:
+//! a zspage is carried into holes by moving its frames, and into free frames by copying. In
+//! the end a block that came free is all holes, its frames given back to the system in one
+//! call. So a huge page on its way out finds a block to which it can be moved whole, and
+//! memory is released by the huge page.
 //!
 //! So are runs of pages in standby: their words follow them. Where there is room for the pages
 //! of such a run but no block for all of it, it is cut and carried page by page. Pages on their way in or

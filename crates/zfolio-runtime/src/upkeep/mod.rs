@@ -100,7 +100,9 @@ impl Upkeep {
     /// over what of their attributes was changed.
     pub(crate) fn tend_engines(&self) {
         let config = self.segment().config();
-        let Some(engines) = &self.engines else { return };
+        let Some(engines) = self.engine_threads() else {
+            return;
+        };
         if config.engines.auto.load(Ordering::Relaxed) != 0 {
             let rest = config.engines.rest.load(Ordering::Relaxed) != 0;
             engines.rest(rest, self.stats());

@@ -97,8 +97,8 @@ impl Upkeep {
                     return true;
                 }
             }
-            let wanted = self.wakeups.control.load(Ordering::Relaxed) != wake_seq
-                || self.wakeups.frame_waiters.load(Ordering::Relaxed) > 0
+            let wanted = self.wakeups.is_control_called(wake_seq)
+                || self.wakeups.are_frames_awaited()
                 || self.should_yield();
             if wanted || now_ns(Clock::Monotonic) >= until {
                 return false;

@@ -1,6 +1,7 @@
 //! Statistics, written where `zfolio run` reads them.
 
 use crate::segment::{Counter, ProcessSlot, describe};
+use crate::swapout::compress_threads::EngineThreads;
 use crate::upkeep::{Upkeep, class_table};
 use core::sync::atomic::{AtomicU64, Ordering};
 use zfolio_mm::{Kind, Order, PAGE_SIZE};
@@ -98,20 +99,14 @@ impl Upkeep {
             stats.set(Counter::StandbyPages, standby as u64);
             stats.set(Counter::FreeFrames, free as u64);
             stats.set(Counter::FreeHugeBlocks, blocks as u64);
-            stats.set(
-                Counter::Released,
-                self.arena().released.load(Ordering::Relaxed),
-            );
-            stats.set(
-                Counter::Populated,
-                self.arena().populated.load(Ordering::Relaxed),
-            );
+            stats.set(Counter::Released, self.arena().released());
+            stats.set(Counter::Populated, self.arena().populated());
             stats.set(Counter::ManagerCpuNs, cpu);
             publish_pool(stats, &pool);
             if let Some(classes) = &classes {
                 class_table::publish(stats, classes, now);
             }
-            if let Some(engines) = &self.engines {
+            if let Some(engines) = self.engine_threads() {
                 engines.publish(stats);
             }
             stats.updated_ns.store(now, Ordering::Relaxed);
@@ -121,7 +116,7 @@ impl Upkeep {
     /// CPU time of the manager's threads, ns: each worker notes its own.
     fn manager_cpu_ns(&self) -> u64 {
         self.note_cpu(0);
-        self.workers_cpu_ns() + self.engines.as_ref().map_or(0, |engines| engines.cpu_ns())
+        self.workers_cpu_ns() + self.engine_threads().map_or(0, EngineThreads::cpu_ns)
     }
 
     /// Puts the process's name into its statistics.

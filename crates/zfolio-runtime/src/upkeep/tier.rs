@@ -15,25 +15,25 @@ const EVENT_NS: u64 = 1_000_000;
 #[derive(Default, Debug)]
 pub(crate) struct Tier {
     /// `None`: there is no tier.
-    pub(crate) context: Option<TierContext>,
+    pub(super) context: Option<TierContext>,
     /// When the next round may begin, and the next turn, ns.
-    pub(crate) round_ns: u64,
-    pub(crate) turn_ns: u64,
-    pub(crate) seen: Seen,
-    pub(crate) calm: bool,
+    pub(super) round_ns: u64,
+    pub(super) turn_ns: u64,
+    pub(super) seen: Seen,
+    pub(super) calm: bool,
     /// Of the last pages tried: how many became denser, and how many did not.
-    pub(crate) gained: usize,
-    pub(crate) poor: usize,
+    pub(super) gained: usize,
+    pub(super) poor: usize,
 }
 
 /// What was seen of the program, and when.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Seen {
-    pub(crate) at_ns: u64,
+    pub(super) at_ns: u64,
     /// Faults, and pages moved out.
-    pub(crate) events: u64,
+    pub(super) events: u64,
     /// CPU time of the process, ns.
-    pub(crate) cpu_ns: u64,
+    pub(super) cpu_ns: u64,
 }
 
 impl Tier {

@@ -75,7 +75,7 @@ impl Upkeep {
     /// Sets the pool's limits by what this process, or its regions, may have now. Where a
     /// backing was asked for and is not there, there is none.
     pub(crate) fn limit_pool(&self) {
-        let percent = if self.scope.is_guest() {
+        let percent = if self.scope.has_own_limits() {
             self.options.pool.percent
         } else {
             pool_percent(self.segment().config())
@@ -133,13 +133,7 @@ impl Upkeep {
         let mut written = 0;
         self.as_operation(|| {
             self.share_backing();
-            let count = self.zswap.shrinker_count().min(TURN);
-            let context = &mut worker.context;
-            written = self.zswap.shrinker_scan(context, count).written;
-            // (The first look may only have taken second chances.)
-            if written == 0 && count > 0 {
-                written = self.zswap.shrinker_scan(context, count).written;
-            }
+            written = self.zswap.shrinker_call(&mut worker.context, TURN).written;
         });
         self.wakeups.frames_freed();
         written > 0

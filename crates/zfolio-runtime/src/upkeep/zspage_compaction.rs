@@ -24,8 +24,8 @@ pub(crate) const REQUESTED_NS: u64 = 5_000_000;
 
 /// What the control thread remembers of compaction.
 pub(crate) struct Compacting {
-    pub(crate) zspages: Zspages,
-    pub(crate) evacuating: Evacuating,
+    pub(super) zspages: Zspages,
+    pub(super) evacuating: Evacuating,
     /// Number of the request that was done last.
     done: u32,
     /// Number of the request that is being done.

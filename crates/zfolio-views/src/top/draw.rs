@@ -162,11 +162,11 @@ fn draw_table(frame: &mut Frame<'_>, area: Rect, state: &State) {
         line(width, |column| column.title.to_owned()),
         bold(),
     )];
-    let room = usize::from(area.height.saturating_sub(1)).max(1);
+    let height = usize::from(area.height.saturating_sub(1)).max(1);
     let selected = state.selected();
     // The selected one is always on the screen.
-    let first = (selected + 1).saturating_sub(room);
-    let rows = state.rows.iter().enumerate().skip(first).take(room);
+    let first = (selected + 1).saturating_sub(height);
+    let rows = state.rows.iter().enumerate().skip(first).take(height);
     for (at, row) in rows {
         let text = line(width, |column| (column.of)(row));
         let style = match (at == selected, row.key.turn) {

@@ -49,7 +49,7 @@ use core::cmp::Reverse;
 
 use zfolio_mm::Memory;
 
-use super::running::{Compaction, Running, Step, Stop};
+use super::running::{Compaction, CompactionStep, Running, Stop};
 use super::zs_pool::{ZsPool, objs, take_slot};
 use crate::class::{SizeClass, can_compact};
 use crate::grouping::Grouping;
@@ -123,7 +123,7 @@ impl<G: Grouping> ZsPool<G> {
         run: &Compaction,
         memory: &impl Memory,
         frames: &mut impl FrameSource,
-    ) -> Option<Step> {
+    ) -> Option<CompactionStep> {
         let mut running = self.running.take_if(|r| r.ticket == run.ticket)?;
         loop {
             let pair = if running.steps == 0 || self.freeable(running.class) == 0 {
@@ -268,7 +268,7 @@ impl<G: Grouping> ZsPool<G> {
         destination: ZspageId,
         memory: &impl Memory,
         frames: &mut impl FrameSource,
-    ) -> Step {
+    ) -> CompactionStep {
         let position = usize::from(self.zspages.get(source).class);
         let class = self.table.classes()[position];
         let (objs_moved, stop) = self.move_objects(source, destination, memory);
@@ -286,7 +286,7 @@ impl<G: Grouping> ZsPool<G> {
             Stop::SourceDamaged => self.set_aside(source),
             _ => self.regroup(source, &class),
         }
-        Step {
+        CompactionStep {
             objs_moved,
             pages_freed,
         }

@@ -22,7 +22,7 @@
 use zfolio_mm::{Memory, PAGE_SIZE};
 
 use super::compact::LOOKED_AT;
-use super::running::Step;
+use super::running::CompactionStep;
 use super::zs_pool::{ZsPool, objs, take_slot};
 use crate::grouping::Grouping;
 use crate::handle::MAX_DISTANCE;
@@ -37,7 +37,7 @@ const COPIES: usize = 8;
 impl<G: Grouping> ZsPool<G> {
     /// A zspage with a free slot for an object of the class at `own`, and the
     /// position of its class: the class's own, else a host's.
-    pub(super) fn room(&self, own: usize) -> Option<(ZspageId, usize)> {
+    pub(super) fn vacancy(&self, own: usize) -> Option<(ZspageId, usize)> {
         if let Some(id) = self.lists[own].fullest_with_room() {
             return Some((id, own));
         }
@@ -85,10 +85,10 @@ impl<G: Grouping> ZsPool<G> {
         }
         let (mut bytes, mut first) = (0, None);
         for host in self.hosts(own) {
-            let Some(room) = self.lists[host].fullest_with_room() else {
+            let Some(vacancy) = self.lists[host].fullest_with_room() else {
                 continue;
             };
-            first = first.or(Some(room));
+            first = first.or(Some(vacancy));
             let guests = left.min(self.free_slots(host));
             bytes += guests * self.beyond(own, host);
             left -= guests;
@@ -108,7 +108,7 @@ impl<G: Grouping> ZsPool<G> {
         host: ZspageId,
         memory: &impl Memory,
         frames: &mut impl FrameSource,
-    ) -> Step {
+    ) -> CompactionStep {
         let from = usize::from(self.zspages.get(source).class);
         let to = usize::from(self.zspages.get(host).class);
         let (class, larger) = (self.table.classes()[from], self.table.classes()[to]);
@@ -142,7 +142,7 @@ impl<G: Grouping> ZsPool<G> {
             let at = target.base;
             memory.with(base, offset, class.size, |object| {
                 let into = usize::from(slot) * larger.size;
-                memory.with_mut(at, into, class.size, |room| room.copy_from_slice(object));
+                memory.with_mut(at, into, class.size, |slot| slot.copy_from_slice(object));
             });
             self.handles.set_place(handle, host, slot, distance);
             self.lodging[own] += self.beyond(from, to);
@@ -164,7 +164,7 @@ impl<G: Grouping> ZsPool<G> {
         } else {
             self.regroup(source, &class);
         }
-        Step {
+        CompactionStep {
             objs_moved: moved,
             pages_freed,
         }

@@ -12,7 +12,7 @@ pub struct Compaction {
 
 /// What one step did.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Step {
+pub struct CompactionStep {
     /// Objects copied.
     pub objs_moved: usize,
     /// Pages given back.

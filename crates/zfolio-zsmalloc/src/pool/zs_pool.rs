@@ -149,7 +149,7 @@ impl<G: Grouping> ZsPool<G> {
             return Err(ZsError::NoMemory);
         }
         let (id, index, position) = loop {
-            let (id, position) = match self.room(own) {
+            let (id, position) = match self.vacancy(own) {
                 Some(found) => found,
                 None => (self.grow(own, frames).ok_or(ZsError::NoMemory)?, own),
             };

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 
 use zfolio_mm::{Frames, Kind, Memory, Order, PAGE_SIZE, Pfn};
 use zfolio_zsmalloc::class::DEFAULT_CHAIN;
-use zfolio_zsmalloc::{Compaction, Grouping, Handle, Step, Tenths, ZsError, ZsPool};
+use zfolio_zsmalloc::{Compaction, CompactionStep, Grouping, Handle, Tenths, ZsError, ZsPool};
 
 /// Bytes behind the slots, filled with garbage to begin with.
 pub(crate) struct TestMemory(RefCell<Vec<u8>>);
@@ -106,7 +106,7 @@ impl<G: Grouping> Bed<G> {
         })
     }
 
-    pub(crate) fn step(&mut self, run: &Compaction) -> Option<Step> {
+    pub(crate) fn step(&mut self, run: &Compaction) -> Option<CompactionStep> {
         self.pool
             .compaction_step(run, &self.memory, &mut self.frames)
     }

@@ -42,7 +42,7 @@ impl Nonce {
 /// Seals `record`, whose last [`TAG`] bytes become the tag; false if there is
 /// no key (any more).
 pub(crate) fn seal(key: &KeyPage, nonce: Nonce, slot: Slot, record: &mut [u8]) -> bool {
-    let Some((bytes, room)) = record.split_last_chunk_mut::<TAG>() else {
+    let Some((bytes, place)) = record.split_last_chunk_mut::<TAG>() else {
         return false;
     };
     let slot = slot.as_u32().to_le_bytes();
@@ -54,7 +54,7 @@ pub(crate) fn seal(key: &KeyPage, nonce: Nonce, slot: Slot, record: &mut [u8]) -
     let Some(Some(tag)) = sealed else {
         return false;
     };
-    room.copy_from_slice(&tag);
+    place.copy_from_slice(&tag);
     true
 }
 

@@ -108,7 +108,7 @@ pub struct MemoryBacking {
     capacity: u64,
     clusters: Mutex<Vec<Option<Box<[u8]>>>>,
     /// Bytes written yet until it is full; `u64::MAX`: never.
-    room: AtomicU64,
+    headroom: AtomicU64,
     /// Errno of the next calls, and how many of them; packed, reads above writes.
     failures: Mutex<[Option<(Errno, u32)>; 2]>,
     writes: AtomicU64,
@@ -132,7 +132,7 @@ impl MemoryBacking {
         Self {
             capacity,
             clusters: Mutex::default(),
-            room: AtomicU64::new(u64::MAX),
+            headroom: AtomicU64::new(u64::MAX),
             failures: Mutex::new([None; 2]),
             writes: AtomicU64::new(0),
             reads: AtomicU64::new(0),
@@ -146,7 +146,7 @@ impl MemoryBacking {
 
     /// After so many more bytes it has no room.
     pub fn fill_up_after(&self, bytes: u64) {
-        self.room.store(bytes, Relaxed);
+        self.headroom.store(bytes, Relaxed);
     }
 
     /// Calls that were made: writes and reads.
@@ -217,9 +217,9 @@ impl Backing for MemoryBacking {
 
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
         self.writes.fetch_add(1, Relaxed);
-        let room = self.room.load(Relaxed);
+        let headroom = self.headroom.load(Relaxed);
         let failure = self.fails(Call::Write).or_else(|| {
-            let full = room != u64::MAX && room < bytes.len() as u64;
+            let full = headroom != u64::MAX && headroom < bytes.len() as u64;
             full.then_some(Errno::NOSPC)
         });
         let written = if failure.is_some() {
@@ -231,8 +231,8 @@ impl Backing for MemoryBacking {
             let len = part.len();
             part.copy_from_slice(&bytes[from..from + len]);
         });
-        if room != u64::MAX && failure.is_none() {
-            self.room.store(room - bytes.len() as u64, Relaxed);
+        if headroom != u64::MAX && failure.is_none() {
+            self.headroom.store(headroom - bytes.len() as u64, Relaxed);
         }
         failure.map_or(Ok(()), Err)
     }

@@ -114,7 +114,7 @@ pub(super) fn read_alone(
     let mut short = [0; PAGE_SIZE + GRANULE];
     // (A context made before there was a backing has no room of its own.)
     let sealed = match context.io.get_mut(..record_len(record)) {
-        Some(room) => room,
+        Some(buffer) => buffer,
         None => &mut short[..record_len(record)],
     };
     match door.backing.read(record.at.offset(), sealed) {

@@ -184,7 +184,7 @@ impl<A: Arena> Zswap<A> {
                         behind.clusters.pin(record.at);
                         self.hold_version(record.version);
                         door.get_or_insert_with(|| behind.door.clone());
-                        pool.charge.note_swapin();
+                        pool.shrinker.note_swapin();
                         Found {
                             what: What::Backed(record, behind.clusters.nonce(record.at)),
                             fault: None,
@@ -262,9 +262,9 @@ impl<A: Arena> Zswap<A> {
             found.fault = last.and_then(|(_, fault)| fault);
             let page = place_of(&context.unit, member);
             self.arena
-                .with_mut(*at, 0, PAGE_SIZE, |room| match (page, found.fault) {
-                    (Some(page), None) => room.copy_from_slice(page),
-                    _ => room.fill(0),
+                .with_mut(*at, 0, PAGE_SIZE, |target| match (page, found.fault) {
+                    (Some(page), None) => target.copy_from_slice(page),
+                    _ => target.fill(0),
                 });
         }
     }

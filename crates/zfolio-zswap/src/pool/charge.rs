@@ -1,8 +1,8 @@
 //! What a pool is charged for what is out, and how much of it there may be.
 //!
-//! One account for all of a [`Zswap`](crate::Zswap). Its limits are what the groups that a
-//! process is in leave for it, which is worked out by whoever knows the groups; what the words
-//! mean is what the kernel means by them:
+//! There is one account for all of a [`Zswap`](crate::Zswap). Its limits are what the groups
+//! that a process is in leave for it; the runtime, which knows the groups, works them out
+//! (`budget/fair_share.rs`). They mean what the kernel's mean:
 //!
 //! | limit | what happens |
 //! |---|---|
@@ -58,8 +58,6 @@ pub(crate) struct OverLimit;
 pub(crate) struct Charge {
     pub(crate) limits: GroupLimits,
     now: Charged,
-    /// Pages read from the backing since the shrinker last looked.
-    swapins: usize,
 }
 
 impl Charge {
@@ -118,19 +116,6 @@ impl Charge {
     /// Whether what there is may be written back.
     pub(crate) fn may_write_back(&self) -> bool {
         self.limits.writeback
-    }
-
-    /// A page was read from the backing.
-    pub(crate) fn note_swapin(&mut self) {
-        self.swapins += 1;
-    }
-
-    /// Of `pages`, those that recent reads from the backing do not hold back; these are used
-    /// up by it.
-    pub(crate) fn unprotected(&mut self, pages: usize) -> usize {
-        let held_back = self.swapins.min(pages);
-        self.swapins = 0;
-        pages - held_back
     }
 }
 
@@ -205,13 +190,5 @@ mod tests {
                 prop_assert_eq!(charge.may_store(), charge.limits.zswap_max.is_none_or(|max| zswap < max));
             }
         }
-    }
-
-    #[test]
-    fn what_was_read_back_holds_as_many_back_once() {
-        let mut charge = Charge::default();
-        (0..5).for_each(|_| charge.note_swapin());
-        assert_eq!(charge.unprotected(3), 0);
-        assert_eq!(charge.unprotected(3), 3);
     }
 }

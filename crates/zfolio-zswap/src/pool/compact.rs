@@ -10,7 +10,7 @@ use crate::pool::zswap::Zswap;
 use crate::stats::add;
 use zfolio_mm::Pfn;
 use zfolio_mm::compaction::Refused;
-use zfolio_zsmalloc::{Compaction, Step, ZsError};
+use zfolio_zsmalloc::{Compaction, CompactionStep, ZsError};
 
 impl<A: Arena> Zswap<A> {
     /// Pages that compaction would free (the kernel's `can_compact`, over all
@@ -28,7 +28,7 @@ impl<A: Arena> Zswap<A> {
     /// Moves the objects of one zspage, or some of them, and gives its frames
     /// to the arena if it ran empty. `None` when nothing is left to do, which
     /// ends the compaction.
-    pub fn compaction_step(&self, run: &Compaction) -> Option<Step> {
+    pub fn compaction_step(&self, run: &Compaction) -> Option<CompactionStep> {
         let mut frames = Reserve::new();
         let mut pool = self.pool.lock();
         let step = pool.zs.compaction_step(run, &self.arena, &mut frames);

@@ -5,6 +5,7 @@
 //! - [`place`]: room for an object, for which frames may be fetched without the lock.
 //! - [`invalidate`]: entries go, and with them objects, units and records.
 //! - [`charge`]: what is charged for what is out, and how much there may be.
+//! - [`shrinker`]: what the shrinker keeps from one call to the next.
 //! - [`versions`]: which dictionary each object was made with, and who still needs it.
 //! - [`compact`]: zspage compaction, a step at a time.
 //! - [`context`]: what one thread works with.
@@ -23,6 +24,7 @@ mod compact;
 pub(crate) mod context;
 mod invalidate;
 mod place;
+pub(crate) mod shrinker;
 pub(crate) mod state;
 pub(crate) mod versions;
 pub(crate) mod zswap;

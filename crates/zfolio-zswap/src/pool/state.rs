@@ -6,6 +6,7 @@ use crate::backing::writeback_order::Lru;
 use crate::entry::multi_page::Units;
 use crate::entry::table::Entries;
 use crate::pool::charge::Charge;
+use crate::pool::shrinker::Shrinker;
 use alloc::sync::Arc;
 use core::fmt;
 use zfolio_sys::secret::KeyPage;
@@ -18,6 +19,7 @@ pub(crate) struct Pool {
     pub(crate) entries: Entries,
     pub(crate) units: Units,
     pub(crate) charge: Charge,
+    pub(crate) shrinker: Shrinker,
     /// Empty without a backing.
     pub(crate) lru: Lru,
     pub(crate) behind: Option<Behind>,

@@ -1,10 +1,10 @@
 //! Which dictionary each object was made with, and who still needs it.
 //!
-//! A dictionary is one of up to [`VERSIONS`]. Who names a version is told by the entry, not by
-//! the arena: counts are exact whatever is overwritten, and change under the pool lock, with
-//! the entry. A version is needed besides by objects on their way through a step of the second
-//! tier, and by loads from the backing, whose entries may go meanwhile; a load from the pool
-//! pins the object, and its entry stays.
+//! A dictionary is one of up to [`VERSIONS`]. Which version an object was made with is noted in
+//! its entry, not read from its bytes in the arena: so the counts are exact even if those were
+//! overwritten, and they change under the pool lock, with the entry. Two others need a version:
+//! objects on their way through a step of the second tier, and loads from the backing, whose
+//! entries may go meanwhile. (A load from the pool pins the object, so its entry stays.)
 
 use crate::arena::Arena;
 use crate::entry::held::Held;

@@ -12,6 +12,7 @@ use crate::frame_reserve::Reserve;
 use crate::limits::{Gate, Limits};
 use crate::pool::charge::{Charge, Charged, GroupLimits};
 use crate::pool::context::WorkContext;
+use crate::pool::shrinker::Shrinker;
 use crate::pool::state::{Behind, Door, Pool};
 use crate::stats::{Snapshot, Stats, add, add_order};
 use alloc::boxed::Box;
@@ -58,6 +59,7 @@ impl<A: Arena> Zswap<A> {
             entries: Entries::default(),
             units: Units::default(),
             charge: Charge::default(),
+            shrinker: Shrinker::default(),
             lru: Lru::default(),
             behind: None,
         };

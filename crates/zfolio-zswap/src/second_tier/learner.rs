@@ -1,4 +1,4 @@
-//! What who recompresses remembers of making dictionaries.
+//! What the thread that recompresses remembers about making dictionaries.
 
 use alloc::boxed::Box;
 use core::fmt;

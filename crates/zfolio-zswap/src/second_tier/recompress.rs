@@ -87,8 +87,8 @@ impl<A: Arena> Zswap<A> {
             let joins = self.repack(context, &mut list);
             self.settle_joins(context, &list, &joins, &mut done);
         }
-        let rooms = context.packed.chunks(PAGE_SIZE);
-        for (trying, packed) in list.iter().flatten().zip(rooms) {
+        let buffers = context.packed.chunks(PAGE_SIZE);
+        for (trying, packed) in list.iter().flatten().zip(buffers) {
             let settled = match trying.member {
                 _ if trying.outcome == Outcome::InUnit => continue,
                 Some(member) => self.settle_split(trying, member, packed, &mut done),
@@ -200,12 +200,12 @@ impl<A: Arena> Zswap<A> {
         // Which of the step's each is.
         let mut which = [0; STEP];
         let mut count = 0;
-        let rooms = plain.chunks_exact_mut(PAGE_SIZE);
-        for (index, (trying, room)) in list.iter().flatten().zip(rooms).enumerate() {
+        let buffers = plain.chunks_exact_mut(PAGE_SIZE);
+        for (index, (trying, buffer)) in list.iter().flatten().zip(buffers).enumerate() {
             if trying.member.is_none() {
                 expected[count] = Expected::of(&trying.object);
                 spans[count] = trying.span;
-                pages[count] = room;
+                pages[count] = buffer;
                 which[count] = index;
                 count += 1;
             }
@@ -231,7 +231,8 @@ impl<A: Arena> Zswap<A> {
         let pages = plain
             .chunks_exact(PAGE_SIZE)
             .zip(packed.chunks_exact_mut(PAGE_SIZE));
-        for ((unit, (page, room)), trying) in units.iter_mut().zip(pages).zip(list.iter().flatten())
+        for ((unit, (page, buffer)), trying) in
+            units.iter_mut().zip(pages).zip(list.iter().flatten())
         {
             if trying.outcome == Outcome::InUnit {
                 learner.show(page);
@@ -242,7 +243,7 @@ impl<A: Arena> Zswap<A> {
                 true => self.useful,
                 false => self.useful.min(len - len.div_ceil(LEAST_SAVED)),
             };
-            *unit = CompressUnit::new(page, &mut room[..worth]);
+            *unit = CompressUnit::new(page, &mut buffer[..worth]);
         }
         let _ = codec.compress_batch(&mut units[..count]);
         for ((trying, fault), unit) in list.iter_mut().flatten().zip(faults).zip(&units) {
@@ -292,8 +293,8 @@ impl<A: Arena> Zswap<A> {
             (Ok(new), _) => {
                 let at = pool.zs.location(new.handle);
                 let len = usize::from(new.len);
-                self.arena.with_mut(at.at, at.offset, len, |room| {
-                    room.copy_from_slice(&packed[..len]);
+                self.arena.with_mut(at.at, at.offset, len, |target| {
+                    target.copy_from_slice(&packed[..len]);
                 });
                 self.name_instead(&mut pool, slot, &object, new);
                 Settled::Replaced(object.len, new.len)

@@ -52,7 +52,7 @@ fn neighbours(list: &List, faults: &[Option<LoadFault>], first: usize) -> bool {
 }
 
 impl<A: Arena> Zswap<A> {
-    /// Makes the page of a member: `room`.
+    /// Makes the page of a member, the one at `at` of `plain`.
     pub(super) fn unpack_member(
         &self,
         context: &mut TierContext,
@@ -145,8 +145,8 @@ impl<A: Arena> Zswap<A> {
         let before: usize = lens.clone().sum();
         let worth = before - before.div_ceil(LEAST_SAVED);
         let pages = &plain[first * PAGE_SIZE..][..UNIT];
-        let room = &mut joiner.packed[nth * UNIT..][..worth.min(UNIT)];
-        let mut unit = [CompressUnit::new(pages, room)];
+        let buffer = &mut joiner.packed[nth * UNIT..][..worth.min(UNIT)];
+        let mut unit = [CompressUnit::new(pages, buffer)];
         let _ = joiner.codec.compress_batch(&mut unit);
         let len = unit[0].result.ok()?;
         let made = unit[0].dst.get(..len)?;
@@ -156,10 +156,10 @@ impl<A: Arena> Zswap<A> {
         let mut useful = u16::try_from(len).is_ok() && self.takes_less(lens, len);
         if joiner.count.is_multiple_of(TRIAL) {
             let mut alone = before;
-            let rooms = packed.chunks_exact_mut(PAGE_SIZE).skip(first);
-            for ((page, room), of) in pages.chunks_exact(PAGE_SIZE).zip(rooms).zip(four) {
+            let buffers = packed.chunks_exact_mut(PAGE_SIZE).skip(first);
+            for ((page, buffer), of) in pages.chunks_exact(PAGE_SIZE).zip(buffers).zip(four) {
                 let most = of.map_or(0, |of| usize::from(of.object.len));
-                let mut unit = [CompressUnit::new(page, &mut room[..most])];
+                let mut unit = [CompressUnit::new(page, &mut buffer[..most])];
                 let _ = codec.compress_batch(&mut unit);
                 if let Ok(len) = unit[0].result {
                     self.let_go_version(self.version_of(unit[0].dst));
@@ -185,11 +185,11 @@ impl<A: Arena> Zswap<A> {
     fn takes_less(&self, than: impl Iterator<Item = usize>, len: usize) -> bool {
         let pool = self.pool.lock();
         let classes = pool.zs.classes();
-        let room = |len| {
+        let taken = |len| {
             let class = classes.lookup(len).and_then(|at| classes.classes().get(at));
             class.map_or(usize::MAX / 8, |class| class.pages * PAGE_SIZE / class.objs)
         };
-        room(len) < than.map(room).sum()
+        taken(len) < than.map(taken).sum()
     }
 
     /// Takes the pins of all joins back and has their entries name units.
@@ -244,9 +244,10 @@ impl<A: Arena> Zswap<A> {
         let saved = match made {
             Some((id, object)) => {
                 let at = pool.zs.location(object.handle);
-                self.arena.with_mut(at.at, at.offset, packed.len(), |room| {
-                    room.copy_from_slice(packed);
-                });
+                self.arena
+                    .with_mut(at.at, at.offset, packed.len(), |target| {
+                        target.copy_from_slice(packed);
+                    });
                 self.keep_version(object.version);
                 for (place, of) in (0..).zip(four()) {
                     // (It is there and has no pin.)
@@ -323,8 +324,8 @@ impl<A: Arena> Zswap<A> {
             Some(Held::Object(new)) if there => {
                 let new = Object { version, ..new };
                 let (at, len) = (pool.zs.location(new.handle), usize::from(new.len));
-                self.arena.with_mut(at.at, at.offset, len, |room| {
-                    room.copy_from_slice(&packed[..len]);
+                self.arena.with_mut(at.at, at.offset, len, |target| {
+                    target.copy_from_slice(&packed[..len]);
                 });
                 pool.entries.replace(trying.slot, Held::Object(new));
                 pool.entries.set_tried(trying.slot);

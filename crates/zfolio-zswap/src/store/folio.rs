@@ -298,12 +298,12 @@ impl<A: Arena> Zswap<A> {
             };
             let len = usize::from(object.len);
             self.arena
-                .with_mut(at.at, at.offset, len, |room| match *page {
-                    _ if !object.raw => room.copy_from_slice(&packed[..len]),
-                    Page::Bytes(bytes) => room.copy_from_slice(bytes),
+                .with_mut(at.at, at.offset, len, |target| match *page {
+                    _ if !object.raw => target.copy_from_slice(&packed[..len]),
+                    Page::Bytes(bytes) => target.copy_from_slice(bytes),
                     Page::At(page) => self
                         .arena
-                        .with(page, 0, len, |bytes| room.copy_from_slice(bytes)),
+                        .with(page, 0, len, |bytes| target.copy_from_slice(bytes)),
                 });
         }
     }

@@ -74,14 +74,14 @@ impl<A: Arena> Zswap<A> {
             core::array::from_fn(|_| CompressUnit::default());
         let mut which = [0; MAX_BATCH];
         let mut count = 0;
-        let rooms = context.buffer.chunks_exact_mut(PAGE_SIZE);
-        for (index, (page, room)) in pages.iter().zip(rooms).enumerate() {
+        let buffers = context.buffer.chunks_exact_mut(PAGE_SIZE);
+        for (index, (page, buffer)) in pages.iter().zip(buffers).enumerate() {
             match same_filled(page) {
                 Some(0) => plans[index] = Plan::Zero,
                 Some(word) => plans[index] = Plan::Same(word),
                 None => {
-                    // No longer room than pays: a codec stops early then.
-                    units[count] = CompressUnit::new(page, &mut room[..self.useful]);
+                    // No longer a buffer than pays: a codec stops early then.
+                    units[count] = CompressUnit::new(page, &mut buffer[..self.useful]);
                     which[count] = index;
                     count += 1;
                 }
@@ -105,7 +105,7 @@ impl<A: Arena> Zswap<A> {
     /// What a compressed unit is stored as.
     fn judge(&self, unit: &CompressUnit<'_>) -> Result<Plan, StoreError> {
         let error = match unit.result {
-            // A length of 0 is as much of an error as one past the room.
+            // A length of 0 is as much of an error as one past the buffer.
             Ok(len) if len > 0 && len <= unit.dst.len() => {
                 if let Ok(short) = u16::try_from(len) {
                     return Ok(Plan::Packed {

@@ -22,7 +22,7 @@ use crate::output::plot::{self, Series};
 use crate::output::progress::Progress;
 use crate::output::results::Results;
 use crate::output::table::Table;
-use plan::{Plan, Room};
+use plan::{Addresses, Plan};
 use rows::ROWS;
 use run::Ran;
 use serde_json::{Value, json};
@@ -48,10 +48,10 @@ struct Compared {
 pub(crate) fn arena(args: &BenchArena) -> Result<ExitCode, Failure> {
     let plan = Plan::of(args)?;
     let results = Results::open("arena", &args.files)?;
-    let progress = Progress::new("arena", plan.runs * 2 * Room::ALL.len() as u64);
+    let progress = Progress::new("arena", plan.runs * 2 * Addresses::ALL.len() as u64);
     let mut all = Vec::new();
-    for room in Room::ALL {
-        all.push((room, plan.compare(room, &progress)?));
+    for addresses in Addresses::ALL {
+        all.push((addresses, plan.compare(addresses, &progress)?));
     }
     drop(progress);
     let json = to_json(&plan, &all);
@@ -60,14 +60,14 @@ pub(crate) fn arena(args: &BenchArena) -> Result<ExitCode, Failure> {
 }
 
 impl Plan {
-    fn compare(&self, room: Room, progress: &Progress) -> Result<Compared, Failure> {
+    fn compare(&self, addresses: Addresses, progress: &Progress) -> Result<Compared, Failure> {
         let mut compared = Compared::default();
         for run in 0..self.runs {
             let seed = self.seed.wrapping_add(run);
             // Neither is always the first.
             let first = run % 2 == 1;
             for on in [first, !first] {
-                let ran = self.run(room, on, seed).map_err(|why| {
+                let ran = self.run(addresses, on, seed).map_err(|why| {
                     let what = format!("bench arena, seed {seed}");
                     Failure::new(Status::Internal, what, why, "report this")
                 })?;
@@ -97,7 +97,7 @@ fn spread(summary: &Summary) -> String {
     format!("{:.1}", summary.stddev * 100.0 / summary.avg.abs())
 }
 
-fn report(plan: &Plan, all: &[(Room, Compared)]) -> String {
+fn report(plan: &Plan, all: &[(Addresses, Compared)]) -> String {
     let mut text = format!(
         "Folio compaction off and on: {} of memory in --high {}, {} rounds of churn, {} run(s), \
          in turn, seeds from {}.\nMeans, and standard deviations in % of them. Linux {}, {} \
@@ -117,8 +117,8 @@ fn report(plan: &Plan, all: &[(Room, Compared)]) -> String {
             "Huge pages are split; all leaves in folios of {size} at most."
         );
     }
-    for (room, compared) in all {
-        let _ = write!(text, "\n{}\n{}", room.title(), table(compared));
+    for (addresses, compared) in all {
+        let _ = write!(text, "\n{}\n{}", addresses.title(), table(compared));
     }
     text
 }
@@ -146,8 +146,10 @@ fn table(compared: &Compared) -> String {
     table.text()
 }
 
-fn draw(all: &[(Room, Compared)]) -> Result<String, String> {
-    let limited = all.iter().filter(|(room, _)| *room == Room::Limited);
+fn draw(all: &[(Addresses, Compared)]) -> Result<String, String> {
+    let limited = all
+        .iter()
+        .filter(|(addresses, _)| *addresses == Addresses::Limited);
     let series = limited.flat_map(|(_, compared)| {
         [("off", &compared.off), ("on", &compared.on)].map(|(name, runs)| Series {
             name: name.to_owned(),
@@ -162,8 +164,8 @@ fn draw(all: &[(Room, Compared)]) -> Result<String, String> {
     plot::lines(title, "seconds", "free blocks of 2 MiB", &series)
 }
 
-fn to_json(plan: &Plan, all: &[(Room, Compared)]) -> Value {
-    let arenas = all.iter().map(|(room, compared)| {
+fn to_json(plan: &Plan, all: &[(Addresses, Compared)]) -> Value {
+    let arenas = all.iter().map(|(addresses, compared)| {
         let runs = |runs: &[Ran]| -> Vec<Value> {
             let one = |ran: &Ran| {
                 let figures = ROWS.iter().map(|row| {
@@ -183,7 +185,7 @@ fn to_json(plan: &Plan, all: &[(Room, Compared)]) -> Value {
             runs.iter().map(one).collect()
         };
         json!({
-            "arena": room.name(),
+            "arena": addresses.name(),
             "off": runs(&compared.off),
             "on": runs(&compared.on),
         })

@@ -9,14 +9,14 @@ use zfolio_mm::Order;
 
 /// How many addresses the arena has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Room {
+pub(super) enum Addresses {
     /// Eight times `high`, 1 GiB at least.
     Usual,
     /// Twice `high`, 64 MiB at least: what is left where RLIMIT_AS is set.
     Limited,
 }
 
-impl Room {
+impl Addresses {
     pub(super) const ALL: [Self; 2] = [Self::Usual, Self::Limited];
 
     pub(super) fn name(self) -> &'static str {

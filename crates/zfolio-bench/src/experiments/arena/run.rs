@@ -1,6 +1,6 @@
 //! One run: the program started, the segment looked at until the churn is over.
 
-use super::plan::{Plan, Room};
+use super::plan::{Addresses, Plan};
 use crate::rig;
 use serde_json::Value;
 use std::fs;
@@ -78,7 +78,12 @@ impl Plan {
     }
 
     /// Runs the workload once.
-    pub(super) fn run(&self, room: Room, compaction: bool, seed: u64) -> Result<Ran, String> {
+    pub(super) fn run(
+        &self,
+        addresses: Addresses,
+        compaction: bool,
+        seed: u64,
+    ) -> Result<Ran, String> {
         let exe = std::env::current_exe().map_err(|error| error.to_string())?;
         let own = std::process::id();
         let name = format!("zfolio-arena-{own}-{seed}.json");
@@ -104,7 +109,7 @@ impl Plan {
         command.arg("--size").arg(self.size.to_string());
         command.arg("--rounds").arg(self.rounds.to_string());
         command.arg("--seed").arg(seed.to_string());
-        if room == Room::Limited {
+        if addresses == Addresses::Limited {
             command.arg("--addresses").arg(self.addresses().to_string());
         }
         // Each large allocation is a mapping, and its end an unmapping.

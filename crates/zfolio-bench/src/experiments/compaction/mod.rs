@@ -2,8 +2,8 @@
 //! same arenas.
 //!
 //! Each cell asks for blocks of one order until as many were asked for as the free
-//! memory is worth; bytes are copied and verified. All but the times follows from
-//! the seed.
+//! memory is worth; bytes are copied and verified. Everything but the times is
+//! determined by the seed.
 
 use crate::args::BenchCompaction;
 use crate::output::progress::Progress;

@@ -152,10 +152,10 @@ impl Way {
         let start = Instant::now();
         let batches = pages.chunks(BATCH);
         for (pages, back) in batches.zip(back.chunks_mut(BATCH * PAGE_SIZE)) {
-            let rooms = back.chunks_mut(PAGE_SIZE);
-            let units = pages.iter().zip(rooms);
+            let buffers = back.chunks_mut(PAGE_SIZE);
+            let units = pages.iter().zip(buffers);
             let mut units: Vec<_> = units
-                .map(|((_, packed), room)| DecompressUnit::new(packed, room))
+                .map(|((_, packed), buffer)| DecompressUnit::new(packed, buffer))
                 .collect();
             if !self.context.decompress_batch(&mut units).all_ok() {
                 return Err("a page was not decompressed".to_owned());
@@ -175,15 +175,15 @@ impl Way {
 fn pack(codec: Codec, plain: &[u8]) -> Result<Vec<Packed<'_>>, String> {
     let codec = codec.compressor();
     let mut context = codec.context().map_err(|error| error.to_string())?;
-    let mut room = vec![0; codec.max_compressed_len(PAGE_SIZE)];
+    let mut buffer = vec![0; codec.max_compressed_len(PAGE_SIZE)];
     let mut packed = Vec::new();
     for page in plain.chunks_exact(PAGE_SIZE) {
-        let mut unit = [CompressUnit::new(page, &mut room)];
+        let mut unit = [CompressUnit::new(page, &mut buffer)];
         let _ = context.compress_batch(&mut unit);
         if let Ok(len) = unit[0].result
             && len < PAGE_SIZE
         {
-            packed.push((page, room[..len].to_vec()));
+            packed.push((page, buffer[..len].to_vec()));
         }
     }
     if packed.is_empty() {

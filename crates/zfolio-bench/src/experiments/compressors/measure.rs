@@ -189,17 +189,17 @@ impl Way {
         group: Option<&Group>,
     ) -> Result<Round, String> {
         let mut context = codec.context().map_err(|error| error.to_string())?;
-        let room = codec.max_compressed_len(self.unit);
-        let mut rooms = vec![0; room * self.batch];
+        let capacity = codec.max_compressed_len(self.unit);
+        let mut buffers = vec![0; capacity * self.batch];
         let mut back = vec![0; self.unit * self.batch];
         // Touched before the clock runs.
-        let mut packed = vec![1_u8; plain.len() + plain.len() / 8 + room * self.batch];
+        let mut packed = vec![1_u8; plain.len() + plain.len() / 8 + capacity * self.batch];
         let mut lens = Vec::with_capacity(plain.len() / self.unit + 1);
         let (mut at, mut calls) = (0, Vec::with_capacity(plain.len() / self.unit + 1));
         for group in plain.chunks(self.unit * self.batch) {
             let mut units: Vec<_> = group
                 .chunks(self.unit)
-                .zip(rooms.chunks_mut(room))
+                .zip(buffers.chunks_mut(capacity))
                 .map(|(src, dst)| CompressUnit::new(src, dst))
                 .collect();
             let start = Instant::now();

@@ -57,8 +57,8 @@ impl Pool for Ours {
             .map_err(|error| error.to_string())?;
         let place = self.pool.location(handle);
         self.arena
-            .with_mut(place.at, place.offset, bytes.len(), |room| {
-                room.copy_from_slice(bytes);
+            .with_mut(place.at, place.offset, bytes.len(), |into| {
+                into.copy_from_slice(bytes);
             });
         self.held[at] = Some((handle, bytes.len()));
         self.compressed += bytes.len() as u64;

@@ -2,7 +2,7 @@
 
 use crate::memory::Vpn;
 use crate::memory::bring::set;
-use crate::memory::core::Core;
+use crate::memory::core::MemoryCore;
 use crate::memory::layer::MemoryState;
 use crate::memory::way::STAGE;
 use crate::memory::words::{LEAF, Word};
@@ -66,20 +66,20 @@ impl Batch {
     }
 
     /// Pages that may be added, where they are moved.
-    pub(crate) const fn room(&self) -> usize {
+    pub(crate) const fn headroom(&self) -> usize {
         STAGE - self.len
     }
 
     /// The same where they are closed in place.
-    pub(super) const fn room_in_place(&self) -> usize {
+    pub(super) const fn headroom_in_place(&self) -> usize {
         MOST - self.len
     }
 
     /// Marks a run and adds it; no more than there is room for. The core lock is held, in a batch of
     /// the protocol of pins.
-    pub(crate) fn add(&mut self, state: &MemoryState, core: &Core, run: &Range<Vpn>) {
+    pub(crate) fn add(&mut self, state: &MemoryState, core: &MemoryCore, run: &Range<Vpn>) {
         assert!(
-            run.len() <= self.room(),
+            run.len() <= self.headroom(),
             "a batch has its place for so many"
         );
         for page in run.clone() {
@@ -89,7 +89,7 @@ impl Batch {
     }
 
     /// Marks a page and adds it, behind those that were added.
-    pub(super) fn add_page(&mut self, state: &MemoryState, core: &Core, page: Vpn) {
+    pub(super) fn add_page(&mut self, state: &MemoryState, core: &MemoryCore, page: Vpn) {
         set(state, core, page, Word::Transit(self.mark));
         match self.runs[..self.count].last_mut() {
             Some((start, len)) if *start + *len == page => {
@@ -115,7 +115,12 @@ impl Batch {
     }
 
     /// Adds clean pages, sorted.
-    pub(super) fn add_clean(&mut self, state: &MemoryState, core: &Core, pages: &[(Vpn, Slot)]) {
+    pub(super) fn add_clean(
+        &mut self,
+        state: &MemoryState,
+        core: &MemoryCore,
+        pages: &[(Vpn, Slot)],
+    ) {
         self.clean = true;
         for (at, (page, slot)) in pages.iter().enumerate() {
             self.slots[at] = *slot;
@@ -154,7 +159,7 @@ pub(super) struct Span {
 
 impl Span {
     /// Opens what stays. The core lock is held, and the span is not protected any more.
-    pub(super) fn open_rest(&self, state: &MemoryState, core: &Core) {
+    pub(super) fn open_rest(&self, state: &MemoryState, core: &MemoryCore) {
         for (page, heat) in self.pages.clone().zip(self.heats) {
             if heat != OTHER {
                 set(state, core, page, Word::Open { heat });

@@ -1,18 +1,21 @@
 //! The core lock, taken at a moment at which nothing is in transit, or something may begin.
 
 use super::waits::Ring;
-use crate::memory::core::Core;
+use crate::memory::core::MemoryCore;
 use crate::memory::layer::MemoryState;
+use crate::threads::Record;
 use core::sync::atomic::Ordering;
 use zfolio_sys::lock::MutexGuard;
 
-/// So many transits one at a time, and threads do not fault at once any more.
+/// So many transits in a row by one thread, with none beside, and threads do not fault at once any more.
 const CROWD: u32 = 256;
 
-impl Core {
-    /// A stage has pages in transit from here on.
-    pub(super) fn begin_transit(&mut self) {
-        self.transit.crowd = if self.transit.transits.is_quiet() {
+impl MemoryCore {
+    /// A stage of `thread` has pages in transit from here on.
+    pub(super) fn begin_transit(&mut self, thread: Option<&Record>) {
+        let thread = thread.map_or(0, |thread| core::ptr::from_ref(thread) as usize);
+        let is_last = core::mem::replace(&mut self.transit.last, thread) == thread;
+        self.transit.crowd = if is_last && self.transit.transits.is_quiet() {
             self.transit.crowd.saturating_sub(1)
         } else {
             CROWD
@@ -24,7 +27,7 @@ impl Core {
 impl MemoryState {
     /// Takes the core lock at a moment at which nothing is in transit, which it stays as long
     /// as the lock is held. All signals are blocked.
-    pub(crate) fn exclusive(&self) -> MutexGuard<'_, Core> {
+    pub(crate) fn exclusive(&self) -> MutexGuard<'_, MemoryCore> {
         let mut core = self.core.lock();
         if core.transit.transits.is_quiet() {
             return core;
@@ -46,7 +49,7 @@ impl MemoryState {
 
     /// Runs `f` under the core lock while nothing is in transit: all signals blocked, on the
     /// service stack.
-    pub(crate) fn locked<R>(&self, f: impl FnOnce(&mut Core) -> R) -> R {
+    pub(crate) fn locked<R>(&self, f: impl FnOnce(&mut MemoryCore) -> R) -> R {
         self.at_rest(|| f(&mut self.exclusive()))
     }
 
@@ -61,7 +64,7 @@ impl MemoryState {
     }
 
     /// Takes the core lock at a moment at which something may begin.
-    pub(super) fn at_gate(&self) -> MutexGuard<'_, Core> {
+    pub(super) fn at_gate(&self) -> MutexGuard<'_, MemoryCore> {
         loop {
             let core = self.core.lock();
             if core.transit.transits.may_begin() {
@@ -74,7 +77,7 @@ impl MemoryState {
     }
 
     /// Ends what the thread began with stage `stage`, whose pages it has said what they are.
-    pub(super) fn end_transit(&self, mut core: MutexGuard<'_, Core>, stage: usize) {
+    pub(super) fn end_transit(&self, mut core: MutexGuard<'_, MemoryCore>, stage: usize) {
         self.stages.note_thread(stage, None);
         let quiet = core.transit.transits.end() == Ring::Quiet && self.bells.quiet.ring();
         let bell = self.stages.bell(stage);

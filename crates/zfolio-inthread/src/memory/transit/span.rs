@@ -15,8 +15,7 @@
 use super::batch::{Batch, LONGEST, OTHER, Span};
 use crate::memory::Vpn;
 use crate::memory::bring::set;
-use crate::memory::clean::disown;
-use crate::memory::core::Core;
+use crate::memory::core::MemoryCore;
 use crate::memory::layer::MemoryState;
 use crate::memory::reclaim::present;
 use crate::memory::way::Kind;
@@ -24,9 +23,9 @@ use crate::memory::words::Word;
 use crate::raw::SHIFT;
 use core::ops::Range;
 
-impl Core {
+impl MemoryCore {
     /// Whether pages leave by spans: where several threads fault at once. (One alone seldom
-    /// interrupts anybody, and what it reads comes clean, which is less work.)
+    /// interrupts anybody.)
     pub(super) fn closes_in_place(&self) -> bool {
         self.way.kind == Kind::InThread && self.transit.crowd > 0 && !self.has_devices
     }
@@ -42,7 +41,7 @@ impl Core {
         looked: &mut usize,
     ) {
         let mut choice = Choice {
-            most: self.beyond(state, goal).min(batch.room_in_place()),
+            most: self.beyond(state, goal).min(batch.headroom_in_place()),
             span: 0..0,
             heats: [OTHER; LONGEST],
         };
@@ -99,13 +98,7 @@ impl Core {
         let Choice { most, span, heats } = choice;
         let mut page = pages.start;
         while page < pages.end && batch.len() < *most {
-            let word = match state.words.get(page) {
-                Word::Clean(slot) => {
-                    disown(state, self, (page, slot));
-                    state.words.get(page)
-                }
-                word => word,
-            };
+            let word = state.words.get(page);
             let addresses = page << SHIFT..(page + 1) << SHIFT;
             let pinned = matches!(word, Word::Open { .. }) && self.seen.covers(&addresses);
             let begun = batch.len() > 0;
@@ -127,7 +120,8 @@ impl Core {
                     heats[page - span.start] = heat - 1;
                     set(state, self, page, Word::Transit(batch.mark()));
                 }
-                Word::Stored(_) | Word::Zero | Word::Untouched => {}
+                // (A clean one stays protected, and goes with others of its kind.)
+                Word::Stored(_) | Word::Zero | Word::Untouched | Word::Clean(_) => {}
                 _ if begun => break,
                 _ => {}
             }

@@ -4,7 +4,7 @@
 //! as it serves a fault; which, is said by the words of the pages it has in transit.
 
 use super::waits::{Bell, STAGES};
-use crate::memory::core::Core;
+use crate::memory::core::MemoryCore;
 use crate::memory::way::{STAGE, Way};
 use crate::raw::{self, PAGE, nr};
 use crate::threads::{self, Record};
@@ -29,7 +29,7 @@ pub(crate) struct Stage {
 
 impl Stage {
     /// `None` where there is no memory, or no pool yet.
-    fn new(core: &Core) -> Option<Self> {
+    fn new(core: &MemoryCore) -> Option<Self> {
         let zswap = core.pool.as_ref()?.zswap;
         let context = zswap.context().ok()?;
         let places = reserve_private(2 * STAGE * PAGE, c"zfolio stage").ok()?;
@@ -45,7 +45,7 @@ impl Stage {
 
     /// The process's way, with this stage's places. For one transit: descriptors may be
     /// others afterwards.
-    pub(super) fn way(&self, core: &Core) -> Way {
+    pub(super) fn way(&self, core: &MemoryCore) -> Way {
         core.way.with_places(self.incoming, self.outgoing)
     }
 }
@@ -74,7 +74,7 @@ pub(crate) struct Taken<'a> {
 
 impl Taken<'_> {
     /// The stage, made if it is not there. The core lock is held.
-    pub(super) fn made(&mut self, core: &Core) -> Option<&mut Stage> {
+    pub(super) fn made(&mut self, core: &MemoryCore) -> Option<&mut Stage> {
         if self.stage.is_none() {
             *self.stage = Stage::new(core);
         }
@@ -157,7 +157,7 @@ impl Stages {
     ///
     /// # Errors
     /// A stage's place could not be made ready.
-    pub(crate) fn renew_in_child(&self, core: &Core) -> Result<(), Errno> {
+    pub(crate) fn renew_in_child(&self, core: &MemoryCore) -> Result<(), Errno> {
         for place in &self.places[..self.count] {
             reset_in_fork_child(&place.stage);
             place.thread.store(0, Ordering::Relaxed);

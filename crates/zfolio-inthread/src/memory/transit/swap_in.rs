@@ -7,7 +7,7 @@ use crate::memory::Vpn;
 use crate::memory::bring::{
     Access, Brought, FOLIO, ahead, alike, bring, fresh, set, set_open, stored_run, was_open,
 };
-use crate::memory::core::Core;
+use crate::memory::core::MemoryCore;
 use crate::memory::layer::MemoryState;
 use crate::memory::way::{Kind, STAGE, Way};
 use crate::memory::words::Word;
@@ -78,7 +78,7 @@ pub(crate) fn bring_beside(
     record: Option<&Record>,
     address: usize,
     access: Access,
-    is_other: &mut dyn FnMut(&Core) -> bool,
+    is_other: &mut dyn FnMut(&MemoryCore) -> bool,
 ) -> Brought {
     let mut touch = Touch {
         state,
@@ -153,7 +153,11 @@ impl Touch<'_> {
     }
 
     /// Under the core lock: what is to be done.
-    fn next(&mut self, taken: &mut Taken<'_>, is_other: &mut dyn FnMut(&Core) -> bool) -> Next {
+    fn next(
+        &mut self,
+        taken: &mut Taken<'_>,
+        is_other: &mut dyn FnMut(&MemoryCore) -> bool,
+    ) -> Next {
         let (state, page) = (self.state, self.page);
         let mut guard = state.at_gate();
         let core = &mut *guard;
@@ -167,6 +171,11 @@ impl Touch<'_> {
         }
         let word = state.words.get(page);
         match word {
+            Word::Clean(_) if self.access == Access::Write => {
+                core.figures.faults += 1;
+                core.write_to_clean(state, page);
+                return Next::Done(Brought::Open(FaultKind::Standby));
+            }
             Word::Transit(stage) => {
                 let stage = stage as usize;
                 let heard = state.stages.bell(stage).listen();
@@ -198,20 +207,20 @@ impl Touch<'_> {
         if let Some(record) = self.record {
             record.row[0].store(run.end, Ordering::Relaxed);
         }
+        let slots = core::array::from_fn(|at| {
+            let page = run.start + at;
+            if page < run.end
+                && let Word::Stored(slot) = state.words.get(page)
+            {
+                slot
+            } else {
+                Slot::ZERO
+            }
+        });
         let incoming = Incoming {
-            slots: core::array::from_fn(|at| {
-                let page = run.start + at;
-                if page < run.end
-                    && let Word::Stored(slot) = state.words.get(page)
-                {
-                    slot
-                } else {
-                    Slot::ZERO
-                }
-            }),
             untouched,
-            // (What leaves by spans is not clean: it would leave alone.)
-            clean: !untouched && !core.closes_in_place() && core.comes_clean(&run, self.access),
+            clean: !untouched && core.comes_clean(&run, &slots[..run.len()], self.access),
+            slots,
             several: state.is_several(),
             way: stage.way(core),
             run,
@@ -219,13 +228,13 @@ impl Touch<'_> {
         for page in incoming.run.clone() {
             set(state, core, page, Word::Transit(taken.mark()));
         }
-        core.begin_transit();
+        core.begin_transit(self.record);
         state.stages.note_thread(taken.number, self.record);
         Next::Load(incoming)
     }
 
     /// Which pages come: as alone.
-    fn run(&mut self, core: &Core, word: Word) -> Range<Vpn> {
+    fn run(&mut self, core: &MemoryCore, word: Word) -> Range<Vpn> {
         let (state, page, record) = (self.state, self.page, self.record);
         if word == Word::Untouched {
             let most = *self.most.get_or_insert_with(|| fresh(core, record, page));
@@ -322,7 +331,7 @@ impl Incoming {
     }
 
     /// They are what they were.
-    fn leave(&self, state: &MemoryState, core: &Core) {
+    fn leave(&self, state: &MemoryState, core: &MemoryCore) {
         for (page, slot) in self.run.clone().zip(&self.slots) {
             let word = match *slot {
                 _ if self.untouched => Word::Untouched,

@@ -8,7 +8,7 @@ use super::batch::{Batch, Fate, MOST};
 use super::stage::{Stage, Taken};
 use crate::memory::Vpn;
 use crate::memory::bring::set;
-use crate::memory::core::Core;
+use crate::memory::core::MemoryCore;
 use crate::memory::layer::MemoryState;
 use crate::memory::reclaim::{Closing, ROOM, SLACK};
 use crate::memory::way::{Kind, STAGE, Way};
@@ -26,7 +26,7 @@ const WINDOWS: usize = 4;
 /// Pages given to the pool at once.
 const TOGETHER: usize = 16;
 
-impl Core {
+impl MemoryCore {
     /// Whether pages must leave before so many come.
     pub(super) fn lacks_room(&self, state: &MemoryState, pages: usize) -> bool {
         let may = self.limit() + self.about_to_go();
@@ -114,7 +114,7 @@ impl Core {
     }
 }
 
-/// Closes pages until `pages` more may be opened, as [`Core::make_room`] does.
+/// Closes pages until `pages` more may be opened, as [`MemoryCore::make_room`] does.
 pub(super) fn make_room(state: &MemoryState, taken: &mut Taken<'_>, pages: usize) {
     let begun = now_ns(Clock::Monotonic);
     let (mut looked, mut closed) = (0_usize, 0);
@@ -167,8 +167,9 @@ pub(super) fn make_room(state: &MemoryState, taken: &mut Taken<'_>, pages: usize
         if let Some(span) = &batch.span {
             core.transit.frozen.add(number, &span.pages);
         }
-        core.begin_transit();
-        state.stages.note_thread(number, crate::threads::current());
+        let thread = crate::threads::current();
+        core.begin_transit(thread);
+        state.stages.note_thread(number, thread);
         drop(guard);
         if let Err((page, errno)) = batch.send(stage, &way) {
             state.core.lock().fail(format_args!(
@@ -198,12 +199,11 @@ impl Batch {
             let addresses = span.pages.start << SHIFT..span.pages.end << SHIFT;
             return self.send_span(stage, way, &addresses);
         }
-        self.freeze(stage, way)?;
         if self.clean {
-            self.compare(stage, way)?;
-        } else {
-            self.store(stage, way)?;
+            return self.discard_clean(stage, way);
         }
+        self.freeze(way);
+        self.store(stage, way)?;
         self.commit(stage, way)
     }
 
@@ -243,55 +243,35 @@ impl Batch {
         }
     }
 
+    /// The work for clean pages: they are protected, and who would write to one waits for us. What
+    /// the kernel leaves is the program's alone.
+    fn discard_clean(&mut self, stage: &Stage, way: &Way) -> Result<(), Lost> {
+        let len = self.len;
+        self.fates[..len].fill(Fate::Gone);
+        self.discard(stage);
+        for (places, start) in self.frozen(Fate::Stays { heat: 2 }) {
+            let addresses = start << SHIFT..(start + places.len()) << SHIFT;
+            way.let_write(&addresses)
+                .map_err(|errno| (start, errno.0))?;
+        }
+        Ok(())
+    }
+
     /// A way whose place for what goes out is where the batch's page `at` has its own.
     fn way_at(way: &Way, at: usize) -> Way {
         way.with_places(way.incoming(), way.outgoing() + at * PAGE)
     }
 
     /// Keeps others from changing the pages.
-    fn freeze(&mut self, stage: &Stage, way: &Way) -> Result<(), Lost> {
+    fn freeze(&mut self, way: &Way) {
         for (places, start) in self.runs() {
             let addresses = start << SHIFT..(start + places.len()) << SHIFT;
-            if self.clean {
-                self.freeze_clean(stage, way, places, start);
-                continue;
-            }
             let frozen = Self::way_at(way, places.start)
                 .freeze(&addresses, true)
                 .unwrap_or(0)
                 >> SHIFT;
             self.fates[places][frozen..].fill(Fate::Stays { heat: 0 });
         }
-        Ok(())
-    }
-
-    /// The same for clean pages: for those that nobody has written to.
-    fn freeze_clean(&mut self, stage: &Stage, way: &Way, places: Range<usize>, start: Vpn) {
-        let mut runs = [zfolio_sys::procfs::PresentRun::default(); STAGE];
-        let addresses = start << SHIFT..(start + places.len()) << SHIFT;
-        let mut done = places.start;
-        for unwritten in way.unwritten(&addresses, &mut runs) {
-            let [from, to] =
-                [unwritten.start(), unwritten.end()].map(|at| places.start + (at >> SHIFT) - start);
-            let addresses = unwritten.start()..unwritten.end();
-            let frozen = Self::way_at(way, from)
-                .freeze(&addresses, true)
-                .unwrap_or(0)
-                >> SHIFT;
-            self.stay_written(stage, done..from);
-            done = from + frozen;
-            if done < to {
-                self.stay_written(stage, done..to);
-                done = to;
-            }
-        }
-        self.stay_written(stage, done..places.end);
-    }
-
-    /// Pages that were clean are the program's alone.
-    fn stay_written(&mut self, stage: &Stage, places: Range<usize>) {
-        stage.zswap.invalidate(&self.slots[places.clone()]);
-        self.fates[places].fill(Fate::Stays { heat: 1 });
     }
 
     /// Frozen pages next to one another: which of the batch's pages, where in memory.
@@ -311,29 +291,6 @@ impl Batch {
                 (from < at).then_some((from..at, start + from - first))
             })
         })
-    }
-
-    /// Compares pages that were clean with what the pool has of them.
-    fn compare(&mut self, stage: &mut Stage, way: &Way) -> Result<(), Lost> {
-        for (places, start) in self.frozen(Fate::Frozen) {
-            for at in places.clone() {
-                let page = start + at - places.start;
-                let addresses = page << SHIFT..(page + 1) << SHIFT;
-                let mut here = Self::way_at(way, at);
-                let into = here.incoming_page(0);
-                let loaded = stage
-                    .zswap
-                    .load_into(&mut stage.context, self.slots[at], into);
-                if loaded.is_ok() && here.is_incoming(&addresses, 0) {
-                    self.fates[at] = Fate::Gone;
-                    continue;
-                }
-                here.undo(&addresses, true)
-                    .map_err(|errno| (page, errno.0))?;
-                self.stay_written(stage, at..at + 1);
-            }
-        }
-        Ok(())
     }
 
     /// Gives the frozen pages to the pool.

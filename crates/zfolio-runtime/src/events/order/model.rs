@@ -273,9 +273,9 @@ fn beginning() -> (Kernel, Books) {
 }
 
 /// A step: who, what, where, where to, how many.
-type Step = (u8, u8, u8, u8, u8);
+type Draw = (u8, u8, u8, u8, u8);
 
-fn run(steps: &[Step]) -> Result<(), TestCaseError> {
+fn run(steps: &[Draw]) -> Result<(), TestCaseError> {
     let (mut kernel, mut books) = beginning();
     let mut number = 100;
     for &(who, what, at, to, len) in steps {
@@ -414,7 +414,7 @@ fn every_interleaving_of_three_changes() {
 /// was mended before one whose target was taken.
 #[test]
 fn what_is_taken_is_looked_at_before_what_seems_undone() {
-    let bursts: [&[Step]; 2] = [
+    let bursts: [&[Draw]; 2] = [
         &[
             (1, 3, 3, 18, 0),
             (1, 0, 0, 0, 0),
@@ -455,7 +455,7 @@ proptest! {
     #![proptest_config(config())]
     #[test]
     fn the_books_agree_with_the_kernel(
-        steps in prop::collection::vec(any::<Step>(), 1..40)
+        steps in prop::collection::vec(any::<Draw>(), 1..40)
     ) {
         run(&steps)?;
     }
