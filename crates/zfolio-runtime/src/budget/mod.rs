@@ -37,8 +37,7 @@ pub struct Memory {
     pub(crate) wakeups: Wakeups,
     /// Its place among those that share `high`.
     membership: Membership,
-    /// Pages this process may have of `high`: all, or its share.
-    allowance: AtomicUsize,
+    allowance: Allowance,
     /// `max`, and what it may have of it.
     hard: HardLimit,
     /// How long each fault waits because of its group's `swap.high`, ns.
@@ -51,7 +50,13 @@ pub struct Memory {
     urgent_ns: AtomicU64,
     /// Resident pages at the last sample.
     resident: AtomicUsize,
-    /// Nothing leaves: somebody looks into the process (`zfolio inspect`).
+}
+
+/// What this process may have.
+struct Allowance {
+    /// Pages of `high`: all, or its share.
+    pages: AtomicUsize,
+    /// More than that, and nothing leaves: somebody looks into the process (`zfolio inspect`).
     inspected: AtomicBool,
 }
 
@@ -76,14 +81,16 @@ impl Memory {
             scope,
             wakeups: Wakeups::default(),
             membership,
-            allowance: AtomicUsize::new(options.high),
+            allowance: Allowance {
+                pages: AtomicUsize::new(options.high),
+                inspected: AtomicBool::new(false),
+            },
             hard: HardLimit::of(&options),
             swap_penalty_ns: AtomicU64::new(0),
             borrowed: AtomicUsize::new(0),
             overdraft: AtomicUsize::new(0),
             urgent_ns: AtomicU64::new(0),
             resident: AtomicUsize::new(0),
-            inspected: AtomicBool::new(false),
         }
     }
 
@@ -98,12 +105,12 @@ impl Memory {
     /// Whether nothing leaves because somebody looks into the process: neither `high` nor `max`
     /// is kept meanwhile.
     pub(crate) fn is_inspected(&self) -> bool {
-        self.inspected.load(Ordering::Acquire)
+        self.allowance.inspected.load(Ordering::Acquire)
     }
 
     /// Begins or ends that. The control thread alone does so.
     pub(crate) fn set_inspected(&self, inspected: bool) {
-        self.inspected.store(inspected, Ordering::Release);
+        self.allowance.inspected.store(inspected, Ordering::Release);
     }
 
     /// Counts an event for the group whose limit is meant, and for those above it.

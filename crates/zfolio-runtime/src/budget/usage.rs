@@ -31,7 +31,7 @@ impl Memory {
         let high = if self.is_inspected() {
             WITHOUT_END
         } else {
-            self.allowance.load(Ordering::Relaxed)
+            self.allowance.pages.load(Ordering::Relaxed)
         };
         if self.scope.counts_frames() {
             Watermarks::of_regions(high)
@@ -68,7 +68,7 @@ impl Memory {
 
     /// What the pool leaves of `high`, pages.
     pub(crate) fn resident_pages(&self) -> usize {
-        let allowed = self.allowance.load(Ordering::Relaxed);
+        let allowed = self.allowance.pages.load(Ordering::Relaxed);
         allowed.saturating_sub(self.zswap.pool_pages())
     }
 
@@ -98,7 +98,7 @@ impl Memory {
 
     /// Changes what this process may have of `high`.
     pub(crate) fn set_allowance(&self, pages: usize) {
-        self.allowance.store(pages, Ordering::Relaxed);
+        self.allowance.pages.store(pages, Ordering::Relaxed);
     }
 
     /// Says what this process has and needs, and takes its share.
@@ -119,7 +119,7 @@ impl Memory {
         };
         let begun = self.scope.high(self.options.high);
         let allowed = self.membership.update(self.segment(), of, begun);
-        self.allowance.store(allowed.high, Ordering::Relaxed);
+        self.allowance.pages.store(allowed.high, Ordering::Relaxed);
         if self.zswap.group_limits() != allowed.limits {
             self.zswap.set_group_limits(allowed.limits);
         }
