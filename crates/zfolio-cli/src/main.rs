@@ -14,7 +14,7 @@
 //! | `supervise` | starting, signalling, waiting |
 //! | `requests` | what can be asked of a run while it lasts |
 //! | `report` | what is told afterwards |
-//! | `run`, `set`, `compact`, `doctor`, `demo`, `manual`, `schema` | the commands; `advise`, `bench` and `usemem` are those of `zfolio-bench`, `stat`, `top`, `metrics` and `plot` of `zfolio-views` |
+//! | `run`, `set`, `compact`, `inspect`, `doctor`, `demo`, `manual`, `schema` | the commands; `advise`, `bench` and `usemem` are those of `zfolio-bench`, `stat`, `top`, `metrics` and `plot` of `zfolio-views` |
 //!
 //! What this crate, `zfolio-bench` and `zfolio-views` need of the machine is in `zfolio-host`.
 #![forbid(unsafe_code)]
@@ -26,6 +26,7 @@ mod doctor;
 #[path = "../../zfolio-host/src/example.rs"]
 mod example;
 mod fitting;
+mod inspect;
 mod manual;
 mod options;
 mod own;
@@ -79,6 +80,7 @@ fn dispatch(command: Command) -> Result<ExitCode, Failure> {
         Command::Advise(args) => zfolio_bench::advise(&args),
         Command::Set(args) => set::set(&args),
         Command::Compact(args) => compact::compact(&args),
+        Command::Inspect(args) => inspect::inspect(&args),
         Command::Demo(args) => demo::demo(&args),
         Command::Bench(args) => zfolio_bench::bench(&args),
         Command::Man(args) => manual::man(&args),

@@ -80,7 +80,7 @@ const CRATES: [Order; 4] = [
             &["supervise", "requests"],
             &["report"],
             &[
-                "run", "set", "compact", "doctor", "demo", "manual", "schema",
+                "run", "set", "compact", "inspect", "doctor", "demo", "manual", "schema",
             ],
             &["main"],
         ],

@@ -44,6 +44,14 @@ statuses! {
     Doctor = 78, "zfolio doctor: this machine cannot run managed programs";
     /// The demonstration did not keep what it promises.
     Demo = 79, "zfolio demo: data differed, or memory was not kept";
+    /// `inspect` of a process that is not there.
+    NoProcess = 80, "zfolio inspect: there is no such process";
+    /// `inspect` of a process that is not managed.
+    NotManaged = 81, "zfolio inspect: the process is not managed";
+    /// `inspect` of a process that does not answer.
+    NoAnswer = 82, "zfolio inspect: the process did not answer in time, or may not be traced";
+    /// `inspect` where what is out has no room.
+    NoRoom = 83, "zfolio inspect: too little memory is free for what has to come back";
     /// Found, but cannot be executed.
     NotExecutable = 126, "the program was found and cannot be executed";
     /// Not found.

@@ -17,6 +17,7 @@ use crate::histogram::Latency;
 use crate::slots::used;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use zfolio_mm::ORDERS;
+use zfolio_runtime::segment::inspection::held;
 use zfolio_runtime::segment::{
     Counter, FaultKind, MESSAGE, ProcessSlot, Segment, Used, faults, state,
 };
@@ -176,6 +177,8 @@ pub struct Process {
     pub comm: String,
     /// One of [`state`].
     pub state: u32,
+    /// One of [`held`].
+    pub held: u32,
     /// Why it is unmanaged or failed; empty otherwise.
     pub message: String,
     /// It said so itself.
@@ -219,6 +222,7 @@ impl Process {
             pid: slot.process.pid.load(Relaxed),
             comm: one_line(String::from_utf8_lossy(&comm).trim_end_matches('\0')),
             state: slot.state.load(Acquire),
+            held: slot.held.load(Acquire),
             message: one_line(&String::from_utf8_lossy(&message)),
             told: slot.said.told.load(Acquire) != 0,
             stands_for: 1,
@@ -232,6 +236,7 @@ impl Process {
         match self.state {
             state::FREE => "free",
             state::WATCHING => "watching",
+            state::MANAGING if self.held == held::HELD => "held",
             state::MANAGING => "managing",
             state::UNMANAGED => "unmanaged",
             state::UNWATCHED => "unwatched",

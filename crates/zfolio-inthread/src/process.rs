@@ -19,6 +19,8 @@ pub(crate) struct ProcessState {
     pub(crate) pid: AtomicU32,
     /// More than one thread; never again one.
     pub(crate) several: AtomicBool,
+    /// A thread of ours is there beside the program's: `life::hold`.
+    pub(crate) accompanied: AtomicBool,
     /// Management has ended: every page is open and stays so.
     pub(crate) left: AtomicBool,
     /// The program filters its calls, and would not let ours through: `life::leave::step_aside`.
@@ -41,6 +43,8 @@ pub(crate) struct Entries {
     pub(crate) restorer: u64,
     /// Has signals handled on stacks that are not closed (`life::signals::handle_elsewhere`).
     pub(crate) handle_elsewhere: fn(),
+    /// Where a thread of the program's is sent to make one that holds the process (`life::hold`).
+    pub(crate) hold: usize,
     /// Ends management, for the reason given (`life::leave::leave`).
     pub(crate) leave: fn(&'static str),
 }
@@ -52,8 +56,9 @@ impl ProcessState {
         on_service_stack(&blocked, f)
     }
 
+    /// Whether another thread than the caller may touch the program's memory.
     pub(crate) fn is_several(&self) -> bool {
-        self.several.load(Ordering::Acquire)
+        self.several.load(Ordering::Acquire) || self.accompanied.load(Ordering::Acquire)
     }
 
     /// Whether this task is of the process whose memory this is: not so the child of

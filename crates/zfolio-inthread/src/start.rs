@@ -2,7 +2,7 @@
 //! thread and none of its code has run.
 
 use crate::answer::entry;
-use crate::life::{handlers, installed, leave, signals};
+use crate::life::{handlers, hold, installed, leave, signals};
 use crate::memory::core::MemoryCore;
 use crate::memory::following::Following;
 use crate::memory::layer::{Descriptors, MemoryState};
@@ -71,6 +71,7 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
         && config.limits.max.load(Ordering::Relaxed) == 0
         && !segment.groups.iter().any(is_limited);
     let beside = way.kind != Kind::Guard && is_simple;
+    hold::reserve().map_err(failed("reserving memory"))?;
     let words = Words::reserve().map_err(failed("reserving memory"))?;
     let threads = Threads::reserve().map_err(failed("reserving memory"))?;
     let texts = Texts::now();
@@ -92,6 +93,7 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
         options,
         pid: AtomicU32::new(zfolio_sys::thread::pid()),
         several: AtomicBool::new(false),
+        accompanied: AtomicBool::new(false),
         left: AtomicBool::new(false),
         filtered: AtomicU32::new(0),
         moving_stacks: AtomicBool::new(false),
@@ -101,6 +103,7 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
             restorer: handlers::restorer(),
             handle_elsewhere: || signals::handle_elsewhere(state::get()),
             leave: |why| leave::leave(state::get(), why),
+            hold: hold::entry(),
         },
         text: parts.text.clone(),
     };

@@ -26,6 +26,7 @@
 //! | [`region`] | memory a program asks for, and being a guest in its process |
 //! | `vdso` | the clock without a system call |
 //! | [`exchange`] | shared memory between processes and the one that keeps values for them |
+//! | [`tracee`] | a thread of another process, traced for a moment |
 //! | [`closable`] | memory open or closed piece by piece, and taken aside; what a device holds stays |
 #![no_std]
 
@@ -53,5 +54,6 @@ pub mod secret;
 pub mod swap;
 pub mod syscall;
 pub mod thread;
+pub mod tracee;
 pub mod uffd;
 mod vdso;

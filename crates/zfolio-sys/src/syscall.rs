@@ -101,6 +101,7 @@ pub mod nr {
     pub const CLONE: usize = 56;
     pub const EXIT: usize = 60;
     pub const WAIT4: usize = 61;
+    pub const PTRACE: usize = 101;
     pub const KILL: usize = 62;
     pub const CHDIR: usize = 80;
     pub const UNLINK: usize = 87;

@@ -1,6 +1,6 @@
 //! The command line.
 
-use crate::options::asking::{Compact, Set, fixed};
+use crate::options::asking::{Compact, Inspect, Set, fixed};
 use crate::options::backing_options::{Backing, ENV_BACKING};
 use crate::options::mistake;
 use crate::options::run_args::{Run, run_help};
@@ -46,6 +46,9 @@ pub(crate) enum Command {
     Set(Set),
     /// Have every process of a running tree compact its pool and its arena now
     Compact(Compact),
+    /// Bring all of a managed process into memory and keep it there while a debugger or a
+    /// profiler looks into it
+    Inspect(Inspect),
     /// Run a built-in workload bare and then with its memory limited, and compare
     Demo(Demo),
     /// Run an experiment on the parts zfolio is made of

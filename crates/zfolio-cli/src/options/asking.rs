@@ -1,7 +1,8 @@
-//! The command lines of `set` and `compact`, which ask a run that lasts.
+//! The command lines of `set`, `compact` and `inspect`, which ask a run that lasts.
 
 use crate::options::backing_options::OnMax;
 use clap::{Args, ValueEnum};
+use std::ffi::OsString;
 use std::path::PathBuf;
 use zfolio_host::size::Size;
 
@@ -95,4 +96,26 @@ pub(crate) struct Compact {
     /// a control segment
     #[arg(value_name = "PID|FILE")]
     pub(crate) which: PathBuf,
+}
+
+/// `zfolio inspect`.
+#[derive(Args, Debug)]
+pub(crate) struct Inspect {
+    /// Process id of a program under `zfolio run`
+    #[arg(value_name = "PID")]
+    pub(crate) pid: u32,
+    /// All managed processes among it and those below it
+    #[arg(long)]
+    pub(crate) tree: bool,
+    /// For so long at most: then what was held may leave again, and the command is asked to end
+    /// (SIGTERM)
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
+    pub(crate) timeout: Option<u64>,
+    /// Even where too little memory is free for what has to come back
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// What is run while all is in memory, and its arguments: `py-spy dump --pid PID`, say. Without
+    /// one all stays until Ctrl-C
+    #[arg(last = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
 }

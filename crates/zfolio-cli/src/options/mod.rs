@@ -6,7 +6,7 @@
 //! | `engines` | threads that help to compress, and their attributes |
 //! | `groups` | named parts of a run |
 //! | `slowdown` | what may be paid for memory |
-//! | `asking` | the command lines of `set` and `compact` |
+//! | `asking` | the command lines of `set`, `compact` and `inspect` |
 //! | `run_args` | the command line of `run` |
 //! | `mistake` | what is wrong with a command line, and what mends it |
 //! | `args` | the command line |

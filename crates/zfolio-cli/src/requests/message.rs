@@ -1,4 +1,5 @@
-//! What is asked of a run, and its answer: one JSON text each way, of at most [`MOST`] bytes.
+//! What is asked of a run, and its answer: one JSON text each way, of at most [`MOST`] bytes. Each
+//! ends with a newline, or with that direction of the connection.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,6 +14,8 @@ pub(crate) enum Request {
     Set(Changes),
     /// Have every process compact.
     Compact,
+    /// Hold the processes of these turns, as long as the connection is open.
+    Inspect(Vec<u64>),
 }
 
 /// A limit, bytes, or none.
@@ -59,6 +62,8 @@ pub(crate) enum Answer {
     ///
     /// [`compacted`]: zfolio_runtime::segment::ProcessSlot::compacted
     Compacting(u32),
+    /// They are to be held: each says in its slot when it is.
+    Holding,
     /// Nothing has changed.
     Refused(Refused),
 }

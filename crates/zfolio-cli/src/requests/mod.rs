@@ -1,4 +1,4 @@
-//! What can be asked of a run that lasts: `zfolio set` and `zfolio compact`.
+//! What can be asked of a run that lasts: `zfolio set`, `zfolio compact` and `zfolio inspect`.
 //!
 //! What a run was asked for lies in pages of the control segment that processes cannot write.
 //! `zfolio run` can, so it is asked: by a socket beside the segment, of mode 0600, and only by

@@ -6,6 +6,8 @@
 use crate::fitting::Fitting;
 use crate::requests::changes::apply;
 use crate::requests::message::{Answer, MOST, Refused, Request};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::Timespec;
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
@@ -15,10 +17,11 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::{Duration, Instant};
 use zfolio_host::segment_file::socket_beside;
-use zfolio_runtime::segment::Segment;
+use zfolio_runtime::segment::inspection::LEASES;
+use zfolio_runtime::segment::{Owner, Segment};
 
 /// Most that ask at a time.
 const MOST_ASKING: usize = 8;
@@ -31,6 +34,8 @@ pub(crate) struct Server {
     listener: UnixListener,
     path: PathBuf,
     asking: Vec<Asking>,
+    /// Inspectors, each with what its connection holds.
+    holding: Vec<Holding>,
     /// `high` that was asked for last, bytes.
     high: Option<u64>,
 }
@@ -57,6 +62,7 @@ impl Server {
             listener: UnixListener::from(socket),
             path,
             asking: Vec::new(),
+            holding: Vec::new(),
             high: None,
         };
         // Nobody can connect before it listens.
@@ -70,8 +76,9 @@ impl Server {
         self.high
     }
 
-    /// Answers whoever has asked.
+    /// Answers whoever has asked, and lets go of what inspectors held that are gone.
     pub(crate) fn look(&mut self, segment: &Segment, fitting: &mut Fitting, now: Instant) {
+        self.holding.retain(|holding| holding.goes_on(segment));
         while self.asking.len() < MOST_ASKING {
             let Ok((stream, _)) = self.listener.accept() else {
                 break;
@@ -84,23 +91,35 @@ impl Server {
                 });
             }
         }
-        let mut asking = std::mem::take(&mut self.asking);
-        asking.retain_mut(|one| match one.read() {
-            Arrived::Partly => now.duration_since(one.came) < ASKS_WITHIN,
-            Arrived::Never => false,
-            Arrived::Whole => {
-                let answer = self.answer(&one.text, segment, fitting);
-                let text = serde_json::to_string(&answer).unwrap_or_default();
-                // (Who does not read it has its own reasons.)
-                let _ = one.stream.write_all(text.as_bytes());
-                false
+        for mut one in std::mem::take(&mut self.asking) {
+            match one.read() {
+                Arrived::Partly if now.duration_since(one.came) < ASKS_WITHIN => {
+                    self.asking.push(one);
+                }
+                Arrived::Partly | Arrived::Never => {}
+                Arrived::Whole => {
+                    let (answer, leases) = self.answer(&one.text, segment, fitting);
+                    let mut text = serde_json::to_string(&answer).unwrap_or_default();
+                    text.push('\n');
+                    // (Who does not read it has its own reasons.)
+                    let _ = one.stream.write_all(text.as_bytes());
+                    if !leases.is_empty() {
+                        let stream = one.stream;
+                        self.holding.push(Holding { stream, leases });
+                    }
+                }
             }
-        });
-        self.asking = asking;
+        }
     }
 
-    fn answer(&mut self, text: &[u8], segment: &Segment, fitting: &mut Fitting) -> Answer {
-        match serde_json::from_slice(text) {
+    /// The answer, and the leases that the connection is to have.
+    fn answer(
+        &mut self,
+        text: &[u8],
+        segment: &Segment,
+        fitting: &mut Fitting,
+    ) -> (Answer, Vec<usize>) {
+        let answer = match serde_json::from_slice(text) {
             Ok(Request::Set(changes)) => match apply(&changes, segment, fitting) {
                 Ok(lines) => {
                     let run = changes.group.is_none() && changes.high.is_some();
@@ -109,6 +128,10 @@ impl Server {
                     }
                     Answer::Changed(lines)
                 }
+                Err(refused) => Answer::Refused(refused),
+            },
+            Ok(Request::Inspect(turns)) => match lease(&turns, segment) {
+                Ok(leases) => return (Answer::Holding, leases),
                 Err(refused) => Answer::Refused(refused),
             },
             Ok(Request::Compact) => {
@@ -120,13 +143,67 @@ impl Server {
                 let mend = "use the zfolio that started the run";
                 Answer::Refused(Refused::new("request", why, mend))
             }
-        }
+        };
+        (answer, Vec::new())
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Takes a lease for each process that is somebody's slot now.
+fn lease(turns: &[u64], segment: &Segment) -> Result<Vec<usize>, Refused> {
+    let leases = &segment.config().leases;
+    let free = leases.iter().enumerate();
+    let free: Vec<usize> = free
+        .filter(|(_, lease)| lease.turn.load(Relaxed) == 0)
+        .map(|(at, _)| at)
+        .take(turns.len())
+        .collect();
+    let is_owned = |turn: &u64| {
+        let mut owned = segment.owners.iter().filter_map(Owner::owned);
+        owned.any(|owned| owned.turn == *turn)
+    };
+    let mend = "look with zfolio stat, and ask again";
+    if !turns.iter().all(is_owned) {
+        let why = "it has ended, or become another program";
+        return Err(Refused::new("the process", why, mend));
+    }
+    if turns.is_empty() || free.len() < turns.len() {
+        let why = format!("as many are held as can be, {LEASES}");
+        return Err(Refused::new("zfolio inspect", why, mend));
+    }
+    for (at, turn) in free.iter().zip(turns) {
+        leases[*at].beat.fetch_add(1, Relaxed);
+        leases[*at].turn.store(*turn, Release);
+    }
+    Ok(free)
+}
+
+/// An inspector, and its leases.
+#[derive(Debug)]
+struct Holding {
+    stream: UnixStream,
+    leases: Vec<usize>,
+}
+
+impl Holding {
+    /// Whether the inspector is there: then its leases beat, else they are nobody's.
+    fn goes_on(&self, segment: &Segment) -> bool {
+        let mut ends = [PollFd::new(&self.stream, PollFlags::empty())];
+        let ended = poll(&mut ends, Some(&Timespec::default())).is_ok_and(|ends| ends > 0);
+        for at in &self.leases {
+            let lease = &segment.config().leases[*at];
+            if ended {
+                lease.turn.store(0, Release);
+            } else {
+                lease.beat.fetch_add(1, Relaxed);
+            }
+        }
+        !ended
     }
 }
 
@@ -145,6 +222,9 @@ impl Asking {
                 Ok(0) => return Arrived::Whole,
                 Ok(count) if self.text.len() + count <= MOST => {
                     self.text.extend_from_slice(&part[..count]);
+                    if self.text.ends_with(b"\n") {
+                        return Arrived::Whole;
+                    }
                 }
                 Ok(_) => return Arrived::Never,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Arrived::Partly,
@@ -211,11 +291,35 @@ mod tests {
             Some(Answer::Compacting(1))
         );
         assert_eq!(segment.config().folios.compactions.load(Relaxed), 1);
-        for wrong in [&b""[..], b"{\"set\":{\"hihg\":{\"bytes\":1}}}", b"[]"] {
+        for wrong in [
+            &b""[..],
+            b"{\"set\":{\"hihg\":{\"bytes\":1}}}",
+            b"[]",
+            b"{\"inspect\":[]}",
+            b"{\"inspect\":[77]}",
+        ] {
             let answer = ask(&mut server, wrong);
             assert!(matches!(answer, Some(Answer::Refused(_))), "{answer:?}");
         }
         assert_eq!(ask(&mut server, &[b' '; MOST + 1]), None, "too much");
+        // Who holds a process does so as long as the connection is open.
+        let _ = segment.claim(std::process::id());
+        let turn = segment.turn_of(&segment.slots[0]);
+        let held = || segment.config().leases[0].turn.load(Relaxed);
+        let mut inspector = connect();
+        let text = serde_json::to_string(&Request::Inspect(vec![turn])).expect("JSON");
+        writeln!(inspector, "{text}").expect("written");
+        server.look(&segment, &mut fitting, began);
+        let mut answer = [0; 10];
+        inspector.read_exact(&mut answer).expect("answered");
+        assert_eq!(&answer, b"\"holding\"");
+        let beats = || segment.config().leases[0].beat.load(Relaxed);
+        let before = beats();
+        server.look(&segment, &mut fitting, began);
+        assert_eq!((held(), beats()), (turn, before + 1));
+        drop(inspector);
+        server.look(&segment, &mut fitting, began);
+        assert_eq!((held(), beats()), (0, before + 1));
         // One that says nothing has been waited for, and is not any more.
         assert_eq!(server.asking.len(), 1);
         server.look(&segment, &mut fitting, began + 2 * ASKS_WITHIN);

@@ -46,7 +46,7 @@ fn leave_locked(state: &State, core: &mut MemoryCore, why: &str) {
     // closes its own alone.
     for (range, kind) in core.ranges.iter() {
         if kind.registered {
-            core.way.unwatch(&range);
+            let _ = core.way.unwatch(&range);
         }
     }
     core.way.close_descriptors();

@@ -7,6 +7,7 @@
 //! | [`descriptors`] | ours, which the program does not see, and those by which it reaches its memory |
 //! | [`signals`], [`masks`] | what the program does with signals, and which it blocks |
 //! | [`handlers`] | the handlers of SIGSEGV, SIGBUS and SIGSYS: where faults and calls arrive |
+//! | [`hold`] | a thread of ours that holds everything in place for `zfolio inspect` |
 //! | [`begin`], [`process`], [`end`] | new threads; forks; exec and the end |
 //!
 //! State, kept in [`State`](crate::state::State): what the program asked for of signals, and
@@ -18,6 +19,7 @@ mod begin;
 pub(crate) mod descriptors;
 pub(crate) mod end;
 pub(crate) mod handlers;
+pub(crate) mod hold;
 pub(crate) mod installed;
 pub(crate) mod leave;
 pub(crate) mod masks;

@@ -5,7 +5,7 @@
 //! (what it does first is [`begin`]'s).
 
 use super::begin::{self, CLEARED};
-use super::{leave, signals};
+use super::{hold, leave, signals};
 use crate::memory::core::MemoryCore;
 use crate::memory::way::Kind;
 use crate::raw::{self, Blocked, OURS, PAGE, SHIFT, err, is_error, nr};
@@ -323,6 +323,7 @@ fn fork_locked(
         .pid
         .store(zfolio_sys::thread::pid(), Ordering::Relaxed);
     state.several.store(false, Ordering::SeqCst);
+    hold::reset_in_child(state, &mut core);
     let mut renewed = true;
     if !state.has_left() {
         renewed = core.way.renew(flags & CLONE_FILES != 0).is_ok()

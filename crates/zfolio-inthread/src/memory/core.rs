@@ -28,6 +28,8 @@ pub(crate) struct MemoryCore {
     pub(crate) has_devices: bool,
     /// Management ends: nothing is closed any more.
     pub(crate) leaving: bool,
+    /// Nothing is closed as long as somebody looks into the process (`zfolio inspect`).
+    pub(crate) inspected: bool,
     pub(crate) seen: Box<Seen>,
     /// The end of the heap, as the program set it.
     pub(crate) brk: usize,
@@ -132,6 +134,7 @@ impl MemoryCore {
             },
             has_devices: false,
             leaving: false,
+            inspected: false,
             seen: Box::new(Seen::new()),
             brk,
             high: options.high,
@@ -143,6 +146,11 @@ impl MemoryCore {
         self.pool
             .as_ref()
             .map_or(0, |pool| pool.zswap.arena().backed_pages())
+    }
+
+    /// Whether nothing is closed now.
+    pub(crate) const fn closes_nothing(&self) -> bool {
+        self.leaving || self.inspected
     }
 
     /// Above this no page is opened before others are closed.

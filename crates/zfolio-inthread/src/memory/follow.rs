@@ -123,11 +123,19 @@ impl MemoryState {
     }
 }
 
+impl MemoryState {
+    /// Has calls close pages, whether `high` has changed or not: the process has more than it may.
+    pub(crate) fn fall_behind(&self) {
+        // (What no `high` is.)
+        self.following.kept.store(u64::MAX, Ordering::Relaxed);
+    }
+}
+
 impl MemoryCore {
     /// Takes what the process may have now, and closes some of what it has beyond that. Whether
     /// it has no more now, or nothing can be closed.
-    fn shrink(&mut self, state: &MemoryState) -> bool {
-        if self.leaving || state.has_left() {
+    pub(crate) fn shrink(&mut self, state: &MemoryState) -> bool {
+        if self.closes_nothing() || state.has_left() {
             return true;
         }
         if self.pool.is_none() {

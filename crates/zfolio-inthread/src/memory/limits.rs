@@ -93,7 +93,7 @@ impl MemoryCore {
 
     /// Whether whoever wants a page has to wait until there is room below `max`. Makes room.
     pub(crate) fn waits_at_max(&mut self, state: &MemoryState) -> bool {
-        if self.leaving || self.closing.bounds.max.pages().is_none() {
+        if self.closes_nothing() || self.closing.bounds.max.pages().is_none() {
             return false;
         }
         self.closing.bounds.waits = false;

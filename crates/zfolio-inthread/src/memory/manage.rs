@@ -239,6 +239,9 @@ fn claim(state: &MemoryState, way: u32) -> &'static ProcessSlot {
     slot.process
         .arena
         .store(core::ptr::from_ref(state) as u64, Ordering::Relaxed);
+    slot.process
+        .hold_entry
+        .store(state.entries.hold as u64, Ordering::Relaxed);
     slot.state.store(state::MANAGING, Ordering::Release);
     state.following.count_in(slot);
     slot

@@ -16,6 +16,7 @@
 //! | [`bring`] | swap-in, and room for it |
 //! | [`reclaim`] | swap-out |
 //! | [`folios`] | of swap-out, how runs are stored, counted and split |
+//! | [`inspect`](mod@inspect) | all of it in place, for who looks into the process |
 //! | [`limits`], [`bounds`] | what may be out, in the pool, and resident at most |
 //! | [`writeback`], [`own_file`] | what is behind the pool |
 //! | [`clean`], [`clean_pages`] | pages that leave as they came |
@@ -36,6 +37,7 @@ pub(crate) mod core;
 pub(crate) mod folios;
 mod follow;
 pub(crate) mod following;
+mod inspect;
 pub(crate) mod layer;
 mod limits;
 mod manage;

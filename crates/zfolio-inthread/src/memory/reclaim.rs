@@ -64,7 +64,8 @@ impl MemoryCore {
     /// Closes pages until `pages` more may be opened; what cannot be closed is gone over
     /// twice, and then they are opened all the same.
     pub(crate) fn make_room(&mut self, state: &MemoryState, pages: usize) {
-        if self.leaving || self.pool.is_none() || self.usage(state) + pages <= self.limit() {
+        if self.closes_nothing() || self.pool.is_none() || self.usage(state) + pages <= self.limit()
+        {
             return;
         }
         let refused = self.closing.bounds.begin();

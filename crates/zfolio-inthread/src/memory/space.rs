@@ -161,7 +161,7 @@ impl MemoryCore {
         while let Some((part, kind)) = self.ranges.first_within(&(at..range.end)) {
             at = part.end;
             if kind.registered {
-                self.way.unwatch(&part);
+                let _ = self.way.unwatch(&part);
             }
             drop_stored(state, self, &part);
             if !state

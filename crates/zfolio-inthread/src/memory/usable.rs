@@ -31,7 +31,7 @@ impl MemoryCore {
 
     /// The same; then there is a pool, or `false`: nothing can be closed.
     fn may_close_from_the_start(&mut self, state: &MemoryState, pages: usize) -> bool {
-        self.is_short(state, pages) && self.begin_managing(state).is_ok()
+        !self.closes_nothing() && self.is_short(state, pages) && self.begin_managing(state).is_ok()
     }
 
     /// Notes a new mapping that is to be managed. Where memory is short it is closed from the

@@ -164,9 +164,10 @@ impl Way {
     }
 
     /// The opposite of [`Self::watch`].
-    pub(crate) fn unwatch(&self, range: &Range<usize>) {
-        if let Some(moves) = self.moves {
-            let _ = moves.uffd.unregister(range.start, range.len());
+    pub(crate) fn unwatch(&self, range: &Range<usize>) -> Result<(), Errno> {
+        match self.moves {
+            Some(moves) => moves.uffd.unregister(range.start, range.len()),
+            None => Ok(()),
         }
     }
 

@@ -25,12 +25,15 @@ impl Memory {
 
     /// Whether `usage` pages are more than there may be.
     pub(crate) fn exceeds_max(&self, usage: usize) -> bool {
-        self.hard().is_exceeded_by(usage)
+        !self.is_inspected() && self.hard().is_exceeded_by(usage)
     }
 
     /// A fault that lost its patience wants `pages` beyond `high`: whether it
     /// gets them. Ends the process if that is what was asked for.
     pub(crate) fn may_go_beyond(&self, pages: usize) -> bool {
+        if self.is_inspected() {
+            return true;
+        }
         let beyond = self
             .hard()
             .beyond(&self.segment().max_ended_ns, self.usage() + pages);
@@ -53,7 +56,7 @@ impl Memory {
     /// `helpless`: nothing more can be moved out or written back.
     pub(crate) fn look_at_max(&self, usage: usize, helpless: bool, over: &mut u32) {
         let hard = self.hard();
-        if hard.pages().is_none_or(|max| usage <= max) {
+        if self.is_inspected() || hard.pages().is_none_or(|max| usage <= max) {
             *over = 0;
             // (A fault may want more than there is: its own look says so again.)
             if hard.pages().is_some_and(|max| usage < max) && !helpless {

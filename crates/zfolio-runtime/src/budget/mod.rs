@@ -25,7 +25,7 @@ use crate::scope::Scope;
 use crate::segment::GroupEvent;
 use crate::wakeups::Wakeups;
 use core::ops::Deref;
-use core::sync::atomic::{AtomicU64, AtomicUsize};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// What memory there is, and how much of it this process may have.
 pub struct Memory {
@@ -37,8 +37,7 @@ pub struct Memory {
     pub(crate) wakeups: Wakeups,
     /// Its place among those that share `high`.
     membership: Membership,
-    /// Pages this process may have of `high`: all, or its share.
-    allowance: AtomicUsize,
+    allowance: Allowance,
     /// `max`, and what it may have of it.
     hard: HardLimit,
     /// How long each fault waits because of its group's `swap.high`, ns.
@@ -51,6 +50,14 @@ pub struct Memory {
     urgent_ns: AtomicU64,
     /// Resident pages at the last sample.
     resident: AtomicUsize,
+}
+
+/// What this process may have.
+struct Allowance {
+    /// Pages of `high`: all, or its share.
+    pages: AtomicUsize,
+    /// More than that, and nothing leaves: somebody looks into the process (`zfolio inspect`).
+    inspected: AtomicBool,
 }
 
 impl Deref for Memory {
@@ -74,7 +81,10 @@ impl Memory {
             scope,
             wakeups: Wakeups::default(),
             membership,
-            allowance: AtomicUsize::new(options.high),
+            allowance: Allowance {
+                pages: AtomicUsize::new(options.high),
+                inspected: AtomicBool::new(false),
+            },
             hard: HardLimit::of(&options),
             swap_penalty_ns: AtomicU64::new(0),
             borrowed: AtomicUsize::new(0),
@@ -89,6 +99,18 @@ impl Memory {
         self.health.reset_in_fork_child();
         self.wakeups.forget_frame_waiters();
         self.hard.note_within();
+        self.set_inspected(false);
+    }
+
+    /// Whether nothing leaves because somebody looks into the process: neither `high` nor `max`
+    /// is kept meanwhile.
+    pub(crate) fn is_inspected(&self) -> bool {
+        self.allowance.inspected.load(Ordering::Acquire)
+    }
+
+    /// Begins or ends that. The control thread alone does so.
+    pub(crate) fn set_inspected(&self, inspected: bool) {
+        self.allowance.inspected.store(inspected, Ordering::Release);
     }
 
     /// Counts an event for the group whose limit is meant, and for those above it.

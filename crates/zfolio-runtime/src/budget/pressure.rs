@@ -58,6 +58,9 @@ impl Memory {
     }
 
     pub(crate) fn is_pressed(&self, usage: usize) -> bool {
+        if self.is_inspected() {
+            return false;
+        }
         if usage > self.watermarks().start + self.overdraft() {
             return true;
         }
@@ -81,7 +84,7 @@ impl Memory {
     /// Whether `high` of the run follows the program, or was set anew.
     fn has_changing_high(&self) -> bool {
         let run = &self.segment().groups[RUN as usize];
-        self.options.follows || run.high.load(Ordering::Relaxed) != 0
+        self.options.follows || self.is_inspected() || run.high.load(Ordering::Relaxed) != 0
     }
 
     /// Rings for the control thread if regions with `usage` have work for it.

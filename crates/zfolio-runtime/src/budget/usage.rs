@@ -6,6 +6,9 @@ use crate::policy::watermarks::Watermarks;
 use core::sync::atomic::Ordering;
 use zfolio_sys::procfs::Statm;
 
+/// What a process may have as long as somebody looks into it, pages.
+const WITHOUT_END: usize = 1 << 40;
+
 impl Memory {
     /// Resident pages as /proc has them: program, pool and frames, and files
     /// up to an eighth of `high` (mapped files are the kernel's to reclaim).
@@ -25,7 +28,11 @@ impl Memory {
 
     /// When reclaim starts and stops, by what this process may have now.
     pub(crate) fn watermarks(&self) -> Watermarks {
-        let high = self.allowance.load(Ordering::Relaxed);
+        let high = if self.is_inspected() {
+            WITHOUT_END
+        } else {
+            self.allowance.pages.load(Ordering::Relaxed)
+        };
         if self.scope.counts_frames() {
             Watermarks::of_regions(high)
         } else {
@@ -61,7 +68,7 @@ impl Memory {
 
     /// What the pool leaves of `high`, pages.
     pub(crate) fn resident_pages(&self) -> usize {
-        let allowed = self.allowance.load(Ordering::Relaxed);
+        let allowed = self.allowance.pages.load(Ordering::Relaxed);
         allowed.saturating_sub(self.zswap.pool_pages())
     }
 
@@ -91,7 +98,7 @@ impl Memory {
 
     /// Changes what this process may have of `high`.
     pub(crate) fn set_allowance(&self, pages: usize) {
-        self.allowance.store(pages, Ordering::Relaxed);
+        self.allowance.pages.store(pages, Ordering::Relaxed);
     }
 
     /// Says what this process has and needs, and takes its share.
@@ -112,7 +119,7 @@ impl Memory {
         };
         let begun = self.scope.high(self.options.high);
         let allowed = self.membership.update(self.segment(), of, begun);
-        self.allowance.store(allowed.high, Ordering::Relaxed);
+        self.allowance.pages.store(allowed.high, Ordering::Relaxed);
         if self.zswap.group_limits() != allowed.limits {
             self.zswap.set_group_limits(allowed.limits);
         }

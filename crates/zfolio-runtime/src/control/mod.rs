@@ -3,6 +3,7 @@
 //! - [`thread`]: the control thread: when to reclaim, and what it does otherwise.
 //! - [`relief`]: what is done about pressure.
 //! - [`threads`]: which threads there are; [`atfork`]: what a fork calls.
+//! - [`inspection`]: holding all of it in place for who looks into the process.
 //! - [`watchdog`]: ends the process when faults are not served.
 //!
 //! State: what the control thread remembers from one turn to the next.
@@ -12,6 +13,7 @@
 //! Below: all rooms but `faces`.
 
 pub(crate) mod atfork;
+pub(crate) mod inspection;
 pub(crate) mod relief;
 pub(crate) mod thread;
 pub(crate) mod threads;

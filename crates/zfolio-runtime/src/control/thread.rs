@@ -3,6 +3,7 @@
 
 use crate::budget::pressure::{Relief, nap_ns};
 use crate::control::Manager;
+use crate::control::inspection::Inspection;
 use crate::control::relief::Remembered;
 use crate::error::Unstarted;
 use crate::health::fatal::say_unmanaged;
@@ -13,6 +14,8 @@ use zfolio_sys::thread::{ask_for_low_latency, id};
 
 /// Sleep when reclaim found nothing to do about pressure, ns.
 const STUCK_NS: u64 = 2_000_000;
+/// Sleep between two parts of what comes back for an inspector, ns.
+const COMES_NS: u64 = 50_000;
 /// Sleep between looks at regions for which there is a pool to compact, ns.
 const REGION_NAP_NS: u64 = 200_000_000;
 
@@ -25,6 +28,7 @@ impl Manager {
         let mut memory = Remembered::default();
         let mut compacting = self.compacting.lock();
         let mut tier = self.tier.lock();
+        let mut inspection = Inspection::default();
         loop {
             let wake_seq = self.wakeups.control_seq();
             self.control_goes_on();
@@ -35,6 +39,7 @@ impl Manager {
             self.make_huge_frame(usage);
             self.tend_backing();
             self.take_frames(usage);
+            let comes_back = self.tend_inspection(&mut inspection, &mut worker);
             let pressed = self.is_pressed(usage);
             self.wakeups.control_works();
             if pressed {
@@ -69,7 +74,9 @@ impl Manager {
             } else {
                 0
             };
-            let nap = if stuck {
+            let nap = if comes_back {
+                COMES_NS
+            } else if stuck {
                 STUCK_NS
             } else {
                 nap_ns(to_start.max(to_high))

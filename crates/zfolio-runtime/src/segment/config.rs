@@ -1,5 +1,6 @@
 //! What a run was asked for.
 
+use super::inspection::{LEASES, Lease};
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use zfolio_compress::engine::Attributes;
@@ -39,8 +40,8 @@ pub mod faults {
 /// What `zfolio run` was asked for.
 ///
 /// Processes read most of it once, when they begin. `max`, `on_max`, the pool's `percent`, `rest` of
-/// the engines and `compactions` are read again and again: `zfolio run`, which alone can write
-/// here, changes them on request (`zfolio set`, `zfolio compact`).
+/// the engines, `compactions` and `leases` are read again and again: `zfolio run`, which alone can
+/// write here, changes them on request (`zfolio set`, `zfolio compact`, `zfolio inspect`).
 #[repr(C)]
 pub struct Config {
     /// What may be resident.
@@ -59,6 +60,8 @@ pub struct Config {
     pub runner: Runner,
     /// How faults are told: one of [`faults`].
     pub faults: AtomicU32,
+    /// Processes that are held for an inspector.
+    pub leases: [Lease; LEASES],
 }
 
 /// What may be resident.

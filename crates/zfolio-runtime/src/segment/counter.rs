@@ -261,6 +261,8 @@ counters! {
     LeftToTheKernel = "left_to_the_kernel",
     /// Times that the address space was held still, so that no event is in flight.
     AddressSpaceHolds = "address_space_holds",
+    /// Times that it was held for an inspector: everything brought back, and nothing moved out.
+    InspectHolds = "inspect_holds",
     // Engines, all queues of a process together; units are pages.
     /// Units handed to an engine.
     EngineSubmitted = "engine_submitted",

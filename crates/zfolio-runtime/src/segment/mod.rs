@@ -14,6 +14,7 @@
 mod config;
 mod counter;
 mod describe;
+pub mod inspection;
 mod layout;
 mod owner;
 mod process_slot;

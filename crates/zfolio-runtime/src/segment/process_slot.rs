@@ -151,6 +151,8 @@ pub struct ProcessSlot {
     pub state: AtomicU32,
     /// Compactions on request that it has done, by number ([`super::FoliosAsked::compactions`]).
     pub compacted: AtomicU32,
+    /// How far it is in being held: one of [`super::inspection::held`].
+    pub held: AtomicU32,
     /// CLOCK_MONOTONIC of the last update, ns.
     pub updated_ns: AtomicU64,
     /// Times an update was begun or ended: odd during one.
@@ -182,6 +184,9 @@ pub struct ManagedProcess {
     pub threads: [AtomicU32; THREADS],
     /// Address of the arena, by which one program image is told from the next.
     pub arena: AtomicU64,
+    /// Where a thread of the program's is sent to make one that holds the process (`zfolio
+    /// inspect`): an address in its own text; 0: it has a thread that looks by itself.
+    pub hold_entry: AtomicU64,
     /// Command name (comm), NUL-padded bytes.
     pub comm: [AtomicU64; 2],
 }
@@ -277,6 +282,7 @@ impl ProcessSlot {
             &self.updated_ns,
             &self.updates,
             &self.process.arena,
+            &self.process.hold_entry,
             &self.said.told,
             &self.said.message_len,
             &self.classes.written_ns,
@@ -309,6 +315,7 @@ impl ProcessSlot {
             &self.state,
             &self.process.told_by,
             &self.compacted,
+            &self.held,
         ];
         let classes = self.classes.rows.iter().flatten();
         single
@@ -371,10 +378,12 @@ mod tests {
                 started_ns: AtomicU64::new(1),
                 threads: [const { AtomicU32::new(1) }; THREADS],
                 arena: AtomicU64::new(1),
+                hold_entry: AtomicU64::new(1),
                 comm: [const { AtomicU64::new(1) }; 2],
             },
             state: AtomicU32::new(1),
             compacted: AtomicU32::new(1),
+            held: AtomicU32::new(1),
             updated_ns: AtomicU64::new(1),
             updates: AtomicU64::new(1),
             counters: [const { AtomicU64::new(1) }; Counter::COUNT],

@@ -115,6 +115,14 @@ impl Segment {
         own.chain(shared)
     }
 
+    /// The turn by which its process has this slot; 0: it is nobody's, or shared.
+    #[must_use]
+    pub fn turn_of(&self, slot: &ProcessSlot) -> u64 {
+        let mut own = self.slots[..SHARED].iter().zip(&self.owners);
+        let found = own.find(|(one, _)| ptr::eq(*one, slot));
+        found.map_or(0, |(_, owner)| owner.turn.load(Ordering::Acquire))
+    }
+
     /// Slots that can be claimed, given the memory.
     #[must_use]
     pub fn free_slots(&self) -> usize {

@@ -191,7 +191,7 @@ impl Touch<'_> {
             Word::Standby => return Next::Alone,
             Word::Untouched | Word::Zero | Word::Stored(_) => {}
         }
-        if core.leaving || taken.made(core).is_none() {
+        if core.closes_nothing() || taken.made(core).is_none() {
             return Next::Alone;
         }
         let run = self.run(core, word);

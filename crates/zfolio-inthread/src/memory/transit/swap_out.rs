@@ -30,7 +30,7 @@ impl MemoryCore {
     /// Whether pages must leave before so many come.
     pub(super) fn lacks_room(&self, state: &MemoryState, pages: usize) -> bool {
         let may = self.limit() + self.about_to_go();
-        self.pool.is_some() && !self.leaving && self.usage(state) + pages > may
+        self.pool.is_some() && !self.closes_nothing() && self.usage(state) + pages > may
     }
 
     /// Pages on their way out that are counted as gone: so that one thread makes room for
@@ -122,7 +122,7 @@ pub(super) fn make_room(state: &MemoryState, taken: &mut Taken<'_>, pages: usize
     loop {
         let mut guard = state.at_gate();
         let core = &mut *guard;
-        if core.leaving {
+        if core.closes_nothing() {
             return;
         }
         let pool = *pool.get_or_insert_with(|| {
