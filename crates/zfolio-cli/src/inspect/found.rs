@@ -7,6 +7,9 @@ use zfolio_host::slots::used;
 use zfolio_host::statistics;
 use zfolio_runtime::segment::{Counter, ProcessSlot, Segment, Used, state};
 
+/// How the library's file is named, wherever it is.
+const LIBRARY: &str = "/libzfolio_preload";
+
 /// A process that is to be held.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Target {
@@ -103,7 +106,7 @@ pub(super) fn find_all(segment: &Segment, root: u32) -> Vec<Target> {
 
 fn has_library(pid: u32) -> bool {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
-    maps.contains("zfolio")
+    maps.contains(LIBRARY)
 }
 
 impl Target {

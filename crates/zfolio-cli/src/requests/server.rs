@@ -312,7 +312,7 @@ mod tests {
         server.look(&segment, &mut fitting, began);
         let mut answer = [0; 10];
         inspector.read_exact(&mut answer).expect("answered");
-        assert_eq!(&answer, b"\"holding\"");
+        assert_eq!(&answer, b"\"holding\"\n");
         let beats = || segment.config().leases[0].beat.load(Relaxed);
         let before = beats();
         server.look(&segment, &mut fitting, began);

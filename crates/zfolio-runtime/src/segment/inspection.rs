@@ -71,14 +71,16 @@ impl Watched {
 mod tests {
     use super::*;
 
-    const NONE: Lease = Lease {
-        turn: AtomicU64::new(0),
-        beat: AtomicU64::new(0),
-    };
+    fn none() -> [Lease; LEASES] {
+        core::array::from_fn(|_| Lease {
+            turn: AtomicU64::new(0),
+            beat: AtomicU64::new(0),
+        })
+    }
 
     #[test]
     fn a_lease_holds_as_long_as_it_beats() {
-        let leases = [NONE; LEASES];
+        let leases = none();
         let mut watched = Watched::default();
         assert!(!watched.is_held(&leases, 7, 1) && !watched.is_held(&leases, 0, 1));
         leases[3].turn.store(7, Ordering::Relaxed);
@@ -100,7 +102,7 @@ mod tests {
 
     #[test]
     fn one_of_two_inspectors_is_enough() {
-        let leases = [NONE; LEASES];
+        let leases = none();
         let mut watched = Watched::default();
         for at in [0, LEASES - 1] {
             leases[at].turn.store(7, Ordering::Relaxed);
