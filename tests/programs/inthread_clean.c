@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
+#include <ucontext.h>
 
 enum { PAGES = 6144, THREADS = 3 };
 
@@ -302,4 +303,41 @@ static void by_the_kernel(void) {
         SETUP(pthread_join(threads[i], NULL) == 0);
 }
 
-CASES({"by_one", by_one}, {"by_several", by_several}, {"by_both_sides", by_both_sides}, {"beside_a_writer", beside_a_writer}, {"by_the_kernel", by_the_kernel})
+// A stack of memory that is managed, whose pages below were only read: calls are answered there.
+static ucontext_t back, there;
+static volatile long looked;
+
+static void on_it(void) {
+    for (int turn = 0; turn < 200; turn++) {
+        squeeze();
+        volatile char *stack = __builtin_frame_address(0);
+        for (size_t below = 0; below < 32 * PAGE; below += PAGE)
+            looked += stack[-(long)below];
+        sigset_t wanted, old;
+        sigemptyset(&wanted), sigaddset(&wanted, turn % 2 ? SIGUSR1 : SIGUSR2);
+        RIGHT(sigprocmask(SIG_SETMASK, &wanted, NULL) == 0);
+        for (size_t below = 0; below < 32 * PAGE; below += PAGE)
+            looked += stack[-(long)below];
+        RIGHT(sigprocmask(SIG_SETMASK, NULL, &old) == 0);
+        RIGHT(sigismember(&old, SIGUSR1) == turn % 2 && sigismember(&old, SIGUSR2) == !(turn % 2));
+        struct sigaction action, before = {.sa_handler = SIG_IGN};
+        RIGHT(sigaction(SIGUSR1, &before, NULL) == 0 && sigaction(SIGUSR1, NULL, &action) == 0);
+        RIGHT(action.sa_handler == SIG_IGN);
+    }
+    sigset_t none;
+    sigemptyset(&none);
+    RIGHT(sigprocmask(SIG_SETMASK, &none, NULL) == 0);
+}
+
+static void below_a_stack(void) {
+    size_t len = 64 * PAGE;
+    char *stack = map_new(len);
+    memset(stack, 1, len);
+    SETUP(getcontext(&there) == 0);
+    there.uc_stack.ss_sp = stack, there.uc_stack.ss_size = len, there.uc_link = &back;
+    makecontext(&there, on_it, 0);
+    SETUP(swapcontext(&back, &there) == 0);
+}
+
+CASES({"by_one", by_one}, {"by_several", by_several}, {"by_both_sides", by_both_sides}, {"beside_a_writer", beside_a_writer}, {"by_the_kernel", by_the_kernel},
+      {"below_a_stack", below_a_stack})

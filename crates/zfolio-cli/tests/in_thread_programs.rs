@@ -222,6 +222,7 @@ fn pages_that_leave_as_they_came() {
         "by_both_sides",
         "beside_a_writer",
         "by_the_kernel",
+        "below_a_stack",
     ];
     in_each_way("inthread_clean", &cases);
 }

@@ -155,8 +155,8 @@ pub(crate) const fn is_error(result: isize) -> bool {
     result < 0 && result > -4096
 }
 
-// Copying that may meet memory nobody has. The fault handler, finding a fault of nobody's at
-// `zfolio_copy_at`, goes on at `zfolio_copy_failed`.
+// Touching what may be memory nobody has. The fault handler, finding a fault of nobody's at
+// `zfolio_copy_at` or `zfolio_touch_at`, goes on at `zfolio_copy_failed` or `zfolio_touched`.
 global_asm!(
     ".hidden zfolio_copy",
     ".hidden zfolio_copy_at",
@@ -172,17 +172,33 @@ global_asm!(
     "zfolio_copy_failed:",
     "mov eax, 1",
     "ret",
+    ".hidden zfolio_touch",
+    ".hidden zfolio_touch_at",
+    ".hidden zfolio_touched",
+    ".globl zfolio_touch, zfolio_touch_at, zfolio_touched",
+    ".type zfolio_touch, @function",
+    "zfolio_touch:",
+    "zfolio_touch_at:",
+    "lock or byte ptr [rdi], 0",
+    "zfolio_touched:",
+    "ret",
 );
 
 unsafe extern "C" {
     fn zfolio_copy(to: *mut u8, from: *const u8, len: usize) -> usize;
     static zfolio_copy_at: u8;
     static zfolio_copy_failed: u8;
+    fn zfolio_touch(at: *mut u8);
+    static zfolio_touch_at: u8;
+    static zfolio_touched: u8;
 }
 
 /// Where execution goes on after a fault at `pc` that nobody has an answer to; `None` if
-/// `pc` is not the copying instruction.
+/// `pc` is neither the copying nor the touching instruction.
 pub(crate) fn fixup(pc: usize) -> Option<usize> {
+    if pc == &raw const zfolio_touch_at as usize {
+        return Some(&raw const zfolio_touched as usize);
+    }
     let at = &raw const zfolio_copy_at as usize;
     (pc == at).then_some(&raw const zfolio_copy_failed as usize)
 }
@@ -230,6 +246,13 @@ pub(crate) fn read<T: Plain>(address: usize) -> Option<T> {
 pub(crate) fn read_bytes(address: usize, into: &mut [u8]) -> bool {
     // SAFETY: writes to `into` alone.
     unsafe { zfolio_copy(into.as_mut_ptr(), address as *const u8, into.len()) == 0 }
+}
+
+/// Touches a byte as who writes there, and leaves it as it is, whoever else writes meanwhile. Nothing
+/// happens where there is no memory.
+pub(crate) fn touch_to_write(address: usize) {
+    // SAFETY: no bit is changed, in one step; a fault of nobody's is passed over.
+    unsafe { zfolio_touch(address as *mut u8) }
 }
 
 /// Writes a value where a call of the program's asked for it; false where there is no memory.

@@ -40,13 +40,13 @@ fn keep_managed(keeper: &Keeper<'_>, window: &Range<usize>) {
     }
     let end = window.end.div_ceil(PAGE);
     let mut page = window.start >> SHIFT;
-    while let Some(closed) = state.words.next_closed(page, end) {
+    while let Some(closed) = state.words.next_unready(page, end) {
         // (What is on its way out may be there still, and will not be.)
         while matches!(state.words.get(closed), Word::Transit(_)) {
             raw::own(nr::SCHED_YIELD, [0; 3]);
         }
-        // A fault like the program's own.
-        let _: Option<u8> = raw::read(closed << SHIFT);
+        // A fault like the program's own: as if it wrote there, since the kernel will.
+        raw::touch_to_write(closed << SHIFT);
         page = closed + 1;
     }
     let plain = state.locked(|core| {

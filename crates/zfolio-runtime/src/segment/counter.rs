@@ -325,7 +325,7 @@ macro_rules! faults {
 faults! {
     /// A page never touched before.
     Hole = "hole",
-    /// Moved out, not compressed yet.
+    /// Moved out, not compressed yet; in-thread, a write to a clean page.
     Standby = "standby",
     /// One page decompressed.
     Page = "page",
