@@ -18,10 +18,10 @@ const FILLED: u64 = 72;
 /// What it may keep.
 const HIGH: &str = "20M";
 /// Longest that something may take to come true.
-const PATIENCE: Duration = Duration::from_secs(30);
+const WITHIN: Duration = Duration::from_secs(30);
 
 /// A process under `zfolio run` that has most of its memory out.
-struct Run {
+struct Held {
     _run: Guard,
     /// The process that is looked into.
     pid: u32,
@@ -32,7 +32,7 @@ struct Run {
     program: PathBuf,
 }
 
-impl Run {
+impl Held {
     fn start(z: &Zfolio, way: &str, more: &[&str]) -> Self {
         let program = compiled("inspected").expect("a C compiler");
         let mut command = z.command(["run", "--quiet", "--high", HIGH, "--faults", way, "--"]);
@@ -113,7 +113,7 @@ impl Run {
         let began = Instant::now();
         while !met(self.resident()) {
             let now = self.resident() / MIB;
-            assert!(began.elapsed() < PATIENCE, "{now} MiB resident, not {what}");
+            assert!(began.elapsed() < WITHIN, "{now} MiB resident, not {what}");
             sleep(Duration::from_millis(5));
         }
     }
@@ -154,7 +154,7 @@ impl Run {
         while self.resident() > 32 * MIB {
             self.ask("check");
             assert!(
-                began.elapsed() < PATIENCE,
+                began.elapsed() < WITHIN,
                 "{} MiB stay",
                 self.resident() / MIB
             );
@@ -187,7 +187,7 @@ fn who_stops_all_threads_reads_every_page() {
     let Some(z) = support::real() else { return };
     for way in ways(z) {
         for threads in [&[][..], &["alone"]] {
-            let mut run = Run::start(z, way, threads);
+            let mut run = Held::start(z, way, threads);
             // (Asleep in a read, and in two other calls that nothing ends.)
             let looked = run.look(z, &[], "7");
             assert_eq!(looked.status.code(), Some(7), "{way}: {}", looked.stderr);
@@ -217,7 +217,7 @@ fn who_stops_all_threads_reads_every_page() {
 fn without_it_what_is_out_cannot_be_read() {
     let Some(z) = support::real() else { return };
     for way in support::ways_without_privilege(z) {
-        let run = Run::start(z, way, &[]);
+        let run = Held::start(z, way, &[]);
         let words = run.looking("0");
         let (program, rest) = words.split_first().expect("a command");
         let looked = finish(Command::new(program).args(rest), "");
@@ -229,7 +229,7 @@ fn without_it_what_is_out_cannot_be_read() {
 fn a_killed_inspector_holds_nothing() {
     let Some(z) = support::real() else { return };
     for way in ways(z) {
-        let mut run = Run::start(z, way, &[]);
+        let mut run = Held::start(z, way, &[]);
         let mut inspector = run.hold(z, &[]);
         assert!(run.resident() > FILLED * MIB, "{way}: {}", run.resident());
         assert_eq!(run.stat(z)["state"], "held", "{way}");
@@ -251,7 +251,7 @@ fn a_killed_inspector_holds_nothing() {
 fn two_inspectors_and_forks_get_on() {
     let Some(z) = support::real() else { return };
     for way in ways(z) {
-        let mut run = Run::start(z, way, &[]);
+        let mut run = Held::start(z, way, &[]);
         let mut first = run.hold(z, &[]);
         let looked = run.look(z, &[], "5");
         assert_eq!(looked.status.code(), Some(5), "{way}: {}", looked.stderr);
@@ -282,7 +282,7 @@ fn two_inspectors_and_forks_get_on() {
 fn a_sleep_lasts_as_long_as_it_was_to() {
     let Some(z) = support::real() else { return };
     for way in ways(z) {
-        let mut run = Run::start(z, way, &["alone"]);
+        let mut run = Held::start(z, way, &["alone"]);
         for _ in 0..5 {
             writeln!(run.input, "nap").expect("it reads");
             sleep(Duration::from_millis(40));
@@ -305,9 +305,9 @@ fn a_sleep_lasts_as_long_as_it_was_to() {
 fn a_process_may_end_while_it_is_held() {
     let Some(z) = support::real() else { return };
     for way in ways(z) {
-        let run = Run::start(z, way, &["alone"]);
+        let run = Held::start(z, way, &["alone"]);
         let mut inspector = run.hold(z, &[]);
-        let Run {
+        let Held {
             _run: mut guard,
             input,
             ..
@@ -327,7 +327,7 @@ fn what_cannot_be_held_is_told() {
     is_refused(&inspect(&[&me]), 81, "it is not managed");
     is_refused(&inspect(&["x"]), 2, "x");
     is_refused(&inspect(&[&me, "--timeout", "0"]), 2, "--timeout");
-    let run = Run::start(z, "auto", &[]);
+    let run = Held::start(z, "auto", &[]);
     let pid = run.pid.to_string();
     is_refused(
         &inspect(&[&pid, "--", "/no/such/command"]),
@@ -377,7 +377,7 @@ fn what_was_never_out_is_looked_into_at_once() {
                 &mut z.command(["inspect", &pid, "--", "sh", "-c", "exit 4"]),
                 "",
             );
-            if looked.status.code() == Some(4) || began.elapsed() > PATIENCE {
+            if looked.status.code() == Some(4) || began.elapsed() > WITHIN {
                 break looked;
             }
         };

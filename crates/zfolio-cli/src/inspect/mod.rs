@@ -11,7 +11,7 @@
 //! ([`inspection`](zfolio_runtime::segment::inspection)).
 
 mod found;
-mod room;
+mod free_memory;
 mod sent;
 
 use crate::options::asking::Inspect;
@@ -149,7 +149,9 @@ fn unmanaged(pid: u32, why: &str) -> Failure {
 fn check_room(args: &Inspect, segment: &Segment, targets: &[Target]) -> Result<u64, Failure> {
     let out = targets.iter().map(|target| target.out(segment));
     let out = out.fold(0, u64::saturating_add);
-    let free = targets.iter().map(|target| room::free_for(target.pid));
+    let free = targets
+        .iter()
+        .map(|target| free_memory::free_for(target.pid));
     let free = free.min().unwrap_or(u64::MAX);
     say(&format!(
         "zfolio: {}: {} has to come back, {} is free for it.",
@@ -157,7 +159,7 @@ fn check_room(args: &Inspect, segment: &Segment, targets: &[Target]) -> Result<u
         human(out),
         human(free)
     ));
-    if args.force || room::is_enough(free, out) {
+    if args.force || free_memory::is_enough(free, out) {
         return Ok(out);
     }
     let why = format!("{} are out and {} are free", human(out), human(free));

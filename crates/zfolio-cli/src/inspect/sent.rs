@@ -27,7 +27,7 @@ const STOPS_NS: u64 = 500_000_000;
 /// is lost.
 const BACK_NS: u64 = 60_000_000_000;
 /// How long it is tried.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TRIED_FOR: Duration = Duration::from_secs(5);
 /// Between two tries.
 const PAUSE: Duration = Duration::from_millis(5);
 /// Stops that are looked at on the way to the one that is waited for.
@@ -52,7 +52,7 @@ pub(super) fn send(pid: u32, entry: u64) -> Result<(), Errno> {
         }
         // (Not now: it is in a sequence, or in a call that cannot be stopped.)
         let later = matches!(last, Errno::AGAIN | Errno::TIMEDOUT);
-        if !later || began.elapsed() > PATIENCE {
+        if !later || began.elapsed() > TRIED_FOR {
             return Err(last);
         }
         sleep(PAUSE);
