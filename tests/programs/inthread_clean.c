@@ -308,7 +308,7 @@ static ucontext_t back, there;
 static volatile long looked;
 
 static void on_it(void) {
-    for (int turn = 0; turn < 200; turn++) {
+    for (int turn = 0; turn < 40; turn++) {
         squeeze();
         volatile char *stack = __builtin_frame_address(0);
         for (size_t below = 0; below < 32 * PAGE; below += PAGE)

@@ -16,7 +16,9 @@
 //! 1. A page whose word is `Clean` is in the queue with its slot.
 //! 2. A page is write-protected if and only if its word is `Clean`, or it was and is in transit out;
 //!    but for ranges that are left or moved, whose pages become ready before.
-//! 3. So one that is `Clean` equals what the slot holds, and nobody writes to it before it is
+//! 3. The word of a page in a frozen span does not become `Open` before the span is opened: a call
+//!    of the kernel would find it read-only.
+//! 4. So one that is `Clean` equals what the slot holds, and nobody writes to it before it is
 //!    something else.
 
 use super::Vpn;
@@ -54,6 +56,10 @@ impl MemoryCore {
         while self.closing.clean.queue.len() > self.closing.clean.most
             && let Some(oldest) = self.closing.clean.queue.pop_front()
         {
+            if self.is_in_span(oldest.0) {
+                self.closing.clean.queue.push_back(oldest);
+                break;
+            }
             self.disown(state, oldest);
         }
     }
@@ -68,7 +74,9 @@ impl MemoryCore {
         } else {
             1
         };
-        let is_clean = |page: &Vpn| matches!(state.words.get(*page), Word::Clean(_));
+        let is_clean = |page: &Vpn| {
+            matches!(state.words.get(*page), Word::Clean(_)) && !self.is_in_span(*page)
+        };
         let count = (page..page + most).take_while(is_clean).count();
         self.own(state, &(page..page + count));
     }
@@ -97,19 +105,22 @@ impl MemoryCore {
     }
 
     /// Takes the oldest clean pages out of the queue that may go, as many as there is room
-    /// for in `pages` and more than may well be. In a batch.
+    /// for in `pages` and more than may well be. In a batch. What a call is about stays in the queue.
     pub(super) fn oldest_clean(&mut self, state: &MemoryState, pages: &mut [(Vpn, Slot)]) -> usize {
         let mut count = 0;
-        while count < pages.len()
-            && state.words.clean() > self.closing.clean.most / 2 + count
-            && let Some((page, slot)) = self.closing.clean.queue.pop_front()
-        {
+        for _ in 0..self.closing.clean.queue.len() {
+            if count == pages.len() || state.words.clean() <= self.closing.clean.most / 2 + count {
+                break;
+            }
+            let Some((page, slot)) = self.closing.clean.queue.pop_front() else {
+                break;
+            };
             if state.words.get(page) != Word::Clean(slot) {
                 continue;
             }
             let addresses = page << SHIFT..(page + 1) << SHIFT;
             if self.is_held(&addresses) || self.seen.covers(&addresses) {
-                self.disown(state, (page, slot));
+                self.closing.clean.queue.push_back((page, slot));
                 continue;
             }
             pages[count] = (page, slot);
@@ -118,7 +129,15 @@ impl MemoryCore {
         count
     }
 
-    /// Clean pages of `run`, all of them, are the program's alone from here on.
+    /// Whether another thread has the mapping of a page protected, with the span that it is in: a
+    /// page that was open by its word could not be written to there.
+    fn is_in_span(&self, page: Vpn) -> bool {
+        let span = self.transit.frozen.stage_of(&(page..page + 1));
+        span.is_some()
+    }
+
+    /// Clean pages of `run`, all of them, are the program's alone from here on. None is in a span
+    /// that is frozen.
     fn own(&self, state: &MemoryState, run: &Range<Vpn>) {
         let addresses = run.start << SHIFT..run.end << SHIFT;
         if addresses.is_empty() {

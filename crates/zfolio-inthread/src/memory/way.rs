@@ -217,19 +217,22 @@ impl Way {
         match (self.kind, self.moves) {
             (Kind::InThread, Some(moves)) => {
                 let try_it = |len| moves.into_held(self.outgoing, range.start, len);
-                let mut progress = try_it(range.len());
-                if progress.done == 0 && progress.stopped == Some(Errno::BUSY) {
-                    // Shared with the other side of a fork: made our own.
-                    advise(range, POPULATE_WRITE)?;
-                    progress = try_it(range.len());
-                }
-                // A move is of one mapping, and the program may have made several of what is one
-                // range here (mremap): the part that is in the first goes.
                 let mut pages = range.len() / PAGE;
-                while progress.done == 0 && progress.stopped == Some(Errno::INVAL) && pages > 1 {
-                    pages /= 2;
-                    progress = try_it(pages * PAGE);
-                }
+                let mut is_ours = false;
+                let progress = loop {
+                    let progress = try_it(pages * PAGE);
+                    match progress.stopped {
+                        // Shared with the other side of a fork: made our own.
+                        Some(Errno::BUSY) if progress.done == 0 && !is_ours => {
+                            advise(&(range.start..range.start + pages * PAGE), POPULATE_WRITE)?;
+                            is_ours = true;
+                        }
+                        // A move is of one mapping, and the program may have made several of what is
+                        // one range here (mremap): the part that is in the first goes.
+                        Some(Errno::INVAL) if progress.done == 0 && pages > 1 => pages /= 2,
+                        _ => break progress,
+                    }
+                };
                 match progress.stopped {
                     Some(errno) if progress.done == 0 => Err(errno),
                     _ => Ok(progress.done),

@@ -84,8 +84,16 @@ impl MemoryCore {
     ) -> bool {
         let pages = window.start >> SHIFT..window.end >> SHIFT;
         // (A window is a leaf's part at most.)
+        let may_be_inside = |page| {
+            let word = state.words.get(page);
+            matches!(
+                word,
+                Word::Stored(_) | Word::Zero | Word::Untouched | Word::Clean(_)
+            )
+        };
+        // (A page on its way in may not be: it would open in the span, and calls trust its word.)
         if !state.words.has_leaf(pages.start) && state.words.get(pages.start) == Word::Untouched
-            || state.words.has_leaf(pages.start) && !state.words.is_any_open(&pages)
+            || state.words.has_leaf(pages.start) && pages.clone().all(may_be_inside)
         {
             return true;
         }

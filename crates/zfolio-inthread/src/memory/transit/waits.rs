@@ -158,7 +158,7 @@ impl Frozen {
     }
 
     /// The stage whose span any of `pages` is in.
-    pub(super) fn stage_of(&self, pages: &Range<Vpn>) -> Option<usize> {
+    pub(in crate::memory) fn stage_of(&self, pages: &Range<Vpn>) -> Option<usize> {
         if self.count == 0 {
             return None;
         }
