@@ -284,7 +284,7 @@ static void kernel_writes(struct part *part, int page) {
 
 static void *by_kernel(void *arg) {
     struct part *part = arg;
-    for (int turn = 0; turn < 1200; turn++) {
+    for (int turn = 0; turn < 500; turn++) {
         read_some(part, 1 + any(part, 64));
         for (int i = any(part, 6); i > 0; i--)
             kernel_writes(part, any(part, part->pages));
@@ -308,7 +308,7 @@ static ucontext_t back, there;
 static volatile long looked;
 
 static void on_it(void) {
-    for (int turn = 0; turn < 40; turn++) {
+    for (int turn = 0; turn < 15; turn++) {
         squeeze();
         volatile char *stack = __builtin_frame_address(0);
         for (size_t below = 0; below < 32 * PAGE; below += PAGE)
