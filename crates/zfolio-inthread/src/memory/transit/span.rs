@@ -8,6 +8,8 @@
 //!
 //! - what is open and stays is marked as in transit as well: calls that would write there wait;
 //! - who faults, on whatever page, waits ([`Frozen`](super::waits::Frozen)): it may have been the protection;
+//! - nothing is on its way in, nor becomes open before the span is opened again: a call would trust
+//!   the word, and the kernel find the mapping read-only;
 //! - nothing is pinned, or kept for the kernel. A device that writes to memory behind the
 //!   process's back would not be seen, where a MOVE is refused: once the program has opened such
 //!   a device pages leave by MOVE.
