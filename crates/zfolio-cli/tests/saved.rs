@@ -17,6 +17,8 @@ fn mistakes_are_told_before_the_work_begins() {
         (&["--slowdown", "0"], 2, "--slowdown"),
         (&["--seconds", "0"], 2, "--seconds"),
         (&["--runs", "0"], 2, "--runs"),
+        (&["--faults", "telepathy"], 2, "--faults"),
+        (&["--workload", "memory", "--", "true"], 2, "--workload"),
         (&["--json", "/no/such/x.json"], 73, "--json"),
         (&["--plot", "/no/such/x.svg"], 73, "--plot"),
     ] {
@@ -87,4 +89,39 @@ fn what_is_saved_is_found_and_adds_up() {
     );
     let line = format!("zstd {:.0} %.", percent(&found));
     assert!(text.contains(&line), "{line} in {text}");
+}
+
+/// The controller's row, of a command of one's own.
+#[test]
+fn a_command_of_ones_own_is_run_by_the_controller() {
+    let Some(z) = support::real() else { return };
+    let dir = tempdir();
+    let json = dir.path().join("out.json");
+    let run = |work: &str| {
+        let mut command = z.command("bench saved --quick --runs 2 --only slowdown".split(' '));
+        command
+            .arg("--json")
+            .arg(&json)
+            .args(["--", "sh", "-c", work]);
+        finish(&mut command, "")
+    };
+    let output = run("echo done");
+    output.succeeded();
+    assert!(
+        output.stdout.contains("sh -c echo done"),
+        "{}",
+        output.stdout
+    );
+    assert!(output.stdout.contains("of 2 runs"), "{}", output.stdout);
+    let text = fs::read_to_string(&json).expect("--json was written");
+    let found: Value = serde_json::from_str(&text).expect("JSON");
+    let controlled = &found["programs"][0]["columns"][0]["controlled"];
+    assert_eq!(
+        controlled["runs"].as_array().map(Vec::len),
+        Some(2),
+        "{found}"
+    );
+    // What prints something else each time has no result that could be compared.
+    let output = run("echo $$");
+    assert!(output.stdout.contains("its result is"), "{}", output.stdout);
 }

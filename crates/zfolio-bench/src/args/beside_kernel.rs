@@ -182,13 +182,18 @@ pub struct BenchSaved {
     /// Pairs of runs for each `--high` tried, 1 to 99; 3, or 1 with --quick
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=99))]
     pub runs: Option<u32>,
-    /// Only these programs, by commas: python, sqlite, node, compile, memory
+    /// Only these programs, by commas: python, sqlite, node, java, redis, compile, memory
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub workload: Vec<String>,
-    /// Only these configurations, by commas: lz4, zstd, auto, auto-tier; and, where they are
-    /// named, deflate-iaa, lz4-engines, zstd-engines, deflate-iaa-engines
+    /// Only these configurations, by commas: lz4, zstd, auto, auto-tier, slowdown; and, where they
+    /// are named, deflate-iaa, lz4-engines, zstd-engines, deflate-iaa-engines, and the kernel's:
+    /// zram-lz4, zram-zstd, zram-lzo-rle, zswap-zstd, zswap-lzo, zswap-deflate
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub only: Vec<String>,
+    /// How faults are served, as of `zfolio run`
+    #[arg(long, value_name = "WAY", default_value = "auto",
+        value_parser = ["auto", "in-thread", "guard", "protect", "message"])]
+    pub faults: String,
     /// Small, once and coarse: whether it works, not how much is saved
     #[arg(long)]
     pub quick: bool,
@@ -201,6 +206,9 @@ pub struct BenchSaved {
     /// Where the results go besides the terminal
     #[command(flatten)]
     pub files: BenchFiles,
+    /// A program of your own instead: it must end by itself, do the same each time, and print the same
+    #[arg(last = true, value_name = "CMD", conflicts_with_all = ["workload", "size", "seconds", "seed"])]
+    pub command: Vec<OsString>,
 }
 
 /// `zfolio bench store`.

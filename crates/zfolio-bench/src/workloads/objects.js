@@ -1,7 +1,12 @@
 // An object graph built, and then a tenth of it worked on, one step of 100000
-// anywhere. Takes the numbers of objects and of steps; prints a JSON line.
+// anywhere. Takes the numbers of objects and of steps; prints a JSON line a phase.
 const count = Number(process.argv[1]);
 const steps = Number(process.argv[2]);
+function phase(name, begin) {
+  const value = (performance.now() - begin) / 1000;
+  console.log(JSON.stringify({ phase: name, value, unit: "s" }));
+}
+let begin = performance.now();
 const customers = [];
 for (let key = 0; key < count; key++) {
   customers.push({
@@ -11,6 +16,8 @@ for (let key = 0; key < count; key++) {
     address: { street: "street " + (key % 1000), city: key % 89, v: key * 0.5 },
   });
 }
+phase("build", begin);
+begin = performance.now();
 const hot = Math.max(1, Math.floor(count / 10));
 let state = 1;
 let sum = 0;
@@ -20,4 +27,5 @@ for (let step = 0; step < steps; step++) {
   customer.address.v += 1;
   sum = (sum + customer.orders[step & 3] + customer.name.length) % 1000000007;
 }
+phase("part", begin);
 console.log(JSON.stringify({ check: `${sum} ${customers[0].address.v}` }));

@@ -1,18 +1,24 @@
 //! `zfolio bench saved`: how much memory real programs save while they are at
 //! most so many percent slower.
 //!
-//! For each program and configuration the smallest `--high` is searched that is within the
-//! limit. Every such run is compared with one without a limit of the same round:
-//! configurations take turns, so that what disturbs the machine disturbs all. What a run used is its kernel's high-water
-//! mark, manager and pool included, and `zfolio run` besides.
+//! For each program and configuration the smallest limit is searched that is within the
+//! slowdown: `--high`, or that of a control group before the kernel's zram or zswap. The configuration
+//! `slowdown` searches nothing: the controller of `zfolio run` does. Every run is compared with one
+//! without a limit of the same round: configurations take turns, so that what disturbs the machine
+//! disturbs all. What a run used is its kernel's high-water mark, manager and pool included, and `zfolio
+//! run` besides.
 //!
 //! | module | concept |
 //! |---|---|
-//! | `plan` | what is run, and the columns it gives |
+//! | `config` | what holds memory down |
+//! | `plan` | what is run |
+//! | `column` | the runs of a configuration, and what they come to |
 //! | `workload` | the programs, and how long they are made to take |
-//! | `search` | the smallest `--high`, by a curve through all runs |
+//! | `search` | the smallest limit, by a curve through all runs |
 //! | `report` | table, JSON, plot |
 
+mod column;
+mod config;
 mod plan;
 mod report;
 mod search;
@@ -20,7 +26,6 @@ mod workload;
 
 use crate::args::BenchSaved;
 use crate::output::results::Results;
-use crate::rig::Rig;
 use plan::{Compared, Plan};
 use std::process::ExitCode;
 use workload::Program;
@@ -32,9 +37,10 @@ use zfolio_host::exit::{Failure, Status};
 /// When the command line makes no sense, a file cannot be written, or a program
 /// fails or has another result.
 pub(crate) fn saved(args: &BenchSaved) -> Result<ExitCode, Failure> {
-    let plan = Plan::of(args)?;
+    let mut plan = Plan::of(args)?;
     let results = Results::open("saved", &args.files)?;
-    let mut rig = Rig::own()
+    let mut rig = plan
+        .rig()
         .map_err(|why| Failure::new(Status::Internal, "bench saved", why, "free what it names"))?;
     let compare = |program: &&'static Program| plan.compare(&mut rig, program);
     let all: Vec<Compared> = plan.programs.iter().map(compare).collect();

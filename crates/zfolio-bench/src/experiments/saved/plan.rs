@@ -1,11 +1,12 @@
-//! What is run of a program, and the columns it gives.
+//! What is run of a program.
 
+use super::column::{Column, Kept, Native, Sample, Saved};
+use super::config::{CONFIGS, Config, Held, USUAL};
 use super::search::{Probe, Search};
-use super::workload::{PROGRAMS, Program, amount};
+use super::workload::{OWN, PROGRAMS, Program, amount};
 use crate::args::{self, BenchSaved};
 use crate::output::ministat::Summary;
 use crate::output::progress::Progress;
-use crate::output::workload_report::Told;
 use crate::rig::{self, Job, Ran, Rig, Side};
 use std::ffi::OsString;
 use std::time::Duration;
@@ -14,56 +15,13 @@ use zfolio_host::machine;
 use zfolio_host::size::{MIN_HIGH, short};
 use zfolio_mm::PAGE_SIZE;
 
-/// How `zfolio run` is told to compress.
-#[derive(Debug)]
-pub(super) struct Config {
-    pub(super) name: &'static str,
-    pub(super) options: &'static [&'static str],
-}
-
-/// The first so many are tried where none is named.
-const USUAL: usize = 4;
-
-pub(super) const CONFIGS: [Config; 8] = [
-    Config {
-        name: "lz4",
-        options: &["--compressor", "lz4"],
-    },
-    Config {
-        name: "zstd",
-        options: &["--compressor", "zstd:1"],
-    },
-    Config {
-        name: "auto",
-        options: &["--compressor", "auto"],
-    },
-    Config {
-        name: "auto-tier",
-        options: &["--compressor", "auto", "--tier", "auto"],
-    },
-    Config {
-        name: "deflate-iaa",
-        options: &["--compressor", "deflate-iaa"],
-    },
-    Config {
-        name: "lz4-engines",
-        options: &["--compressor", "lz4", "--engines", "auto"],
-    },
-    Config {
-        name: "zstd-engines",
-        options: &["--compressor", "zstd:1", "--engines", "auto"],
-    },
-    Config {
-        name: "deflate-iaa-engines",
-        options: &["--compressor", "deflate-iaa", "--engines", "auto"],
-    },
-];
-
-/// Values of `--high` that are told apart: parts of what a program needs.
+/// Limits that are told apart: parts of what a program needs.
 pub(super) const STEPS: u32 = 32;
 pub(super) const QUICK_STEPS: u32 = 8;
 /// Smallest `--size`, bytes.
 pub(super) const LEAST: u64 = 32 << 20;
+/// Runs of the controller for each of `--runs`.
+pub(super) const CONTROLLED: usize = 3;
 
 /// What to do.
 #[derive(Debug)]
@@ -77,36 +35,13 @@ pub(super) struct Plan {
     pub(super) seed: u64,
     pub(super) limit: Duration,
     pub(super) programs: Vec<&'static Program>,
+    /// The user's, where that is what is run.
+    pub(super) own: Vec<OsString>,
+    /// How faults are served, as of `zfolio run`.
+    pub(super) faults: String,
     pub(super) configs: Vec<&'static Config>,
-}
-
-/// A run with a limit: what counts of it.
-#[derive(Clone, PartialEq, Debug)]
-pub(super) struct Sample {
-    /// Elapsed, times that of the run without a limit; infinite if it was ended
-    /// because that was certain to be too much.
-    pub(super) times: f64,
-    /// Most memory used, and of it `zfolio run` itself; bytes. 0 if it was ended.
-    pub(super) used: u64,
-    pub(super) own: u64,
-    /// What was stored to its frames of the pool, when most was; `None` when
-    /// nothing was.
-    pub(super) ratio: Option<f64>,
-}
-
-impl super::search::Judged for Sample {
-    fn figure(&self) -> f64 {
-        self.times
-    }
-}
-
-/// A configuration's runs of a program.
-#[derive(Debug)]
-pub(super) struct Column {
-    pub(super) config: &'static Config,
-    pub(super) search: Search<Sample>,
-    /// Why there are no more.
-    pub(super) failed: Option<String>,
+    /// Those that cannot be here, and why.
+    pub(super) left_out: Vec<String>,
 }
 
 /// A program's columns.
@@ -115,11 +50,8 @@ pub(super) struct Compared {
     pub(super) program: &'static Program,
     /// What it is told to do besides building its data.
     pub(super) amount: u64,
-    /// What `--high` is tried in parts of, bytes: its need, as first measured.
-    pub(super) scale: u64,
-    /// Without a limit: the most memory in one process, bytes; seconds; a run each.
-    pub(super) memory: Vec<u64>,
-    pub(super) wall: Vec<f64>,
+    /// Without a limit: a run each.
+    pub(super) native: Vec<Native>,
     pub(super) columns: Vec<Column>,
     pub(super) left_out: Option<String>,
 }
@@ -141,6 +73,11 @@ impl Plan {
             let why = format!("{} is more than half of this machine's memory", short(size));
             return usage(why, "give it less");
         }
+        let programs = if args.command.is_empty() {
+            args::chosen("--workload", &args.workload, &PROGRAMS, |p| p.name)?
+        } else {
+            vec![&OWN]
+        };
         Ok(Self {
             slowdown: args.slowdown,
             size,
@@ -149,12 +86,36 @@ impl Plan {
             steps,
             seed: args.seed,
             limit: Duration::from_secs(args.limit),
-            programs: args::chosen("--workload", &args.workload, &PROGRAMS, |p| p.name)?,
+            programs,
+            own: args.command.clone(),
+            faults: args.faults.clone(),
             configs: match args.only.is_empty() {
                 true => CONFIGS[..USUAL].iter().collect(),
                 false => args::chosen("--only", &args.only, &CONFIGS, |c| c.name)?,
             },
+            left_out: Vec::new(),
         })
+    }
+
+    /// What it is run with. Nothing of the system is changed where no row of the kernel's is asked
+    /// for; those that it does not have are left out.
+    ///
+    /// # Errors
+    /// When not even our side can be measured.
+    pub(super) fn rig(&mut self) -> Result<Rig, String> {
+        if !self.configs.iter().any(|config| config.is_kernel()) {
+            return Rig::own();
+        }
+        let rig = Rig::new()?;
+        let (there, gone) = self
+            .configs
+            .drain(..)
+            .partition(|config| rig.sides.contains(&config.side()));
+        self.configs = there;
+        let none = |config: &&Config| format!("{}: this kernel has none", config.name);
+        self.left_out = gone.iter().map(none).collect();
+        self.left_out.extend(rig.left_out.iter().cloned());
+        Ok(rig)
     }
 
     /// The most a run may take, times that without a limit.
@@ -162,30 +123,56 @@ impl Plan {
         1.0 + f64::from(self.slowdown) / 100.0
     }
 
-    /// `--high` at a step, a part of `scale`; bytes.
+    /// The limit at a step, a part of `scale`; bytes.
     pub(super) fn high(&self, step: u32, scale: u64) -> u64 {
         let high = scale * u64::from(step) / u64::from(self.steps);
         (high / PAGE_SIZE as u64 * PAGE_SIZE as u64).max(MIN_HIGH)
     }
 
-    pub(super) fn run(
+    /// Runs without a limit, or with that of a configuration's `step`.
+    fn run(
         &self,
         rig: &mut Rig,
         command: &[OsString],
-        with: Option<(&Config, u64)>,
+        with: Option<(&Column, u32)>,
         timeout: Duration,
     ) -> Result<Ran, String> {
-        let (side, limit) = match with {
-            None => (Side::Native, 0),
-            Some((_, high)) => (Side::Run, high),
+        let Some((column, step)) = with else {
+            return self.run_by(rig, &Side::Native, command, (0, 0), &[], timeout);
         };
+        let (config, scale) = (column.config, column.scale);
+        let promise = format!("{}%", self.slowdown);
+        let mut options = config.options.to_vec();
+        if !config.is_kernel() {
+            options.extend(["--faults", self.faults.as_str()]);
+        }
+        let limit = if config.held == Held::Slowdown {
+            options.extend(["--slowdown", promise.as_str()]);
+            // (More than it needs: what is promised is the only limit.)
+            2 * scale.max(MIN_HIGH)
+        } else {
+            self.high(step, scale)
+        };
+        let limits = (limit, 2 * scale + (64 << 20));
+        self.run_by(rig, &config.side(), command, limits, &options, timeout)
+    }
+
+    fn run_by(
+        &self,
+        rig: &mut Rig,
+        side: &Side,
+        command: &[OsString],
+        (limit, swap): (u64, u64),
+        options: &[&str],
+        timeout: Duration,
+    ) -> Result<Ran, String> {
         let ran = rig.run(
-            &side,
+            side,
             &Job {
                 command,
                 limit,
-                swap: 0,
-                options: with.map_or(&[], |(config, _)| config.options),
+                swap,
+                options,
                 settings: &[],
                 timeout: timeout.min(self.limit),
                 watched: true,
@@ -195,14 +182,19 @@ impl Plan {
         ran
     }
 
+    fn command(&self, rig: &Rig, program: &Program, amount: u64) -> Vec<OsString> {
+        if program.is_own() {
+            return self.own.clone();
+        }
+        program.command(rig, self.size, amount, self.seed)
+    }
+
     /// All columns of one program.
     pub(super) fn compare(&self, rig: &mut Rig, program: &'static Program) -> Compared {
         let mut compared = Compared {
             program,
             amount: 0,
-            scale: 0,
-            memory: Vec::new(),
-            wall: Vec::new(),
+            native: Vec::new(),
             columns: Vec::new(),
             left_out: program.missing(),
         };
@@ -214,23 +206,34 @@ impl Plan {
 
     /// # Errors
     /// How the program fails without a limit, in a sentence.
-    pub(super) fn measure(&self, rig: &mut Rig, to: &mut Compared) -> Result<(), String> {
+    fn measure(&self, rig: &mut Rig, to: &mut Compared) -> Result<(), String> {
         let native = |rig: &mut Rig, command: &[OsString]| {
             self.run(rig, command, None, self.limit)
                 .map_err(|why| format!("it fails without a limit: {why}"))
         };
         let program = to.program;
-        to.amount = amount(self.seconds, program.first, |amount| {
-            let command = program.command(rig, self.size, amount, self.seed);
-            native(rig, &command).map(|ran| ran.wall)
-        })?;
-        let command = program.command(rig, self.size, to.amount, self.seed);
-        // Its first run has read the files it needs.
+        program.prepare(rig)?;
+        if !program.is_own() {
+            to.amount = amount(self.seconds, program.first, |amount| {
+                let command = self.command(rig, program, amount);
+                native(rig, &command).map(|ran| ran.wall)
+            })?;
+        }
+        let command = self.command(rig, program, to.amount);
+        // Its first run has read the files it needs, and only measures what it needs.
+        if program.is_own() {
+            native(rig, &command)?;
+        }
         let first = native(rig, &command)?;
-        let told = Told::read(&first.stdout);
-        to.scale = first.high_water;
-        to.columns = self.columns();
-        let most = self.configs.len() * Search::<Sample>::most(self.steps, self.runs);
+        let told = program.told(&first.stdout);
+        let need = Native::of(program, &first)?;
+        to.columns = self.columns(&need);
+        let searched = Search::<Sample>::most(self.steps, self.runs);
+        let most = to
+            .columns
+            .iter()
+            .map(|column| column.most(searched))
+            .sum::<usize>();
         let progress = Progress::new(program.name, most as u64);
         for round in 0.. {
             let open: Vec<usize> = (0..to.columns.len())
@@ -240,107 +243,60 @@ impl Plan {
                 break;
             }
             let ran = native(rig, &command)?;
-            Told::read(&ran.stdout).agrees(&told)?;
-            to.memory.push(ran.high_water);
-            to.wall.push(ran.wall);
+            program.told(&ran.stdout).agrees(&told)?;
+            let beside = Native::of(program, &ran)?;
+            to.native.push(beside.clone());
             for turn in 0..open.len() {
                 let column = &mut to.columns[open[(round + turn) % open.len()]];
                 let Some(step) = column.step() else { continue };
-                let high = self.high(step, to.scale);
                 // Twice of what is allowed is too much, whatever disturbs it.
                 let enough = Duration::from_secs_f64(ran.wall * self.allowed() * 2.0 + 2.0);
-                let with = self.run(rig, &command, Some((column.config, high)), enough);
-                column.add(with, ran.wall, &told, enough < self.limit);
+                let with = self.run(rig, &command, Some((column, step)), enough);
+                column.add(program, with, &beside, &told, enough < self.limit);
                 progress.step();
             }
         }
         Ok(())
     }
 
-    pub(super) fn columns(&self) -> Vec<Column> {
-        let column = |config: &&'static Config| Column {
-            config,
-            search: Search::new(self.steps, self.runs, self.allowed()),
-            failed: None,
+    fn columns(&self, need: &Native) -> Vec<Column> {
+        let column = |config: &'static Config| {
+            let search = Search::new(self.steps, self.runs, self.allowed());
+            let scale = need.need(config);
+            let mut column = Column::new(config, scale.unwrap_or(0), search, self.controlled());
+            if scale.is_none() {
+                column.failed = Some("there is no control group to measure it by".to_owned());
+            }
+            column
         };
-        self.configs.iter().map(column).collect()
-    }
-}
-
-impl Column {
-    /// The step of `--high` to run at next.
-    pub(super) fn step(&self) -> Option<u32> {
-        self.search.next().filter(|_| self.failed.is_none())
+        self.configs.iter().copied().map(column).collect()
     }
 
-    /// Takes a run that stands beside one of `native` seconds. One that was ended
-    /// early was too slow, if `early` is what it was ended for.
-    pub(super) fn add(&mut self, ran: Result<Ran, String>, native: f64, told: &Told, early: bool) {
-        let sample = match ran {
-            Ok(ran) => Told::read(&ran.stdout)
-                .agrees(told)
-                .and_then(|()| Sample::of(&ran, native)),
-            Err(why) if early && why.starts_with(rig::ENDED) => Ok(Sample {
-                times: f64::INFINITY,
-                used: 0,
-                own: 0,
-                ratio: None,
-            }),
-            Err(why) => Err(why),
-        };
-        match sample {
-            Ok(sample) => self.search.add(sample),
-            Err(why) => self.failed = Some(why),
+    /// Runs of the controller.
+    pub(super) fn controlled(&self) -> usize {
+        if self.steps == QUICK_STEPS {
+            self.runs
+        } else {
+            CONTROLLED * self.runs
         }
     }
 }
 
-impl Sample {
-    /// # Errors
-    /// Statistics without the figure.
-    pub(super) fn of(ran: &Ran, native: f64) -> Result<Self, String> {
-        let most = ran.stats["usage"]["max_rss_bytes"].as_u64();
-        let most = most.ok_or("its statistics cannot be read")?;
-        Ok(Self {
-            times: ran.wall / native.max(1e-9),
-            used: most + ran.first,
-            own: ran.first,
-            ratio: ran.stats["total"]["most_held"]["ratio_pool"].as_f64(),
-        })
-    }
-}
-
-/// What the smallest `--high` within the limit comes to.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Saved {
-    /// Bytes: `--high`, the median of what was used, and how much less that is
-    /// than without a limit (which may be less than nothing).
-    pub(super) high: u64,
-    pub(super) used: u64,
-    pub(super) bytes: i64,
-    /// Of what is used without a limit.
-    pub(super) percent: f64,
-    pub(super) ratio: Option<f64>,
-    /// Percent: by the curve, and of the runs with it.
-    pub(super) slowdown: f64,
-    pub(super) spread: Summary,
-}
-
 impl Compared {
-    /// What it uses without a limit, bytes: the median.
-    pub(super) fn need(&self) -> Option<u64> {
-        median(self.memory.iter().copied())
+    /// What it uses without a limit, bytes, as `config` is measured: the median.
+    pub(super) fn need(&self, config: &Config) -> Option<u64> {
+        median(self.native.iter().filter_map(|native| native.need(config)))
     }
 
     pub(super) fn saved(&self, plan: &Plan, column: &Column) -> Option<Saved> {
-        let (probe, times): (&Probe<Sample>, f64) = column.search.smallest()?;
-        let need = self.need()?;
+        let (probe, times): (&Probe<Sample>, f64) = column.search()?.smallest()?;
+        let need = self.need(column.config)?;
         let used = median(probe.samples.iter().map(|sample| sample.used))?;
         let bytes = need.cast_signed() - used.cast_signed();
         let ratios: Vec<f64> = probe.samples.iter().filter_map(|s| s.ratio).collect();
         let slower = probe.samples.iter().map(|s| (s.times - 1.0) * 100.0);
         Some(Saved {
-            high: plan.high(probe.step, self.scale),
+            high: plan.high(probe.step, column.scale),
             used,
             bytes,
             percent: bytes as f64 * 100.0 / need.max(1) as f64,
@@ -348,6 +304,19 @@ impl Compared {
             slowdown: (times - 1.0) * 100.0,
             spread: Summary::of(&slower.collect::<Vec<f64>>())?,
         })
+    }
+
+    /// Percent of its memory that a column saves: none where no limit is within the slowdown, `None`
+    /// where it could not be measured.
+    pub(super) fn percent(&self, plan: &Plan, column: &Column) -> Option<f64> {
+        if column.failed.is_some() {
+            return None;
+        }
+        if column.config.held == Held::Slowdown {
+            return Kept::of(column.controlled(), f64::from(plan.slowdown))
+                .map(|kept| kept.percent);
+        }
+        Some(self.saved(plan, column).map_or(0.0, |saved| saved.percent))
     }
 }
 

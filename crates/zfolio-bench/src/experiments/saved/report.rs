@@ -1,6 +1,8 @@
 //! How what is saved is shown.
 
-use super::plan::{Column, Compared, Plan, Sample, Saved};
+use super::column::{Column, Kept, Native, Sample, Saved};
+use super::config::Held;
+use super::plan::{Compared, Plan, median};
 use super::search::Search;
 use crate::output::ministat::Summary;
 use crate::output::plot::{self, Series};
@@ -18,15 +20,14 @@ impl Report<'_> {
     pub(super) fn text(&self) -> String {
         let plan = self.plan;
         let mut text = format!(
-            "Memory saved at no more than {} % slowdown: programs of about {} MiB and {} s; {} \
-             processors, Linux {}.\n\
+            "Memory saved at no more than {} % slowdown: {}; {} processors, Linux {}.\n\
              high: the smallest within it, by a curve through {} to {} runs, each beside one without a \
              limit,\nof {} values told apart (a {}th of what the program needs). used: most memory \
-             of the largest process,\npool and manager included, and zfolio run itself; medians. Every \
-             result is as without a limit.\n",
+             of the largest process,\npool and manager included, and zfolio run itself; of the kernel's \
+             rows what is charged to the group, and the pool; medians.\nslowdown: of the work, apart from \
+             building the data, where a program tells it. Every result is as without a limit.\n",
             plan.slowdown,
-            plan.size >> 20,
-            plan.seconds,
+            plan.what(),
             machine::cpus(),
             machine::kernel_release(),
             plan.runs,
@@ -34,6 +35,9 @@ impl Report<'_> {
             plan.steps,
             plan.steps,
         );
+        for left_out in &plan.left_out {
+            let _ = writeln!(text, "Left out: {left_out}.");
+        }
         for compared in self.all {
             text.push('\n');
             text.push_str(&compared.text(plan));
@@ -54,12 +58,8 @@ impl Report<'_> {
                 .iter()
                 .flat_map(|compared| {
                     let columns = compared.columns.iter();
-                    let own =
-                        columns.filter(|c| c.config.name == config.name && c.failed.is_none());
-                    own.map(|column| {
-                        let saved = compared.saved(self.plan, column);
-                        saved.map_or(0.0, |saved| saved.percent)
-                    })
+                    let own = columns.filter(|column| column.config.name == config.name);
+                    own.filter_map(|column| compared.percent(self.plan, column))
                 })
                 .collect();
             let mean = percents.iter().sum::<f64>() / percents.len() as f64;
@@ -78,6 +78,8 @@ impl Report<'_> {
             "runs": plan.runs,
             "steps": plan.steps,
             "seed": plan.seed,
+            "faults": plan.faults,
+            "left_out": plan.left_out,
             "programs": programs.collect::<Vec<_>>(),
         })
     }
@@ -93,8 +95,8 @@ impl Report<'_> {
             let points = (0_u32..).zip(shown()).filter_map(|(at, compared)| {
                 let mut columns = compared.columns.iter();
                 let column = columns.find(|column| column.config.name == config.name)?;
-                let saved = compared.saved(self.plan, column)?;
-                Some((f64::from(at), saved.percent.max(0.0)))
+                let percent = compared.percent(self.plan, column)?;
+                Some((f64::from(at), percent.max(0.0)))
             });
             Series {
                 name: config.name.to_owned(),
@@ -118,14 +120,16 @@ impl Compared {
             return format!("{name}: left out: {why}\n");
         }
         let mib = |bytes: u64| bytes >> 20;
-        let all = Summary::of(&self.wall);
+        let of_work: Vec<f64> = self.native.iter().map(|native| native.took).collect();
+        let wall: Vec<f64> = self.native.iter().map(|native| native.wall).collect();
+        let (all, work) = (Summary::of(&wall), Summary::of(&of_work));
         let mut text = format!(
             "{name}: without a limit {} MiB, {:.2}..{:.2} s\n",
-            self.need().map_or(0, mib),
+            median(self.native.iter().map(|native| native.memory)).map_or(0, mib),
             all.map_or(0.0, |all| all.min),
             all.map_or(0.0, |all| all.max),
         );
-        if let Some(all) = all.filter(|all| all.max > all.min * plan.allowed()) {
+        if let Some(all) = work.filter(|all| all.max > all.min * plan.allowed()) {
             let _ = writeln!(
                 text,
                 "(This machine is not quiet: these differ by {:.0} %.)",
@@ -166,6 +170,9 @@ impl Compared {
         }
         for column in &self.columns {
             let name = column.config.name;
+            if let Some(kept) = Kept::of(column.controlled(), f64::from(plan.slowdown)) {
+                text.push_str(&kept.text());
+            }
             if let Some(why) = &column.failed {
                 let _ = writeln!(text, "{name}: {why}");
             } else if let Some(slowest) = column.slowest(plan) {
@@ -177,12 +184,13 @@ impl Compared {
 
     fn json(&self, plan: &Plan) -> Value {
         let columns = self.columns.iter().map(|column| {
-            let probes = column.search.probes.iter().map(|probe| {
+            let probes = column.search().map_or(&[][..], |search| &search.probes);
+            let probes = probes.iter().map(|probe| {
                 let times: Vec<f64> = probe.samples.iter().map(|s| s.times).collect();
                 let used: Vec<u64> = probe.samples.iter().map(|s| s.used).collect();
                 // Of runs that were ended there is no figure: null.
                 json!({
-                    "high": plan.high(probe.step, self.scale),
+                    "high": plan.high(probe.step, column.scale),
                     "times": times,
                     "used": used,
                     "zfolio_run": probe.samples.iter().map(|s| s.own).collect::<Vec<_>>(),
@@ -193,14 +201,20 @@ impl Compared {
                 "options": column.config.options,
                 "saved": self.saved(plan, column).map(Saved::json),
                 "tried": probes.collect::<Vec<_>>(),
+                "controlled": column.controlled_json(plan),
                 "failed": column.failed,
             })
         });
+        let native = |figure: &dyn Fn(&Native) -> Value| -> Vec<Value> {
+            self.native.iter().map(figure).collect()
+        };
         json!({
             "name": self.program.name,
             "amount": self.amount,
-            "memory": self.memory,
-            "elapsed_s": self.wall,
+            "memory": native(&|native| json!(native.memory)),
+            "charged": native(&|native| json!(native.charged)),
+            "elapsed_s": native(&|native| json!(native.wall)),
+            "work": native(&|native| json!(native.took)),
             "columns": columns.collect::<Vec<_>>(),
             "left_out": self.left_out,
         })
@@ -210,7 +224,7 @@ impl Compared {
 impl Column {
     /// How slow it is with the greatest `--high`, where that is too slow as well.
     fn slowest(&self, plan: &Plan) -> Option<String> {
-        let probe = self.search.greatest()?;
+        let probe = self.search()?.greatest()?;
         let times = probe.samples.iter().map(|sample| sample.times);
         let least = times.fold(f64::INFINITY, f64::min);
         Some(if least.is_finite() {
@@ -220,6 +234,71 @@ impl Column {
             let times = plan.allowed() * 2.0;
             format!("it was ended after {times:.1} times the time, with all that it needs")
         })
+    }
+}
+
+impl Column {
+    /// Each run of the controller, and medians; null where there is none.
+    fn controlled_json(&self, plan: &Plan) -> Value {
+        if self.config.held != Held::Slowdown {
+            return Value::Null;
+        }
+        let runs = self.controlled().iter().map(|run| {
+            json!({
+                "times": run.wall,
+                "times_of_work": run.work,
+                "estimated_percent": run.estimated,
+                "needed_since_bytes": run.needed,
+                "resident_since_bytes": run.resident,
+                "needed_mean_bytes": run.needed_whole,
+                "resident_mean_bytes": run.resident_whole,
+            })
+        });
+        let kept = Kept::of(self.controlled(), f64::from(plan.slowdown)).map(|kept| {
+            json!({
+                "percent": kept.percent,
+                "whole_percent": kept.whole,
+                "slowdown_percent": kept.slowdown.median,
+                "slowdown_of_work_percent": kept.work,
+                "promise_kept": kept.kept,
+            })
+        });
+        json!({ "runs": runs.collect::<Vec<_>>(), "medians": kept })
+    }
+}
+
+impl Kept {
+    fn text(&self) -> String {
+        format!(
+            "slowdown: {:.0} % saved ({} MiB on average) since memory was first taken, {:.0} % over all; \
+             whole runs {:+.1} % slower ({:+.1}..{:+.1}), thought {:.1}, its work {:+.1}; promise \
+             kept in {} of {} runs\n",
+            self.percent,
+            self.resident >> 20,
+            self.whole,
+            self.slowdown.median,
+            self.slowdown.min,
+            self.slowdown.max,
+            self.estimated,
+            self.work,
+            self.kept,
+            self.runs,
+        )
+    }
+}
+
+impl Plan {
+    /// What is run, for the first line.
+    fn what(&self) -> String {
+        if self.own.is_empty() {
+            return format!(
+                "programs of about {} MiB and {} s",
+                self.size >> 20,
+                self.seconds
+            );
+        }
+        let words = self.own.iter().map(|word| word.to_string_lossy());
+        words.collect::<Vec<_>>().join(" ")
     }
 }
 
@@ -242,7 +321,8 @@ impl Saved {
 
 #[cfg(test)]
 mod tests {
-    use super::super::plan::CONFIGS;
+    use super::super::column::{Controlled, Runs};
+    use super::super::config::CONFIGS;
     use super::super::workload::PROGRAMS;
     use super::*;
     use std::time::Duration;
@@ -259,7 +339,10 @@ mod tests {
             seed: 1,
             limit: Duration::from_secs(60),
             programs: PROGRAMS.iter().collect(),
+            own: Vec::new(),
+            faults: "auto".to_owned(),
             configs: CONFIGS.iter().collect(),
+            left_out: vec!["zram-zstd: this kernel has none".to_owned()],
         }
     }
 
@@ -280,8 +363,43 @@ mod tests {
         }
         Column {
             config: &CONFIGS[which],
-            search,
+            scale: 320 * MIB,
+            runs: Runs::Searched(search),
             failed: None,
+        }
+    }
+
+    /// Two runs of the controller, of which one kept the promise.
+    fn controlled() -> Column {
+        let run = |wall| Controlled {
+            wall,
+            work: wall + 0.01,
+            estimated: 3.5,
+            needed: 300 * MIB,
+            resident: 180 * MIB,
+            needed_whole: 300 * MIB,
+            resident_whole: 240 * MIB,
+        };
+        Column {
+            config: CONFIGS
+                .iter()
+                .find(|c| c.held == Held::Slowdown)
+                .expect("one"),
+            scale: 320 * MIB,
+            runs: Runs::Controlled {
+                runs: vec![run(1.04), run(1.08)],
+                most: 2,
+            },
+            failed: None,
+        }
+    }
+
+    fn native(memory: u64, wall: f64) -> Native {
+        Native {
+            wall,
+            took: wall - 1.0,
+            memory,
+            charged: Some(memory + 10 * MIB),
         }
     }
 
@@ -289,9 +407,11 @@ mod tests {
         Compared {
             program: &PROGRAMS[which],
             amount: 1000,
-            scale: 320 * MIB,
-            memory: vec![321 * MIB, 320 * MIB, 319 * MIB],
-            wall: vec![6.0, 6.3, 5.9],
+            native: vec![
+                native(321 * MIB, 6.0),
+                native(320 * MIB, 6.3),
+                native(319 * MIB, 5.9),
+            ],
             columns,
             left_out: None,
         }
@@ -330,7 +450,7 @@ mod tests {
         broken.failed = Some("its result is [], without a limit it is [\"1\"]".to_owned());
         let all = [
             compared(0, vec![column(&plan, 0, 20), column(&plan, 3, 4)]),
-            compared(3, vec![column(&plan, 0, 33), broken]),
+            compared(3, vec![column(&plan, 0, 33), broken, controlled()]),
             gone,
         ];
         let report = Report {
@@ -341,7 +461,7 @@ mod tests {
         for part in [
             "no more than 5 % slowdown",
             "python: without a limit 320 MiB, 5.90..6.30 s",
-            "(This machine is not quiet: these differ by 7 %.)",
+            "(This machine is not quiet: these differ by 8 %.)",
             "auto-tier",
             "+2.0 %",
             "+1.0..+4.0",
@@ -349,7 +469,10 @@ mod tests {
             "auto: its result is []",
             "node: left out: node is not installed",
             // Of lz4, 36.25 % of one program and nothing of the other.
-            "mean of the programs: lz4 18 %, auto-tier 86 %.",
+            "mean of the programs: lz4 18 %, auto-tier 86 %, slowdown 40 %.",
+            "slowdown: 40 % saved (180 MiB on average)",
+            "promise kept in 1 of 2 runs",
+            "Left out: zram-zstd: this kernel has none.",
         ] {
             assert!(text.contains(part), "{part} in {text}");
         }
@@ -358,6 +481,8 @@ mod tests {
         assert_eq!(first["saved"]["bytes"], 116 * MIB);
         assert!(first["tried"].as_array().is_some_and(|all| all.len() > 3));
         assert_eq!(json["programs"][1]["columns"][0]["saved"], Value::Null);
+        let by_itself = &json["programs"][1]["columns"][2]["controlled"];
+        assert_eq!(by_itself["medians"]["promise_kept"], 1);
         assert!(report.plot().expect("drawn").contains("auto-tier"));
     }
 }

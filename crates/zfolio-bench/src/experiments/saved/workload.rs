@@ -1,14 +1,19 @@
 //! The programs: each builds its data and then works on a tenth of it, with a
 //! cold tail, except the compiler, which does what it does.
 
+use crate::output::workload_report::Told;
 use crate::rig::{Rig, is_installed};
 use crate::workloads::objects;
 use std::ffi::OsString;
+use std::process::Command;
 
 /// Bytes a customer of the object graphs needs, and a row of the table.
 const BYTES_PER_OBJECT: u64 = 1300;
 const BYTES_PER_JS_OBJECT: u64 = 440;
+const BYTES_PER_JAVA_OBJECT: u64 = 200;
 const BYTES_PER_ROW: u64 = 125;
+/// Bytes redis needs for a key.
+const BYTES_PER_KEY: u64 = 1350;
 
 /// What is run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,8 +21,12 @@ enum Kind {
     Python,
     Sqlite,
     Node,
+    Java,
+    Redis,
     Compile,
     Memory,
+    /// A command of the user's.
+    Own,
 }
 
 /// A program.
@@ -26,33 +35,61 @@ pub(super) struct Program {
     pub(super) name: &'static str,
     /// What is tried first to find out how much it does in a second.
     pub(super) first: u64,
+    /// The phase that is its work, apart from building its data, as it tells it; what takes
+    /// the time where there is none is the whole run.
+    pub(super) work: Option<&'static str>,
     kind: Kind,
 }
 
-pub(super) const PROGRAMS: [Program; 5] = [
+/// A command of the user's: as much work as it does, and all that it prints is its result.
+pub(super) const OWN: Program = Program {
+    name: "command",
+    first: 0,
+    work: None,
+    kind: Kind::Own,
+};
+
+pub(super) const PROGRAMS: [Program; 7] = [
     Program {
         name: "python",
         first: 300_000,
+        work: Some("part"),
         kind: Kind::Python,
     },
     Program {
         name: "sqlite",
         first: 300_000,
+        work: Some("part"),
         kind: Kind::Sqlite,
     },
     Program {
         name: "node",
         first: 5_000_000,
+        work: Some("part"),
         kind: Kind::Node,
+    },
+    Program {
+        name: "java",
+        first: 5_000_000,
+        work: Some("part"),
+        kind: Kind::Java,
+    },
+    Program {
+        name: "redis",
+        first: 20_000,
+        work: Some("requests"),
+        kind: Kind::Redis,
     },
     Program {
         name: "compile",
         first: 500,
+        work: None,
         kind: Kind::Compile,
     },
     Program {
         name: "memory",
         first: 30_000_000,
+        work: Some("tail"),
         kind: Kind::Memory,
     },
 ];
@@ -61,13 +98,64 @@ impl Program {
     /// Why it cannot be run here.
     pub(super) fn missing(&self) -> Option<String> {
         let program = match self.kind {
-            Kind::Memory => return None,
+            Kind::Memory | Kind::Own => return None,
+            Kind::Java => "javac",
+            Kind::Redis => "redis-server",
             Kind::Python => "python3",
             Kind::Sqlite => "sqlite3",
             Kind::Node => "node",
             Kind::Compile => "cc",
         };
         (!is_installed(program)).then(|| format!("{program} is not installed"))
+    }
+
+    pub(super) fn is_own(&self) -> bool {
+        self.kind == Kind::Own
+    }
+
+    /// Makes what it is run from.
+    ///
+    /// # Errors
+    /// How that fails, in a sentence.
+    pub(super) fn prepare(&self, rig: &Rig) -> Result<(), String> {
+        if self.kind != Kind::Java {
+            return Ok(());
+        }
+        let source = rig.scratch().join("Objects.java");
+        std::fs::write(&source, objects::JAVA)
+            .map_err(|error| format!("{}: {error}", source.display()))?;
+        let mut javac = Command::new("javac");
+        match javac.arg("-d").arg(rig.scratch()).arg(&source).output() {
+            Ok(made) if made.status.success() => Ok(()),
+            Ok(made) => Err(String::from_utf8_lossy(&made.stderr).into_owned()),
+            Err(error) => Err(format!("javac: {error}")),
+        }
+    }
+
+    /// What a run put out: the figures it told, and its result.
+    pub(super) fn told(&self, stdout: &str) -> Told {
+        let mut told = Told::read(stdout);
+        if self.is_own() {
+            told.checks = vec![stdout.to_owned()];
+        }
+        told
+    }
+
+    /// What it is judged by, less is faster: what its work took, or else the whole run, in seconds.
+    ///
+    /// # Errors
+    /// A run that did not say what its work took.
+    pub(super) fn took(&self, told: &Told, wall: f64) -> Result<f64, String> {
+        let Some(work) = self.work else {
+            return Ok(wall);
+        };
+        let found = told.phases.iter().find(|(phase, _, _)| phase == work);
+        let (_, value, unit) = found.ok_or_else(|| format!("it does not tell its {work}"))?;
+        Ok(if unit.ends_with("/s") {
+            1.0 / value.max(1e-9)
+        } else {
+            *value
+        })
     }
 
     /// The program and its arguments: data of about `size` bytes, and `amount` of
@@ -86,6 +174,27 @@ impl Program {
                 .into_iter()
                 .chain([number(size / BYTES_PER_JS_OBJECT), number(amount)])
                 .collect(),
+            Kind::Java => ["java", "-XX:+UseSerialGC", "-Xmn16m"]
+                .map(OsString::from)
+                .into_iter()
+                .chain([
+                    format!("-Xmx{}m", ((size + size / 4) >> 20) + 32).into(),
+                    "-cp".into(),
+                ])
+                .chain([rig.scratch().into(), "Objects".into()])
+                .chain([number(size / BYTES_PER_JAVA_OBJECT), number(amount)])
+                .collect(),
+            Kind::Redis => {
+                own.extend(["redis", "--dir"].map(OsString::from));
+                own.push(rig.scratch().into());
+                let keys = size / BYTES_PER_KEY;
+                for (option, value) in [("--keys", keys), ("--requests", amount), ("--seed", seed)]
+                {
+                    own.extend([option.into(), number(value)]);
+                }
+                own
+            }
+            Kind::Own => Vec::new(),
             Kind::Sqlite => ["sqlite3".into(), ":memory:".into()]
                 .into_iter()
                 .chain([queries(size / BYTES_PER_ROW, amount).into()])
@@ -118,11 +227,14 @@ INSERT INTO customer SELECT i, printf('customer %09d', i),
     printf('%d street %d, city %d, order %x item %x price %d delivered',
         i % 97, i % 1000, i % 89, i * 2654435761, i * 40503, i % 997),
     i * 0.5 FROM n;
+CREATE TABLE clock(at REAL);
+INSERT INTO clock VALUES (julianday('now'));
 WITH RECURSIVE q(i, k) AS (SELECT 0, 0 UNION ALL
     SELECT i + 1, (k * 1103515245 + 12345 + i) % (CASE WHEN i % 1000 = 0 THEN {rows} ELSE {hot} END)
     FROM q WHERE i < {lookups})
 SELECT printf('{{\"check\":\"%d %d\"}}', count(*), sum(length(address) + balance))
-    FROM q JOIN customer ON id = k;"
+    FROM q JOIN customer ON id = k;
+SELECT printf('{{\"phase\":\"part\",\"value\":%.3f,\"unit\":\"s\"}}', (julianday('now') - at) * 86400) FROM clock;"
     )
 }
 
@@ -158,8 +270,6 @@ pub(super) fn amount(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::workload_report::Told;
-    use std::process::Command;
 
     #[test]
     fn names_are_distinct() {
@@ -188,6 +298,19 @@ mod tests {
     }
 
     #[test]
+    fn a_rate_is_what_each_took() {
+        let told = Told::read("{\"phase\":\"requests\",\"value\":4.0,\"unit\":\"/s\"}");
+        let redis = PROGRAMS.iter().find(|p| p.name == "redis").expect("one");
+        assert_eq!(redis.took(&told, 9.0), Ok(0.25));
+        assert!(
+            PROGRAMS[0].took(&told, 9.0).is_err(),
+            "it has another phase"
+        );
+        assert_eq!(OWN.took(&told, 9.0), Ok(9.0));
+        assert_eq!(OWN.told("1\n2\n").checks, ["1\n2\n"]);
+    }
+
+    #[test]
     fn every_program_has_a_result_that_depends_on_its_work() {
         let rig = Rig::own().expect("a directory");
         for program in &PROGRAMS {
@@ -196,9 +319,10 @@ mod tests {
                 continue;
             }
             // The command of the tests is another program.
-            if matches!(program.kind, Kind::Compile | Kind::Memory) {
+            if matches!(program.kind, Kind::Compile | Kind::Memory | Kind::Redis) {
                 continue;
             }
+            program.prepare(&rig).expect("prepared");
             let checks = |amount| {
                 let command = program.command(&rig, 2 << 20, amount, 1);
                 let ran = Command::new(&command[0]).args(&command[1..]).output();
@@ -206,6 +330,10 @@ mod tests {
                 let told = Told::read(&String::from_utf8_lossy(&ran.stdout));
                 assert!(ran.status.success(), "{}: {ran:?}", program.name);
                 assert_eq!(told.checks.len(), 1, "{}: {ran:?}", program.name);
+                let took = program
+                    .took(&told, 60.0)
+                    .expect("it says what its work took");
+                assert!((0.0..60.0).contains(&took), "{}: {took}", program.name);
                 told.checks
             };
             assert_ne!(checks(500), checks(20_500), "{}", program.name);

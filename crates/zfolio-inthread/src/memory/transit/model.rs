@@ -192,7 +192,10 @@ impl World {
         world.threads[index].1 = next;
         for (page, word) in world.words.iter().enumerate() {
             let open = *word == Word::Open;
-            assert!(!open || !world.protected[page], "open, and refused: {world:?}");
+            assert!(
+                !open || !world.protected[page],
+                "open, and refused: {world:?}"
+            );
         }
         Some(world)
     }
