@@ -68,6 +68,8 @@ pub(crate) struct Record {
     faults: AtomicU32,
     /// The last fault that was none of ours to serve, and how often it came.
     pub(crate) last_fault: [AtomicUsize; 2],
+    /// How often what is managed had changed when it was last told of a fault on what is not.
+    pub(crate) changes_seen: AtomicUsize,
 }
 
 /// Stacks of the program's that a thread has.
@@ -187,6 +189,7 @@ impl Record {
             .chain(&self.stacks.plain)
             .chain(&self.row)
             .chain(&self.last_fault)
+            .chain([&self.changes_seen])
         {
             word.store(0, Ordering::Relaxed);
         }

@@ -292,6 +292,7 @@ fn serve(
     frame: &mut Frame<'_>,
 ) -> bool {
     let address = frame.address();
+    let mut brought = Brought::NotOurs;
     if !state.has_left() {
         let is_timed = record.is_some_and(Record::counts_another_fault);
         let came = is_timed.then(|| now_ns(Clock::Monotonic));
@@ -301,7 +302,7 @@ fn serve(
             pages = core.ranges.at(frame.register(at::RSP)).is_some();
             is_protection(state, core, signal, address)
         };
-        let brought = if state.is_beside() {
+        brought = if state.is_beside() {
             bring_beside(state, record, address, frame.access(), &mut is_other)
         } else {
             let mut core = state.core.lock();
@@ -329,16 +330,19 @@ fn serve(
         if pages && !state.moving_stacks.load(Ordering::Relaxed) {
             signals::handle_elsewhere(state);
         }
-        match brought {
-            Brought::Open(_) => {
-                if let Some(record) = record {
-                    record.last_fault[1].store(0, Ordering::Relaxed);
-                }
-                return true;
+    }
+    let again = match brought {
+        Brought::Open(_) => {
+            if let Some(record) = record {
+                record.last_fault[1].store(0, Ordering::Relaxed);
             }
-            Brought::WasOpen if is_to_be_tried_again(record, address) => return true,
-            _ => {}
+            return true;
         }
+        Brought::WasOpen => true,
+        Brought::NotOurs => may_have_been_ours(state, record),
+    };
+    if again && is_to_be_tried_again(record, address) {
+        return true;
     }
     if let Some(after) = raw::fixup(frame.register(at::RIP)) {
         frame.context[at::RIP] = after as u64;
@@ -357,6 +361,16 @@ fn is_protection(state: &State, core: &MemoryCore, signal: usize, address: usize
             .ranges
             .at(address)
             .is_some_and(|(_, kind)| kind.managed)
+}
+
+/// Whether a fault on what is not managed may be about what was managed when it was raised: what
+/// is managed has changed since this thread was last told of such a fault. If nothing has, the
+/// fault was raised with all as it is now, and is the program's.
+fn may_have_been_ours(state: &State, record: Option<&Record>) -> bool {
+    let Some(record) = record else { return false };
+    // (Under the lock: who is changing it has not opened the pages yet.)
+    let changes = state.core.lock().ranges.changes();
+    record.changes_seen.swap(changes, Ordering::Relaxed) != changes
 }
 
 fn is_to_be_tried_again(record: Option<&Record>, address: usize) -> bool {

@@ -49,6 +49,8 @@ fn leave_locked(state: &State, core: &mut MemoryCore, why: &str) {
             let _ = core.way.unwatch(&range);
         }
     }
+    // (Faults raised before are not the program's.)
+    core.ranges.note_change();
     core.way.close_descriptors();
     state.note_descriptors(&core.way);
     let slot = match &core.pool {

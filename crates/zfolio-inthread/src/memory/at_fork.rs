@@ -91,12 +91,17 @@ impl MemoryCore {
                 self.discarded(state, &range);
                 continue;
             }
-            // Guard markers are not copied.
+            // Guard markers are not copied; what is closed by its protection is so in the child.
             drop_stored(state, self, &range);
             let end = range.end >> SHIFT;
             let mut page = range.start >> SHIFT;
-            while let Some(closed) = state.words.next_closed(page, end) {
-                set(state, self, closed, Word::OPEN);
+            let is_changed = |word: Word| word.is_closed() && word != Word::Untouched;
+            while let Some(closed) = state.words.next(page, end, is_changed) {
+                let word = match state.words.get(closed) {
+                    Word::Standby => Word::Untouched,
+                    _ => Word::OPEN,
+                };
+                set(state, self, closed, word);
                 page = closed + 1;
             }
         }

@@ -67,12 +67,24 @@ pub(crate) struct Ranges {
     map: BTreeMap<usize, (usize, Kind)>,
     /// Pages that are managed.
     managed: usize,
+    /// How often something has changed.
+    changes: usize,
 }
 
 impl Ranges {
     /// Pages of managed ranges.
     pub(crate) fn managed_pages(&self) -> usize {
         self.managed
+    }
+
+    /// How often something has changed; never 0 once something has.
+    pub(crate) fn changes(&self) -> usize {
+        self.changes
+    }
+
+    /// Something else has changed about who is told of faults.
+    pub(crate) fn note_change(&mut self) {
+        self.changes = self.changes.wrapping_add(1).max(1);
     }
 
     fn count(&mut self, range: &Range<usize>, kind: Kind, added: bool) {
@@ -92,6 +104,7 @@ impl Ranges {
         range: &Range<usize>,
         mut dropped: impl FnMut(Range<usize>, Kind),
     ) {
+        self.note_change();
         while let Some((part, kind)) = self.first_within(range) {
             let (start, end) = self.whole(part.start);
             self.map.remove(&start);
@@ -242,6 +255,7 @@ impl Ranges {
 
     /// Marks the range that begins at `start` as registered or not.
     pub(crate) fn set_registered(&mut self, start: usize, registered: bool) {
+        self.note_change();
         if let Some((_, kind)) = self.map.get_mut(&start) {
             kind.registered = registered;
         }
