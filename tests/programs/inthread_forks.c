@@ -470,8 +470,30 @@ static void wiped_at_fork(void) {
     SETUP(munmap(memory, AREA * PAGE) == 0);
 }
 
+// The same of memory that is closed from the start, and of which little has been touched.
+static void wiped_untouched(void) {
+    squeeze();
+    char *memory = map_new(AREA * PAGE);
+    RIGHT(madvise(memory, AREA * PAGE, MADV_WIPEONFORK) == 0);
+    fill_range(memory + 10 * PAGE, 5, TAG);
+    pid_t child = fork();
+    SETUP(child >= 0);
+    if (child == 0) {
+        check_zeros(memory, AREA, "wiped, and never touched");
+        fill_range(memory, AREA, 2 * TAG);
+        squeeze();
+        check_range(memory, AREA, 2 * TAG, "of a child that was wiped");
+        _exit(0);
+    }
+    expect_child(child, "that was wiped");
+    check_range(memory + 10 * PAGE, 5, TAG, "of a parent");
+    check_zeros(memory + 20 * PAGE, 20, "of a parent, never touched");
+    SETUP(munmap(memory, AREA * PAGE) == 0);
+}
+
 CASES({"spawned_beside_faults", spawned_beside_faults}, {"double_fork", double_fork}, {"storm", storm}, {"in_handlers", in_handlers}, {"spawned", spawned}, {"vforked", vforked},
       {"vfork_shares", vfork_shares}, {"raw_ones", raw_ones}, {"sharing", sharing},
       {"cleared_and_sharing", cleared_and_sharing},
       {"sharing_and_running", sharing_and_running}, {"exec_in_a_thread", exec_in_a_thread}, {"not_dumpable", not_dumpable},
-      {"dropped_at_fork", dropped_at_fork}, {"wiped_at_fork", wiped_at_fork})
+      {"dropped_at_fork", dropped_at_fork}, {"wiped_at_fork", wiped_at_fork},
+      {"wiped_untouched", wiped_untouched})

@@ -182,6 +182,7 @@ fn children() {
         "spawned_beside_faults",
         "dropped_at_fork",
         "wiped_at_fork",
+        "wiped_untouched",
     ];
     in_each_way("inthread_forks", &cases);
 }
@@ -233,6 +234,20 @@ fn faults_of_the_programs_own() {
         "inthread_barriers",
         &["by_several", "mapped_by_faults", "told"],
     );
+}
+
+#[test]
+fn faults_on_what_is_ours_no_more() {
+    let cases = [
+        "protected_beside",
+        "locked_beside",
+        "mapped_over_beside",
+        "barriers_beside",
+    ];
+    // (A process for each: what one leaves alone the next finds left alone.)
+    for case in cases {
+        in_each_way("inthread_stale", &[case]);
+    }
 }
 
 #[test]
