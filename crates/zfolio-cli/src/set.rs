@@ -50,9 +50,9 @@ fn changes(args: &Set) -> Changes {
         writeback: args.writeback.map(YesNo::is_yes),
         max: limit(args.max.map(|of| of.0)),
         on_max: args.on_max.map(|what| what.number()),
-        max_pool: args.max_pool,
-        accept_threshold: args.accept_threshold,
-        shrinker: args.shrinker.map(YesNo::is_yes),
+        max_pool: args.pool.max_pool,
+        accept_threshold: args.pool.accept_threshold,
+        shrinker: args.pool.shrinker.map(YesNo::is_yes),
         engines: args.engines.clone(),
     }
 }

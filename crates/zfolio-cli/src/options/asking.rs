@@ -38,6 +38,18 @@ pub(crate) struct Set {
     /// What happens at --max
     #[arg(long, value_name = "WHAT", value_enum)]
     pub(crate) on_max: Option<OnMax>,
+    /// How large the pool may be.
+    #[command(flatten)]
+    pub(crate) pool: SetPool,
+    /// Attributes of the engines, separated by commas: those that a batch reads as it begins
+    /// (docs/engines.md)
+    #[arg(long, value_name = "NAME=VALUE,...")]
+    pub(crate) engines: Option<String>,
+}
+
+/// What of the pool `zfolio set` changes.
+#[derive(Args, Debug)]
+pub(crate) struct SetPool {
     /// Most that the pool may take of --high, percent: then it is written back; without a
     /// backing nothing more goes into it
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=90))]
@@ -49,10 +61,6 @@ pub(crate) struct Set {
     /// --max-pool or --zswap-max
     #[arg(long, value_name = "WHETHER", value_enum)]
     pub(crate) shrinker: Option<YesNo>,
-    /// Attributes of the engines, separated by commas: those that a batch reads as it begins
-    /// (docs/engines.md)
-    #[arg(long, value_name = "NAME=VALUE,...")]
-    pub(crate) engines: Option<String>,
 }
 
 /// A limit, or that there is none.
