@@ -11,6 +11,7 @@ use zfolio_host::exit::{Failure, Status, one_line};
 use zfolio_host::find_run::locate;
 use zfolio_host::segment_file::SharedSegment;
 use zfolio_host::slots::used;
+use zfolio_host::standard_output::print;
 use zfolio_host::statistics;
 use zfolio_runtime::segment::{Counter, ProcessSlot, Segment, Used, faults, state};
 
@@ -61,9 +62,8 @@ pub(crate) fn compact(args: &Compact) -> Result<ExitCode, Failure> {
     if lines.is_empty() && late.is_empty() {
         lines.push("no process has memory moved out".into());
     }
-    for line in lines {
-        println!("{}", one_line(&line));
-    }
+    let lines = lines.iter().map(|line| one_line(line) + "\n");
+    print(&lines.collect::<String>())?;
     if late.is_empty() {
         return Ok(ExitCode::SUCCESS);
     }

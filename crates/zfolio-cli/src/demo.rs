@@ -16,6 +16,7 @@ use zfolio_host::exit::{Failure, Status};
 use zfolio_host::machine;
 use zfolio_host::process_tree::{Watch, Watched};
 use zfolio_host::size::{MIN_HIGH, human, short};
+use zfolio_host::standard_output::print;
 
 /// Words in a record: 64 bytes.
 const WORDS: usize = 8;
@@ -60,12 +61,12 @@ pub(crate) fn demo(args: &Demo) -> Result<ExitCode, Failure> {
         "--size".into(),
         size.to_string().into(),
     ];
-    println!(
-        "A program with {} of records, first with all the memory it wants:",
+    print(&format!(
+        "A program with {} of records, first with all the memory it wants:\n",
         human(size)
-    );
+    ))?;
     let bare = run(Command::new(&exe).args(&work))?;
-    println!("and now in {}, under zfolio run:", human(high));
+    print(&format!("and now in {}, under zfolio run:\n", human(high)))?;
     let mut limited = Command::new(&exe);
     limited
         .env(zfolio_host::PLAIN.0, zfolio_host::PLAIN.1)
@@ -73,7 +74,7 @@ pub(crate) fn demo(args: &Demo) -> Result<ExitCode, Failure> {
         .arg(&exe)
         .args(&work);
     let managed = run(&mut limited)?;
-    print!("{}", table(&bare, &managed));
+    print(&table(&bare, &managed))?;
     verdict(&bare, &managed, high)
 }
 
@@ -210,7 +211,8 @@ fn timed(phase: &str, work: impl FnOnce() -> Value) {
     let mut line = work();
     line["phase"] = phase.into();
     line["seconds"] = begin.elapsed().as_secs_f64().into();
-    println!("{line}");
+    // (What reads it has no line then, and says so.)
+    let _ = print(&format!("{line}\n"));
 }
 
 /// Record `at`: a key, small numbers, a name, a price, a group: what the

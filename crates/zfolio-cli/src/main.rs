@@ -61,7 +61,7 @@ fn configured() -> Result<ExitCode, Failure> {
         let _ = writeln!(std::io::stderr(), "{}", one_line(line));
     }
     match args::parse(layers.words)?.command {
-        Command::Run(args) if args.print_config => Ok(run::print_config(&args, &layers.given)),
+        Command::Run(args) if args.print_config => run::print_config(&args, &layers.given),
         command => dispatch(command),
     }
 }
@@ -69,10 +69,10 @@ fn configured() -> Result<ExitCode, Failure> {
 fn dispatch(command: Command) -> Result<ExitCode, Failure> {
     match command {
         Command::Run(args) => run::run(*args),
-        Command::Doctor(args) => Ok(match &args.seccomp_profile {
-            Some(base) => doctor::seccomp_profile::print(base),
+        Command::Doctor(args) => match &args.seccomp_profile {
+            Some(base) => doctor::seccomp_profile::write_out(base),
             None => doctor::doctor(args.json, args.backing.as_ref()),
-        }),
+        },
         Command::Stat(args) => zfolio_views::stat(&args),
         Command::Top(args) => zfolio_views::top(&args),
         Command::Metrics(args) => zfolio_views::metrics(&args),

@@ -4,17 +4,20 @@
 use crate::options::args::{Cli, Completions, Man};
 use clap::{Command, CommandFactory};
 use std::fs;
-use std::io::{self, Write};
-use std::path::Path;
+use std::io;
 use std::process::ExitCode;
 use zfolio_host::exit::{Failure, Status};
+use zfolio_host::standard_output::print;
 
 /// Writes `zfolio.1` and a page for each command, `zfolio-run.1` and so on.
 ///
 /// # Errors
 /// [`Status::CannotCreate`].
 pub(crate) fn man(args: &Man) -> Result<ExitCode, Failure> {
-    let failed = |error| cannot_write(&args.dir, error);
+    let failed = |error| {
+        let mend = "name a directory you may write";
+        Failure::new(Status::CannotCreate, args.dir.display(), error, mend)
+    };
     for (name, page) in pages(&definition()).map_err(failed)? {
         fs::write(args.dir.join(name), page).map_err(failed)?;
     }
@@ -24,18 +27,11 @@ pub(crate) fn man(args: &Man) -> Result<ExitCode, Failure> {
 /// Prints a shell's completions.
 ///
 /// # Errors
-/// [`Status::CannotCreate`] when they cannot be written.
+/// They cannot be written.
 pub(crate) fn completions(args: &Completions) -> Result<ExitCode, Failure> {
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut definition(), "zfolio", &mut text);
-    let written = io::stdout().write_all(&text);
-    written.map_err(|error| cannot_write(Path::new("standard output"), error))?;
-    Ok(ExitCode::SUCCESS)
-}
-
-fn cannot_write(what: &Path, error: io::Error) -> Failure {
-    let mend = "name a directory you may write";
-    Failure::new(Status::CannotCreate, what.display(), error, mend)
+    print(&String::from_utf8_lossy(&text)).map(|_| ExitCode::SUCCESS)
 }
 
 /// The command line that users see: without what the command calls itself by.

@@ -4,15 +4,15 @@
 
 use crate::options::args::{Schema, Written};
 use crate::report::json::StatsFile;
-use std::io::{self, Write};
 use std::process::ExitCode;
-use zfolio_host::exit::{Failure, Status};
+use zfolio_host::exit::Failure;
 use zfolio_host::schema::of;
+use zfolio_host::standard_output::print;
 
 /// Prints a schema.
 ///
 /// # Errors
-/// [`Status::CannotCreate`] when it cannot be written.
+/// It cannot be written.
 pub(crate) fn schema(args: &Schema) -> Result<ExitCode, Failure> {
     let schema = match args.name {
         Written::Stats => of::<StatsFile<'_>>(),
@@ -21,9 +21,5 @@ pub(crate) fn schema(args: &Schema) -> Result<ExitCode, Failure> {
         Written::Sample => zfolio_views::schema::sample(),
         Written::Bench => zfolio_bench::schema(),
     };
-    let written = writeln!(io::stdout(), "{:#}", schema.as_value());
-    let mend = "send it where there is room";
-    written
-        .map(|()| ExitCode::SUCCESS)
-        .map_err(|error| Failure::new(Status::CannotCreate, "standard output", error, mend))
+    print(&format!("{:#}\n", schema.as_value())).map(|_| ExitCode::SUCCESS)
 }

@@ -1,6 +1,6 @@
 //! `zfolio set`: limits of a run, changed while it lasts.
 
-use crate::options::asking::Set;
+use crate::options::asking::{Set, YesNo};
 use crate::requests::client::ask;
 use crate::requests::message::{Answer, Changes, Limit, Request};
 use std::process::ExitCode;
@@ -8,6 +8,7 @@ use zfolio_host::exit::{Failure, Status, one_line};
 use zfolio_host::find_run::locate;
 use zfolio_host::machine::mem_total;
 use zfolio_host::size::Size;
+use zfolio_host::standard_output::print;
 
 /// Asks the run to change what is given, and prints what was and what is.
 ///
@@ -27,9 +28,8 @@ pub(crate) fn set(args: &Set) -> Result<ExitCode, Failure> {
     }
     let control = locate(Some(&args.which))?;
     if let Answer::Changed(lines) = ask(&control, &Request::Set(changes))? {
-        for line in lines {
-            println!("{}", one_line(&line));
-        }
+        let lines = lines.iter().map(|line| one_line(line) + "\n");
+        print(&lines.collect::<String>())?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -45,11 +45,14 @@ fn changes(args: &Set) -> Changes {
         group: args.group.clone(),
         high: limit(args.high.map(|of| of.0)),
         swap_max: limit(args.swap_max.map(|of| of.0)),
+        swap_high: limit(args.swap_high.map(|of| of.0)),
         zswap_max: limit(args.zswap_max.map(|of| of.0)),
-        writeback: args.writeback.map(|yes| yes.is_yes()),
+        writeback: args.writeback.map(YesNo::is_yes),
         max: limit(args.max.map(|of| of.0)),
         on_max: args.on_max.map(|what| what.number()),
-        max_pool: args.max_pool,
+        max_pool: args.pool.max_pool,
+        accept_threshold: args.pool.accept_threshold,
+        shrinker: args.pool.shrinker.map(YesNo::is_yes),
         engines: args.engines.clone(),
     }
 }

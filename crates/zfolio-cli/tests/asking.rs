@@ -276,6 +276,60 @@ fn a_maximum_given_later_holds() {
     assert!(told.contains("its memory reached --max (64 MiB"), "{told}");
 }
 
+/// What the kernel has as parameters of zswap and as a file of a group that may be written at any time.
+#[test]
+fn swap_high_and_parameters_of_the_pool_change() {
+    let (Some(z), Some(program)) = (support::real(), compiled("plain")) else {
+        return;
+    };
+    let program = [program.to_str().expect("a path"), "100", "300"];
+    let options = ["--high", "40M", "--group", "one", "--faults", "message"];
+    let run = Started::start(z, &options, &program);
+    run.until_resident("some", |now| now > 30 * MIB);
+    let told = set(z, &run, &["--group", "one", "--swap-high", "8M"]);
+    assert_eq!(told, "swap.high: none, now 8M\n");
+    let pid = run.pid().to_string();
+    let waited = || {
+        let told = zfolio(z, &["stat", "--json", &pid])
+            .succeeded()
+            .stdout
+            .clone();
+        let json: serde_json::Value = serde_json::from_str(&told).expect("JSON");
+        json["groups"][0]["events"]["swap_high"].as_u64()
+    };
+    let began = Instant::now();
+    while waited() < Some(1) {
+        assert!(began.elapsed() < PATIENCE, "no fault waited at swap.high");
+        sleep(Duration::from_millis(5));
+    }
+    let told = set(z, &run, &["--group", "one", "--swap-high", "none"]);
+    assert_eq!(told, "swap.high: 8M, now none\n");
+    let words = [
+        "--accept-threshold",
+        "70",
+        "--shrinker",
+        "no",
+        "--max-pool",
+        "50",
+    ];
+    assert_eq!(
+        set(z, &run, &words),
+        "max-pool: none, now 50%\naccept-threshold: 90%, now 70%\nshrinker: yes, now no\n"
+    );
+    let refused = zfolio(z, &["set", &pid, "--no-shrinker"]);
+    is_refused(&refused, 2, "what does is --shrinker; give --shrinker no");
+    let (status, told, stats) = run.end();
+    assert_eq!(status, Some(0), "{told}");
+    let config = &stats["config"];
+    assert_eq!(
+        (
+            &config["accept_threshold_percent"],
+            &config["shrinker_enabled"]
+        ),
+        (&70.into(), &0.into())
+    );
+}
+
 #[test]
 fn only_its_own_user_and_root_may_ask() {
     let (Some(z), Some(nobody)) = (support::real(), Nobody::new()) else {

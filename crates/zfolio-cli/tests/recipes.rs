@@ -378,6 +378,21 @@ fn the_service_starts() {
     let words: Vec<String> = start.split(' ').map(str::to_owned).collect();
     let Some(bench) = Bench::new() else { return };
     bench.manages(&here(&words), "job True\n");
+    // With MemoryDenyWriteExecute=, which is this prctl (PR_SET_MDWE; Linux 6.3).
+    let denied = "\
+import ctypes, os, sys
+if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0) == 0: os.execvp(sys.argv[1], sys.argv[1:])
+print('not here')
+";
+    for way in support::ways_without_privilege(support::zfolio()) {
+        let way = format!("ZFOLIO_FAULTS={way}");
+        let words = [&["env", &way, "python3", "-c", denied], &here(&words)[..]].concat();
+        if bench.run(&words).stdout == "not here\n" {
+            support::skip("PR_SET_MDWE: the kernel has none");
+            break;
+        }
+        bench.manages(&words, "job True\n");
+    }
     if !bench
         .run(&["systemd-analyze", "--version"])
         .status

@@ -31,7 +31,7 @@ statuses! {
     /// No usable preload library.
     Preload = 72, "libzfolio_preload.so was not found, is not usable or of another version";
     /// A file that was asked for, or the control segment, cannot be created.
-    CannotCreate = 73, "a file of ours cannot be created (--stats, --json, --plot, control segment)";
+    CannotCreate = 73, "a file of ours cannot be created (--stats, --json, --plot, --record, --metrics, control segment), or written (standard output)";
     /// The statistics could not be written after the program had succeeded.
     StatsLost = 74, "the program succeeded, but its statistics could not be written";
     /// Statically linked: nothing can be preloaded.

@@ -9,6 +9,7 @@
 //! | `controller` | the least memory at which a program loses no more time than asked for |
 //! | `exit` | exit statuses, and failures told in one line |
 //! | `outfile`, `histogram` | files for results; service times |
+//! | `standard_output` | what a command prints |
 //! | `cgroup_limits`, `machine` | memory, its limits, processors, the kernel |
 //! | `uffd_probe` | what of userfaultfd(2) is permitted |
 //! | `process_tree` | a tree of processes and its memory, from /proc |
@@ -51,6 +52,7 @@ pub mod segment_file;
 pub mod shown;
 pub mod size;
 pub mod slots;
+pub mod standard_output;
 pub mod statistics;
 pub mod staying;
 pub mod store_totals;

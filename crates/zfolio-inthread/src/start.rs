@@ -23,7 +23,7 @@ use alloc::boxed::Box;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use zfolio_runtime::fair_share::Membership;
-use zfolio_runtime::options::{Options, pool_percent};
+use zfolio_runtime::options::{Options, PoolOptions};
 use zfolio_runtime::segment::run_group;
 use zfolio_runtime::segment::{RunGroup, Segment, faults};
 use zfolio_sys::lock::Mutex;
@@ -67,7 +67,7 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
         limits.iter().any(|max| max.load(Ordering::Relaxed) != 0)
     };
     let is_simple = options.backing.is_none()
-        && pool_percent(config).is_none()
+        && PoolOptions::of(config).percent.is_none()
         && config.limits.max.load(Ordering::Relaxed) == 0
         && !segment.groups.iter().any(is_limited);
     let beside = way.kind != Kind::Guard && is_simple;

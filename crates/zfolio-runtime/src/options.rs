@@ -76,11 +76,10 @@ pub struct MaxOptions {
     pub on_max: OnMax,
 }
 
-/// How large the pool may be.
+/// How large the pool may be. (Of a run all of it may change: [`PoolOptions::of`].)
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PoolOptions {
-    /// Of regions: its maximum, percent of `high`; `None`: none. (A run's may change:
-    /// [`pool_percent`].)
+    /// Its maximum, percent of `high`; `None`: none.
     pub percent: Option<u32>,
     /// A pool that was full takes pages again at this percentage of its maximum.
     pub accept_percent: u32,
@@ -166,20 +165,6 @@ impl Directory {
 }
 
 impl Options {
-    /// The limits of a pool that may have `percent` of `high` pages; `None`: as many as there
-    /// are.
-    #[must_use]
-    pub fn pool_limits(&self, percent: Option<u32>, high: usize) -> Limits {
-        let limits = match percent {
-            Some(percent) => Limits::of_percent(percent, high),
-            None => Limits::default(),
-        };
-        Limits {
-            accept_threshold_percent: self.pool.accept_percent,
-            ..limits
-        }
-    }
-
     /// How regions are managed that may use `high` bytes.
     #[must_use]
     pub fn for_regions(high: usize, codec: Codec) -> Self {
@@ -263,14 +248,7 @@ impl Options {
                 },
             }),
             at_max: MaxOptions::NONE,
-            pool: PoolOptions {
-                percent: pool_percent(config),
-                accept_percent: match config.pool.accept_percent.load(Ordering::Relaxed) {
-                    0 => ACCEPT,
-                    percent => percent,
-                },
-                shrinker: config.pool.no_shrinker.load(Ordering::Relaxed) == 0,
-            },
+            pool: PoolOptions::of(config),
             engines: engines.min(MOST_ENGINES),
             engine_attributes,
             tier: config.compression.tier.load(Ordering::Relaxed) != 0,
@@ -279,12 +257,30 @@ impl Options {
     }
 }
 
-/// What part of `high` the pools of a run may take now, percent; `None`: there is no limit.
-#[must_use]
-pub fn pool_percent(config: &Config) -> Option<u32> {
-    match config.pool.percent.load(Ordering::Relaxed) {
-        0 => None,
-        percent => Some(percent),
+impl PoolOptions {
+    /// What the pools of a run may take now.
+    #[must_use]
+    pub fn of(config: &Config) -> Self {
+        let some = |percent: u32| (percent > 0).then_some(percent);
+        let accept = config.pool.accept_percent.load(Ordering::Relaxed);
+        Self {
+            percent: some(config.pool.percent.load(Ordering::Relaxed)),
+            accept_percent: some(accept).unwrap_or(ACCEPT),
+            shrinker: config.pool.no_shrinker.load(Ordering::Relaxed) == 0,
+        }
+    }
+
+    /// The limits of a pool that may take its part of `high` pages.
+    #[must_use]
+    pub fn limits(&self, high: usize) -> Limits {
+        let limits = match self.percent {
+            Some(percent) => Limits::of_percent(percent, high),
+            None => Limits::default(),
+        };
+        Limits {
+            accept_threshold_percent: self.accept_percent,
+            ..limits
+        }
     }
 }
 

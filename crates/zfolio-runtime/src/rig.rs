@@ -355,7 +355,7 @@ impl Rig {
             let away = matches!(place, Place::Standby(_) | Place::Stored(_));
             assert!(!(away && present), "page {page} is in two places");
         }
-        assert_eq!(core.pages.standby.pages, standby, "pages in standby");
+        assert_eq!(core.pages.standby.pages(), standby, "pages in standby");
         drop(core);
         let frames = manager.arena().frames();
         frames.validate().expect("the frames");

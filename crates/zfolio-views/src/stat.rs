@@ -4,7 +4,6 @@ use crate::args::Stat;
 use crate::document::Document;
 use crate::look::{Look, Seen};
 use crate::slowdown::Slowdown;
-use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
@@ -13,6 +12,7 @@ use zfolio_host::exit::{Failure, Status, one_line};
 use zfolio_host::group_state::GroupState;
 use zfolio_host::shown::MmStat;
 use zfolio_host::size::human;
+use zfolio_host::standard_output::print;
 use zfolio_host::statistics::{Process, Tree};
 use zfolio_host::staying;
 use zfolio_mm::PAGE_SIZE;
@@ -27,7 +27,6 @@ const OFTEN: Duration = Duration::from_millis(50);
 /// When there is none, or it cannot be read.
 pub fn stat(args: &Stat) -> Result<ExitCode, Failure> {
     let mut look = Look::find(args.which.which.as_deref())?;
-    let mut out = io::stdout().lock();
     let mut next = Instant::now();
     loop {
         let seen = look.look();
@@ -42,22 +41,8 @@ pub fn stat(args: &Stat) -> Result<ExitCode, Failure> {
         } else {
             ""
         };
-        if let Err(error) = write!(out, "{text}{end}").and_then(|()| out.flush()) {
-            // Nobody reads any more (a pipe to head, say): that is an end like another.
-            let nobody = error.kind() == io::ErrorKind::BrokenPipe;
-            return if nobody {
-                Ok(ExitCode::SUCCESS)
-            } else {
-                let mend = "name a place with room";
-                Err(Failure::new(
-                    Status::CannotCreate,
-                    "standard output",
-                    error,
-                    mend,
-                ))
-            };
-        }
-        let Some(every) = args.watch else {
+        let somebody_reads = print(&(text + end))?;
+        let Some(every) = args.watch.filter(|_| somebody_reads) else {
             return Ok(ExitCode::SUCCESS);
         };
         next += every;

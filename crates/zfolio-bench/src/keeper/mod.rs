@@ -34,6 +34,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 use zfolio_host::exit::{Failure, Status};
+use zfolio_host::standard_output::print;
 
 pub use server::serve;
 pub(crate) use wait::wait_until;
@@ -275,8 +276,8 @@ pub(crate) fn cleanup() -> Result<ExitCode, Failure> {
             "end what uses it and run it again",
         )),
         None => {
-            println!("undone: what {found} killed experiment(s) had left");
-            Ok(ExitCode::SUCCESS)
+            let line = format!("undone: what {found} killed experiment(s) had left\n");
+            print(&line).map(|_| ExitCode::SUCCESS)
         }
     }
 }

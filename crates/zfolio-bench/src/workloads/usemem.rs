@@ -15,6 +15,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 use zfolio_host::exit::{Failure, Status};
 use zfolio_host::machine;
+use zfolio_host::standard_output::print;
 
 const WORD: usize = size_of::<u64>();
 /// Words of a huge page.
@@ -88,7 +89,10 @@ fn work(args: &Usemem, which: u32) -> Result<ExitCode, Failure> {
     let begin = Instant::now();
     let mut memory = mapped(words, args.thp)?;
     if args.init_time {
-        println!("{} usecs for the mapping", begin.elapsed().as_micros());
+        print(&format!(
+            "{} usecs for the mapping\n",
+            begin.elapsed().as_micros()
+        ))?;
     }
     let begin = Instant::now();
     for pass in 0..args.repeat {
@@ -100,14 +104,14 @@ fn work(args: &Usemem, which: u32) -> Result<ExitCode, Failure> {
     }
     let micros = begin.elapsed().as_micros().max(1);
     let done = (words * WORD) as u128 * u128::from(args.repeat);
-    println!("{}", line(done, micros));
+    print(&(line(done, micros) + "\n"))?;
     if args.sleep > 0 {
         std::thread::sleep(Duration::from_secs(args.sleep));
     }
     let begin = Instant::now();
     drop(memory);
-    println!("{} usecs to free memory", begin.elapsed().as_micros());
-    Ok(ExitCode::SUCCESS)
+    let line = format!("{} usecs to free memory\n", begin.elapsed().as_micros());
+    print(&line).map(|_| ExitCode::SUCCESS)
 }
 
 /// A process's throughput, as bytes, microseconds and KB/s of 1024 bytes.

@@ -18,13 +18,17 @@ use crate::preload;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::ExitCode;
-use zfolio_host::exit::Status;
+use zfolio_host::exit::{Failure, Status};
 use zfolio_host::segment_file;
 use zfolio_host::size::human;
+use zfolio_host::standard_output::print;
 use zfolio_runtime::segment::Segment;
 
 /// Looks, prints, and says by the status whether programs can be managed.
-pub(crate) fn doctor(json: bool, backing: Option<&Backing>) -> ExitCode {
+///
+/// # Errors
+/// What was found cannot be written.
+pub(crate) fn doctor(json: bool, backing: Option<&Backing>) -> Result<ExitCode, Failure> {
     let regions = Regions::find();
     let mut checks = examine(&regions);
     let way = faults::judge(&mut checks);
@@ -34,37 +38,40 @@ pub(crate) fn doctor(json: bool, backing: Option<&Backing>) -> ExitCode {
     let usable = checks.iter().all(|check| check.level != Level::Fail);
     let place = Place::here();
     let next = next(&checks, way, &place);
-    if json {
+    let text = if json {
         let checks: Vec<Value> = checks.iter().map(Check::json).collect();
         let regions = regions.json();
-        println!(
-            "{:#}",
-            json!({ "usable": usable, "faults": way, "regions": regions, "checks": checks,
-                    "place": place.words(), "next": next })
-        );
+        let found = json!({ "usable": usable, "faults": way, "regions": regions, "checks": checks,
+                            "place": place.words(), "next": next });
+        format!("{found:#}\n")
     } else {
-        for check in &checks {
-            println!("{check}");
-        }
+        let mut lines: Vec<String> = checks.iter().map(Check::to_string).collect();
         match way.filter(|_| usable) {
             Some(way) => {
-                println!(
+                lines.push(format!(
                     "This machine can run managed programs (`zfolio run`), by --faults {way}."
-                );
-                println!("{}", regions.sentence());
-                for (other, name) in faults::better(&checks) {
-                    println!("--faults {name} would need: {}", place.grant(other));
-                }
+                ));
+                lines.push(regions.sentence());
+                let better = faults::better(&checks).into_iter();
+                lines.extend(better.map(|(other, name)| {
+                    format!("--faults {name} would need: {}", place.grant(other))
+                }));
             }
             None => {
-                println!("This machine cannot run managed programs (`zfolio run`).");
-                println!("{}", regions.sentence());
+                lines.push("This machine cannot run managed programs (`zfolio run`).".into());
+                lines.push(regions.sentence());
             }
         }
         // (The last line, so that it is what a reader finds.)
-        println!("Next: {next}");
-    }
-    ExitCode::from(if usable { 0 } else { Status::Doctor.code() })
+        lines.push(format!("Next: {next}\n"));
+        lines.join("\n")
+    };
+    print(&text)?;
+    Ok(ExitCode::from(if usable {
+        0
+    } else {
+        Status::Doctor.code()
+    }))
 }
 
 /// The one command to type next: that mends the first of what prevents running, or a run.

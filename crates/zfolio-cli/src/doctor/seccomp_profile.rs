@@ -10,33 +10,31 @@ use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
-use zfolio_host::exit::Status;
+use zfolio_host::exit::{Failure, Status};
+use zfolio_host::standard_output::print;
 
 const CALL: &str = "userfaultfd";
 /// UFFD_USER_MODE_ONLY of linux/userfaultfd.h.
 const USER_MODE_ONLY: u32 = 1;
 
-/// Prints the profile, and says by the status whether there is one.
-pub(crate) fn print(base: &Path) -> ExitCode {
+/// Prints the profile.
+///
+/// # Errors
+/// `base` cannot be read, or is no profile.
+pub(crate) fn write_out(base: &Path) -> Result<ExitCode, Failure> {
     let made = fs::read_to_string(base)
         .map_err(|error| error.to_string())
         .and_then(|text| serde_json::from_str(&text).map_err(|error| error.to_string()))
         .and_then(|profile| with_user_faults(profile).map_err(str::to_owned));
-    match made {
-        Ok(profile) => {
-            println!("{profile:#}");
-            ExitCode::SUCCESS
-        }
-        Err(why) => {
-            eprintln!(
-                "zfolio: doctor --seccomp-profile {}: {why}; name the file of the profile that your \
-                 containers have (podman: {PODMAN_PROFILE}; Docker: profiles/seccomp/default.json of \
-                 moby's sources)",
-                base.display()
-            );
-            ExitCode::from(Status::Usage.code())
-        }
-    }
+    let profile = made.map_err(|why| {
+        let what = format!("doctor --seccomp-profile {}", base.display());
+        let mend = format!(
+            "name the file of the profile that your containers have (podman: {PODMAN_PROFILE}; Docker: \
+             profiles/seccomp/default.json of moby's sources)"
+        );
+        Failure::new(Status::Usage, what, why, mend)
+    })?;
+    print(&format!("{profile:#}\n")).map(|_| ExitCode::SUCCESS)
 }
 
 /// That profile with userfaultfd for user faults allowed.

@@ -6,7 +6,7 @@ use crate::options::mistake;
 use crate::options::run_args::{Run, run_help};
 use crate::own;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -54,12 +54,10 @@ pub(crate) enum Command {
     /// Run an experiment on the parts zfolio is made of
     Bench(Bench),
     /// Write the manual pages into a directory
-    #[command(hide = true)]
     Man(Man),
     /// Print what the JSON that zfolio writes looks like, as JSON Schema
     Schema(Schema),
     /// Print what a shell completes
-    #[command(hide = true)]
     Completions(Completions),
     /// The workload of `demo`: fill, read, verify; prints JSON lines
     #[command(hide = true)]
@@ -160,16 +158,17 @@ pub(crate) struct DemoWork {
 /// # Errors
 /// A wrong command line, in one line.
 pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, Failure> {
-    Cli::try_parse_from(args).map_err(|error| {
+    let words: Vec<OsString> = args.into_iter().collect();
+    Cli::try_parse_from(&words).map_err(|error| {
         if !error.use_stderr() {
             error.exit();
         }
         if let Some(option) = fixed_option(&error) {
-            let why = format!("cannot change while a run lasts: {}", fixed(&option));
-            let mend = "start the run anew with it";
+            let (why, mend) = fixed(&option);
+            let why = format!("cannot change while a run lasts: {why}");
             return Failure::new(Status::Usage, format!("--{option}"), why, mend);
         }
-        mistake::failure(&error)
+        mistake::failure(&error, &words, &Cli::command())
     })
 }
 
@@ -190,7 +189,6 @@ fn fixed_option(error: &clap::Error) -> Option<String> {
 mod tests {
     use super::*;
     use crate::options::run_args::Faults;
-    use clap::CommandFactory;
     use clap::ValueEnum;
 
     fn run(words: &[&str]) -> Result<Run, String> {
@@ -332,11 +330,15 @@ mod tests {
             (&["bench", "per"], "peers? see zfolio bench --help"),
             (
                 &["run", "--faults", "mesage", "true"],
-                "message? see zfolio --help",
+                "message? see zfolio run --help",
             ),
+            (&["rn", "true"], "run? see zfolio --help"),
+            (&["bench", "usemen"], "usemem? see zfolio bench --help"),
         ] {
             let told = of(words).to_string();
             assert!(told.ends_with(&format!("; did you mean {near}")), "{told}");
         }
+        let told = of(&["run", "--high", "lots", "--", "true"]).to_string();
+        assert!(told.ends_with("; see zfolio run --help"), "{told}");
     }
 }

@@ -23,6 +23,9 @@ pub(crate) struct Set {
     /// Most that may be out, uncompressed size
     #[arg(long, value_name = "SIZE|none", value_parser = MaySize::parse)]
     pub(crate) swap_max: Option<MaySize>,
+    /// Where faults begin to wait: so much out, uncompressed size
+    #[arg(long, value_name = "SIZE|none", value_parser = MaySize::parse)]
+    pub(crate) swap_high: Option<MaySize>,
     /// Most compressed bytes in the pool
     #[arg(long, value_name = "SIZE|none", value_parser = MaySize::parse)]
     pub(crate) zswap_max: Option<MaySize>,
@@ -35,14 +38,29 @@ pub(crate) struct Set {
     /// What happens at --max
     #[arg(long, value_name = "WHAT", value_enum)]
     pub(crate) on_max: Option<OnMax>,
-    /// Most that the pool may take of --high, percent: then it is written back; without a
-    /// backing nothing more goes into it
-    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=90))]
-    pub(crate) max_pool: Option<u32>,
+    /// How large the pool may be.
+    #[command(flatten)]
+    pub(crate) pool: SetPool,
     /// Attributes of the engines, separated by commas: those that a batch reads as it begins
     /// (docs/engines.md)
     #[arg(long, value_name = "NAME=VALUE,...")]
     pub(crate) engines: Option<String>,
+}
+
+/// What of the pool `zfolio set` changes.
+#[derive(Args, Debug)]
+pub(crate) struct SetPool {
+    /// Most that the pool may take of --high, percent: then it is written back; without a
+    /// backing nothing more goes into it
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=90))]
+    pub(crate) max_pool: Option<u32>,
+    /// A pool that was at --max-pool takes pages again once it is down to so much of that, percent
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) accept_threshold: Option<u32>,
+    /// Whether the pool is written to the backing because memory is short, and not only at
+    /// --max-pool or --zswap-max
+    #[arg(long, value_name = "WHETHER", value_enum)]
+    pub(crate) shrinker: Option<YesNo>,
 }
 
 /// A limit, or that there is none.
@@ -76,17 +94,19 @@ impl YesNo {
     }
 }
 
-/// Why an option of `run` is not one of `set`.
-pub(crate) fn fixed(option: &str) -> &'static str {
-    match option {
+/// Why an option of `run` is not one of `set`, and what to do.
+pub(crate) fn fixed(option: &str) -> (&'static str, &'static str) {
+    let why = match option {
+        "no-writeback" => return ("what does is --writeback", "give --writeback no"),
+        "no-shrinker" => return ("what does is --shrinker", "give --shrinker no"),
         "compressor" | "folio" | "split-huge-pages" | "tier" | "page-cluster"
         | "huge-page-assembly" => "pools are made with it when a process begins to be managed",
         "faults" => "a process keeps to the way in which it began",
         "per-process" => "members count as they began",
         "backing" => "each process has opened its file",
-        "no-writeback" => "it is --writeback no here",
         _ => "it is read at the start only",
-    }
+    };
+    (why, "start the run anew with it")
 }
 
 /// `zfolio compact`.

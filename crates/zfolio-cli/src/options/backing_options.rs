@@ -12,7 +12,7 @@ use zfolio_host::machine;
 use zfolio_host::size::{Size, human, short};
 use zfolio_pager::probe;
 use zfolio_pager::spec::Spec;
-use zfolio_runtime::options::pool_percent;
+use zfolio_runtime::options::PoolOptions;
 use zfolio_runtime::segment::{Config, backing, on_max};
 use zfolio_sys::disk::DiskFile;
 
@@ -300,7 +300,10 @@ impl Checked {
     pub(crate) fn reread(&mut self, config: &Config) {
         self.max = Some(config.limits.max.load(Relaxed)).filter(|max| *max > 0);
         self.on_max = OnMax::from_number(config.limits.on_max.load(Relaxed));
-        self.max_pool = pool_percent(config);
+        let pool = PoolOptions::of(config);
+        self.max_pool = pool.percent;
+        self.accept_threshold = pool.accept_percent;
+        self.no_shrinker = !pool.shrinker;
     }
 
     /// Whether there is a backing.

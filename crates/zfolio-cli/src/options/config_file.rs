@@ -9,6 +9,7 @@
 //! and belong to the user all the same. So it may say how memory is used, and nothing that names
 //! a file to be written: only [`OF_DIRECTORY`].
 
+use crate::options::mistake::near;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -24,7 +25,7 @@ pub(crate) const NAME: &str = "zfolio.toml";
 const MOST: u64 = 1 << 20;
 
 /// What a file of a directory may say.
-pub(crate) const OF_DIRECTORY: [&str; 19] = [
+pub(crate) const OF_DIRECTORY: [&str; 24] = [
     "accept-threshold",
     "allow-unmanaged",
     "compressor",
@@ -33,13 +34,18 @@ pub(crate) const OF_DIRECTORY: [&str; 19] = [
     "folio",
     "group",
     "high",
+    "huge-page-assembly",
+    "low",
     "max",
     "max-pool",
     "no-shrinker",
     "no-writeback",
     "on-max",
+    "page-cluster",
     "per-process",
     "quiet",
+    "slowdown",
+    "split-huge-pages",
     "swap-high",
     "swap-max",
     "tier",
@@ -166,18 +172,10 @@ fn place(path: &Path, text: &str, at: &Range<usize>) -> String {
 }
 
 /// The option that may have been meant, in words; empty if none is near.
-pub(crate) fn nearest(name: &str, options: &[String]) -> String {
+fn nearest(name: &str, options: &[String]) -> String {
     let name = name.replace('_', "-").to_lowercase();
-    let near = options
-        .iter()
-        .map(|option| (strsim::damerau_levenshtein(option, &name), option))
-        .min();
-    match near {
-        Some((far, option)) if far <= name.len().max(3) / 2 => {
-            format!(", but there is `{option}`")
-        }
-        _ => String::new(),
-    }
+    let near = near(&name, options.iter().map(String::as_str));
+    near.map_or(String::new(), |option| format!(", but there is `{option}`"))
 }
 
 /// What a file has, if it is to be believed; else why not.

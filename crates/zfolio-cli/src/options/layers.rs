@@ -109,6 +109,7 @@ pub(crate) fn layered(words: Vec<OsString>, around: &Around) -> Result<Layered, 
         .variable(PLAIN.0)
         .is_some_and(|value| value == PLAIN.1);
     if !plain && around.variable(ENV_CONTROL).is_none() {
+        around.tell_of_slips(&options, &mut layers.told);
         let entries = around.entries(&options, &mut layers.told)?;
         for (name, takes_value) in &options {
             if layers.given.contains_key(name) {
@@ -137,6 +138,24 @@ pub(crate) fn layered(words: Vec<OsString>, around: &Around) -> Result<Layered, 
 }
 
 impl Around {
+    /// A line for each variable that is named like an option's but for one letter. (Others that begin
+    /// like those are not ours to judge: Kubernetes makes `ZFOLIO_PORT` of a service's name.)
+    fn tell_of_slips(&self, options: &[(String, bool)], told: &mut Vec<String>) {
+        let known: Vec<String> = options.iter().map(|(name, _)| variable(name)).collect();
+        for name in self.variables.keys().filter_map(|name| name.to_str()) {
+            let is_ours = name.starts_with("ZFOLIO_") && self.variable(name).is_some();
+            if !is_ours || known.iter().any(|of| of == name) {
+                continue;
+            }
+            let slip = |of: &&String| strsim::damerau_levenshtein(of, name) == 1;
+            if let Some(meant) = known.iter().find(slip) {
+                told.push(format!(
+                    "zfolio: {name}: no option has this name, but there is {meant}"
+                ));
+            }
+        }
+    }
+
     /// What variable an option has, as an entry.
     fn of_environment(&self, option: &str) -> Option<Entry> {
         let place = variable(option);

@@ -38,6 +38,8 @@ pub(crate) struct Changes {
     pub(crate) high: Option<Limit>,
     /// What may be out, uncompressed.
     pub(crate) swap_max: Option<Limit>,
+    /// Where faults begin to wait, uncompressed bytes that are out.
+    pub(crate) swap_high: Option<Limit>,
     /// Compressed bytes in the pool.
     pub(crate) zswap_max: Option<Limit>,
     /// Whether anything is written to the backing.
@@ -48,6 +50,10 @@ pub(crate) struct Changes {
     pub(crate) on_max: Option<u32>,
     /// Most that the pool takes of `high` before it is written back, percent.
     pub(crate) max_pool: Option<u32>,
+    /// At what part of that it takes pages again, percent.
+    pub(crate) accept_threshold: Option<u32>,
+    /// Whether it is written back because memory is short.
+    pub(crate) shrinker: Option<bool>,
     /// Attributes of the engines: `NAME=VALUE,...`.
     pub(crate) engines: Option<String>,
 }

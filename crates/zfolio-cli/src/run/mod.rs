@@ -40,6 +40,7 @@ use zfolio_host::machine;
 use zfolio_host::outfile::OutFile;
 use zfolio_host::segment_file::OwnSegment;
 use zfolio_host::size::{self, MIN_HIGH, human};
+use zfolio_host::standard_output::print;
 use zfolio_host::statistics::Tree;
 use zfolio_host::store_totals::StoreTotals;
 use zfolio_host::target;
@@ -47,8 +48,15 @@ use zfolio_mm::Order;
 use zfolio_runtime::segment::{ENV_CONTROL, ENV_GROUP};
 
 /// Prints what holds for each option, and from where.
-pub(crate) fn print_config(args: &Run, given: &BTreeMap<String, (String, String)>) -> ExitCode {
+///
+/// # Errors
+/// It cannot be written.
+pub(crate) fn print_config(
+    args: &Run,
+    given: &BTreeMap<String, (String, String)>,
+) -> Result<ExitCode, Failure> {
     let chosen = Fitting::find(None, Instant::now()).chosen();
+    let mut text = String::new();
     for (option, _) in options() {
         let (value, from) = match given.get(&option) {
             Some((value, from)) => (store::without_login(value), from.clone()),
@@ -61,9 +69,10 @@ pub(crate) fn print_config(args: &Run, given: &BTreeMap<String, (String, String)
             }
             None => (default_of(&option), "default".into()),
         };
-        println!("{}", one_line(&format!("{option:<16} {value:<16} {from}")));
+        text += &one_line(&format!("{option:<19} {value:<16} {from}"));
+        text.push('\n');
     }
-    ExitCode::SUCCESS
+    print(&text).map(|_| ExitCode::SUCCESS)
 }
 
 /// Runs the program and ends as it does.

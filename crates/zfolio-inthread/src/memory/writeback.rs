@@ -19,7 +19,7 @@ use alloc::sync::Arc;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 use zfolio_mm::{Memory, Pfn};
-use zfolio_runtime::options::pool_percent;
+use zfolio_runtime::options::PoolOptions;
 use zfolio_runtime::protect::pool_arena::PoolArena;
 use zfolio_runtime::segment::Counter;
 use zfolio_sys::secret::KeyPage;
@@ -41,8 +41,7 @@ const GROUP: usize = 16;
 /// The pool's part of `high`, pages, before it is written back, or takes nothing more where
 /// no backing was asked for. `is_backed`: there is one.
 fn pool_limits(state: &MemoryState, is_backed: bool, high: usize) -> Limits {
-    let percent = pool_percent(state.segment.config());
-    let limits = state.options.pool_limits(percent, high);
+    let limits = PoolOptions::of(state.segment.config()).limits(high);
     match (limits.max_pool_pages, state.options.backing.is_some()) {
         (_, true) if !is_backed => Limits::default(),
         (Some(most), true) => Limits {

@@ -49,7 +49,7 @@ impl Truth for Now<'_> {
 impl Space {
     /// Applies what was parked, if nothing stands in the way any more.
     pub(crate) fn apply_parked(&self, core: &mut Core) {
-        let waits = |core: &Core| !core.inbox.parked.is_empty() && !core.freeze.frozen;
+        let waits = |core: &Core| !core.inbox.parked.is_empty() && !core.freeze.is_frozen();
         if !waits(core) || self.inflight.load(Ordering::Acquire) > 0 || !self.order_parked(core) {
             return;
         }

@@ -17,7 +17,7 @@ pub(crate) const OWNED_AT_ONCE: usize = 2;
 /// Clean pages in the order in which they came. A hint: a page may have been written to
 /// since, or have left and come again.
 pub(crate) struct CleanPages {
-    pub(crate) queue: VecDeque<(Vpn, Slot)>,
+    queue: VecDeque<(Vpn, Slot)>,
 }
 
 impl CleanPages {
@@ -27,5 +27,32 @@ impl CleanPages {
         Self {
             queue: VecDeque::with_capacity((high / CLEAN_PART).min(MOST_CLEAN) + OWNED_AT_ONCE),
         }
+    }
+
+    /// How many are remembered.
+    pub(crate) fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// A page has become clean.
+    pub(crate) fn push(&mut self, page: (Vpn, Slot)) {
+        self.queue.push_back(page);
+    }
+
+    /// Takes the one that came first.
+    pub(crate) fn take_oldest(&mut self) -> Option<(Vpn, Slot)> {
+        self.queue.pop_front()
+    }
+
+    /// Puts back what was taken, in the order in which it was.
+    pub(crate) fn put_back(&mut self, pages: &[(Vpn, Slot)]) {
+        for page in pages.iter().rev() {
+            self.queue.push_front(*page);
+        }
+    }
+
+    /// Whether a page is remembered.
+    pub(crate) fn contains(&self, page: (Vpn, Slot)) -> bool {
+        self.queue.contains(&page)
     }
 }

@@ -46,16 +46,17 @@ impl Core {
     /// Whether `messages` more can be kept.
     pub(crate) fn has_room(&self, messages: usize) -> bool {
         self.inbox.pending.len() + messages <= PENDING
-            && (!self.freeze.being_copied || self.inbox.parked.has_room(messages))
+            && (!self.freeze.is_being_copied() || self.inbox.parked.has_room(messages))
     }
 
     /// Whether something is put off until no event is in flight.
     pub(crate) fn waits_for_quiet(&self) -> bool {
-        !self.inbox.deferred.is_empty() || (!self.inbox.parked.is_empty() && !self.freeze.frozen)
+        !self.inbox.deferred.is_empty()
+            || (!self.inbox.parked.is_empty() && !self.freeze.is_frozen())
     }
 
     /// Whether new operations may start.
     pub(crate) fn is_open(&self) -> bool {
-        !self.freeze.frozen && self.inbox.parked.is_empty()
+        !self.freeze.is_frozen() && self.inbox.parked.is_empty()
     }
 }

@@ -113,7 +113,7 @@ impl Space {
                     }
                     Place::Standby(at) => {
                         self.arena().give_frames(at, 1);
-                        core.pages.standby.pages -= 1;
+                        core.pages.standby.note_left(1);
                     }
                     Place::Present | Place::Storing(_) | Place::Loading(_) | Place::Gone => {}
                 }

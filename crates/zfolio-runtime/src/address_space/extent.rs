@@ -2,6 +2,7 @@
 
 use crate::address_space::place::{PackedPlace, Place};
 use crate::page::{EXTENT_PAGES, GROUP_PAGES, Vpn, group_of};
+use crate::policy::readahead::Rush;
 use crate::policy::refault::{RefaultRecord, StoreClock};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -23,7 +24,7 @@ pub(crate) struct Group {
     past: [RefaultRecord; GROUP_PAGES],
     /// When the last three loads were, the latest first, by the clock of
     /// [`Rush`](crate::policy::readahead::Rush).
-    pub(crate) loaded_at: [u32; 3],
+    loaded_at: [u32; 3],
     /// A bit per page that came because of another one and of whose use nothing is known
     /// yet.
     unasked: u16,
@@ -31,9 +32,9 @@ pub(crate) struct Group {
     /// None that is stored or dropped has it.
     ahead: u16,
     /// Rounds of the clock hand for which the group is left alone, which refused to move.
-    pub(crate) left_alone: u8,
+    left_alone: u8,
     /// Loads from the pool since the group was last moved out, saturating.
-    pub(crate) loads: u8,
+    loads: u8,
     tracked: u8,
     gone: u8,
 }
@@ -61,6 +62,37 @@ impl Group {
         }
         self.words[index] = PackedPlace::new(place);
     }
+
+    /// A page was loaded because it was touched; `rush`: with all of the group, which says
+    /// nothing of what neighbours are worth.
+    pub(crate) fn note_load(&mut self, judge: &mut Rush, rush: bool) {
+        judge.note(&mut self.loaded_at);
+        self.loads = if rush {
+            0
+        } else {
+            self.loads.saturating_add(1)
+        };
+    }
+
+    /// Loads since the group was last moved out, and when the last three were.
+    pub(crate) const fn recent_loads(&self) -> (u8, [u32; 3]) {
+        (self.loads, self.loaded_at)
+    }
+
+    /// The group leaves: its loads until now.
+    pub(crate) fn take_loads(&mut self) -> u8 {
+        core::mem::take(&mut self.loads)
+    }
+
+    /// The hand passes the group over for so many rounds.
+    pub(crate) fn leave_alone(&mut self, rounds: u8) {
+        self.left_alone = rounds;
+    }
+
+    /// Whether the hand passes it over.
+    pub(crate) const fn is_left_alone(&self) -> bool {
+        self.left_alone > 0
+    }
 }
 
 /// 2 MiB of address space. Groups that nothing was noted of are not there: a program may
@@ -69,7 +101,7 @@ impl Group {
 pub(crate) struct Extent {
     groups: [Option<Box<Group>>; GROUPS],
     /// The program had a huge page here when it was moved out.
-    pub(crate) huge: bool,
+    huge: bool,
     /// Pages whose place is not `Present`.
     away: u16,
 }
@@ -77,6 +109,16 @@ pub(crate) struct Extent {
 impl Extent {
     fn is_tracked(&self) -> bool {
         self.away > 0
+    }
+
+    /// Whether the program had a huge page here when it was moved out.
+    pub(crate) const fn is_huge(&self) -> bool {
+        self.huge
+    }
+
+    /// It had one, or had none.
+    pub(crate) fn set_huge(&mut self, huge: bool) {
+        self.huge = huge;
     }
 
     /// Pages that are not in place.

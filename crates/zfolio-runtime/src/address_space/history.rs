@@ -19,13 +19,13 @@ pub(crate) struct History {
     pub(crate) rush: Rush,
     pub(crate) neighbours: Neighbours,
     /// Pages that sequential readers left behind, oldest first.
-    pub(crate) passed_by_readers: VecDeque<Range<Vpn>>,
+    passed_by_readers: VecDeque<Range<Vpn>>,
     /// First pages of huge pages all of whose pieces have come back, oldest first.
-    pub(crate) complete: VecDeque<Vpn>,
+    complete: VecDeque<Vpn>,
     /// By which pages are spared.
-    pub(crate) clock: StoreClock,
+    clock: StoreClock,
     /// The least ticks after which something may go that the hand has spared.
-    pub(crate) spared: Option<u8>,
+    spared: Option<u8>,
 }
 
 impl History {
@@ -51,6 +51,47 @@ impl History {
             self.complete.pop_front();
         }
         self.complete.push_back(first);
+    }
+
+    /// Whether one is remembered.
+    pub(crate) fn has_complete(&self) -> bool {
+        !self.complete.is_empty()
+    }
+
+    /// Takes the oldest of these.
+    pub(crate) fn take_complete(&mut self) -> Option<Vpn> {
+        self.complete.pop_front()
+    }
+
+    /// By which pages are spared.
+    pub(crate) const fn clock(&self) -> &StoreClock {
+        &self.clock
+    }
+
+    /// `pages` were stored, of a program that has `resident`.
+    pub(crate) fn note_stored(&mut self, pages: usize, resident: usize) {
+        self.clock.stored(pages, resident);
+    }
+
+    /// The clock goes on by so many ticks, though nothing was stored.
+    pub(crate) fn advance_clock(&mut self, ticks: u8) {
+        self.clock.advance(ticks);
+    }
+
+    /// The hand has spared something that may go after `ticks`.
+    pub(crate) fn note_spared(&mut self, ticks: u8) {
+        self.spared = Some(self.spared.map_or(ticks, |least| least.min(ticks)));
+    }
+
+    /// The least ticks after which something of that may go; what is spared from here on counts
+    /// anew.
+    pub(crate) fn take_spared(&mut self) -> Option<u8> {
+        self.spared.take()
+    }
+
+    /// Takes what sequential readers passed first.
+    pub(crate) fn take_passed(&mut self) -> Option<Range<Vpn>> {
+        self.passed_by_readers.pop_front()
     }
 
     /// Remembers what a sequential reader has passed.

@@ -2,6 +2,7 @@
 
 use crate::address_space::newborn::Child;
 use crate::address_space::recent_faulters::RecentFaulters;
+use crate::events::event::Event;
 use crate::events::parked::ParkedEvents;
 use crate::page_fault::Fault;
 use alloc::collections::VecDeque;
@@ -10,24 +11,27 @@ use alloc::vec::Vec;
 /// Faults remembered but not served yet, at most.
 pub(crate) const PENDING: usize = 1024;
 
+/// Faults for which several threads stay on duty after two came at once.
+const CROWD: u32 = 256;
+
 /// Faults, events and children, and who waits for more of them.
 pub(crate) struct Inbox {
     /// Faults read and not taken by a thread yet.
-    pub(crate) pending: VecDeque<Fault>,
+    pub(super) pending: VecDeque<Fault>,
     /// Faults put off because an event was in flight.
-    pub(crate) deferred: VecDeque<Fault>,
+    pub(super) deferred: VecDeque<Fault>,
     /// Events that wait until no operation is under way.
-    pub(crate) parked: ParkedEvents,
+    pub(super) parked: ParkedEvents,
     /// Descriptors of children, from FORK events.
-    pub(crate) children: Vec<Child>,
+    pub(super) children: Vec<Child>,
     /// Who faulted lately.
-    pub(crate) faulting: RecentFaulters,
+    faulting: RecentFaulters,
     /// Faults left for which several threads stay on duty.
-    pub(crate) crowd: u32,
+    crowd: u32,
     /// A thread is waiting on the descriptor.
-    pub(crate) reader: bool,
+    reader: bool,
     /// Fault threads asleep on [`Wakeups::fault`](crate::wakeups::Wakeups::fault).
-    pub(crate) sleepers: u32,
+    sleepers: u32,
 }
 
 impl Inbox {
@@ -42,6 +46,107 @@ impl Inbox {
             reader: false,
             sleepers: 0,
         }
+    }
+
+    /// Whether faults have been read that no thread has taken.
+    pub(crate) fn has_faults(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// Takes the fault that comes next, and notes who faulted.
+    pub(crate) fn take_fault(&mut self) -> Option<Fault> {
+        let fault = self.pending.pop_front()?;
+        self.faulting.note(fault.thread);
+        Some(fault)
+    }
+
+    /// A fault is to be served after those that wait for a thread.
+    pub(crate) fn put_last(&mut self, fault: Fault) {
+        self.pending.push_back(fault);
+    }
+
+    /// A fault is to be served before those that wait for a thread.
+    pub(crate) fn put_first(&mut self, fault: Fault) {
+        self.pending.push_front(fault);
+    }
+
+    /// A fault is to be tried again when no event is in flight.
+    pub(crate) fn put_off(&mut self, fault: Fault) {
+        self.deferred.push_back(fault);
+    }
+
+    /// Who faulted lately.
+    pub(crate) const fn faulting(&self) -> RecentFaulters {
+        self.faulting
+    }
+
+    /// Several faults came at once: for a while two threads are to be on duty.
+    pub(crate) fn note_crowd(&mut self) {
+        self.crowd = CROWD;
+    }
+
+    /// A fault was taken: whether a sibling is to be woken for the next.
+    pub(crate) fn wants_sibling(&mut self) -> bool {
+        let crowded = self.crowd > 0;
+        self.crowd = self.crowd.saturating_sub(1);
+        crowded && self.has_sleepers() && !self.reader
+    }
+
+    /// Whether a thread waits on the descriptor.
+    pub(crate) const fn has_reader(&self) -> bool {
+        self.reader
+    }
+
+    /// The caller is the one that waits on the descriptor, or is so no more.
+    pub(crate) fn set_reader(&mut self, reads: bool) {
+        self.reader = reads;
+    }
+
+    /// Whether a fault thread sleeps until a sibling wakes it.
+    pub(crate) const fn has_sleepers(&self) -> bool {
+        self.sleepers > 0
+    }
+
+    /// A fault thread sleeps from here on, until [`Self::note_awake`].
+    pub(crate) fn note_asleep(&mut self) {
+        self.sleepers += 1;
+    }
+
+    /// One that slept is awake.
+    pub(crate) fn note_awake(&mut self) {
+        self.sleepers -= 1;
+    }
+
+    /// Events that wait.
+    pub(crate) const fn parked(&self) -> &ParkedEvents {
+        &self.parked
+    }
+
+    /// In the child of a fork: what happened before it, as the parent read it later.
+    pub(crate) fn replace_parked(&mut self, past: impl Iterator<Item = Event>) {
+        self.parked.replace(past);
+    }
+
+    /// Children that are not on their own yet.
+    pub(crate) fn children(&self) -> &[Child] {
+        &self.children
+    }
+
+    /// Takes them all.
+    pub(crate) fn take_children(&mut self) -> Vec<Child> {
+        self.children.drain(..).collect()
+    }
+
+    /// Takes the child at `index`, while something is done for it.
+    pub(crate) fn take_child(&mut self, index: usize) -> Child {
+        self.children.swap_remove(index)
+    }
+
+    /// Puts it back there.
+    pub(crate) fn put_child_back(&mut self, index: usize, child: Child) {
+        self.children.push(child);
+        let last = self.children.len() - 1;
+        self.children.swap(index, last);
     }
 
     /// Faults put off are to be tried again now.

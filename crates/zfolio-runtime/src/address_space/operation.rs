@@ -58,7 +58,7 @@ impl Space {
     /// A fork asks for quiet.
     pub(crate) fn should_yield(&self) -> bool {
         let mut core = self.core.lock();
-        core.freeze.raw_fork || !self.may_start(&mut core) || self.fork_asked()
+        core.freeze.is_raw_fork() || !self.may_start(&mut core) || self.fork_asked()
     }
 
     /// A program thread waits to fork.

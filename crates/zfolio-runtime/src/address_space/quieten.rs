@@ -141,7 +141,7 @@ impl Space {
     /// meanwhile and make no more, and as many as are to be put in order then stay few.
     pub(crate) fn has_read_enough(&self, core: &Core) -> bool {
         core.inbox.parked.len() >= PARKED
-            && !core.freeze.frozen
+            && !core.freeze.is_frozen()
             && self.quiet.active.load(Ordering::Relaxed)
             && self.quiet.works.load(Ordering::Relaxed)
             && !self.is_held()

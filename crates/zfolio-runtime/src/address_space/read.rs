@@ -116,9 +116,8 @@ impl Space {
     pub(crate) fn note_fork(&self, core: &mut Core, child: Uffd) {
         core.inbox.children.push(Child::new(child, child.fd()));
         core.inbox.parked.push(Event::Fork { mark: child.fd() });
-        if !core.freeze.frozen {
-            core.freeze.frozen = true;
-            core.freeze.raw_fork = true;
+        if !core.freeze.is_frozen() {
+            core.freeze.begin_raw();
             self.wakeups.wake_control();
         }
     }

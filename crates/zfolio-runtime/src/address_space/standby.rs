@@ -33,10 +33,25 @@ impl StandbyRun {
 pub(crate) struct Standby {
     queue: VecDeque<StandbyRun>,
     /// Pages whose word says standby.
-    pub(crate) pages: usize,
+    pages: usize,
 }
 
 impl Standby {
+    /// Pages whose word says standby.
+    pub(crate) const fn pages(&self) -> usize {
+        self.pages
+    }
+
+    /// The words of `pages` say standby from here on.
+    pub(crate) fn note_standing_by(&mut self, pages: usize) {
+        self.pages += pages;
+    }
+
+    /// The words of `pages` do so no more.
+    pub(crate) fn note_left(&mut self, pages: usize) {
+        self.pages -= pages;
+    }
+
     /// Adds a run at the hot end.
     pub(crate) fn push(&mut self, run: StandbyRun) {
         self.queue.push_back(run);

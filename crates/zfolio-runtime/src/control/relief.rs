@@ -167,7 +167,7 @@ impl Manager {
     ) -> Result<(), Relief> {
         let full = self.watermarks().standby(self.zswap.pool_pages());
         let few = full - TOGETHER.min(full / 4);
-        let standby = self.core.lock().pages.standby.pages;
+        let standby = self.core.lock().pages.standby.pages();
         let moved_any = standby < few && self.fill_standby(hand, memory, full)?;
         match self.store_coldest(worker, self.batch_pages()) {
             Stored::Pages(_) => Ok(()),
@@ -189,7 +189,7 @@ impl Manager {
         let (mut rounds, mut all_rounds) = (0, 0);
         let mut moved_any = false;
         while rounds < ROUNDS {
-            let pages = self.core.lock().pages.standby.pages;
+            let pages = self.core.lock().pages.standby.pages();
             if pages >= full {
                 break;
             }
@@ -208,12 +208,12 @@ impl Manager {
                 HandStep::Round => {
                     all_rounds += 1;
                     let mut core = self.core.lock();
-                    let spared = core::mem::take(&mut core.history.spared);
+                    let spared = core.history.take_spared();
                     match spared {
                         // (The first may have been the end of one.)
                         Some(_) if all_rounds == 1 => {}
                         Some(ticks) if all_rounds <= MOST_ROUNDS => {
-                            core.history.clock.advance(ticks)
+                            core.history.advance_clock(ticks)
                         }
                         _ => rounds += 1,
                     }

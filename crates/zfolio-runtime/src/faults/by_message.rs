@@ -20,8 +20,6 @@ const FEW_PROCESSORS: usize = 2;
 /// How soon faults put off are tried again, ns.
 const RETRY_NS: u64 = 20_000;
 
-/// Faults for which several threads stay on duty after two came at once.
-const CROWD: u32 = 256;
 /// Faults between two notes of a thread's CPU time.
 const CPU_NOTE: u32 = 32;
 
@@ -38,7 +36,7 @@ impl Teller<Swap> for ByMessage {
     }
 
     fn put_off(&mut self, pager: &Swap, fault: Fault, _: u32) -> Next {
-        pager.core.lock().inbox.deferred.push_back(fault);
+        pager.core.lock().inbox.put_off(fault);
         Next::Left
     }
 
@@ -99,9 +97,9 @@ impl Swap {
     /// need no frame.
     fn let_others_go_first(&self, fault: Fault) -> bool {
         let mut core = self.core.lock();
-        let others = !core.inbox.pending.is_empty();
+        let others = core.inbox.has_faults();
         if others {
-            core.inbox.pending.push_back(fault);
+            core.inbox.put_last(fault);
         }
         others
     }
@@ -112,27 +110,23 @@ impl Swap {
         let few = self.has_few_processors();
         let mut core = self.core.lock();
         loop {
-            if let Some(fault) = core.inbox.pending.pop_front() {
-                core.inbox.faulting.note(fault.thread);
+            if let Some(fault) = core.inbox.take_fault() {
                 // (Where processors are few a second thread would only be in the way of the
                 // control thread, which serves faults as well: `idle_control`.)
-                if !core.inbox.pending.is_empty() && (!few || self.zswap.is_backed()) {
-                    core.inbox.crowd = CROWD;
+                if core.inbox.has_faults() && (!few || self.zswap.is_backed()) {
+                    core.inbox.note_crowd();
                 }
-                if core.inbox.crowd > 0 {
-                    core.inbox.crowd -= 1;
-                    if core.inbox.sleepers > 0 && !core.inbox.reader {
-                        self.wakeups.wake_sibling();
-                    }
+                if core.inbox.wants_sibling() {
+                    self.wakeups.wake_sibling();
                 }
-                let faulting = core.inbox.faulting;
+                let faulting = core.inbox.faulting();
                 drop(core);
                 if let Some(awake_for) = placement.follow(faulting) {
                     self.keep_awake(awake_for);
                 }
                 return fault;
             }
-            if core.inbox.reader && core.waits_for_quiet() {
+            if core.inbox.has_reader() && core.waits_for_quiet() {
                 // Whoever reads may sleep for long: retry without it.
                 drop(core);
                 pause(RETRY_NS);
@@ -141,17 +135,17 @@ impl Swap {
                 self.ask_for_deferred(&mut core);
                 continue;
             }
-            if core.inbox.reader {
+            if core.inbox.has_reader() {
                 core = self.sleep_as_sibling(core);
                 continue;
             }
-            core.inbox.reader = true;
+            core.inbox.set_reader(true);
             let retry = core.waits_for_quiet();
             // (Where processors are few, the threads that fault have not run since.)
             if retry || !few && !placement.is_bound() {
                 self.pump_or_leave(&mut core);
             }
-            if core.inbox.pending.is_empty() {
+            if !core.inbox.has_faults() {
                 drop(core);
                 let wait = if retry { Some(RETRY_NS) } else { None };
                 if retry || spin_until == 0 || now_ns(Clock::Monotonic) >= spin_until {
@@ -162,11 +156,11 @@ impl Swap {
                 core = self.core.lock();
                 self.pump_or_leave(&mut core);
             }
-            if retry && core.inbox.pending.is_empty() {
+            if retry && !core.inbox.has_faults() {
                 self.retry_if_quiet(&mut core);
                 self.ask_for_deferred(&mut core);
             }
-            core.inbox.reader = false;
+            core.inbox.set_reader(false);
         }
     }
 
@@ -175,12 +169,12 @@ impl Swap {
     }
 
     fn sleep_as_sibling<'a>(&'a self, mut core: MutexGuard<'a, Core>) -> MutexGuard<'a, Core> {
-        core.inbox.sleepers += 1;
+        core.inbox.note_asleep();
         let seq = self.wakeups.sibling_seq();
         drop(core);
         self.wakeups.sleep_as_sibling(seq);
         let mut core = self.core.lock();
-        core.inbox.sleepers -= 1;
+        core.inbox.note_awake();
         core
     }
 }

@@ -39,12 +39,12 @@ impl Teller<Swap> for WhileIdle {
     }
 
     fn put_off(&mut self, pager: &Swap, fault: Fault, _: u32) -> Next {
-        pager.core.lock().inbox.deferred.push_back(fault);
+        pager.core.lock().inbox.put_off(fault);
         Next::Left
     }
 
     fn short(&mut self, pager: &Swap, _: &mut Worker, fault: &mut Fault) -> Next {
-        pager.core.lock().inbox.pending.push_front(*fault);
+        pager.core.lock().inbox.put_first(*fault);
         Next::Left
     }
 }
@@ -108,13 +108,12 @@ impl Swap {
         let Some(mut core) = self.core.try_lock() else {
             return false;
         };
-        if core.inbox.pending.is_empty() {
+        if !core.inbox.has_faults() {
             self.pump_one(&mut core);
         }
-        let Some(fault) = core.inbox.pending.pop_front() else {
+        let Some(fault) = core.inbox.take_fault() else {
             return false;
         };
-        core.inbox.faulting.note(fault.thread);
         drop(core);
         if serve_fault(self, &mut WhileIdle, worker, fault) == Ended::Served {
             return true;

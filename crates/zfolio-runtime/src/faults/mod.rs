@@ -6,7 +6,9 @@
 //! - [`idle_control`]: the control thread stays awake, and serves faults, while the program is
 //!   idle between them.
 //!
-//! State: which threads faulted last, and until when the control thread stays awake.
+//! State: each fault thread's own: where it runs, and when it last served a fault. Who faulted
+//! lately is kept in `address_space/inbox.rs`, until when the control thread stays awake in
+//! `wakeups.rs`.
 //!
 //! Lock: the core lock, for the queue of faults.
 //!

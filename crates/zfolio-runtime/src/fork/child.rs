@@ -123,7 +123,7 @@ impl Forks {
         // Before anything is registered: what happened to our address space
         // before the fork, as far as the parent read it later.
         let past = words.left().filter_map(Event::from_words);
-        core.inbox.parked.replace(past);
+        core.inbox.replace_parked(past);
         let filled = words.is_filled();
         if !words.taken(self.generation()) {
             return Err(Errno::TIMEDOUT);

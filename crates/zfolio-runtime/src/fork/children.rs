@@ -34,7 +34,7 @@ impl Forks {
         let core = self.core.lock();
         let probe = self.address(zfolio_mm::Pfn(0));
         let zeros = ZERO_PAGE.as_ptr() as usize;
-        core.inbox.children.iter().any(|child| {
+        core.inbox.children().iter().any(|child| {
             child.uffd.copy_pages(probe, zeros, PAGE_SIZE).stopped != Some(Errno::SRCH)
         })
     }
@@ -47,11 +47,11 @@ impl Forks {
     pub(crate) fn serve_children(&self, worker: &mut Worker) -> usize {
         let mut core = self.core.lock();
         self.pump_for_others(&mut core);
-        if core.inbox.children.is_empty() || !self.is_quiet() || !self.order_parked(&mut core) {
-            return core.inbox.children.len();
+        if core.inbox.children().is_empty() || !self.is_quiet() || !self.order_parked(&mut core) {
+            return core.inbox.children().len();
         }
-        for index in 0..core.inbox.children.len() {
-            let mut child = core.inbox.children.swap_remove(index);
+        for index in 0..core.inbox.children().len() {
+            let mut child = core.inbox.take_child(index);
             let (mut faults, mut count) = ([0; FAULTS], 0);
             child.pump(|address| {
                 if count < FAULTS {
@@ -70,18 +70,16 @@ impl Forks {
                 }
             }
             core.inbox.answer_for_forks_of(&mut child);
-            core.inbox.children.push(child);
-            let last = core.inbox.children.len() - 1;
-            core.inbox.children.swap(index, last);
+            core.inbox.put_child_back(index, child);
         }
-        core.inbox.children.len()
+        core.inbox.children().len()
     }
 
     /// The parked events that the child has in its past, and what it did
     /// itself, in order. (What was read after a moment without an event in
     /// flight happened after the fork, in order or not.)
     fn past_of(&self, core: &Core, child: &mut Child) -> Vec<Event> {
-        let mut past: Vec<Event> = core.inbox.parked.ordered().copied().collect();
+        let mut past: Vec<Event> = core.inbox.parked().ordered().copied().collect();
         if !past.is_empty() {
             let (mark, ours) = (child.mark, self.fds.program());
             let before = past
@@ -130,7 +128,7 @@ impl Forks {
         words: Option<ForkWords>,
     ) {
         self.read_all_events();
-        let batch: Vec<Child> = self.core.lock().inbox.children.drain(..).collect();
+        let batch: Vec<Child> = self.core.lock().inbox.take_children();
         // With several, one came by a raw fork in another thread, and which is
         // which cannot be told.
         let fill = fill || batch.len() > 1;

@@ -7,7 +7,9 @@
 //! State: children not adopted yet; the words that both sides write are in
 //! `fork_handshake.rs`.
 //!
-//! Lock: the core lock is held from the freeze until the copy is made.
+//! Lock: the core lock, for moments. From the freeze to the thaw what it guards says itself
+//! that words must stay (`address_space/freeze.rs`), and that nothing may use the heap until the
+//! copy is made.
 //!
 //! Below: `upkeep`, `swapin`.
 

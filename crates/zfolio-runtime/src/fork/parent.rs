@@ -48,7 +48,7 @@ impl Forks {
     /// The control thread's part in forks.
     pub(crate) fn follow_forks(&self, worker: &mut Worker) {
         let words = self.fork_words();
-        if self.core.lock().freeze.raw_fork {
+        if self.core.lock().freeze.is_raw_fork() {
             self.await_quiet();
             self.release_children(worker, true, None);
             self.thaw(worker);
@@ -81,9 +81,9 @@ impl Forks {
                 let mut core = self.core.lock();
                 self.apply_parked(&mut core);
                 // (A raw fork freezes by itself, and is answered for with this one.)
-                if core.inbox.parked.is_empty() || core.freeze.frozen || turn == SETTLE_TURNS {
-                    core.freeze.frozen = true;
-                    core.freeze.being_copied = true;
+                if core.inbox.parked().is_empty() || core.freeze.is_frozen() || turn == SETTLE_TURNS
+                {
+                    core.freeze.begin();
                     break;
                 }
             }
@@ -106,9 +106,8 @@ impl Forks {
     fn thaw(&self, worker: &mut Worker) {
         loop {
             let mut core = self.core.lock();
-            if core.inbox.children.is_empty() {
-                core.freeze.raw_fork = false;
-                core.freeze.frozen = false;
+            if core.inbox.children().is_empty() {
+                core.freeze.thaw();
                 self.drop_superseded(&mut core);
                 self.apply_parked(&mut core);
                 return;
@@ -135,7 +134,7 @@ impl Forks {
                 futex_wait(words.bell(), wake_seq, Some(200_000));
                 continue;
             }
-            self.core.lock().freeze.being_copied = false;
+            self.core.lock().freeze.note_copied();
             heap::usage::freeze(false);
             let children = self.serve_children(worker);
             let now = now_ns(Clock::Monotonic);

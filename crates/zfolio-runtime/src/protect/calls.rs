@@ -200,9 +200,7 @@ impl RegionEngine for Protected {
         let fits = pages <= self.zswap.arena().slots() / 2;
         if fits {
             self.high.store(pages, Ordering::Relaxed);
-            let percent = self.options.pool.percent;
-            self.zswap
-                .set_limits(self.options.pool_limits(percent, pages));
+            self.zswap.set_limits(self.options.pool.limits(pages));
             self.ring_at(&self.core.lock());
         }
         fits

@@ -276,7 +276,7 @@ impl Protected {
         let zswap = Zswap::with_compressor(
             PoolArena::new(map),
             compressor,
-            options.pool_limits(options.pool.percent, options.high),
+            options.pool.limits(options.high),
         );
         let serving = (2 * processors()).clamp(IN_THREAD.start, IN_THREAD.end);
         let most_runs = most_runs();

@@ -39,8 +39,8 @@ pub mod faults {
 
 /// What `zfolio run` was asked for.
 ///
-/// Processes read most of it once, when they begin. `max`, `on_max`, the pool's `percent`, `rest` of
-/// the engines, `compactions` and `leases` are read again and again: `zfolio run`, which alone can
+/// Processes read most of it once, when they begin. `max`, `on_max`, `pool`, `rest` of the
+/// engines, `compactions` and `leases` are read again and again: `zfolio run`, which alone can
 /// write here, changes them on request (`zfolio set`, `zfolio compact`, `zfolio inspect`).
 #[repr(C)]
 pub struct Config {

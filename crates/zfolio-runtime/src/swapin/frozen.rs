@@ -25,7 +25,7 @@ impl Transfer {
         if !self.order_parked(core) {
             return Outcome::Defer;
         }
-        let page = core.inbox.parked.resolve(fault.vpn);
+        let page = core.inbox.parked().resolve(fault.vpn);
         let from = self.page_before(core, worker, page);
         match self.copy_in(fault.vpn, from) {
             Placed::Refused(errno) => self.refused(fault.vpn, errno),

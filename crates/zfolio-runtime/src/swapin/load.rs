@@ -209,16 +209,10 @@ impl Transfer {
             }
             if !plan.sequential {
                 let group = extent.group(vpn);
-                core.history.rush.note(&mut group.loaded_at);
-                // (What a rush brought says nothing of what neighbours are worth.)
-                group.loads = if plan.rush {
-                    0
-                } else {
-                    group.loads.saturating_add(1)
-                };
+                group.note_load(&mut core.history.rush, plan.rush);
                 if let Place::Clean(_) = extent.place(vpn % EXTENT_PAGES) {
                     extent.past(vpn).brought_along();
-                } else if extent.past(vpn).refault(&core.history.clock) {
+                } else if extent.past(vpn).refault(core.history.clock()) {
                     self.count(Counter::WorkingsetActivate, 1);
                 }
                 if plan.rush {

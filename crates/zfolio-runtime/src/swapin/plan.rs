@@ -1,6 +1,7 @@
 //! What a fault brings besides its own page.
 
 use crate::address_space::core::Core;
+use crate::address_space::extent::Group;
 use crate::address_space::place::Place;
 use crate::page::{GROUP_PAGES, Vpn};
 use crate::policy::readahead;
@@ -79,12 +80,12 @@ impl Transfer {
         let stored = |page: Vpn| matches!(core.pages.extents.place(page), Place::Stored(_));
         let extent = core.pages.extents.get(vpn);
         let group = extent.and_then(|extent| extent.known_group(vpn));
-        let (loads, loaded_at) = group.map_or((0, [0; 3]), |group| (group.loads, group.loaded_at));
+        let (loads, loaded_at) = group.map_or((0, [0; 3]), Group::recent_loads);
         if advice.sequential {
             let whole = readahead::extent(vpn);
             // A huge page read in order comes back whole, so that it is one again.
             if advice.pages == most
-                && extent.is_some_and(|extent| extent.huge)
+                && extent.is_some_and(|extent| extent.is_huge())
                 && vpn == whole.start
                 && whole.clone().all(stored)
                 && self.huge_frames.is_ready()
@@ -128,7 +129,7 @@ impl Transfer {
         // costs little more for a group.
         let backed = matches!(core.pages.extents.place(vpn), Place::Stored(slot) if self.zswap.is_in_backing(slot));
         let nearly_whole = self.options.folios.huge_page_assembly
-            && extent.is_some_and(|extent| extent.huge && extent.away() <= REST);
+            && extent.is_some_and(|extent| extent.is_huge() && extent.away() <= REST);
         let range = if alone && !backed && !rush {
             vpn..vpn + 1
         } else if nearly_whole && !alone && !backed {

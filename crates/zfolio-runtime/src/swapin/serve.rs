@@ -20,7 +20,7 @@ impl Transfer {
     pub(crate) fn serve(&self, worker: &mut Worker, fault: Fault) -> Outcome {
         worker.access = fault.access;
         let mut core = self.core.lock();
-        if core.freeze.frozen {
+        if core.freeze.is_frozen() {
             return self.serve_frozen(&mut core, worker, fault);
         }
         if self.is_restless() || !self.may_start(&mut core) {
@@ -46,7 +46,7 @@ impl Transfer {
             .pages
             .extents
             .get(vpn)
-            .is_some_and(|extent| extent.huge);
+            .is_some_and(|extent| extent.is_huge());
         let bounds = if huge {
             readahead::extent(vpn)
         } else {
@@ -102,14 +102,14 @@ impl Transfer {
             came += 1;
             core.pages.extents.set(first + index, Place::Present);
         });
-        core.pages.standby.pages -= came;
+        core.pages.standby.note_left(came);
         self.count(Counter::StandbyRefault, came);
         self.count(Counter::PagesIn, came);
         if let Some(extent) = core.pages.extents.get_mut(vpn) {
             for page in first..first + pages {
                 extent.past(page).brought_along();
             }
-            extent.past(vpn).protect(&core.history.clock);
+            extent.past(vpn).protect(core.history.clock());
             if extent.take_unasked(vpn) {
                 core.history.rush.judge(true);
             }
@@ -129,7 +129,7 @@ impl Transfer {
             _ => {
                 core.pages.extents.set(vpn, Place::Present);
                 if let Some(extent) = core.pages.extents.get_mut(vpn) {
-                    extent.past(vpn).protect(&core.history.clock);
+                    extent.past(vpn).protect(core.history.clock());
                 }
                 self.count_touched(core, vpn);
                 self.count(Counter::StandbyRefault, 1);
@@ -143,7 +143,7 @@ impl Transfer {
     pub(crate) fn note_if_complete(&self, core: &mut Core, vpn: Vpn) {
         let extent = core.pages.extents.get(vpn);
         if self.options.folios.huge_page_assembly
-            && extent.is_some_and(|extent| extent.huge && extent.away() == 0)
+            && extent.is_some_and(|extent| extent.is_huge() && extent.away() == 0)
         {
             core.history.note_complete(readahead::extent(vpn).start);
         }

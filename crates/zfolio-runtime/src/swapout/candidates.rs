@@ -2,6 +2,7 @@
 //! those that are passed over.
 
 use crate::address_space::core::Core;
+use crate::address_space::extent::Group;
 use crate::page::{EXTENT_PAGES, Vpn};
 use crate::transfer::move_out::EvictMode;
 use core::ops::Range;
@@ -67,11 +68,12 @@ pub(crate) fn cold_pages(core: &mut Core, piece: &mut Range<Vpn>, how: EvictMode
     let Some(extent) = core.pages.extents.get(piece.start) else {
         return piece.len();
     };
-    let (clock, spared) = (&core.history.clock, &mut core.history.spared);
-    let mut note = |ticks: u8| *spared = Some(spared.map_or(ticks, |least| least.min(ticks)));
+    let clock = core.history.clock();
+    let mut least: Option<u8> = None;
+    let mut note = |ticks: u8| least = Some(least.map_or(ticks, |least| least.min(ticks)));
     let left_alone = |page: Vpn| {
         let group = extent.known_group(page);
-        group.is_some_and(|group| group.left_alone > 0)
+        group.is_some_and(Group::is_left_alone)
     };
     let ticks = |page: Vpn| extent.present(page % EXTENT_PAGES, clock);
     let whole = how.huge && piece.len() == EXTENT_PAGES;
@@ -97,5 +99,9 @@ pub(crate) fn cold_pages(core: &mut Core, piece: &mut Range<Vpn>, how: EvictMode
     };
     piece.start = piece.clone().find(&mut goes).unwrap_or(piece.end);
     let end = piece.clone().find(|page| !goes(page));
-    end.unwrap_or(piece.end) - piece.start
+    let pages = end.unwrap_or(piece.end) - piece.start;
+    if let Some(ticks) = least {
+        core.history.note_spared(ticks);
+    }
+    pages
 }

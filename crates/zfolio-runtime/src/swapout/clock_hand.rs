@@ -155,7 +155,7 @@ impl Swap {
     /// Moves out what a sequential reader has left behind; `None` if there is
     /// nothing. `may_fault`: see [`EvictMode`].
     pub(crate) fn reclaim_passed(&self, may_fault: bool) -> Option<HandStep> {
-        let pages = self.core.lock().history.passed_by_readers.pop_front()?;
+        let pages = self.core.lock().history.take_passed()?;
         self.passed_steps.fetch_add(1, Ordering::Relaxed);
         let huge = pages.len() == EXTENT_PAGES && self.is_huge(address_of(pages.start));
         let how = EvictMode {
@@ -387,7 +387,11 @@ impl Swap {
 
     /// Locked, pinned, shared with a child of a fork: not ours to move.
     fn leave_alone(&self, core: &mut Core, vpn: Vpn) {
-        core.pages.extents.entry(vpn).group(vpn).left_alone = LEFT_ALONE;
+        core.pages
+            .extents
+            .entry(vpn)
+            .group(vpn)
+            .leave_alone(LEFT_ALONE);
         self.count(Counter::Unmovable, 1);
     }
 

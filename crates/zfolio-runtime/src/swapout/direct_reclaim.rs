@@ -20,10 +20,11 @@ impl Swap {
             // While this thread is busy somebody must read events, or moves
             // out would be refused for ever.
             let core = self.core.lock();
-            if !core.inbox.reader && core.inbox.sleepers > 0 {
+            let unread = !core.inbox.has_reader();
+            if unread && core.inbox.has_sleepers() {
                 drop(core);
                 self.wakeups.wake_sibling();
-            } else if !core.inbox.reader {
+            } else if unread {
                 let mut core = core;
                 self.pump_for_others(&mut core);
             }

@@ -205,7 +205,7 @@ impl Swap {
             let (vpn, at) = (folio.vpn + index, folio.at.offset(index));
             if core.pages.extents.place(vpn) == Place::Storing(at) {
                 core.pages.extents.set(vpn, Place::Standby(at));
-                core.pages.standby.pages += 1;
+                core.pages.standby.note_standing_by(1);
                 kept += 1;
             } else {
                 self.arena().give_frames(at, 1);
@@ -235,7 +235,11 @@ fn claim(core: &mut Core, order: Order, resident: usize) -> Option<StandbyRun> {
         let contiguous = (1..run.pages)
             .find(|i| !valid(core, &run, *i))
             .unwrap_or(run.pages);
-        let huge = core.pages.extents.get(run.vpn).is_some_and(|e| e.huge);
+        let huge = core
+            .pages
+            .extents
+            .get(run.vpn)
+            .is_some_and(|extent| extent.is_huge());
         let most = if huge { EXTENT_PAGES } else { order.pages() };
         let aligned = 1 << run.vpn.trailing_zeros().min(EXTENT_PAGES.trailing_zeros());
         let pages = Order::holding_at_most(contiguous.min(aligned).min(most)).pages();
@@ -247,16 +251,16 @@ fn claim(core: &mut Core, order: Order, resident: usize) -> Option<StandbyRun> {
                 .extents
                 .set(vpn, Place::Storing(folio.at.offset(index)));
             if let Some(extent) = core.pages.extents.get_mut(vpn) {
-                extent.past(vpn).store(&core.history.clock);
-                let loads = core::mem::take(&mut extent.group(vpn).loads);
+                extent.past(vpn).store(core.history.clock());
+                let loads = extent.group(vpn).take_loads();
                 core.history.neighbours.leave(vpn, loads);
                 if extent.take_unasked(vpn) {
                     core.history.rush.judge(false);
                 }
             }
         }
-        core.pages.standby.pages -= pages;
-        core.history.clock.stored(pages, resident);
+        core.pages.standby.note_left(pages);
+        core.history.note_stored(pages, resident);
         return Some(folio);
     }
 }

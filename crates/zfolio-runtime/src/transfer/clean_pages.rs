@@ -13,7 +13,7 @@
 //! Qiu, Yue, Rashmi, SOSP 2023, has such a small queue before its main one.)
 //!
 //! # Invariants
-//! Under the core lock: a page whose word is `Clean` is in `queue` with its slot, is
+//! Under the core lock: a page whose word is `Clean` is in `address_space/clean_queue.rs` with its slot, is
 //! not pinned, and, if it is present, is write-protected and equal to what the slot holds.
 
 use crate::address_space::clean_queue::{CLEAN_PART, MOST_CLEAN, OWNED_AT_ONCE};
@@ -49,7 +49,7 @@ impl Transfer {
         if worker.access != Access::Read || !self.keeps_clean() || core.pages.pins.overlaps(&page) {
             return false;
         }
-        let stays = |extent: &mut Extent| extent.past(vpn).was_stored_now(&core.history.clock);
+        let stays = |extent: &mut Extent| extent.past(vpn).was_stored_now(core.history.clock());
         if core.pages.extents.get_mut(vpn).is_some_and(stays) {
             return false;
         }
@@ -62,9 +62,9 @@ impl Transfer {
         self.charge(1);
         worker.slots[0] = Slot::ZERO;
         core.pages.extents.set(vpn, Place::Clean(slot));
-        core.pages.clean.queue.push_back((vpn, slot));
+        core.pages.clean.push((vpn, slot));
         for _ in 0..OWNED_AT_ONCE {
-            if core.pages.clean.queue.len() > self.most_clean() {
+            if core.pages.clean.len() > self.most_clean() {
                 self.make_oldest_dirty(core);
             }
         }
@@ -81,7 +81,7 @@ impl Transfer {
 
     /// The oldest is clean no longer.
     fn make_oldest_dirty(&self, core: &mut Core) {
-        if let Some((vpn, slot)) = core.pages.clean.queue.pop_front()
+        if let Some((vpn, slot)) = core.pages.clean.take_oldest()
             && core.pages.extents.place(vpn) == Place::Clean(slot)
         {
             self.make_dirty(core, vpn, slot);
@@ -109,7 +109,7 @@ impl Transfer {
     /// does it itself, so that threads which fault at once need no other. Where no more may
     /// be clean they go sooner: else each new one makes an old one stay.
     pub(crate) fn make_room_from_clean(&self, core: &mut Core) {
-        let clean = core.pages.clean.queue.len();
+        let clean = core.pages.clean.len();
         if clean > 0 {
             let marks = self.watermarks();
             let full = clean >= self.most_clean();
@@ -138,7 +138,7 @@ impl Transfer {
     /// Lets clean pages go where usage is at `mark` and there are enough that are not
     /// the latest; whether it did.
     fn drop_clean_at(&self, core: &mut Core, mark: usize) -> bool {
-        core.pages.clean.queue.len() > self.most_clean() / 2
+        core.pages.clean.len() > self.most_clean() / 2
             && self.usage() >= mark
             && self.drop_clean(core) > 0
     }
@@ -148,7 +148,7 @@ impl Transfer {
         let mut pages = [(0, Slot::ZERO); TOGETHER];
         let mut count = 0;
         while count < TOGETHER
-            && let Some((vpn, slot)) = core.pages.clean.queue.pop_front()
+            && let Some((vpn, slot)) = core.pages.clean.take_oldest()
         {
             if core.pages.extents.place(vpn) == Place::Clean(slot) {
                 pages[count] = (vpn, slot);
@@ -156,9 +156,7 @@ impl Transfer {
             }
         }
         let gone = self.discard_clean(core, &pages[..count]);
-        for page in pages[gone..count].iter().rev() {
-            core.pages.clean.queue.push_front(*page);
-        }
+        core.pages.clean.put_back(&pages[gone..count]);
         gone
     }
 
@@ -191,12 +189,12 @@ impl Transfer {
         for (vpn, slot) in &pages[..gone] {
             core.pages.extents.set(*vpn, Place::Stored(*slot));
             if let Some(extent) = core.pages.extents.get_mut(*vpn) {
-                extent.past(*vpn).store(&core.history.clock);
-                let loads = core::mem::take(&mut extent.group(*vpn).loads);
+                extent.past(*vpn).store(core.history.clock());
+                let loads = extent.group(*vpn).take_loads();
                 core.history.neighbours.leave(*vpn, loads);
             }
         }
-        core.history.clock.stored(gone, self.resident_pages());
+        core.history.note_stored(gone, self.resident_pages());
         self.uncharge(gone);
         self.count(Counter::PagesOut, gone);
         self.count(Counter::SwpoutClean, gone);
@@ -208,7 +206,7 @@ impl Transfer {
         for range in core.pages.registered.iter() {
             let pages = pages_within(range.start, range.end);
             for (vpn, slot) in core.pages.extents.tracked(pages).filter_map(clean_slot) {
-                if !core.pages.clean.queue.contains(&(vpn, slot)) {
+                if !core.pages.clean.contains((vpn, slot)) {
                     return Err(alloc::format!("clean page {vpn:#x} is in no queue"));
                 }
                 if core.pages.pins.overlaps(&addresses_of(&(vpn..vpn + 1))) {

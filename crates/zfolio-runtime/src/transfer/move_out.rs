@@ -182,7 +182,7 @@ impl Transfer {
             }
             at = at.offset(pages);
         }
-        core.pages.standby.pages += pages;
+        core.pages.standby.note_standing_by(pages);
         self.count(Counter::PagesOut, pages);
         let whole = leaving.whole && pages == EXTENT_PAGES && leaving.count == 1;
         if whole && self.options.folios.split_huge_pages {
@@ -192,10 +192,10 @@ impl Transfer {
                 self.zswap.count_store(Order::HUGE, false);
                 self.zswap.count_split(Order::HUGE, true);
             }
-            core.pages.extents.entry(leaving.runs[0].0).huge = false;
+            core.pages.extents.entry(leaving.runs[0].0).set_huge(false);
         } else if whole {
             self.count_huge_move(first, Counter::ThpSwpout, Counter::ThpSwpoutFallback);
-            core.pages.extents.entry(leaving.runs[0].0).huge = true;
+            core.pages.extents.entry(leaving.runs[0].0).set_huge(true);
         } else if how.huge {
             // Once for each, however many pieces it goes in.
             let runs = leaving.runs[..leaving.count].iter();

@@ -33,7 +33,7 @@ impl Upkeep {
     pub(crate) fn assemble_huge_pages(&self) {
         if self.options.folios.huge_page_assembly
             && now_ns(Clock::Monotonic) >= self.assembly_ns.load(Ordering::Relaxed)
-            && !self.core.lock().history.complete.is_empty()
+            && self.core.lock().history.has_complete()
         {
             self.assemble_some(self.usage());
         }
@@ -66,7 +66,7 @@ impl Upkeep {
     }
 
     fn next_complete(&self) -> Option<Vpn> {
-        self.core.lock().history.complete.pop_front()
+        self.core.lock().history.take_complete()
     }
 
     /// Makes one of the 2 MiB from page `first` on, where nothing speaks against it.
@@ -85,7 +85,7 @@ impl Upkeep {
                 if errno == Errno::INVAL
                     && let Some(extent) = self.core.lock().pages.extents.get_mut(first)
                 {
-                    extent.huge = false;
+                    extent.set_huge(false);
                 }
             }
         }
@@ -108,7 +108,7 @@ impl Upkeep {
 fn may_assemble(core: &Core, first: Vpn) -> bool {
     let range = address_of(first)..address_of(first + EXTENT_PAGES);
     let extent = core.pages.extents.get(first);
-    extent.is_some_and(|extent| extent.huge && extent.away() == 0)
+    extent.is_some_and(|extent| extent.is_huge() && extent.away() == 0)
         && core.pages.registered.contains(&range)
         && !core.pages.pins.overlaps(&range)
 }

@@ -60,7 +60,7 @@ impl Upkeep {
         let pool = self.zswap.snapshot();
         let (standby, kept) = {
             let core = self.core.lock();
-            (core.pages.standby.pages, core.pages.extents.kept())
+            (core.pages.standby.pages(), core.pages.extents.kept())
         };
         let free = self.arena().free_frames() + self.arena().kept_frames();
         let blocks = self.arena().frames().free_blocks(Kind::Hole, Order::HUGE);

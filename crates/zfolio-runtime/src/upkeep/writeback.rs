@@ -6,7 +6,7 @@
 //! refuses, the pool may be larger than its part of `high`: nothing is lost and
 //! nobody waits for a device that does not work; once a second it is tried again.
 
-use crate::options::pool_percent;
+use crate::options::PoolOptions;
 use crate::segment::Counter;
 use crate::transfer::worker::Worker;
 use crate::upkeep::Upkeep;
@@ -72,18 +72,22 @@ impl Upkeep {
         file
     }
 
+    /// How large the pool of this process, or of its regions, may be now.
+    fn pool_options(&self) -> PoolOptions {
+        if self.scope.has_own_limits() {
+            self.options.pool
+        } else {
+            PoolOptions::of(self.segment().config())
+        }
+    }
+
     /// Sets the pool's limits by what this process, or its regions, may have now. Where a
     /// backing was asked for and is not there, there is none.
     pub(crate) fn limit_pool(&self) {
-        let percent = if self.scope.has_own_limits() {
-            self.options.pool.percent
-        } else {
-            pool_percent(self.segment().config())
-        };
         let limits = if self.options.backing.is_some() && !self.zswap.is_backed() {
             Limits::default()
         } else {
-            self.options.pool_limits(percent, self.watermarks().high)
+            self.pool_options().limits(self.watermarks().high)
         };
         if self.zswap.limits() != limits {
             self.zswap.set_limits(limits);
@@ -127,7 +131,7 @@ impl Upkeep {
     /// goes instead. Whether any did.
     pub(crate) fn shrink_pool(&self, worker: &mut Worker) -> bool {
         let refused = self.backing_retry_ns.load(Ordering::Relaxed) != 0;
-        if refused || !self.options.pool.shrinker || !self.zswap.is_backed() {
+        if refused || !self.pool_options().shrinker || !self.zswap.is_backed() {
             return false;
         }
         let mut written = 0;

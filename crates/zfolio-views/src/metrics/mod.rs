@@ -16,9 +16,9 @@ mod store;
 
 use crate::args::Which;
 use crate::look::Look;
-use std::io::{self, Write};
 use std::process::ExitCode;
 use zfolio_host::exit::{Failure, Status};
+use zfolio_host::standard_output::print;
 
 /// `zfolio metrics`: prints them once.
 ///
@@ -26,14 +26,7 @@ use zfolio_host::exit::{Failure, Status};
 /// When there is no such run, or nothing can be written.
 pub fn metrics(args: &Which) -> Result<ExitCode, Failure> {
     let mut look = Look::find(args.which.as_deref())?;
-    let failed = |what: &str, why: &dyn std::fmt::Display| {
-        Failure::new(Status::Internal, what, why, "name a place with room")
-    };
-    let text = collect::text(look.look()).map_err(|error| failed("metrics", &error))?;
-    match io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(failed("standard output", &error))
-        }
-        _ => Ok(ExitCode::SUCCESS),
-    }
+    let text = collect::text(look.look())
+        .map_err(|error| Failure::new(Status::Internal, "metrics", error, "please report this"))?;
+    print(&text).map(|_| ExitCode::SUCCESS)
 }

@@ -18,7 +18,7 @@ use crate::args::Top;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use state::{State, next};
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,6 +26,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use table::{by_kind, line};
 use zfolio_host::exit::{Failure, Status};
+use zfolio_host::standard_output::print;
 
 /// Longest until a signal is seen.
 const OFTEN: Duration = Duration::from_millis(100);
@@ -43,11 +44,7 @@ pub fn top(args: &Top) -> Result<ExitCode, Failure> {
     if args.once || !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         thread::sleep(BETWEEN);
         state.look();
-        let written = io::stdout().write_all(text(&state).as_bytes());
-        return match written {
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(failed(error)),
-            _ => Ok(ExitCode::SUCCESS),
-        };
+        return print(&text(&state)).map(|_| ExitCode::SUCCESS);
     }
     let arrived = Arc::new(AtomicUsize::new(0));
     for signal in [SIGTERM, SIGHUP, SIGINT] {

@@ -211,10 +211,17 @@ fn the_file_of_a_directory_says_nothing_of_files() {
         assert!(told.starts_with(&begin), "{told}");
         assert!(Place::new().of_user(&text).layered(&["x"]).is_ok());
     }
-    let known = options();
-    for option in config_file::OF_DIRECTORY {
-        assert!(known.iter().any(|(name, _)| name == option), "{option}");
-    }
+    // Every option is one of these or those.
+    let known = options().into_iter().map(|(name, _)| name);
+    let known: std::collections::BTreeSet<String> = known.collect();
+    let of_files = ["stats", "backing", "metrics", "record"];
+    let listed = config_file::OF_DIRECTORY.into_iter().chain(of_files);
+    assert_eq!(
+        listed
+            .map(String::from)
+            .collect::<std::collections::BTreeSet<_>>(),
+        known
+    );
 }
 
 #[test]
@@ -271,8 +278,37 @@ fn every_option_has_a_default_and_a_variable() {
     assert_eq!(default_of("compressor"), "auto");
     assert_eq!(default_of("quiet"), "false");
     assert_eq!(variable("swap-max"), "ZFOLIO_SWAP_MAX");
-    // None of them is a variable with another meaning.
-    for other in ["ZFOLIO_CONTROL", "ZFOLIO_PRELOAD", "ZFOLIO_CONFIG"] {
-        assert!(options.iter().all(|(name, _)| variable(name) != other));
+    // None of them is a variable with another meaning, nor near to one.
+    let others = [
+        "ZFOLIO_CONTROL",
+        "ZFOLIO_PRELOAD",
+        "ZFOLIO_CONFIG",
+        "ZFOLIO_REGIONS",
+        "ZFOLIO_SERVING",
+        "ZFOLIO_EMBED",
+    ];
+    for other in others {
+        let far = |name| strsim::damerau_levenshtein(&variable(name), other);
+        assert!(options.iter().all(|(name, _)| far(name) > 1), "{other}");
     }
+}
+
+#[test]
+fn a_variable_that_is_one_letter_off_is_told_of_and_what_is_another_s_is_not() {
+    let place = Place::new()
+        .with("ZFOLIO_HIHG", "1G")
+        .with("ZFOLIO_MAXPOOL", "30")
+        .with("ZFOLIO_PORT", "tcp://10.0.0.1")
+        .with("ZFOLIO_FOLIOS", "")
+        .with("ZFOLIO_HIGH", "2G");
+    let layered = place.layered(&["x"]).expect("it goes on");
+    let lines = [
+        "zfolio: ZFOLIO_HIHG: no option has this name, but there is ZFOLIO_HIGH",
+        "zfolio: ZFOLIO_MAXPOOL: no option has this name, but there is ZFOLIO_MAX_POOL",
+    ];
+    assert_eq!(layered.told, lines);
+    assert_eq!(place.words(&["x"])[0], "--high=2G");
+    // Where variables do not count, nor do these.
+    let place = place.with("ZFOLIO_CONFIG", "none");
+    assert!(place.layered(&["x"]).expect("it goes on").told.is_empty());
 }

@@ -152,7 +152,7 @@ fn a_process_that_maps_anew_loses_nothing_and_keeps_nothing() {
             .contains(&(rig.address(0)..rig.address(1)))
     );
     assert_eq!(
-        (core.pages.standby.pages, core.pages.extents.kept()),
+        (core.pages.standby.pages(), core.pages.extents.kept()),
         (0, 0)
     );
     drop(core);

@@ -16,7 +16,7 @@ fn rig() -> Rig {
     let mut rig = Rig::of_regions(4096, 128);
     rig.write_all(0..128);
     rig.swap_out(0..128);
-    rig.manager.core.lock().history.clock.advance(3);
+    rig.manager.core.lock().history.advance_clock(3);
     READ.into_iter().for_each(|page| rig.read(page));
     assert_eq!(clean(&rig), READ.len(), "they came clean");
     rig.validate();

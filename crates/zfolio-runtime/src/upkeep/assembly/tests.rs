@@ -14,7 +14,13 @@ fn come_back(mut rig: Rig) -> (Rig, usize) {
     rig.write_all(pages.clone());
     rig.move_out(pages.start..pages.start + 64).expect("moved");
     let vpn = rig.vpn(first);
-    rig.manager.core.lock().pages.extents.entry(vpn).huge = true;
+    rig.manager
+        .core
+        .lock()
+        .pages
+        .extents
+        .entry(vpn)
+        .set_huge(true);
     pages.clone().for_each(|page| rig.read(page));
     (rig, first)
 }
