@@ -308,14 +308,14 @@ impl World {
     fn choose_span(&self) -> Span {
         let mut span = [InSpan::Other; PAGES];
         let mut begun = false;
-        for page in 0..PAGES {
+        for (page, is) in span.iter_mut().enumerate() {
             match self.words[page] {
                 Word::Open if self.pinned[page] > 0 && begun => break,
                 Word::Open if self.pinned[page] > 0 => {}
                 // (One between others is warm.)
-                Word::Open if begun && page + 1 < PAGES => span[page] = InSpan::Stays,
+                Word::Open if begun && page + 1 < PAGES => *is = InSpan::Stays,
                 Word::Open => {
-                    span[page] = InSpan::Goes;
+                    *is = InSpan::Goes;
                     begun = true;
                 }
                 Word::Stored(_) => {}
