@@ -399,27 +399,6 @@ const QUOTED: [Quoted; 20] = [
         1_000,
     ),
     quoted(
-        "docs/in-thread.md",
-        "for every {} ms that it runs",
-        "crates/zfolio-inthread/src/life/ticks.rs",
-        "SELDOM_NS",
-        1_000_000,
-    ),
-    quoted(
-        "docs/in-thread.md",
-        "every {} ms then",
-        "crates/zfolio-inthread/src/life/ticks.rs",
-        "OFTEN_NS",
-        1_000_000,
-    ),
-    quoted(
-        "docs/slowdown.md",
-        "in that rule, {} at first",
-        "crates/zfolio-runtime/src/segment/layout.rs",
-        "WEIGHT",
-        1,
-    ),
-    quoted(
         "docs/swap-paths.md",
         "at most {} pages of it are out",
         "crates/zfolio-runtime/src/swapin/plan.rs",
