@@ -45,11 +45,16 @@ impl Started {
         self.guard.0.id()
     }
 
-    /// Resident memory of the program, bytes.
-    fn resident(&self) -> u64 {
+    /// The program; 0: there is none.
+    fn program(&self) -> u32 {
         let pid = self.pid();
         let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
-        let child = children.unwrap_or_default().trim().to_owned();
+        children.unwrap_or_default().trim().parse().unwrap_or(0)
+    }
+
+    /// Resident memory of the program, bytes.
+    fn resident(&self) -> u64 {
+        let child = self.program();
         let status = fs::read_to_string(format!("/proc/{child}/status")).unwrap_or_default();
         let line = status
             .lines()
@@ -254,6 +259,33 @@ fn a_high_that_sinks_is_followed_by_calls() {
         assert_eq!(status, Some(0), "{way}: {told}");
         let faults = stats["total"]["counters"]["pages_out"].as_u64();
         assert!(faults.is_some_and(|of| of > 14_000), "{way}: {stats}");
+    }
+}
+
+/// A program that makes neither calls nor faults is stopped as it runs: alone, with threads, with
+/// signals of its own, and while it forks.
+#[test]
+fn a_high_that_sinks_is_followed_by_who_computes() {
+    let (Some(z), Some(program)) = (support::real(), compiled("sinks")) else {
+        return;
+    };
+    let path = program.to_str().expect("a path");
+    for way in support::ways_without_privilege(z) {
+        for kind in ["alone", "threads", "alarms", "forks"] {
+            let options = ["--high", "200M", "--faults", way];
+            let mut run = Started::start(z, &options, &[path, kind, "64"]);
+            run.until_told("full\n");
+            run.until_resident("all of it", |now| now > 60 * MIB);
+            set(z, &run, &["--high", "24M"]);
+            run.until_resident("24", |now| now < 32 * MIB);
+            // (All of it is verified then.)
+            support::kill(run.program(), rustix::process::Signal::USR1);
+            let (status, told, stats) = run.end();
+            assert_eq!(status, Some(0), "{way}, {kind}: {told}");
+            let first = &stats["processes"][0]["counters"];
+            let ticks = first["high_ticks"].as_u64();
+            assert!(ticks >= Some(2), "{way}, {kind}: {stats}");
+        }
     }
 }
 

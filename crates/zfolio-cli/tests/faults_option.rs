@@ -17,7 +17,11 @@ use support::{Guard, Output, compile, finish, managed, skip, tempdir, zfolio};
 /// The ways without privilege.
 const OTHERS: [&str; 3] = ["in-thread", "guard", "protect"];
 /// What only messages have.
-const NEED_MESSAGES: [[&str; 2]; 3] = [["--engines", "1"], ["--tier", "auto"], ["--folio", "512K"]];
+const NEED_MESSAGES: [[&str; 2]; 3] = [
+    ["--engines", "1"],
+    ["--page-cluster", "7"],
+    ["--folio", "512K"],
+];
 
 /// Refused before anything was started: one line with what to do, and this status.
 #[track_caller]

@@ -71,6 +71,40 @@ fn what_may_not_go_out_stays() {
     });
 }
 
+/// What stays is made denser before calls that wait, and children have it all.
+#[test]
+fn a_second_tier_works_while_the_program_waits() {
+    let options = ["--high", "64M", "--tier", "auto"];
+    in_both("idle", &["phrases"], &options, |way, output| {
+        lived(way, output);
+        let names = [
+            "recompressed_pages",
+            "recompress_saved_bytes",
+            "recompress_cpu_ns",
+            "units_made",
+            "dictionary_installed",
+        ];
+        let figures = names.map(|name| output.counter(name));
+        let forked = output.counter("forks") >= 4;
+        let met = figures.iter().all(|figure| *figure > 0) && forked;
+        support::check(met, || counters(output))
+    });
+}
+
+#[test]
+fn read_ahead_is_fixed_where_that_is_asked_for() {
+    for (cluster, most) in [("0", 0), ("3", 7), ("6", 63)] {
+        let options = ["--high", "32M", "--page-cluster", cluster];
+        in_both("reads", &[], &options, |way, output| {
+            lived(way, output);
+            let (ahead, faults) = (output.counter("swap_ra"), output.counter("pgmajfault"));
+            assert!(ahead <= most * faults, "{ahead} of {faults}");
+            assert_eq!(ahead > 0, most > 0, "{}", output.stats);
+            Ok(())
+        });
+    }
+}
+
 #[test]
 fn the_pool_holds_no_more_than_it_may() {
     // (Some 5 MiB of compressed bytes without the limit.)

@@ -283,6 +283,18 @@ fn timers() {
 }
 
 #[test]
+fn threads_that_are_stopped_as_they_run() {
+    let cases = [
+        "undisturbed",
+        "interrupted_as_asked",
+        "waited_for",
+        "timers_of_its_own",
+        "many_threads",
+    ];
+    in_each_way("inthread_ticks", &cases);
+}
+
+#[test]
 fn random_calls_beside_a_shadow() {
     in_each_way("inthread_random", &["alone"]);
 }

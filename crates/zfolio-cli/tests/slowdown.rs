@@ -84,6 +84,27 @@ fn what_is_cold_is_taken_by_calls() {
     }
 }
 
+/// Two programs in one run, one that uses all of its memory and one that uses a tenth: memory is where
+/// it is used.
+#[test]
+fn memory_is_taken_of_the_program_that_uses_it_least() {
+    let (Some(z), Some(program)) = (support::real(), compiled("slowdown")) else {
+        return;
+    };
+    let path = program.to_str().expect("a path of text");
+    let both = format!("{path} scan 120 8 seconds & {path} cold 120 8 seconds && wait $!");
+    let once = || {
+        let _alone = ALONE.lock().unwrap_or_else(|of| of.into_inner());
+        let output = z.run_with(&["--slowdown", "40%"], &["sh", "-c", &both], "");
+        output.succeeded();
+        Some(output)
+    };
+    support::until(once, |output| {
+        let (changes, steps) = (figure(output, "weighed"), figure(output, "steps_down"));
+        check(changes >= 4.0 && steps > 3.0, || told(output))
+    });
+}
+
 #[test]
 fn a_floor_is_kept() {
     let options = ["--slowdown", "50%", "--low", "190M", "--high", "1G"];

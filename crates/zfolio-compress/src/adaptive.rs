@@ -49,6 +49,18 @@ pub enum Form {
     Densest,
 }
 
+impl Form {
+    /// The one of the two that needs less room.
+    #[must_use]
+    pub fn or_denser(self, other: Self) -> Self {
+        if self as u8 > other as u8 {
+            self
+        } else {
+            other
+        }
+    }
+}
+
 /// Says which form new units get.
 #[derive(Clone, Debug, Default)]
 pub struct Density(Arc<AtomicU8>);

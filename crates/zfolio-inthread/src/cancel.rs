@@ -23,7 +23,7 @@ const PLACE: usize = BEFORE.len() + 3;
 /// Marks a number: not one that the kernel or the entry knows as a call.
 const MARK: usize = 0x5a66_6f6c_8000_0000;
 const NUMBER: usize = 0x7fff_ffff;
-const EINTR: i32 = 4;
+pub(crate) const EINTR: i32 = 4;
 
 /// What is known of a thread.
 #[derive(Default)]
@@ -99,6 +99,11 @@ pub(crate) fn unmarked(number: usize) -> (usize, bool) {
     }
 }
 
+/// Behind the call that is made for that place.
+pub(crate) fn after_call() -> usize {
+    &raw const zfolio_cancellable_done as usize
+}
+
 impl Cancellation {
     /// A thread begins.
     pub(crate) fn reset(&self) {
@@ -118,7 +123,7 @@ impl Cancellation {
     /// the result, if that is a call that has not been made, or is to be made again.
     pub(crate) fn interrupted(&self, pc: usize) -> Option<(usize, u64)> {
         self.came.store(1, Ordering::Relaxed);
-        let done = &raw const zfolio_cancellable_done as usize;
+        let done = after_call();
         let range = &raw const zfolio_cancellable_test as usize..done;
         range
             .contains(&pc)

@@ -74,6 +74,9 @@ pub(crate) mod nr {
     pub(crate) const GETTID: usize = 186;
     pub(crate) const IO_SETUP: usize = 206;
     pub(crate) const SET_TID_ADDRESS: usize = 218;
+    pub(crate) const TIMER_CREATE: usize = 222;
+    pub(crate) const TIMER_SETTIME: usize = 223;
+    pub(crate) const TIMER_DELETE: usize = 226;
     pub(crate) const CLOCK_NANOSLEEP: usize = 230;
     pub(crate) const EXIT_GROUP: usize = 231;
     pub(crate) const EPOLL_WAIT: usize = 232;
@@ -111,10 +114,54 @@ pub(crate) mod nr {
     pub(crate) const MSEAL: usize = 462;
 }
 
+// A call of the program's. rdi: the number, rsi: six arguments. The kernel puts the address of
+// `zfolio_program_called` into rcx as the call begins; until then it is 0.
+global_asm!(
+    ".hidden zfolio_program_call",
+    ".globl zfolio_program_call",
+    ".hidden zfolio_program_called",
+    ".globl zfolio_program_called",
+    ".type zfolio_program_call, @function",
+    ".p2align 4",
+    "zfolio_program_call:",
+    ".cfi_startproc",
+    "mov rax, rdi",
+    "mov rdi, [rsi]",
+    "mov rdx, [rsi + 16]",
+    "mov r10, [rsi + 24]",
+    "mov r8, [rsi + 32]",
+    "mov r9, [rsi + 40]",
+    "mov rsi, [rsi + 8]",
+    "xor ecx, ecx",
+    "syscall",
+    "zfolio_program_called:",
+    "ret",
+    ".cfi_endproc",
+);
+
+unsafe extern "C" {
+    fn zfolio_program_call(number: usize, args: *const [usize; 6]) -> isize;
+    static zfolio_program_called: u8;
+}
+
 /// A call on behalf of the program, with arguments of the program's.
 pub(crate) fn for_program(number: usize, args: [usize; 6]) -> isize {
     // SAFETY: the program made this call; what it does is what it would have done.
-    unsafe { call(number, args) }
+    unsafe { zfolio_program_call(number, &raw const args) }
+}
+
+/// Bytes of the instruction that makes a call.
+const SYSCALL: usize = 2;
+
+/// Whether a thread at `pc`, with that in rcx, has begun the call that `after` follows, and makes it
+/// again next: a signal's handler came while it waited.
+pub(crate) const fn is_made_again(pc: usize, rcx: usize, after: usize) -> bool {
+    pc == after - SYSCALL && rcx == after
+}
+
+/// Behind the call of [`for_program`].
+pub(crate) fn after_call() -> usize {
+    &raw const zfolio_program_called as usize
 }
 
 /// A call of our own on memory that is ours, or the program's and under the core lock.

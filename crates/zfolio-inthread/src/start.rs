@@ -2,7 +2,7 @@
 //! thread and none of its code has run.
 
 use crate::answer::entry;
-use crate::life::{handlers, hold, installed, leave, signals};
+use crate::life::{handlers, hold, installed, leave, signals, ticks};
 use crate::memory::core::MemoryCore;
 use crate::memory::following::Following;
 use crate::memory::layer::{Descriptors, MemoryState};
@@ -141,7 +141,10 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
     match arm::arm(state) {
         0 => {
             segment.processes.fetch_add(1, Ordering::Relaxed);
-            state.locked(|core| core.manage_static(state));
+            state.locked(|core| {
+                core.manage_static(state);
+                ticks::begin(record);
+            });
             Ok(())
         }
         error => {

@@ -60,6 +60,7 @@ pub(crate) struct Record {
     /// does with signals; 0: there is none.
     pub(crate) spawned: AtomicUsize,
     pub(crate) cancellation: Cancellation,
+    pub(crate) ticks: Ticks,
     /// Head of the list of robust locks.
     pub(crate) robust: AtomicUsize,
     /// Where a row of faults would go on, and how long its last window was. Pages.
@@ -70,6 +71,23 @@ pub(crate) struct Record {
     pub(crate) last_fault: [AtomicUsize; 2],
     /// How often what is managed had changed when it was last told of a fault on what is not.
     pub(crate) changes_seen: AtomicUsize,
+}
+
+/// The timer of a thread's processor time: `life::ticks`.
+#[derive(Default)]
+pub(crate) struct Ticks {
+    /// Its id and 1; 0: there is none.
+    pub(crate) timer: AtomicU32,
+    /// 1: it comes often.
+    pub(crate) often: AtomicU32,
+}
+
+impl Ticks {
+    /// There is none, or it is another process's.
+    pub(crate) fn forget(&self) {
+        self.timer.store(0, Ordering::Relaxed);
+        self.often.store(0, Ordering::Relaxed);
+    }
 }
 
 /// Stacks of the program's that a thread has.
@@ -155,6 +173,7 @@ impl Threads {
                 record.used.store(0, Ordering::Relaxed);
             }
         }
+        mine.ticks.forget();
         mine.used
             .store(zfolio_sys::thread::id().max(1), Ordering::Relaxed);
     }
@@ -180,6 +199,7 @@ impl Record {
         self.sent.clear();
         self.masked.store(0, Ordering::Relaxed);
         self.cancellation.reset();
+        self.ticks.forget();
         self.robust.store(0, Ordering::Relaxed);
         self.spawned.store(0, Ordering::Relaxed);
         for word in self

@@ -12,7 +12,7 @@
 //! | another | no | that one, or status 71 |
 //! | another | yes | status 2 |
 
-use crate::options::run_args::{Faults, Run, Tier};
+use crate::options::run_args::{Faults, Run};
 use crate::options::shown::FaultsShown;
 use std::sync::atomic::Ordering::Relaxed;
 use zfolio_host::exit::{Failure, Status};
@@ -150,15 +150,17 @@ impl Taken {
 /// The first option of a command line that only messages have.
 fn needs_messages(args: &Run) -> Option<&'static str> {
     let is_large = args.moved.folio.is_some_and(|folio| folio > LARGEST_FOLIO);
+    // (No more is moved at a time.)
+    let most = LARGEST_FOLIO.get();
+    let is_wide = args.moved.page_cluster.is_some_and(|of| of > most);
     let asked = [
-        // (Both are threads of ours beside the program's, or their time.)
+        // (Threads of ours beside the program's.)
         ("--engines", args.work.engines.count > 0),
-        ("--tier auto", args.work.tier == Tier::Auto),
         ("--folio above 256K", is_large),
         ("--backing redis://", args.behind.asks_for_store()),
         // (Whoever faults is to wait there, in a thread of ours.)
         ("--swap-high", args.group.swap_high.is_some()),
-        ("--page-cluster", args.moved.page_cluster.is_some()),
+        ("--page-cluster above 6", is_wide),
         ("--huge-page-assembly", args.moved.huge_page_assembly),
     ];
     let mut given = asked.into_iter().filter(|(_, given)| *given);

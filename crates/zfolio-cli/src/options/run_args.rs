@@ -117,8 +117,8 @@ pub(crate) struct Work {
     /// ours, by userfaultfd; needs CAP_SYS_PTRACE), or the thread that touched it, which
     /// needs no privilege: in-thread (by userfaultfd, Linux 6.8), guard (guard markers,
     /// Linux 6.13) or protect (page protection, Linux 5.11). auto: message where it is
-    /// permitted, else the first of the others that works here. --engines, --tier, a
-    /// store as --backing and --folio above 256K need message
+    /// permitted, else the first of the others that works here. --engines, a store as
+    /// --backing, --folio above 256K and --page-cluster above 6 need message
     #[arg(long, value_name = "WAY", value_enum, default_value_t = Faults::Auto)]
     pub(crate) faults: Faults,
 }

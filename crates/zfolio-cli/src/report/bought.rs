@@ -52,6 +52,7 @@ pub(super) struct BoughtShown {
     steps_down: u64,
     steps_up: u64,
     rests: u64,
+    weighed: u64,
     phase: &'static str,
 }
 
@@ -68,6 +69,7 @@ impl BoughtShown {
             steps_down: bought.steps[0],
             steps_up: bought.steps[1],
             rests: bought.rests,
+            weighed: bought.weighed,
             phase: bought.phase.name(),
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! `zfolio run` looks at the tree ten times a second, hands what it sees to the controller
 //! (`zfolio_host::controller`) and writes what that says to `high` of the run's group, which
-//! every process reads when it says next what it has.
+//! every process reads when it says next what it has. Among several processes it weighs who gets how much
+//! of it (`zfolio_host::controller::division`).
 //!
 //! | module | concept |
 //! |---|---|
@@ -14,6 +15,7 @@ use crate::options::slowdown::Asked;
 use signal::Signal;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
+use zfolio_host::controller::division::Division;
 use zfolio_host::controller::{self, Bought, Controller};
 use zfolio_host::owners::own_id_in_proc;
 use zfolio_runtime::segment::Segment;
@@ -27,6 +29,7 @@ const SHARE: u32 = 200;
 #[derive(Debug)]
 pub(crate) struct Following {
     controller: Controller,
+    division: Division,
     signal: Signal,
     began: Instant,
     next: Instant,
@@ -42,6 +45,7 @@ impl Following {
         };
         Self {
             controller: Controller::new(asked),
+            division: Division::default(),
             signal: Signal::default(),
             began: now,
             next: now,
@@ -56,9 +60,11 @@ impl Following {
         // (As /proc has us, which may be another namespace's.)
         if let Some(root) = own_id_in_proc() {
             let at = now.saturating_duration_since(self.began);
-            let sample = self.signal.sample(segment, root, at);
+            let (sample, parts) = self.signal.sample(segment, root, at);
             self.controller.set_most(most);
             let high = self.controller.step(sample);
+            let takes = self.controller.took_something();
+            signal::weigh(segment, &self.division.step(at, &parts, takes));
             segment.groups[0].high.store(high, Relaxed);
             self.tell(segment);
         }
@@ -81,7 +87,10 @@ impl Following {
 
     /// What was bought.
     pub(crate) fn finish(&self) -> Bought {
-        self.controller.bought()
+        Bought {
+            weighed: self.division.changes(),
+            ..self.controller.bought()
+        }
     }
 }
 

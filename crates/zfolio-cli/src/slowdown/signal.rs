@@ -29,10 +29,11 @@ use std::fs;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use zfolio_host::controller::Sample;
+use zfolio_host::controller::division::Part;
 use zfolio_host::process_tree::descendants;
 use zfolio_host::slots::used;
 use zfolio_mm::PAGE_SIZE;
-use zfolio_runtime::segment::{Counter, ProcessSlot, Segment, faults, state};
+use zfolio_runtime::segment::{Counter, Member, Owned, ProcessSlot, Segment, faults, state};
 
 /// A thread that faults sleeps before its message is read, and is woken after. ns.
 const WAKE: u64 = 5_000;
@@ -95,9 +96,16 @@ pub(super) struct Signal {
 }
 
 impl Signal {
-    /// The tree below `root` as it is, `at` so long after the start.
-    pub(super) fn sample(&mut self, segment: &Segment, root: u32, at: Duration) -> Sample {
+    /// The tree below `root` as it is, `at` so long after the start; and those of its processes that
+    /// share `high`, by the turn in which they took their places.
+    pub(super) fn sample(
+        &mut self,
+        segment: &Segment,
+        root: u32,
+        at: Duration,
+    ) -> (Sample, Vec<Part>) {
         let slots = Slots::read(segment);
+        let parts = slots.parts(segment);
         let mut now = slots.now;
         let (mut needed, mut resident, mut out) = (0, 0, 0);
         for pid in descendants(root) {
@@ -115,7 +123,7 @@ impl Signal {
         self.add(now);
         let ours = self.ours.total + self.done.total;
         let run = self.cpu.total.saturating_sub(ours);
-        Sample {
+        let sample = Sample {
             at,
             run: Duration::from_nanos(run),
             stall: Duration::from_nanos(self.lost.total + self.taken),
@@ -123,7 +131,8 @@ impl Signal {
             resident,
             out,
             pages_in: self.pages_in.total,
-        }
+        };
+        (sample, parts)
     }
 
     fn add(&mut self, now: Now) {
@@ -190,6 +199,9 @@ enum Kept {
 #[derive(Debug, Default)]
 struct Slots {
     now: Now,
+    /// Of each process that is managed now: its number (`zfolio_sys::identity`), what it has, what it has
+    /// lost so far, ns.
+    each: Vec<(u64, Has, u64)>,
     /// The last slot of a process is its own: it may have become another program.
     by_pid: HashMap<u32, Kept>,
 }
@@ -221,18 +233,60 @@ impl Slots {
             let served: u64 = slot.faults.iter().map(|of| of.sum.load(Relaxed)).sum();
             let faults = count(Counter::FaultsServed);
             let interrupts = count(Counter::PagesOut) / PAGES_A_CALL * CALL;
-            if serves_itself(slot.process.told_by.load(Relaxed)) {
+            let lost = if serves_itself(slot.process.told_by.load(Relaxed)) {
                 let done = count(Counter::InlineNs);
-                this.now.lost += done + interrupts;
                 this.now.done += done;
+                done + interrupts
             } else {
                 let events = events.map(count).iter().sum::<u64>();
-                this.now.lost += served + faults * WAKE + events * EVENT + interrupts;
                 this.now.ours += count(Counter::ManagerCpuNs);
+                served + faults * WAKE + events * EVENT + interrupts
+            };
+            this.now.lost += lost;
+            if let Some(Kept::Managed(has)) = this.by_pid.get(&pid)
+                && let Some(owned) = segment.owners[used.index].owned()
+            {
+                this.each.push((owned.who.word, *has, lost));
             }
             this.now.pages_in += count(Counter::PagesIn);
         }
         this
+    }
+}
+
+impl Slots {
+    /// The managed processes that have a place among the members.
+    fn parts(&self, segment: &Segment) -> Vec<Part> {
+        let members: HashMap<u64, u64> = members(segment)
+            .map(|(_, owned)| (owned.who.word, owned.turn))
+            .collect();
+        let part = |(word, has, lost): &(u64, Has, u64)| {
+            let id = *members.get(word)?;
+            Some(Part {
+                id,
+                needed: has.needed,
+                resident: has.resident,
+                stall: Duration::from_nanos(*lost),
+            })
+        };
+        self.each.iter().filter_map(part).collect()
+    }
+}
+
+/// The places of members that are somebody's.
+fn members(segment: &Segment) -> impl Iterator<Item = (&Member, Owned)> {
+    let used = segment.sharing.members_used.load(Relaxed) as usize;
+    let members = segment.sharing.members.iter().take(used);
+    members.filter_map(|member| Some((member, member.owner.owned()?)))
+}
+
+/// Gives each of these processes its weight.
+pub(super) fn weigh(segment: &Segment, weights: &[(u64, u32)]) {
+    for (turn, weight) in weights {
+        let mut all = members(segment);
+        if let Some((member, _)) = all.find(|(_, owned)| owned.turn == *turn) {
+            member.weigh(*turn, *weight);
+        }
     }
 }
 
@@ -288,7 +342,7 @@ mod tests {
         slot.set(Counter::FreeFrames, 512);
         let mut signal = Signal::default();
         let root = std::process::id();
-        let sample = signal.sample(&segment, root, Duration::from_secs(1));
+        let (sample, _) = signal.sample(&segment, root, Duration::from_secs(1));
         assert!(sample.needed >= 474 << 20, "{sample:?}");
         assert_eq!(sample.needed - sample.resident, (474 - 210) << 20);
         // What it has less than it needs, and what ours are of what it has.
@@ -302,7 +356,7 @@ mod tests {
         // What goes away is not subtracted.
         let before = sample.stall;
         segment.retire(0);
-        let after = signal.sample(&segment, root, Duration::from_secs(2));
+        let (after, _) = signal.sample(&segment, root, Duration::from_secs(2));
         assert!(after.stall >= before && after.run >= sample.run);
         child.kill().unwrap();
         child.wait().unwrap();

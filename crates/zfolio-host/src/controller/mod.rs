@@ -23,8 +23,11 @@
 //! - `high` is never above `Asked::high`, nor below `Asked::low` (unless `high` is less).
 //! - `high` goes down only while the balance pays for all that is out.
 
+pub mod division;
 #[cfg(test)]
 mod simulated;
+#[cfg(test)]
+mod simulated_division;
 
 use std::time::Duration;
 
@@ -169,6 +172,8 @@ pub struct Bought {
     pub steps: [u64; 2],
     /// How often it did not pay.
     pub rests: u64,
+    /// Changes of the weights by which processes share `high` ([`division`]).
+    pub weighed: u64,
     /// What it does now.
     pub phase: Phase,
 }
@@ -310,7 +315,9 @@ impl Controller {
         self.high
     }
 
-    fn took_something(&self) -> bool {
+    /// Whether `high` is less than it may be.
+    #[must_use]
+    pub const fn took_something(&self) -> bool {
         self.high < self.asked.high
     }
 

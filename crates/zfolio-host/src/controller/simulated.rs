@@ -17,7 +17,7 @@ const POOL: f64 = 0.35;
 
 /// Pages of one kind.
 #[derive(Clone, Copy, Debug)]
-struct Kind {
+pub(super) struct Kind {
     /// MiB.
     size: f64,
     /// Of these, out.
@@ -27,19 +27,19 @@ struct Kind {
 }
 
 #[derive(Clone, Debug)]
-struct Program {
-    kinds: Vec<Kind>,
+pub(super) struct Program {
+    pub(super) kinds: Vec<Kind>,
     /// Part of the time that it runs.
-    busy: f64,
+    pub(super) busy: f64,
     /// What a page costs that comes back, seconds.
     cost: f64,
-    sample: Sample,
+    pub(super) sample: Sample,
     /// Pages that came back.
     back: f64,
 }
 
 impl Program {
-    fn new(kinds: &[(f64, f64)]) -> Self {
+    pub(super) fn new(kinds: &[(f64, f64)]) -> Self {
         let kinds = kinds.iter().map(|&(size, rate)| Kind {
             size,
             rate,
@@ -62,12 +62,12 @@ impl Program {
         self.kinds.iter().map(|kind| kind.out).sum()
     }
 
-    fn resident(&self) -> f64 {
+    pub(super) fn resident(&self) -> f64 {
         self.size() - self.out() * (1.0 - POOL)
     }
 
     /// A tick with so much `high`, bytes.
-    fn tick(&mut self, high: u64) {
+    pub(super) fn tick(&mut self, high: u64) {
         let time = TICK * self.busy;
         // As many come back as are touched, until the tick is over.
         let touched = |kind: &Kind| kind.out * (1.0 - (-kind.rate * time).exp());
@@ -110,7 +110,7 @@ impl Program {
 }
 
 /// `--slowdown 5%` on a machine of 8 GiB.
-fn five_percent() -> Controller {
+pub(super) fn five_percent() -> Controller {
     Controller::new(Asked {
         slowdown: 0.05,
         low: 8 << 20,

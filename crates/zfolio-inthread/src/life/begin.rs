@@ -2,6 +2,7 @@
 
 use super::leave;
 use super::signals;
+use super::ticks;
 use crate::raw::{self, OURS};
 use crate::seen::arm;
 use crate::seen::frame::Frame;
@@ -73,8 +74,11 @@ fn thread(frame: &mut Frame) {
         raw::set_mask(inherited);
         return;
     }
-    if threads::current().is_some() && arm::arm(state) != 0 {
-        leave::leave(state, "a new thread's system calls cannot be seen");
+    if let Some(record) = threads::current() {
+        if arm::arm(state) != 0 {
+            leave::leave(state, "a new thread's system calls cannot be seen");
+        }
+        ticks::begin_here(state, record);
     }
     raw::set_mask(inherited & !OURS);
 }

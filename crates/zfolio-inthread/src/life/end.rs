@@ -3,7 +3,7 @@
 //! The kernel reads memory then that no call's arguments name: the strings of exec, and the
 //! locks that a thread which ends holds. All of it is brought before.
 
-use super::{installed, signals};
+use super::{installed, signals, ticks};
 use crate::raw::{self, Blocked, PAGE, nr};
 use crate::seen::arm;
 use crate::seen::pinning::Keeper;
@@ -40,6 +40,9 @@ pub(crate) fn exec(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isiz
         }
     }
     say_ended(state);
+    // (None is pending in the new program: what has come is handled by now.)
+    let ticked = keeper.record.ticks.timer.load(Ordering::Relaxed) != 0;
+    ticks::end(state, keeper.record);
     // What is blocked and ignored of ours is so in the new program.
     let mask = raw::block(keeper.record.blocked());
     let ignored = if state.is_several() {
@@ -54,6 +57,9 @@ pub(crate) fn exec(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isiz
         installed::install(state);
     }
     raw::set_mask(mask);
+    if ticked {
+        state.at_rest(|| ticks::begin_here(state, keeper.record));
+    }
     result
 }
 
@@ -81,6 +87,7 @@ pub(crate) fn exit_thread(keeper: &Keeper<'_>, args: [usize; 6]) -> isize {
     // thread's once it is released. (Where this very code runs on one of them it stays taken.)
     raw::stop_stepping();
     raw::set_mask(!0);
+    ticks::end(state, record);
     arm::disarm();
     threads::forget_current();
     record.pinned.clear();

@@ -5,8 +5,9 @@
 //! ours, is then entered as if by the kernel.
 
 use super::leave;
-use super::masks::{self, Context, SAVED, returning};
+use super::masks::{self, returning};
 use super::signals::{self, Action, DEFAULT, IGNORE, NODEFER, RESETHAND, RESTORER};
+use super::ticks;
 use crate::cancel;
 use crate::memory::bring::{Access, Brought, bring};
 use crate::memory::core::MemoryCore;
@@ -16,6 +17,8 @@ use crate::memory::way::Kind;
 use crate::raw::{self, OURS, SHIFT, nr};
 use crate::seen::arm;
 use crate::seen::rewrite;
+use crate::signal::actions;
+use crate::signal::context::{Context, SAVED, at};
 use crate::state::{self, State};
 use crate::threads::{self, Record};
 use core::arch::global_asm;
@@ -28,23 +31,6 @@ const SIGSYS: usize = 31;
 const ARCH_X86_64: u32 = 0xc000_003e;
 /// `si_code` of a system call that dispatch stopped.
 const SYS_USER_DISPATCH: i32 = 2;
-/// Where a frame has what is used of it, in words: `uc_mcontext` begins at the fifth, and
-/// holds r8..r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip.
-mod at {
-    const REGISTERS: usize = 5;
-    pub(super) const R11: usize = REGISTERS + 3;
-    pub(super) const RAX: usize = REGISTERS + 13;
-    pub(super) const RCX: usize = REGISTERS + 14;
-    pub(super) const RSP: usize = REGISTERS + 15;
-    pub(super) const RIP: usize = REGISTERS + 16;
-    /// What the processor said of a page fault.
-    pub(super) const ERROR: usize = REGISTERS + 19;
-    /// After rip: flags, segments, error, trap, old mask, cr2, the vector state's address
-    /// and eight words that nobody uses; then the mask. The first of the eight is the mask
-    /// that the program's handler is entered with.
-    pub(super) const ENTERED: usize = REGISTERS + 24;
-    const _: () = assert!(REGISTERS + 32 == super::SAVED);
-}
 /// Times that a fault on one address of open memory is tried again before it is the
 /// program's: another thread may be opening and closing it.
 const TRIES: usize = 10_000;
@@ -193,6 +179,12 @@ impl Frame<'_> {
         self.info[4] as isize
     }
 
+    /// Of a timer's: what it was made with.
+    #[allow(clippy::cast_possible_truncation, reason = "64 bits")]
+    fn value(&self) -> usize {
+        self.words()[3] as usize
+    }
+
     /// Of a call that dispatch stopped: by which gate it came.
     fn gate(&self) -> u32 {
         self.info[7].cast_unsigned()
@@ -248,6 +240,12 @@ unsafe extern "C" fn signal(signal: i32, info: *const [i32; 32], context: *mut C
     let signal = signal.cast_unsigned() as usize;
     if signal == SIGSYS && frame.code() == SYS_USER_DISPATCH {
         redirect(state, &mut frame);
+        return 0;
+    }
+    if signal == SIGSYS && ticks::is_one(state, frame.code(), frame.value()) {
+        if let Some(record) = record {
+            ticks::come(state, record, frame.context);
+        }
         return 0;
     }
     if signal == cancel::SIGNAL {
@@ -427,6 +425,10 @@ fn pass_on(
             raw::own(raw::nr::TGKILL, ids);
         }
         return 0;
+    }
+    if signal == SIGSYS && !actions::restarts(&action) {
+        // (The kernel takes it for one that does: `installed`.)
+        ticks::end_call(frame.context);
     }
     let deferred = if action.flags & NODEFER == 0 { bit } else { 0 };
     let mask = masks::entering(record, frame.context, action.mask | deferred);

@@ -4,7 +4,9 @@ use crate::signal::actions::{self, Action, ONSTACK, RESTART, RESTORER, SIGINFO};
 use crate::state::State;
 
 /// SIGBUS, SIGSEGV, SIGSYS.
-const OURS: [usize; 3] = [7, 11, 31];
+const OURS: [usize; 3] = [7, 11, SIGSYS];
+/// By which ticks come as well: to have a call made again is the rule then (`super::ticks`).
+const SIGSYS: usize = 31;
 
 /// Installs them.
 pub(crate) fn install(state: &State) {
@@ -24,7 +26,7 @@ pub(super) fn install_one(state: &State, signal: usize, asked: &Action) {
         restorer: state.entries.restorer,
         mask: !0,
     };
-    if actions::restarts(asked) {
+    if signal == SIGSYS || actions::restarts(asked) {
         action.flags |= RESTART;
     }
     actions::install(signal, &action);

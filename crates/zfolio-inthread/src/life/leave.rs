@@ -2,6 +2,7 @@
 //! says why.
 
 use super::installed;
+use super::ticks;
 use crate::memory::bring::bring_all;
 use crate::memory::core::MemoryCore;
 use crate::raw::{self, nr};
@@ -53,6 +54,7 @@ fn leave_locked(state: &State, core: &mut MemoryCore, why: &str) {
     core.ranges.note_change();
     core.way.close_descriptors();
     state.note_descriptors(&core.way);
+    ticks::end_all(state);
     let slot = match &core.pool {
         Some(pool) => pool.stats,
         None => {
@@ -78,6 +80,9 @@ pub(crate) fn step_aside(state: &State, record: &Record, in_handler: bool) {
         // The child of posix_spawn, whose filter is not its parent's.
         return;
     }
+    // (Where the child of a posix_spawn ended management they are there still. One that has come by
+    // now is handled as this ends.)
+    state.locked(|_| ticks::end_all(state));
     if state.is_several() {
         state.filtered.store(CALLS, Ordering::Relaxed);
         return;

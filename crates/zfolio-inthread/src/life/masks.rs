@@ -15,8 +15,10 @@
 //! process's under its lock.
 
 use super::signals::SI_TKILL;
+use super::ticks;
 use crate::raw::{self, Blocked, OURS, err, nr};
-use crate::signal::sent::{INFO, bit};
+use crate::signal::context::{Context, SAVED};
+use crate::signal::sent::{INFO, bit, queue};
 use crate::state::{self, State};
 use crate::threads::{self, Record};
 use core::sync::atomic::Ordering;
@@ -33,18 +35,6 @@ impl Record {
     pub(crate) fn set_blocked(&self, signals: u64) {
         self.masked
             .store((signals & OURS) as usize, Ordering::Relaxed);
-    }
-}
-
-fn queue(thread: u32, signal: usize, info: &[u64; INFO]) -> isize {
-    let pid = raw::own(nr::GETPID, [0; 3]).cast_unsigned();
-    let at = info.as_ptr() as usize;
-    // SAFETY: a siginfo of ours.
-    unsafe {
-        raw::call(
-            nr::RT_TGSIGQUEUEINFO,
-            [pid, thread as usize, signal, at, 0, 0],
-        )
     }
 }
 
@@ -169,8 +159,15 @@ pub(crate) fn taking(
         return call();
     }
     let mask = raw::block(OURS);
-    send_again(state, record, set & OURS);
-    let result = call();
+    let taking = || {
+        send_again(state, record, set & OURS);
+        call()
+    };
+    let result = if set & ticks::SET == 0 {
+        taking()
+    } else {
+        ticks::without(state, record, taking)
+    };
     // (What has come and was not taken is noted again now.)
     raw::set_mask(mask);
     result
@@ -188,11 +185,6 @@ pub(crate) fn pending(state: &State, record: &Record, args: [usize; 6]) -> isize
         _ => err::FAULT,
     }
 }
-
-/// Words of a signal's frame, its `ucontext_t` first.
-pub(crate) type Context = [u64; 64];
-/// The saved mask in it.
-pub(crate) const SAVED: usize = 37;
 
 /// A handler of the program's begins: returns its mask. What is blocked of ours is saved in
 /// the frame, for [`returning`].

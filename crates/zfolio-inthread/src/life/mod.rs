@@ -3,6 +3,7 @@
 //! | file, bottom to top | concept |
 //! |---|---|
 //! | [`installed`] | our handlers, as the kernel has them |
+//! | [`ticks`] | a thread that makes neither calls nor faults is stopped now and then, to follow `high` |
 //! | [`leave`] | the end of management: every page is brought back, and the process goes on unmanaged |
 //! | [`descriptors`] | ours, which the program does not see, and those by which it reaches its memory |
 //! | [`signals`], [`masks`] | what the program does with signals, and which it blocks |
@@ -25,3 +26,4 @@ pub(crate) mod leave;
 pub(crate) mod masks;
 pub(crate) mod process;
 pub(crate) mod signals;
+pub(crate) mod ticks;

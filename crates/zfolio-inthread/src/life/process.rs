@@ -5,7 +5,7 @@
 //! (what it does first is [`begin`]'s).
 
 use super::begin::{self, CLEARED};
-use super::{hold, leave, signals};
+use super::{hold, leave, signals, ticks};
 use crate::memory::core::MemoryCore;
 use crate::memory::way::Kind;
 use crate::raw::{self, Blocked, OURS, PAGE, SHIFT, err, is_error, nr};
@@ -345,6 +345,9 @@ fn fork_locked(
         return (0, Some("the calls of a child of a fork cannot be seen"));
     }
     if renewed {
+        if let Some(record) = threads::current().filter(|_| !state.has_left()) {
+            ticks::begin(record);
+        }
         return (0, None);
     }
     if core.way.kind == Kind::InThread {

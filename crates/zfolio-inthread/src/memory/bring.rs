@@ -104,7 +104,8 @@ pub(crate) fn bring(
     }
 }
 
-/// The pages that come from the pool with `page`: `ahead` at most, and all of its group.
+/// The pages that come from the pool with `page`: `ahead` at most, and all of its group; or, where
+/// read-ahead is fixed (`--page-cluster`), what is stored around it of its window.
 pub(super) fn stored_run(
     state: &MemoryState,
     core: &MemoryCore,
@@ -113,6 +114,12 @@ pub(super) fn stored_run(
 ) -> Range<Vpn> {
     let is_one = |word| matches!(word, Word::Zero | Word::Stored(_));
     let group = core.way.group();
+    if let Some(order) = state.options.folios.page_cluster {
+        let pages = order.pages().clamp(group, STAGE);
+        let first = page - page % pages;
+        let run = alike(state, core, page, pages, is_one);
+        return run.start.max(first)..run.end.min(first + pages);
+    }
     if group == 1 {
         return page..alike(state, core, page, ahead, is_one).end;
     }

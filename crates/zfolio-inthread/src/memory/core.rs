@@ -10,10 +10,12 @@ use crate::threads::TIMED;
 use alloc::boxed::Box;
 use core::ops::Range;
 use zfolio_compress::adaptive::Density;
+use zfolio_runtime::codec_choice::Turnover;
 use zfolio_runtime::fatal;
 use zfolio_runtime::options::Options;
 use zfolio_runtime::protect::pool_arena::PoolArena;
 use zfolio_runtime::segment::{FaultKind, ProcessSlot};
+use zfolio_runtime::tier::Tier;
 use zfolio_sys::thread::{Clock, now_ns, pid};
 use zfolio_zswap::{WorkContext, Zswap};
 
@@ -77,6 +79,11 @@ pub(crate) struct Pool {
     pub(crate) zswap: &'static Zswap<PoolArena>,
     pub(crate) context: WorkContext,
     pub(super) density: Density,
+    /// How much of what is stored comes back.
+    pub(super) turnover: Turnover,
+    pub(super) tier: Tier,
+    /// When its last turn ended, ns.
+    pub(super) tier_ended_ns: u64,
     pub(crate) stats: &'static ProcessSlot,
 }
 

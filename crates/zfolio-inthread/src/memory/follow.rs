@@ -8,24 +8,30 @@
 //! That goes on until usage is within what the process may have, or nothing more can be closed. A fault
 //! that needs room meanwhile closes as many, and as many again as it brings.
 //!
-//! A program that makes neither calls nor faults keeps what it has.
+//! A thread that makes neither calls nor faults is stopped now and then, every 50 ms that it runs, and
+//! does the same (`life::ticks`), every 4 ms as long as there is more to be closed. So a process keeps
+//! what it has only while all of its threads sleep, each in one call.
 //!
 //! The time that the program's threads spend on our work is counted here too, where `zfolio run`
 //! has to know what it costs (`--slowdown`).
 
 use super::core::MemoryCore;
-use super::following::Work;
+use super::following::{SIGNAL_NS, Work};
+use super::second_tier::At;
 use super::way;
 use super::words::LEAF;
 use crate::memory::layer::MemoryState;
 use crate::raw::{PAGE, nr};
 use core::sync::atomic::Ordering;
-use zfolio_runtime::fair_share::high_now;
+use zfolio_runtime::fair_share::{Having, grown, high_now};
 use zfolio_runtime::segment::Counter;
+use zfolio_sys::identity;
 use zfolio_sys::thread::{Clock, now_ns};
 
 /// Pages closed by one call at most, but for those that hold nothing: some 300 us.
 const STEP: usize = 64;
+/// Between two looks by ticks at what the process has and may have, ns.
+const LOOKS_NS: u64 = 500_000_000;
 /// So many calls that do not wait pass, then one closes pages as well.
 const PASSED: u32 = 32;
 
@@ -78,11 +84,15 @@ impl MemoryState {
         }
     }
 
-    /// Closes pages before call `number` is made, where `high` has sunk. No lock of ours is held.
+    /// Closes pages before call `number` is made, where `high` has sunk; and recompresses some, where
+    /// there is a second tier. No lock of ours is held.
     #[inline]
     pub(crate) fn follow_high(&self, number: usize) {
         if self.is_behind() {
             self.follow(number);
+        }
+        if self.following.tier.load(Ordering::Relaxed) && waits(number) {
+            self.at_rest(|| self.tend_tier(At::Wait));
         }
     }
 
@@ -94,9 +104,8 @@ impl MemoryState {
 
     #[cold]
     fn follow(&self, number: usize) {
-        let following = &self.following;
         let passes = || {
-            let before = following.passed.fetch_add(1, Ordering::Relaxed);
+            let before = self.following.passed.fetch_add(1, Ordering::Relaxed);
             !before.is_multiple_of(PASSED)
         };
         if !waits(number) && passes() {
@@ -107,19 +116,64 @@ impl MemoryState {
             return;
         }
         // (All signals are blocked: no handler leaves by a jump, or ends the thread, in between.)
-        self.at_rest(|| {
-            if following.busy.swap(true, Ordering::Acquire) {
-                return;
-            }
-            // (Read before: what is asked for meanwhile is followed the next time.)
-            let asked = self.membership.high_asked(self.segment);
-            let work = self.begin_work();
-            if self.exclusive().shrink(self) {
-                following.kept.store(asked, Ordering::Relaxed);
-            }
-            self.end_work(work, 0);
-            following.busy.store(false, Ordering::Release);
-        });
+        self.at_rest(|| self.follow_a_step(0));
+    }
+
+    /// Closes pages once, unless another thread does; whether it has. All signals are blocked. `more`:
+    /// what it takes beside that, ns.
+    fn follow_a_step(&self, more: u64) -> bool {
+        let following = &self.following;
+        if following.busy.swap(true, Ordering::Acquire) {
+            return false;
+        }
+        // (Read before: what is asked for meanwhile is followed the next time.)
+        let asked = self.membership.high_asked(self.segment);
+        let work = self.begin_work();
+        if self.exclusive().shrink(self) {
+            following.kept.store(asked, Ordering::Relaxed);
+        }
+        self.end_work(work, more);
+        following.busy.store(false, Ordering::Release);
+        true
+    }
+
+    /// A thread of the program has run for a while (`life::ticks`): looks at what the process may have,
+    /// every [`LOOKS_NS`], and closes pages where it has more. Whether it has more still. In a
+    /// handler of ours: all signals are blocked, on the service stack.
+    pub(crate) fn tick(&self) -> bool {
+        if !self.is_own_process() {
+            return false;
+        }
+        let following = &self.following;
+        let (now, last) = (
+            now_ns(Clock::Monotonic),
+            following.looked_ns.load(Ordering::Relaxed),
+        );
+        let looks = now.saturating_sub(last) >= LOOKS_NS
+            && following
+                .looked_ns
+                .compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok();
+        if looks {
+            self.exclusive().look_again(self);
+        }
+        self.tend_tier(At::Tick);
+        if !self.is_behind() {
+            return false;
+        }
+        if self.follow_a_step(SIGNAL_NS) {
+            self.count(Counter::HighTicks);
+        }
+        self.is_behind()
+    }
+
+    /// Counts something, where anything is counted.
+    fn count(&self, counter: Counter) {
+        let slot = self.following.slot.load(Ordering::Acquire);
+        // SAFETY: null, or a slot of the segment, which is never unmapped.
+        if let Some(slot) = unsafe { slot.as_ref() } {
+            slot.add(counter, 1);
+        }
     }
 }
 
@@ -132,6 +186,48 @@ impl MemoryState {
 }
 
 impl MemoryCore {
+    /// Looks at what the process has, and may have beside others; calls and ticks close pages where
+    /// that has become less.
+    fn look_again(&mut self, state: &MemoryState) {
+        if self.closes_nothing() || state.has_left() {
+            return;
+        }
+        if self.pool.is_some() {
+            self.look(state, true);
+        } else if state.options.follows {
+            self.high = self.high_unmanaged(state);
+        } else {
+            return;
+        }
+        if self.usage(state) > self.limit() {
+            state.fall_behind();
+        }
+    }
+
+    /// What a process that has nothing out yet may have, pages. Under `--slowdown` it says what it has,
+    /// as those do that have, and has its share: who is told to live in less is all of them together.
+    fn high_unmanaged(&self, state: &MemoryState) -> usize {
+        let begun = state.options.high;
+        let most = state
+            .membership
+            .most_of(state.segment, high_now(state.segment, begun));
+        if !state.options.follows {
+            return most;
+        }
+        let Some(resident) = self.way.resident() else {
+            return most;
+        };
+        let has = Having {
+            owner: identity::of_process(),
+            resident,
+            needs: grown(resident),
+            ..Having::default()
+        };
+        let allowed = state.membership.update(state.segment, has, begun);
+        state.membership.stay(state.segment);
+        most.min(allowed.high)
+    }
+
     /// Takes what the process may have now, and closes some of what it has beyond that. Whether
     /// it has no more now, or nothing can be closed.
     pub(crate) fn shrink(&mut self, state: &MemoryState) -> bool {
@@ -139,8 +235,7 @@ impl MemoryCore {
             return true;
         }
         if self.pool.is_none() {
-            let high = high_now(state.segment, state.options.high);
-            self.high = state.membership.most_of(state.segment, high);
+            self.high = self.high_unmanaged(state);
             if self.usage(state) <= self.limit() || self.begin_managing(state).is_err() {
                 return true;
             }

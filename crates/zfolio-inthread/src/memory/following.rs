@@ -1,4 +1,5 @@
-//! What [`follow`](super::follow) remembers of a process.
+//! What [`follow`](super::follow) and [`second_tier`](super::second_tier) remember of a process, to be
+//! asked without a lock.
 
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -14,6 +15,12 @@ pub(crate) struct Following {
     pub(super) busy: AtomicBool,
     /// Calls that have passed.
     pub(super) passed: AtomicU32,
+    /// When a tick last looked at what the process has and may have, ns.
+    pub(super) looked_ns: AtomicU64,
+    /// There is a second tier.
+    pub(super) tier: AtomicBool,
+    /// A thread of this process works on it.
+    pub(super) recompresses: AtomicBool,
     /// Where what is done is counted; null where it is not.
     pub(super) slot: AtomicPtr<ProcessSlot>,
 }
@@ -33,6 +40,9 @@ impl Following {
             kept: AtomicU64::new(membership.high_asked(segment)),
             busy: AtomicBool::new(false),
             passed: AtomicU32::new(0),
+            looked_ns: AtomicU64::new(0),
+            tier: AtomicBool::new(false),
+            recompresses: AtomicBool::new(false),
             slot: AtomicPtr::new(ptr::null_mut()),
         }
     }
@@ -43,8 +53,13 @@ impl Following {
         self.slot.store(slot, Ordering::Release);
     }
 
+    pub(super) fn has_tier(&self, is_there: bool) {
+        self.tier.store(is_there, Ordering::Relaxed);
+    }
+
     /// In the child of a fork: who was closing pages is a thread of the parent's.
     pub(super) fn renew_in_child(&self) {
         self.busy.store(false, Ordering::Relaxed);
+        self.recompresses.store(false, Ordering::Relaxed);
     }
 }

@@ -11,11 +11,13 @@ use core::sync::atomic::Ordering;
 use zfolio_compress::adaptive::{Adaptive, Density, Form};
 use zfolio_compress::{Codec, Compressor};
 use zfolio_runtime::class_table;
+use zfolio_runtime::codec_choice::Turnover;
 use zfolio_runtime::fair_share::{Having, grown, high_now};
 use zfolio_runtime::protect::pool_arena::PoolArena;
 use zfolio_runtime::reserve_arena;
 use zfolio_runtime::segment::{Counter, ProcessSlot, describe, state};
 use zfolio_runtime::statistics::publish_pool;
+use zfolio_runtime::tier::Tier;
 use zfolio_sys::thread::{Clock, now_ns, pid};
 use zfolio_sys::{heap, identity};
 use zfolio_zswap::{Limits, Zswap};
@@ -68,25 +70,33 @@ impl MemoryCore {
         } else {
             0
         };
-        let options = &state.options;
-        let high = high_now(state.segment, options.high);
+        let high = high_now(state.segment, state.options.high);
         let left = high.saturating_sub(taken).max(LEAST);
         self.high = allowed.high.min(left.max(allowed.high / 4));
         self.closing.clean.follow(self.high);
         self.take_allowed(state, &allowed);
-        if let Some(pool) = &self.pool {
-            let taken = pool.zswap.pool_pages();
-            // (Of what `--slowdown` takes next to nothing comes back.)
-            pool.density
-                .set(if options.follows || taken * 2 > self.high {
-                    Form::Dense
-                } else if taken * 3 < self.high {
-                    Form::Fast
-                } else {
-                    pool.density.get()
-                });
-        }
         self.publish(state);
+        self.choose_density(state);
+    }
+
+    /// How dense new units are: by how much of what the process may have the pool takes, and by what
+    /// comes back.
+    fn choose_density(&mut self, state: &MemoryState) {
+        let Some(pool) = &mut self.pool else { return };
+        let count = |counter| pool.stats.counter(counter).load(Ordering::Relaxed);
+        let (came, went) = (count(Counter::PagesIn), count(Counter::PagesOut));
+        pool.turnover.judge(came, went);
+        let options = &state.options;
+        let taken = pool.zswap.pool_pages();
+        let by_size = if taken * 2 > self.high {
+            Form::Dense
+        } else if taken * 3 < self.high || pool.density.get() == Form::Fast {
+            Form::Fast
+        } else {
+            Form::Dense
+        };
+        let least = pool.turnover.least_form(options.follows, options.tier);
+        pool.density.set(by_size.or_denser(least));
     }
 
     /// Some code runs on a stack in managed memory: once pages are closed its signals are
@@ -122,12 +132,19 @@ impl MemoryCore {
         let context = zswap
             .context()
             .map_err(|_| "a compressor could not be made")?;
+        // (Without memory for it there is none.)
+        let tier = options.tier.then(|| zswap.tier_context().ok().flatten());
+        let tier = Tier::new(tier.flatten());
+        state.following.has_tier(tier.is_there());
         let stats = claim(state, self.way.kind.number());
         self.closing.clean = CleanPages::of(options.high);
         self.pool = Some(Pool {
             zswap,
             context,
             density,
+            turnover: Turnover::default(),
+            tier,
+            tier_ended_ns: 0,
             stats,
         });
         if let Err(errno) = backed {
@@ -217,6 +234,8 @@ impl MemoryCore {
         if let Some(pool) = &mut self.pool {
             pool.zswap.reset_in_fork_child();
             pool.zswap.stats().restart();
+            pool.tier.restart();
+            pool.turnover = Turnover::default();
             pool.stats = claim(state, number);
         }
         self.open_backing_in_child(state);

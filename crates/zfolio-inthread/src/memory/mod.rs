@@ -12,7 +12,8 @@
 //! | [`core`] | what the lock guards |
 //! | [`layer`] | that, the words, and what is touched without the lock |
 //! | [`manage`] | the pool, made when memory first runs short; limits and statistics now and then |
-//! | [`follow`], [`following`] | calls close pages where `high` has sunk |
+//! | [`follow`], [`following`] | calls, and threads that are stopped as they run, close pages where `high` has sunk |
+//! | [`second_tier`] | the pool is made denser before calls that wait |
 //! | [`bring`] | swap-in, and room for it |
 //! | [`reclaim`] | swap-out |
 //! | [`folios`] | of swap-out, how runs are stored, counted and split |
@@ -45,6 +46,7 @@ mod own_file;
 pub(crate) mod ranges;
 pub(crate) mod reclaim;
 mod remap;
+mod second_tier;
 pub(crate) mod space;
 pub(crate) mod texts;
 pub(crate) mod transit;

@@ -7,10 +7,12 @@
 //! | file | concept |
 //! |---|---|
 //! | [`actions`] | what the program asked for of each signal |
+//! | [`context`] | what a handler is given |
 //! | [`sent`] | signals of ours that were sent while they were blocked |
 //!
 //! State: one table in [`State`](crate::state::State), and one [`Sent`](sent::Sent) there and in
 //! each thread's record. Below: `raw`.
 
 pub(crate) mod actions;
+pub(crate) mod context;
 pub(crate) mod sent;

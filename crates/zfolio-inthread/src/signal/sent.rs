@@ -1,6 +1,7 @@
 //! Signals of the three that are ours which were sent while they were blocked: a thread's, or
 //! the process's. What is done with them is `life::masks`'s.
 
+use crate::raw::{self, nr};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Words of a `siginfo_t`.
@@ -57,5 +58,18 @@ impl Sent {
         let taken = bit(SIGNALS[place]) as usize;
         self.bits.fetch_and(!taken, Ordering::Relaxed);
         Some((SIGNALS[place], info))
+    }
+}
+
+/// Sends a signal to a thread of this process, with what is told of it.
+pub(crate) fn queue(thread: u32, signal: usize, info: &[u64; INFO]) -> isize {
+    let pid = raw::own(nr::GETPID, [0; 3]).cast_unsigned();
+    let at = info.as_ptr() as usize;
+    // SAFETY: a siginfo of ours.
+    unsafe {
+        raw::call(
+            nr::RT_TGSIGQUEUEINFO,
+            [pid, thread as usize, signal, at, 0, 0],
+        )
     }
 }

@@ -12,11 +12,13 @@
 //! of what each group above it leaves for it.
 //!
 //! The rule is max-min fairness: who needs less than an equal part gets what it
-//! needs, and what is left is shared equally among the others.
+//! needs, and what is left is shared equally among the others. Under `--slowdown` the parts are not
+//! equal: `zfolio run` gives each member a weight, so that room is where it saves most.
 
 mod rule;
 
 use self::rule::View;
+pub use self::rule::{Claim, share};
 use crate::segment::run_group::{RUN, path};
 use crate::segment::{GroupEvent, LIVES, MOST_TIMES, Member, RunGroup, Segment, Who};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -278,6 +280,7 @@ impl Membership {
             .store(of.backing_bytes, Ordering::Relaxed);
         mine.updated_ns.store(now, Ordering::Release);
         let mut allowed = all;
+        let weight = mine.weight_now();
         for (index, group) in path(segment, self.group) {
             allowed.narrow(
                 &View {
@@ -285,6 +288,7 @@ impl Membership {
                     segment,
                     now,
                     group: index,
+                    weight,
                 },
                 group,
                 of,

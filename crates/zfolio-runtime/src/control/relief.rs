@@ -2,13 +2,11 @@
 
 use crate::budget::pressure::Relief;
 use crate::control::Manager;
-use crate::options::Options;
 use crate::policy::codec_choice::Turnover;
 use crate::swapout::store::Stored;
 use crate::swapout::{clock_hand::HandStep, hand::ClockHand};
 use crate::transfer::worker::Worker;
 use crate::upkeep::zspage_compaction::Compacting;
-use zfolio_compress::adaptive::Form;
 use zfolio_sys::syscall::Errno;
 use zfolio_sys::thread::{Clock, now_ns};
 
@@ -50,16 +48,6 @@ pub(crate) struct Remembered {
     /// Looks in a row at usage above `max`.
     pub(super) over_max: u32,
     pub(super) turnover: Turnover,
-}
-
-/// The form that is stored in at least. Whoever follows the program with `high` sees to it that
-/// little comes back, so room is worth more than time from the start.
-const fn least_form(options: &Options) -> Form {
-    if options.follows {
-        Form::Densest
-    } else {
-        Form::Fast
-    }
 }
 
 impl Manager {
@@ -235,7 +223,7 @@ impl Manager {
     fn choose_density(&self, memory: &mut Remembered) {
         let pool = self.zswap.pool_pages();
         let turnover = &mut memory.turnover;
-        let least = least_form(&self.options);
+        let least = turnover.least_form(self.options.follows, self.options.tier);
         let marks = self.watermarks();
         turnover.choose_density(self.stats(), least, &marks, pool, &self.density);
     }

@@ -12,7 +12,7 @@ const MANY: u64 = 4;
 
 /// What came from the pool and went there, judged window by window.
 #[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Turnover {
+pub struct Turnover {
     came: u64,
     went: u64,
     returns: bool,
@@ -20,13 +20,14 @@ pub(crate) struct Turnover {
 
 impl Turnover {
     /// As last judged.
-    pub(crate) const fn returns(&self) -> bool {
+    #[must_use]
+    pub const fn returns(&self) -> bool {
         self.returns
     }
 
     /// Takes the totals so far, in pages; returns whether in the last whole window
     /// many came back.
-    pub(crate) fn judge(&mut self, came: u64, went: u64) -> bool {
+    pub fn judge(&mut self, came: u64, went: u64) -> bool {
         let back = came.saturating_sub(self.came);
         let out = went.saturating_sub(self.went);
         if back + out >= WINDOW {
@@ -37,6 +38,18 @@ impl Turnover {
             };
         }
         self.returns
+    }
+
+    /// The form that new units have at least: where `high` follows the program little comes back by
+    /// that, and where there is a second tier they would be made so dense later, as far as there is
+    /// time; so while little comes back they are at once.
+    #[must_use]
+    pub const fn least_form(&self, follows: bool, has_tier: bool) -> Form {
+        if follows || has_tier && !self.returns {
+            Form::Densest
+        } else {
+            Form::Fast
+        }
     }
 
     /// Room or time: decided by how much of `high` a pool of `pool` pages has taken.
@@ -59,13 +72,8 @@ impl Turnover {
             watermarks.densest(),
         ];
         let by_size = form(density.get(), pool, limits);
-        density.set(denser(by_size, least));
+        density.set(by_size.or_denser(least));
     }
-}
-
-/// The form that needs less room.
-fn denser(one: Form, other: Form) -> Form {
-    if one as u8 > other as u8 { one } else { other }
 }
 
 /// What follows `now` with a pool of `pool` pages: each form but the first has a size of the
@@ -111,9 +119,19 @@ mod tests {
         let all = [Form::Fast, Form::Dense, Form::Densest];
         for (at, one) in all.into_iter().enumerate() {
             for (other_at, other) in all.into_iter().enumerate() {
-                assert_eq!(denser(one, other), all[at.max(other_at)]);
+                assert_eq!(one.or_denser(other), all[at.max(other_at)]);
             }
         }
+    }
+
+    #[test]
+    fn with_a_second_tier_what_stays_is_made_dense_at_once() {
+        let mut turnover = Turnover::default();
+        let form = |turnover: Turnover| [false, true].map(|tier| turnover.least_form(false, tier));
+        assert_eq!(form(turnover), [Form::Fast, Form::Densest]);
+        assert!(turnover.judge(20_000, 50_000));
+        assert_eq!(form(turnover), [Form::Fast; 2], "much comes back");
+        assert_eq!(turnover.least_form(true, false), Form::Densest);
     }
 
     #[test]

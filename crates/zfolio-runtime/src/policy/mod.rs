@@ -10,7 +10,7 @@
 //!
 //! Below: numbers of pages only.
 
-pub(crate) mod codec_choice;
+pub mod codec_choice;
 pub(crate) mod readahead;
 pub(crate) mod refault;
 pub(crate) mod strides;

@@ -133,6 +133,9 @@ counters! {
     /// spent on faults, with the kernel's part of them, on what calls brought, and on making
     /// room. Processor time in a process of one thread, else time passed.
     InlineNs = "inline_ns",
+    /// Times that a thread of the program, which made no calls, was stopped as it ran and closed
+    /// pages because `high` had sunk.
+    HighTicks = "high_ticks",
     /// Times memory was wanted beyond `max`.
     MaxEvents = "max",
     /// Nanoseconds of CPU spent by the manager's threads.

@@ -3,12 +3,12 @@
 use super::config::Config;
 use super::owner::Owner;
 use super::process_slot::ProcessSlot;
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// First word of a segment: "zfolio01".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"zfolio01");
 /// Layout version: both sides must agree.
-pub const VERSION: u32 = 20;
+pub const VERSION: u32 = 21;
 /// Process slots in a segment.
 pub const SLOTS: usize = 1024;
 /// The slot of those who find none that is free: the last, nobody's own.
@@ -33,7 +33,38 @@ pub struct Member {
     pub backing_bytes: AtomicU64,
     /// Index of its group.
     pub group: AtomicU32,
+    /// Its part of the run's `high` beside others that need more than they get, in
+    /// [`WEIGHT`]ths; 0: one. `zfolio run` writes it, for the process whose `weighed` this is.
+    pub weight: AtomicU32,
+    /// The [turn](Owner::turn) of whom it was written for.
+    pub weighed: AtomicU64,
 }
+
+impl Member {
+    /// Its weight in the run: that of every process, or what `zfolio run` has found to be better.
+    #[must_use]
+    pub fn weight_now(&self) -> u32 {
+        let is_its =
+            self.weighed.load(Ordering::Acquire) == self.owner.turn.load(Ordering::Acquire);
+        match self.weight.load(Ordering::Relaxed) {
+            0 => WEIGHT,
+            _ if !is_its => WEIGHT,
+            weight => weight.clamp(WEIGHT / MOST_WEIGHT, WEIGHT * MOST_WEIGHT),
+        }
+    }
+
+    /// Gives the process that took the place by `turn` this weight.
+    pub fn weigh(&self, turn: u64, weight: u32) {
+        self.weighed.store(0, Ordering::Release);
+        self.weight.store(weight, Ordering::Release);
+        self.weighed.store(turn, Ordering::Release);
+    }
+}
+
+/// The weight of a process of which nothing is known.
+pub const WEIGHT: u32 = 1000;
+/// So many times as much is the most, and the least so many times as little.
+pub const MOST_WEIGHT: u32 = 16;
 
 /// [`Member::updated_ns`] of one that is a member as long as its process is there.
 pub const LIVES: u64 = u64::MAX;

@@ -30,8 +30,8 @@ pub use config::{
 pub use counter::{Counter, FaultKind};
 pub use describe::describe;
 pub use layout::{
-    GROUP_NAME, GROUPS, GroupEvent, Head, LIVES, MAGIC, MEMBERS, Member, RunGroup, SHARED, SLOTS,
-    Segment, Sharing, Slowdown, Usage, VERSION,
+    GROUP_NAME, GROUPS, GroupEvent, Head, LIVES, MAGIC, MEMBERS, MOST_WEIGHT, Member, RunGroup,
+    SHARED, SLOTS, Segment, Sharing, Slowdown, Usage, VERSION, WEIGHT,
 };
 pub use owner::{Owned, Owner, Who};
 pub use process_slot::{

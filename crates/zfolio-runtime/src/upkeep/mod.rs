@@ -22,7 +22,7 @@ pub(crate) mod folio_compaction;
 pub(crate) mod huge_reserve;
 pub(crate) mod recompress;
 pub mod statistics;
-pub(crate) mod tier;
+pub mod tier;
 pub(crate) mod writeback;
 pub(crate) mod zspage_compaction;
 

@@ -13,24 +13,12 @@
 use crate::budget::pressure::Relief;
 use crate::segment::Counter;
 use crate::upkeep::Upkeep;
-use crate::upkeep::tier::{Seen, Tier};
+use crate::upkeep::tier::{Seen, Tier, Turn};
 use core::sync::atomic::Ordering;
-use zfolio_compress::adaptive::Form;
 use zfolio_sys::thread::{Clock, now_ns, processors};
-use zfolio_zswap::TIER_STEP as STEP;
-use zfolio_zswap::TierContext;
 
 /// Time for it in a turn of the control thread, ns.
 const TURN_NS: u64 = 1_000_000;
-/// One part in so many of a processor's time.
-const SHARE: u64 = 20;
-/// The same where the pool is what takes the memory.
-const SHARE_OF_POOL: u64 = 5;
-/// Between the end of a round of the hand and the next, ns: what is tried has been in
-/// the pool for as long at least.
-const AGE_NS: u64 = 2_000_000_000;
-/// Pause after a round that gained nothing, while the processors are busy, ns.
-const REST_NS: u64 = 5_000_000_000;
 
 /// What the control thread knows when it asks.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +41,7 @@ impl Upkeep {
             returns,
             wake_seq,
         } = now;
-        if tier.context.is_none() || self.zswap.pool_pages() == 0 {
+        if !tier.is_there() || self.zswap.pool_pages() == 0 {
             return;
         }
         let now = now_ns(Clock::Monotonic);
@@ -61,24 +49,23 @@ impl Upkeep {
         let crowded = if pressed {
             relief == Relief::Exhausted
         } else {
-            self.density.get() != Form::Fast && !returns
+            let [dense, _] = self.watermarks().dense(returns);
+            self.zswap.pool_pages() > dense && !returns
         };
-        let idle = tier.calm && !pressed;
-        if now < tier.round_ns.max(tier.turn_ns) || !(idle || crowded) {
+        let turn = Turn {
+            idle: tier.is_calm() && !pressed,
+            crowded,
+        };
+        if !tier.begins(now, turn) {
             return;
         }
         let began = now_ns(Clock::ThreadCpu);
         let ended = self.while_open(|| self.recompress(tier, now + TURN_NS, wake_seq));
         let spent = now_ns(Clock::ThreadCpu).saturating_sub(began);
         self.stats().add(Counter::RecompressCpuNs, spent);
-        let share = if crowded { SHARE_OF_POOL } else { SHARE };
         let now = now_ns(Clock::Monotonic);
-        let rest = if idle || tier.gains() { 0 } else { REST_NS };
-        tier.turn_ns = now + (spent * (share - 1)).max(rest);
-        if ended == Some(true) {
-            tier.round_ns = now + AGE_NS;
-        }
-        if idle {
+        tier.ended(now, turn, spent, ended == Some(true));
+        if turn.idle {
             self.release_surplus();
         }
     }
@@ -87,15 +74,8 @@ impl Upkeep {
     /// has been round.
     fn recompress(&self, tier: &mut Tier, until: u64, wake_seq: u32) -> bool {
         loop {
-            let Some(context) = &mut tier.context else {
-                return false;
-            };
-            if !self.step_dictionary(context) {
-                let done = self.zswap.recompress_step(context, STEP);
-                tier.count(&done);
-                if done.ended {
-                    return true;
-                }
+            if tier.step(&self.zswap, self.stats()) {
+                return true;
             }
             let wanted = self.wakeups.is_control_called(wake_seq)
                 || self.wakeups.are_frames_awaited()
@@ -104,18 +84,6 @@ impl Upkeep {
                 return false;
             }
         }
-    }
-
-    /// A step of making a dictionary, if one is being made.
-    fn step_dictionary(&self, context: &mut TierContext) -> bool {
-        if !self.zswap.makes_dictionary(context) {
-            return false;
-        }
-        let began = now_ns(Clock::ThreadCpu);
-        let stepped = self.zswap.dictionary_step(context);
-        let spent = now_ns(Clock::ThreadCpu).saturating_sub(began);
-        self.stats().add(Counter::DictionaryCpuNs, spent);
-        stepped
     }
 
     /// Gives frames beyond those to be kept at hand to the system: what the pool has

@@ -2,7 +2,7 @@
 
 use super::{Allowed, Having, Membership, holding, pages};
 use crate::segment::run_group::{RUN, is_below};
-use crate::segment::{Member, RunGroup, Segment};
+use crate::segment::{Member, RunGroup, Segment, WEIGHT};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Rounds of the rule: each sets one more process's needs aside, at least.
@@ -15,6 +15,44 @@ pub(super) struct View<'a> {
     /// Realtime, ns.
     pub(super) now: u64,
     pub(super) group: u32,
+    /// This process's.
+    pub(super) weight: u32,
+}
+
+/// What somebody wants of something that is shared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Claim {
+    /// Pages it needs.
+    pub needs: usize,
+    /// Its part beside others that lack some; not 0.
+    pub weight: u32,
+}
+
+impl From<usize> for Claim {
+    fn from(needs: usize) -> Self {
+        let weight = WEIGHT;
+        Self { needs, weight }
+    }
+}
+
+/// Pages for each so much of weight: a fraction.
+#[derive(Clone, Copy)]
+struct Level {
+    pages: usize,
+    weights: u64,
+}
+
+impl Level {
+    /// What one of `weight` gets.
+    fn of(self, weight: u32) -> usize {
+        let pages = self.pages as u128 * u128::from(weight) / u128::from(self.weights.max(1));
+        usize::try_from(pages).unwrap_or(usize::MAX)
+    }
+
+    fn is_above(self, other: Self) -> bool {
+        self.pages as u128 * u128::from(other.weights)
+            > other.pages as u128 * u128::from(self.weights)
+    }
 }
 
 impl View<'_> {
@@ -48,8 +86,17 @@ impl Allowed {
             bytes => pages(bytes),
         };
         if high < usize::MAX {
-            let needs = |member: &Member| pages(member.needed_bytes.load(Ordering::Relaxed));
-            let share = share(high, of.needs, || view.members().map(needs));
+            // (Weights are the run's: within a group all are alike.)
+            let is_run = view.group == RUN;
+            let needs = |member: &Member| Claim {
+                needs: pages(member.needed_bytes.load(Ordering::Relaxed)),
+                weight: if is_run { member.weight_now() } else { WEIGHT },
+            };
+            let mine = Claim {
+                needs: of.needs,
+                weight: if is_run { view.weight } else { WEIGHT },
+            };
+            let share = share(high, mine, || view.members().map(needs));
             if share < self.high {
                 (self.high, self.holding[holding::HIGH]) = (share, view.group);
             }
@@ -119,17 +166,12 @@ fn least(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     }
 }
 
-/// The share of one who needs `mine`, of `high` among all (that one included)
-/// who need what `all` says.
-pub(super) fn share<I: Iterator<Item = usize>>(
-    high: usize,
-    mine: usize,
-    all: impl Fn() -> I,
-) -> usize {
+/// The share of `mine`, of `high` among all (that one included) who claim what `all` says. Pages.
+pub fn share<I: Iterator<Item = Claim>>(high: usize, mine: Claim, all: impl Fn() -> I) -> usize {
     match level(high, &all) {
         // All have what they need, and the rest is everybody's.
-        Ok(left) => mine + left / all().count().max(1),
-        Err(level) => mine.min(level),
+        Ok(left) => mine.needs + left / all().count().max(1),
+        Err(level) => mine.needs.min(level.of(mine.weight)),
     }
 }
 
@@ -143,33 +185,41 @@ pub(super) fn part_of_max<I: Iterator<Item = usize>>(
     let others = all().fold(0, usize::saturating_add).saturating_sub(mine);
     let rest = max.saturating_sub(others);
     let equal = max / all().count().max(1);
-    rest.max(level(max, &all).err().unwrap_or(equal))
+    let all = || all().map(Claim::from);
+    rest.max(level(max, &all).map_or_else(|level| level.of(WEIGHT), |_| equal))
 }
 
 /// What is left of `high` when all have what they need.
 ///
 /// # Errors
 /// It is not enough: what each gets at most.
-fn level<I: Iterator<Item = usize>>(high: usize, all: &impl Fn() -> I) -> Result<usize, usize> {
-    let count = all().count().max(1);
-    let mut level = high / count;
+fn level<I: Iterator<Item = Claim>>(high: usize, all: &impl Fn() -> I) -> Result<usize, Level> {
+    let weights = all().map(|claim| u64::from(claim.weight)).sum();
+    let mut level = Level {
+        pages: high,
+        weights,
+    };
     for _ in 0..ROUNDS {
         let (mut small, mut large) = (0, 0);
-        for needs in all() {
-            if needs < level {
-                small += needs;
+        for claim in all() {
+            if claim.needs < level.of(claim.weight) {
+                small += claim.needs;
             } else {
-                large += 1;
+                large += u64::from(claim.weight);
             }
         }
         let left = high.saturating_sub(small);
         if large == 0 {
             return Ok(left);
         }
-        if left / large <= level {
+        let next = Level {
+            pages: left,
+            weights: large,
+        };
+        if !next.is_above(level) {
             break;
         }
-        level = left / large;
+        level = next;
     }
     Err(level)
 }

@@ -1,13 +1,41 @@
 //! Shares and parts by their rules, and what `swap.high` costs.
 
 extern crate std;
-use super::rule::{part_of_max, share, swap_penalty};
+use super::rule::{Claim, part_of_max, share, swap_penalty};
+use crate::segment::WEIGHT;
 use proptest::prelude::*;
 use std::vec::Vec;
 
 fn shares(high: usize, needs: &[usize]) -> Vec<usize> {
-    let one = |mine: &usize| share(high, *mine, || needs.iter().copied());
+    let one = |mine: &usize| {
+        share(high, (*mine).into(), || {
+            needs.iter().copied().map(Claim::from)
+        })
+    };
     needs.iter().map(one).collect()
+}
+
+/// The same, of needs and weights.
+fn weighed(high: usize, claims: &[(usize, u32)]) -> Vec<usize> {
+    let claims: Vec<_> = claims
+        .iter()
+        .map(|(needs, weight)| Claim {
+            needs: *needs,
+            weight: *weight,
+        })
+        .collect();
+    let one = |mine: &Claim| share(high, *mine, || claims.iter().copied());
+    claims.iter().map(one).collect()
+}
+
+#[test]
+fn what_is_left_is_shared_by_weight() {
+    let (one, three) = (WEIGHT, 3 * WEIGHT);
+    assert_eq!(weighed(100, &[(500, one), (500, three)]), [25, 75]);
+    assert_eq!(weighed(100, &[(10, one), (500, three)]), [10, 90]);
+    // Who needs no more than its part gets it, however little it weighs.
+    assert_eq!(weighed(100, &[(20, one), (60, three)]), [20 + 10, 60 + 10]);
+    assert_eq!(weighed(100, &[(60, one), (60, three)]), [40, 60]);
 }
 
 #[test]
@@ -68,10 +96,34 @@ proptest! {
         if needs.iter().sum::<usize>() >= high {
             prop_assert!(shares.iter().sum::<usize>() + needs.len() > high);
         }
+        // Equal weights are equal parts, whatever they are.
+        let same: Vec<(usize, u32)> = needs.iter().map(|needs| (*needs, 7)).collect();
+        prop_assert_eq!(&weighed(high, &same), &shares);
         // Who gets less than it needs gets no less than anybody.
         for (share, mine) in shares.iter().zip(&needs) {
             if share < mine {
                 prop_assert!(shares.iter().all(|other| other <= share));
+            }
+        }
+    }
+
+    #[test]
+    fn weighed_shares_are_within_high_and_leave_nothing(
+        high in 1000_usize..1_000_000,
+        claims in prop::collection::vec((0_usize..400_000, WEIGHT / 16..WEIGHT * 16), 1..40),
+    ) {
+        let shares = weighed(high, &claims);
+        let sum: usize = shares.iter().sum();
+        prop_assert!(sum <= high);
+        if claims.iter().map(|(needs, _)| needs).sum::<usize>() >= high {
+            prop_assert!(sum + claims.len() > high, "{sum} of {high}");
+        }
+        // Who lacks some has no less for its weight than anybody.
+        for (share, (needs, weight)) in shares.iter().zip(&claims) {
+            if share < needs {
+                for (other, (_, others)) in shares.iter().zip(&claims) {
+                    prop_assert!(*other as u64 * u64::from(*weight) <= (*share as u64 + 1) * u64::from(*others));
+                }
             }
         }
     }
