@@ -4,6 +4,7 @@
 use crate::answer::entry;
 use crate::life::{handlers, hold, installed, leave, signals};
 use crate::memory::core::MemoryCore;
+use crate::memory::fetch::Remote;
 use crate::memory::following::Following;
 use crate::memory::layer::{Descriptors, MemoryState};
 use crate::memory::texts::Texts;
@@ -74,6 +75,8 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
     hold::reserve().map_err(failed("reserving memory"))?;
     let words = Words::reserve().map_err(failed("reserving memory"))?;
     let threads = Threads::reserve().map_err(failed("reserving memory"))?;
+    let is_store = options.backing.is_some_and(|backing| backing.is_store);
+    let remote = Remote::reserve(is_store).map_err(failed("reserving memory"))?;
     let texts = Texts::now();
     rewrite::reserve(entry::address(), texts.lowest()).map_err(failed("reserving memory"))?;
     let group = parts.group.and_then(|name| run_group::named(segment, name));
@@ -114,6 +117,7 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
         membership,
         following,
         retry_ns: AtomicU64::new(0),
+        remote,
         bells: Bells::new(),
         stages: Stages::for_processors(zfolio_sys::thread::processors()),
         texts: Mutex::new(texts),

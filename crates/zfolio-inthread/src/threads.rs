@@ -13,7 +13,7 @@ use crate::pins::Pinned;
 use crate::raw::{self, PAGE};
 use crate::signal::sent::Sent;
 use core::arch::{asm, global_asm};
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use zfolio_sys::arena::reserve_private;
 use zfolio_sys::syscall::Errno;
 
@@ -68,6 +68,44 @@ pub(crate) struct Record {
     faults: AtomicU32,
     /// The last fault that was none of ours to serve, and how often it came.
     pub(crate) last_fault: [AtomicUsize; 2],
+    pub(crate) store_wait: StoreWait,
+}
+
+/// What a thread waits for from a store: a page, since when (CLOCK_MONOTONIC, ns; 0: it does
+/// not), and when it last gave up for a signal.
+#[repr(C)]
+pub(crate) struct StoreWait {
+    page: AtomicUsize,
+    since: AtomicU64,
+    left: AtomicU64,
+}
+
+/// A wait that goes on after a signal has the deadline it had, if it goes on so soon, ns.
+const SAME_WAIT_NS: u64 = 1_000_000_000;
+
+impl StoreWait {
+    /// Begins to wait for a page, or goes on; since when.
+    pub(crate) fn begin(&self, page: usize, now: u64) -> u64 {
+        let left = self.left.load(Ordering::Relaxed);
+        let same = self.page.swap(page, Ordering::Relaxed) == page
+            && now.saturating_sub(left) < SAME_WAIT_NS;
+        let since = self.since.load(Ordering::Relaxed);
+        if same && since != 0 {
+            return since;
+        }
+        self.since.store(now, Ordering::Relaxed);
+        now
+    }
+
+    /// Gives up for a signal.
+    pub(crate) fn leave(&self, now: u64) {
+        self.left.store(now, Ordering::Relaxed);
+    }
+
+    /// It does not wait any more.
+    pub(crate) fn end(&self) {
+        self.since.store(0, Ordering::Relaxed);
+    }
 }
 
 /// Stacks of the program's that a thread has.
@@ -180,6 +218,7 @@ impl Record {
         self.cancellation.reset();
         self.robust.store(0, Ordering::Relaxed);
         self.spawned.store(0, Ordering::Relaxed);
+        self.store_wait.end();
         for word in self
             .stacks
             .signals

@@ -155,7 +155,6 @@ fn needs_messages(args: &Run) -> Option<&'static str> {
         ("--engines", args.work.engines.count > 0),
         ("--tier auto", args.work.tier == Tier::Auto),
         ("--folio above 256K", is_large),
-        ("--backing redis://", args.behind.asks_for_store()),
         // (Whoever faults is to wait there, in a thread of ours.)
         ("--swap-high", args.group.swap_high.is_some()),
         ("--page-cluster", args.moved.page_cluster.is_some()),

@@ -2,6 +2,7 @@
 //! without it.
 
 use super::core::MemoryCore;
+use super::fetch::Remote;
 use super::following::Following;
 use super::texts::Texts;
 use super::transit::stage::Stages;
@@ -25,6 +26,7 @@ pub(crate) struct MemoryState {
     pub(crate) following: Following,
     /// When the backing, which refused, is tried again (0: it did not), ns.
     pub(crate) retry_ns: AtomicU64,
+    pub(crate) remote: Remote,
     pub(crate) bells: Bells,
     /// Held before the core lock.
     pub(crate) stages: Stages,
