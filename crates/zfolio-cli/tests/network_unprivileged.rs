@@ -11,6 +11,7 @@ use nobody::{Nobody, WAYS};
 use rustix::process::Signal;
 use servers::Server;
 use servers::session::{STEP, Session};
+use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
 
 /// Calls `with` for each way that there is here, with how to begin a session in it.
@@ -48,6 +49,12 @@ fn what_is_sent_comes_back_and_nothing_is_left() {
         let ended = session.ends();
         ended.succeeded();
         assert_eq!(ended.stats["config"]["faults"], way);
+        let peak = ended.stats["total"]["counters"]["resident_peak"].as_u64();
+        assert!(
+            peak.is_some_and(|peak| peak < 16 << 20),
+            "{way}: {}",
+            ended.stats
+        );
         assert!(ended.counter("pswpout") > 2000, "{}", ended.stats);
         assert!(ended.counter("pswpin") > 2000, "{}", ended.stats);
         for name in ["backing_refused", "backing_write_fail", "backing_read_fail"] {
@@ -166,7 +173,9 @@ fn signals_come_to_who_waits() {
         support::kill(session.program(), Signal::TERM);
         let ended = session.ends();
         server.signal(Signal::CONT);
-        assert_eq!(ended.status.code(), Some(143), "{way}: {}", ended.stderr);
+        let (code, by) = (ended.status.code(), ended.status.signal());
+        let is_ended = code == Some(143) || by == Some(15);
+        assert!(is_ended, "{way}: {}\n{}", ended.status, ended.stderr);
     });
 }
 

@@ -4,9 +4,9 @@
 use crate::answer::entry;
 use crate::life::{handlers, hold, installed, leave, signals};
 use crate::memory::core::MemoryCore;
-use crate::memory::fetch::Remote;
 use crate::memory::following::Following;
 use crate::memory::layer::{Descriptors, MemoryState};
+use crate::memory::remote::Remote;
 use crate::memory::texts::Texts;
 use crate::memory::transit::stage::Stages;
 use crate::memory::transit::waits::Bells;
@@ -22,7 +22,7 @@ use crate::state::{self, OwnMemory, State};
 use crate::threads::Threads;
 use alloc::boxed::Box;
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use zfolio_runtime::fair_share::Membership;
 use zfolio_runtime::options::{Options, pool_percent};
 use zfolio_runtime::segment::run_group;
@@ -116,7 +116,6 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
         core: Mutex::new(core),
         membership,
         following,
-        retry_ns: AtomicU64::new(0),
         remote,
         bells: Bells::new(),
         stages: Stages::for_processors(zfolio_sys::thread::processors()),

@@ -24,58 +24,29 @@ use super::Vpn;
 use super::bring::{Access, Brought, ahead, alike, bring, bring_run, stored_run};
 use super::core::MemoryCore;
 use super::own_store::{Offered, OwnStore};
+use super::remote::{BYTES, Buffer, now};
 use super::way::STAGE;
 use super::words::Word;
 use crate::memory::layer::MemoryState;
-use crate::raw::{self, Blocked, OURS, PAGE, SHIFT, nr};
-use crate::threads::{self, Record, on_service_stack};
+use crate::raw::{self, OURS, SHIFT, nr};
+use crate::threads::Record;
 use alloc::sync::Arc;
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use zfolio_sys::arena::reserve_private;
+use core::sync::atomic::Ordering;
 use zfolio_sys::lock::{MutexGuard, pause};
 use zfolio_sys::syscall::Errno;
-use zfolio_sys::thread::{Clock, now_ns};
-use zfolio_zswap::{GroupLimits, Limits, Parts, Slot};
+use zfolio_zswap::{Parts, Slot};
 
-/// Threads that read at once.
-const BUFFERS: usize = 8;
-/// Bytes that one of them reads, at most: more than the records of [`STAGE`] pages.
-const BYTES: usize = (STAGE + STAGE / 4) * PAGE;
 /// Before a signal that a thread is to take ends its wait, ns.
 const FOR_SIGNALS_NS: u64 = 500_000_000;
 /// Between two tries of a thread that has to wait for others, ns.
 const NAP_NS: u64 = 1_000_000;
-/// As long as that after a step of a recall nothing is written back, ns.
-const RECALLS_NS: u64 = 1_000_000_000;
-/// Pages recalled at a time.
-const RECALLED: usize = 32;
-
-/// What is kept for a store beside the core lock. Nothing of it is used without one.
-pub(crate) struct Remote {
-    /// Where the buffers are; 0: there are none.
-    base: usize,
-    /// A bit each.
-    taken: AtomicU32,
-    /// Above it the pool is written back, pages.
-    pub(super) goal: AtomicUsize,
-    /// The pool takes nothing more until writes have ended.
-    pub(super) stalled: AtomicBool,
-    /// Until then nothing is written back: it is being read back (CLOCK_MONOTONIC, ns).
-    recalls_until: AtomicU64,
-}
-
-/// A buffer that was taken.
-struct Buffer<'a> {
-    of: &'a Remote,
-    index: usize,
-}
 
 /// What is to be read before pages can be brought.
 pub(super) struct Plan {
-    store: Arc<OwnStore>,
-    run: Range<Vpn>,
-    parts: Parts,
+    pub(super) store: Arc<OwnStore>,
+    pub(super) run: Range<Vpn>,
+    pub(super) parts: Parts,
 }
 
 /// How a page can be brought.
@@ -83,66 +54,6 @@ enum Step {
     /// Now; with these, where that is known.
     Ready(Option<Range<Vpn>>),
     Fetch(Plan),
-}
-
-impl Remote {
-    /// `is_used`: there is a store.
-    pub(crate) fn reserve(is_used: bool) -> Result<Self, Errno> {
-        let base = match is_used {
-            true => reserve_private(BUFFERS * BYTES, c"zfolio store")?.start,
-            false => 0,
-        };
-        Ok(Self {
-            base,
-            taken: AtomicU32::new(0),
-            goal: AtomicUsize::new(usize::MAX),
-            stalled: AtomicBool::new(false),
-            recalls_until: AtomicU64::new(0),
-        })
-    }
-
-    /// Whether there is a store.
-    pub(crate) const fn is_used(&self) -> bool {
-        self.base != 0
-    }
-
-    /// In the child of a fork: other threads' buffers are nobody's.
-    pub(crate) fn reset_in_child(&self) {
-        self.taken.store(0, Ordering::Relaxed);
-        self.stalled.store(false, Ordering::Relaxed);
-        self.recalls_until.store(0, Ordering::Relaxed);
-    }
-
-    fn take(&self) -> Option<Buffer<'_>> {
-        let index = (0..BUFFERS).find(|index| {
-            let bit = 1 << index;
-            self.taken.fetch_or(bit, Ordering::Acquire) & bit == 0
-        })?;
-        Some(Buffer { of: self, index })
-    }
-
-    /// Whether pages are being read back, and not to be written meanwhile.
-    pub(super) fn recalls(&self) -> bool {
-        let until = self.recalls_until.load(Ordering::Relaxed);
-        until != 0 && now() < until
-    }
-}
-
-impl Buffer<'_> {
-    fn start(&self) -> usize {
-        self.of.base + self.index * BYTES
-    }
-}
-
-impl Drop for Buffer<'_> {
-    fn drop(&mut self) {
-        let bit = 1 << self.index;
-        self.of.taken.fetch_and(!bit, Ordering::Release);
-    }
-}
-
-fn now() -> u64 {
-    now_ns(Clock::Monotonic)
 }
 
 /// Whether a signal waits for this thread, which is in a handler of ours, that `mask` lets in.
@@ -154,7 +65,7 @@ pub(crate) fn is_called(mask: u64) -> bool {
 
 impl Plan {
     /// What has been read is offered to the loads of `with`, which runs under the core lock.
-    fn offering<R>(&self, fetched: &Fetched<'_>, with: impl FnOnce() -> R) -> R {
+    pub(super) fn offering<R>(&self, fetched: &Fetched<'_>, with: impl FnOnce() -> R) -> R {
         self.store.offer(Some(Offered {
             parts: self.parts,
             at: fetched.buffer.start(),
@@ -167,7 +78,7 @@ impl Plan {
 }
 
 /// What was read.
-struct Fetched<'a> {
+pub(super) struct Fetched<'a> {
     buffer: Buffer<'a>,
     result: Result<(), Errno>,
 }
@@ -215,79 +126,6 @@ impl MemoryCore {
         zswap
             .is_covered(&slots[..run.len()], &plan.parts)
             .then_some(run)
-    }
-
-    /// Pages from `at` on that are in a store: some of them, where they lie, and where to go on.
-    fn next_away(
-        &self,
-        state: &MemoryState,
-        at: &mut Vpn,
-        end: Vpn,
-    ) -> Option<(Plan, [(Vpn, Slot); RECALLED], usize)> {
-        let store = self.way.store.as_ref()?;
-        let zswap = self.pool.as_ref()?.zswap;
-        if zswap.backing_pages() == 0 {
-            return None;
-        }
-        let mut all = [(0, Slot::ZERO); RECALLED];
-        let (mut count, mut next) = (0, *at);
-        while count < RECALLED {
-            let is_one = |word: Word| matches!(word, Word::Stored(_));
-            let found = self.next_managed(state, next, end, is_one);
-            next = found.map_or(end, |page| page + 1);
-            let Some(page) = found else { break };
-            let word = state.words.get(page);
-            if let Word::Stored(slot) = word
-                && self.is_behind(word)
-            {
-                all[count] = (page, slot);
-                count += 1;
-            }
-        }
-        while count > 0 {
-            let slots = all.map(|(_, slot)| slot);
-            let parts = zswap.parts_behind(&slots[..count]);
-            let Some(parts) = parts.filter(|parts| parts.bytes() <= BYTES) else {
-                count /= 2;
-                continue;
-            };
-            *at = match count {
-                RECALLED => next,
-                _ => all[count - 1].0 + 1,
-            };
-            let plan = Plan {
-                store: Arc::clone(store),
-                run: all[0].0..all[count - 1].0 + 1,
-                parts,
-            };
-            return Some((plan, all, count));
-        }
-        None
-    }
-
-    /// The first page of `from..end` in managed memory whose word is one.
-    fn next_managed(
-        &self,
-        state: &MemoryState,
-        from: Vpn,
-        end: Vpn,
-        is_one: impl Fn(Word) -> bool,
-    ) -> Option<Vpn> {
-        let mut at = from << SHIFT;
-        while let Some(range) = self.ranges.managed_from(at) {
-            let (start, stop) = (
-                (range.start.max(at)) >> SHIFT,
-                (range.end >> SHIFT).min(end),
-            );
-            if start >= end {
-                break;
-            }
-            if let Some(page) = state.words.next(start, stop, &is_one) {
-                return Some(page);
-            }
-            at = range.end;
-        }
-        None
     }
 
     /// Whether there will be room once writes that are under way have ended: then who wants some
@@ -364,6 +202,11 @@ impl MemoryState {
             // (Another thread has brought it, or it has gone.)
             return Some(bring(self, &mut core, record, address, access));
         }
+        // (Before, since no write ends while what was read is offered.)
+        core.make_room(self, plan.run.len());
+        if let Some(pool) = &mut core.pool {
+            self.write_ahead(pool.zswap, &mut pool.context);
+        }
         let run = core.still(self, &plan, page)?;
         let bring = || bring_run(self, &mut core, record, address, access, Some(run));
         Some(plan.offering(&fetched, bring))
@@ -371,7 +214,7 @@ impl MemoryState {
 
     /// Reads what a plan says, for `page`. No lock is held, and all signals are blocked. `None`:
     /// it is to be tried again.
-    fn fetch(
+    pub(super) fn fetch(
         &self,
         plan: &Plan,
         page: Vpn,
@@ -412,61 +255,6 @@ impl MemoryState {
         Some(Fetched { buffer, result })
     }
 
-    /// Reads what of `pages` is in a store back into the pool, without a lock while it waits: for
-    /// what needs all of them under the lock. What is written back meanwhile is not.
-    pub(crate) fn recall_away(&self, pages: Range<Vpn>) {
-        if !self.remote.is_used() || self.has_left() {
-            return;
-        }
-        let mut at = pages.start;
-        loop {
-            let until = now() + RECALLS_NS;
-            self.remote.recalls_until.store(until, Ordering::Relaxed);
-            let blocked = Blocked::new();
-            let mask = blocked.mask();
-            let more = on_service_stack(&blocked, || self.recall_some(&mut at, pages.end, mask));
-            drop(blocked);
-            if !more {
-                return;
-            }
-        }
-    }
-
-    /// Some of them; whether there is more.
-    fn recall_some(&self, at: &mut Vpn, end: Vpn, mask: u64) -> bool {
-        let from = *at;
-        let next = self.exclusive().next_away(self, at, end);
-        let Some((plan, all, count)) = next else {
-            return false;
-        };
-        let Some(fetched) = self.fetch(&plan, plan.run.start, threads::current(), mask) else {
-            *at = from;
-            return true;
-        };
-        let mut core = self.exclusive();
-        // (Until it is written back again, which is a while after the last of it.)
-        if let Some(pool) = &core.pool {
-            pool.zswap.set_limits(Limits::default());
-        }
-        let mut still = [(0, Slot::ZERO); RECALLED];
-        let mut left = 0;
-        for (page, slot) in &all[..count] {
-            let zswap = core.pool.as_ref().map(|pool| pool.zswap);
-            let is_same = self.words.get(*page) == Word::Stored(*slot)
-                && zswap.is_some_and(|zswap| {
-                    zswap.is_in_backing(*slot) && zswap.is_covered(&[*slot], &plan.parts)
-                });
-            if is_same {
-                still[left] = (*page, *slot);
-                left += 1;
-            }
-        }
-        left == 0
-            || plan.offering(&fetched, || {
-                core.without_limits(|core| core.recall_batch(self, &still[..left]))
-            })
-    }
-
     /// Whether the pool takes nothing more until writes to a store have ended.
     pub(crate) fn is_stalled(&self) -> bool {
         self.remote.stalled.load(Ordering::Relaxed)
@@ -489,23 +277,5 @@ impl MemoryState {
             && !self.has_left()
             && self.at_rest(|| self.nap_for_writes(self.exclusive()))
         {}
-    }
-}
-
-impl MemoryCore {
-    /// Runs `with` while the pool takes whatever comes.
-    pub(super) fn without_limits<R>(&mut self, with: impl FnOnce(&mut Self) -> R) -> R {
-        let zswap = self.pool.as_ref().map(|pool| pool.zswap);
-        let before = zswap.map(|zswap| (zswap.limits(), zswap.group_limits()));
-        if let Some(zswap) = zswap {
-            zswap.set_limits(Limits::default());
-            zswap.set_group_limits(GroupLimits::default());
-        }
-        let result = with(self);
-        if let Some((zswap, (limits, group))) = zswap.zip(before) {
-            zswap.set_limits(limits);
-            zswap.set_group_limits(group);
-        }
-        result
     }
 }

@@ -19,7 +19,7 @@
 //! | [`inspect`](mod@inspect) | all of it in place, for who looks into the process |
 //! | [`limits`], [`bounds`] | what may be out, in the pool, and resident at most |
 //! | [`writeback`], [`own_file`], [`own_store`] | what is behind the pool |
-//! | [`fetch`] | waiting for a store without a lock |
+//! | [`remote`], [`fetch`], [`recall`] | waiting for a store without a lock, for a page and for many |
 //! | [`clean`], [`clean_pages`] | pages that leave as they came |
 //! | [`transit`] | swap-in and swap-out beside other threads, without the lock |
 //! | [`space`], [`arguments`] | what system calls do to the address space |
@@ -46,8 +46,10 @@ mod manage;
 mod own_file;
 mod own_store;
 pub(crate) mod ranges;
+mod recall;
 pub(crate) mod reclaim;
 mod remap;
+pub(crate) mod remote;
 pub(crate) mod space;
 pub(crate) mod texts;
 pub(crate) mod transit;

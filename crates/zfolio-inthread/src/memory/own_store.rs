@@ -123,7 +123,7 @@ impl Backing for OwnStore {
     }
 
     fn is_ready(&self) -> bool {
-        !self.is_offering() && self.inner.is_ready()
+        self.inner.is_ready()
     }
 
     fn begin(&self, offset: u64, bytes: &[u8]) -> Result<usize, Errno> {

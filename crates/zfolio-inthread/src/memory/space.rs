@@ -40,7 +40,7 @@ pub(super) mod advice {
 
 /// Makes a call that changes the address space.
 pub(crate) fn change(state: &MemoryState, number: usize, args: [usize; 6]) -> isize {
-    if matches!(number, nr::MREMAP | nr::MLOCK | nr::MLOCK2) {
+    if matches!(number, nr::MLOCK | nr::MLOCK2) {
         let range = range_of(args[0], args[1]);
         state.recall_away(range.start >> SHIFT..range.end.div_ceil(PAGE));
     }

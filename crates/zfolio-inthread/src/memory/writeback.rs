@@ -114,7 +114,7 @@ impl MemoryState {
             self.leave_alone_for_a_while(zswap);
             return written;
         }
-        let may = || !self.remote.recalls() && self.retry_ns.load(Ordering::Relaxed) == 0;
+        let may = || !self.remote.recalls() && self.remote.retry_ns.load(Ordering::Relaxed) == 0;
         while zswap.pool_pages() > goal && may() {
             self.share_backing(zswap);
             let step = zswap.shrink_step(context);
@@ -134,7 +134,7 @@ impl MemoryState {
     /// The backing refuses: the pool takes what comes until it is tried again.
     fn leave_alone_for_a_while(&self, zswap: &Zswap<PoolArena>) {
         let until = now_ns(Clock::Monotonic) + RETRY_NS;
-        self.retry_ns.store(until, Ordering::Relaxed);
+        self.remote.retry_ns.store(until, Ordering::Relaxed);
         zswap.set_limits(Limits::default());
     }
 
@@ -153,7 +153,7 @@ impl MemoryState {
     /// Memory is short and nothing more can be closed: a part of the pool goes. Whether any
     /// did.
     fn shrink(&self, zswap: &Zswap<PoolArena>, context: &mut WorkContext) -> bool {
-        let refused = self.retry_ns.load(Ordering::Relaxed) != 0;
+        let refused = self.remote.retry_ns.load(Ordering::Relaxed) != 0;
         let recalls = self.remote.is_used() && self.remote.recalls();
         if refused || recalls || !self.options.pool.shrinker || !zswap.is_backed() {
             return false;
@@ -232,12 +232,12 @@ impl MemoryCore {
             pool.zswap.limit_backing(part);
             pool.zswap.tend_backing();
         }
-        let retry = state.retry_ns.load(Ordering::Relaxed);
+        let retry = state.remote.retry_ns.load(Ordering::Relaxed);
         if state.remote.is_used() && state.remote.recalls() {
             return;
         }
         if retry == 0 || now_ns(Clock::Monotonic) >= retry {
-            state.retry_ns.store(0, Ordering::Relaxed);
+            state.remote.retry_ns.store(0, Ordering::Relaxed);
             let limits = pool_limits(state, is_backed, high);
             if pool.zswap.limits() != limits {
                 pool.zswap.set_limits(limits);
@@ -253,7 +253,7 @@ impl MemoryCore {
 
     /// In the child of a fork: a file of its own.
     pub(super) fn open_backing_in_child(&mut self, state: &MemoryState) {
-        state.retry_ns.store(0, Ordering::Relaxed);
+        state.remote.retry_ns.store(0, Ordering::Relaxed);
         self.way.store = None;
         let Some(pool) = self.pool.take() else { return };
         let opened = self.open_backing(state, pool.zswap);

@@ -214,7 +214,7 @@ impl NetworkBacking {
     }
 
     /// The parts of values that make up `range` of a cluster: the value, its first byte that
-    /// is wanted, how many, and where they go. (Where a write failed there is none.)
+    /// is wanted, how many, and where they go. (Between them there is none where a write failed.)
     fn parts(
         &self,
         cluster: u64,
@@ -224,18 +224,20 @@ impl NetworkBacking {
         let values = self.values.lock();
         let all = values.get(&cluster).map_or(&[][..], |all| &all[..]);
         let first = all.partition_point(|value| value.range().end <= range.start);
-        let mut count = 0;
+        let (mut count, mut begins, mut ends) = (0, false, false);
         for value in &all[first..] {
             let of = value.range();
             if of.start >= range.end {
                 break;
             }
+            begins |= of.start <= range.start;
+            ends |= of.end >= range.end;
             let (start, end) = (of.start.max(range.start), of.end.min(range.end));
             let slot = each.get_mut(count).ok_or(Errno::INVAL)?;
             *slot = Some((*value, start - of.start, end - start, start - range.start));
             count += 1;
         }
-        if count == 0 {
+        if !begins || !ends {
             return Err(Errno::NOENT);
         }
         Ok(count)

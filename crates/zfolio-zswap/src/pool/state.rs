@@ -61,14 +61,14 @@ pub(crate) type List = [Option<Going>; GO];
 pub(crate) struct Begun {
     pub(crate) list: List,
     /// A go comes to lie in two clusters at most.
-    pub(crate) runs: [Option<Run>; 2],
+    pub(crate) runs: [Option<Posted>; 2],
     /// The cluster of a write that failed.
     pub(crate) failed: Option<Position>,
 }
 
 /// A write of a go: where it goes, which entries, and its number.
 #[derive(Debug)]
-pub(crate) struct Run {
+pub(crate) struct Posted {
     pub(crate) start: Position,
     pub(crate) entries: Range<usize>,
     pub(crate) write: usize,

@@ -6,7 +6,7 @@
 use super::Shrunk;
 use crate::arena::Arena;
 use crate::pool::context::WorkContext;
-use crate::pool::state::{Begun, Door, List, Run};
+use crate::pool::state::{Begun, Door, List, Posted};
 use crate::pool::zswap::Zswap;
 use core::mem::take;
 use zfolio_sys::syscall::Errno;
@@ -65,7 +65,7 @@ impl<A: Arena> Zswap<A> {
             };
             match (begun, place) {
                 (Ok(write), Some(place)) => {
-                    *place = Some(Run {
+                    *place = Some(Posted {
                         start,
                         entries,
                         write,
