@@ -68,7 +68,7 @@ pub(crate) struct Record {
     faults: AtomicU32,
     /// The last fault that was none of ours to serve, and how often it came.
     pub(crate) last_fault: [AtomicUsize; 2],
-    pub(crate) store_wait: StoreWait,
+    store_wait: StoreWait,
 }
 
 /// What a thread waits for from a store: a page, since when (CLOCK_MONOTONIC, ns; 0: it does
@@ -203,6 +203,11 @@ impl Record {
         self.used.store(id, Ordering::Release);
         set_current(core::ptr::from_ref(self));
         self.use_own_signal_stack();
+    }
+
+    /// What it waits for from a store.
+    pub(crate) const fn store_wait(&self) -> &StoreWait {
+        &self.store_wait
     }
 
     /// Id of the thread, once it has begun.

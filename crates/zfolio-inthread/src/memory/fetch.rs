@@ -50,7 +50,7 @@ pub(super) struct Plan {
 }
 
 /// How a page can be brought.
-enum Step {
+enum Coming {
     /// Now; with these, where that is known.
     Ready(Option<Range<Vpn>>),
     Fetch(Plan),
@@ -85,14 +85,14 @@ pub(super) struct Fetched<'a> {
 
 impl MemoryCore {
     /// How the page can be brought.
-    fn step(&self, state: &MemoryState, record: Option<&Record>, page: Vpn) -> Step {
+    fn step(&self, state: &MemoryState, record: Option<&Record>, page: Vpn) -> Coming {
         let is_out = matches!(state.words.get(page), Word::Zero | Word::Stored(_));
         let behind = self
             .pool
             .as_ref()
             .map_or(0, |pool| pool.zswap.backing_pages());
         let Some(store) = self.way.store.as_ref().filter(|_| is_out && behind > 0) else {
-            return Step::Ready(None);
+            return Coming::Ready(None);
         };
         let ahead = ahead(self, record, page);
         let run = stored_run(state, self, page, ahead);
@@ -100,15 +100,15 @@ impl MemoryCore {
         let runs = [with_group, run, stored_run(state, self, page, 1)];
         for run in runs {
             match self.parts(state, &run) {
-                Some(parts) if parts.is_empty() => return Step::Ready(Some(run)),
+                Some(parts) if parts.is_empty() => return Coming::Ready(Some(run)),
                 Some(parts) if parts.bytes() <= BYTES => {
                     let store = Arc::clone(store);
-                    return Step::Fetch(Plan { store, run, parts });
+                    return Coming::Fetch(Plan { store, run, parts });
                 }
                 _ => {}
             }
         }
-        Step::Ready(None)
+        Coming::Ready(None)
     }
 
     fn parts(&self, state: &MemoryState, run: &Range<Vpn>) -> Option<Parts> {
@@ -190,10 +190,10 @@ impl MemoryState {
         }
         let page = address >> SHIFT;
         let plan = match core.step(self, record, page) {
-            Step::Ready(run) => {
+            Coming::Ready(run) => {
                 return Some(bring_run(self, &mut core, record, address, access, run));
             }
-            Step::Fetch(plan) => plan,
+            Coming::Fetch(plan) => plan,
         };
         drop(core);
         let fetched = self.fetch(&plan, page, record, mask)?;
@@ -226,7 +226,7 @@ impl MemoryState {
             return None;
         };
         let begun = now();
-        let wait = record.map(|record| &record.store_wait);
+        let wait = record.map(Record::store_wait);
         let since = wait.map_or(begun, |wait| wait.begin(page, begun));
         let mut goes_on = || match now() - begun > FOR_SIGNALS_NS && is_called(mask) {
             true => Err(Errno::INTR),
