@@ -239,7 +239,9 @@ impl Record {
     /// Counts a fault of this thread; whether it is one to be timed.
     pub(crate) fn counts_another_fault(&self) -> bool {
         let before = self.faults.load(Ordering::Relaxed);
-        self.faults.store(before.wrapping_add(1), Ordering::Relaxed);
+        self.faults
+            .count
+            .store(before.wrapping_add(1), Ordering::Relaxed);
         before.is_multiple_of(TIMED)
     }
 
