@@ -64,10 +64,16 @@ pub(crate) struct Record {
     pub(crate) robust: AtomicUsize,
     /// Where a row of faults would go on, and how long its last window was. Pages.
     pub(crate) row: [AtomicUsize; 2],
-    /// Faults so far.
-    faults: AtomicU32,
+    faults: Faults,
     /// The last fault that was none of ours to serve, and how often it came.
     pub(crate) last_fault: [AtomicUsize; 2],
+}
+
+/// What is kept of its faults.
+#[repr(C)]
+struct Faults {
+    /// So far.
+    count: AtomicU32,
     store_wait: StoreWait,
 }
 
@@ -207,7 +213,7 @@ impl Record {
 
     /// What it waits for from a store.
     pub(crate) const fn store_wait(&self) -> &StoreWait {
-        &self.store_wait
+        &self.faults.store_wait
     }
 
     /// Id of the thread, once it has begun.
@@ -223,7 +229,7 @@ impl Record {
         self.cancellation.reset();
         self.robust.store(0, Ordering::Relaxed);
         self.spawned.store(0, Ordering::Relaxed);
-        self.store_wait.end();
+        self.faults.store_wait.end();
         for word in self
             .stacks
             .signals
@@ -238,7 +244,7 @@ impl Record {
 
     /// Counts a fault of this thread; whether it is one to be timed.
     pub(crate) fn counts_another_fault(&self) -> bool {
-        let before = self.faults.load(Ordering::Relaxed);
+        let before = self.faults.count.load(Ordering::Relaxed);
         self.faults
             .count
             .store(before.wrapping_add(1), Ordering::Relaxed);
