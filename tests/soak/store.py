@@ -3,7 +3,7 @@
 
     tests/soak/store.py --runs 100
     tests/soak/store.py --seed 17 --runs 1 --verbose
-    tests/soak/store.py --seconds 20
+    tests/soak/store.py --seconds 20 --faults guard
 
 Each run fills memory, and looks at all of it and at pages at random, while nodes are killed,
 stopped, cut off, filled up and lied for, and pagers are killed. What docs/network-backing.md
@@ -57,7 +57,7 @@ class Run:
         self.url = f"{url},{choice},deadline={DEADLINE},ttl=30,size=1G"
         self.errors = tempfile.TemporaryFile("w+", dir=where)
         command = [args.zfolio, "run", "--high", "8M", "--max-pool", "20",
-                   "--backing", self.url, "--", where / "stepped", "24"]
+                   "--faults", args.faults, "--backing", self.url, "--", where / "stepped", "24"]
         self.process = subprocess.Popen([str(word) for word in command], stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, stderr=self.errors, text=True)
         self.say(f"{self.kind} {self.url}")
@@ -198,6 +198,7 @@ def main():
     parser.add_argument("--runs", type=int)
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--verbose", action="store_true")
+    parser.add_argument("--faults", default="auto", help="how faults are told")
     parser.add_argument("--zfolio", type=pathlib.Path, default=ROOT / "target/release/zfolio")
     args = parser.parse_args()
     doctor = subprocess.run([args.zfolio, "doctor"], capture_output=True, check=False)

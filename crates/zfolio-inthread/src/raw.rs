@@ -375,6 +375,11 @@ impl Blocked {
         let mask = set_mask(!0);
         Self { mask, stepping }
     }
+
+    /// The mask before.
+    pub(crate) const fn mask(&self) -> u64 {
+        self.mask
+    }
 }
 
 impl Drop for Blocked {

@@ -6,6 +6,7 @@ use crate::life::{handlers, hold, installed, leave, signals, ticks};
 use crate::memory::core::MemoryCore;
 use crate::memory::following::Following;
 use crate::memory::layer::{Descriptors, MemoryState};
+use crate::memory::remote::Remote;
 use crate::memory::texts::Texts;
 use crate::memory::transit::stage::Stages;
 use crate::memory::transit::waits::Bells;
@@ -21,7 +22,7 @@ use crate::state::{self, OwnMemory, State};
 use crate::threads::Threads;
 use alloc::boxed::Box;
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use zfolio_runtime::fair_share::Membership;
 use zfolio_runtime::options::{Options, PoolOptions};
 use zfolio_runtime::segment::run_group;
@@ -74,6 +75,8 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
     hold::reserve().map_err(failed("reserving memory"))?;
     let words = Words::reserve().map_err(failed("reserving memory"))?;
     let threads = Threads::reserve().map_err(failed("reserving memory"))?;
+    let is_store = options.backing.is_some_and(|backing| backing.is_store);
+    let remote = Remote::reserve(is_store).map_err(failed("reserving memory"))?;
     let texts = Texts::now();
     rewrite::reserve(entry::address(), texts.lowest()).map_err(failed("reserving memory"))?;
     let group = parts.group.and_then(|name| run_group::named(segment, name));
@@ -113,7 +116,7 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
         core: Mutex::new(core),
         membership,
         following,
-        retry_ns: AtomicU64::new(0),
+        remote,
         bells: Bells::new(),
         stages: Stages::for_processors(zfolio_sys::thread::processors()),
         texts: Mutex::new(texts),

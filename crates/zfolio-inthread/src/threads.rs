@@ -13,7 +13,7 @@ use crate::pins::Pinned;
 use crate::raw::{self, PAGE};
 use crate::signal::sent::Sent;
 use core::arch::{asm, global_asm};
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use zfolio_sys::arena::reserve_private;
 use zfolio_sys::syscall::Errno;
 
@@ -65,8 +65,7 @@ pub(crate) struct Record {
     pub(crate) robust: AtomicUsize,
     /// Where a row of faults would go on, and how long its last window was. Pages.
     pub(crate) row: [AtomicUsize; 2],
-    /// Faults so far.
-    faults: AtomicU32,
+    faults: Faults,
     /// The last fault that was none of ours to serve, and how often it came.
     pub(crate) last_fault: [AtomicUsize; 2],
     /// How often what is managed had changed when it was last told of a fault on what is not.
@@ -87,6 +86,51 @@ impl Ticks {
     pub(crate) fn forget(&self) {
         self.timer.store(0, Ordering::Relaxed);
         self.often.store(0, Ordering::Relaxed);
+    }
+}
+
+/// What is kept of its faults.
+#[repr(C)]
+struct Faults {
+    /// So far.
+    count: AtomicU32,
+    store_wait: StoreWait,
+}
+
+/// What a thread waits for from a store: a page, since when (CLOCK_MONOTONIC, ns; 0: it does
+/// not), and when it last gave up for a signal.
+#[repr(C)]
+pub(crate) struct StoreWait {
+    page: AtomicUsize,
+    since: AtomicU64,
+    left: AtomicU64,
+}
+
+/// A wait that goes on after a signal has the deadline it had, if it goes on so soon, ns.
+const SAME_WAIT_NS: u64 = 1_000_000_000;
+
+impl StoreWait {
+    /// Begins to wait for a page, or goes on; since when.
+    pub(crate) fn begin(&self, page: usize, now: u64) -> u64 {
+        let left = self.left.load(Ordering::Relaxed);
+        let same = self.page.swap(page, Ordering::Relaxed) == page
+            && now.saturating_sub(left) < SAME_WAIT_NS;
+        let since = self.since.load(Ordering::Relaxed);
+        if same && since != 0 {
+            return since;
+        }
+        self.since.store(now, Ordering::Relaxed);
+        now
+    }
+
+    /// Gives up for a signal.
+    pub(crate) fn leave(&self, now: u64) {
+        self.left.store(now, Ordering::Relaxed);
+    }
+
+    /// It does not wait any more.
+    pub(crate) fn end(&self) {
+        self.since.store(0, Ordering::Relaxed);
     }
 }
 
@@ -188,6 +232,11 @@ impl Record {
         self.use_own_signal_stack();
     }
 
+    /// What it waits for from a store.
+    pub(crate) const fn store_wait(&self) -> &StoreWait {
+        &self.faults.store_wait
+    }
+
     /// Id of the thread, once it has begun.
     pub(crate) fn thread(&self) -> Option<u32> {
         let id = self.used.load(Ordering::Relaxed);
@@ -202,6 +251,7 @@ impl Record {
         self.ticks.forget();
         self.robust.store(0, Ordering::Relaxed);
         self.spawned.store(0, Ordering::Relaxed);
+        self.faults.store_wait.end();
         for word in self
             .stacks
             .signals
@@ -217,8 +267,10 @@ impl Record {
 
     /// Counts a fault of this thread; whether it is one to be timed.
     pub(crate) fn counts_another_fault(&self) -> bool {
-        let before = self.faults.load(Ordering::Relaxed);
-        self.faults.store(before.wrapping_add(1), Ordering::Relaxed);
+        let before = self.faults.count.load(Ordering::Relaxed);
+        self.faults
+            .count
+            .store(before.wrapping_add(1), Ordering::Relaxed);
         before.is_multiple_of(TIMED)
     }
 

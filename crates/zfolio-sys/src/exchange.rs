@@ -30,13 +30,13 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// Members at once.
 pub const MEMBERS: usize = 256;
 /// Requests of a member at once.
-pub const CELLS: usize = 8;
+pub const CELLS: usize = 12;
 /// Bytes of a value, at most.
 pub const VALUE: usize = 64 << 10;
 /// Buckets of [`Head::waits`]: bucket `n` has waits of less than 2^n us.
 pub const BUCKETS: usize = 32;
 /// What [`Head::magic`] says of a file that is this version's.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"zfolioX2");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"zfolioX3");
 
 /// States of a cell.
 pub mod state {
@@ -241,10 +241,23 @@ impl Exchange {
         crate::lock::futex_wake(&self.head.bell, 1);
     }
 
-    /// Whether there is a pager. Only by a thread in whose descriptor table the file is.
+    /// Whether there is a pager. Only by a thread in whose descriptor table the file is; true
+    /// where it is in none.
     #[must_use]
     pub fn has_pager(&self) -> bool {
-        self.file.is_locked(MEMBERS)
+        self.file.0 == usize::MAX || self.file.is_locked(MEMBERS)
+    }
+
+    /// The same without its descriptor, which is closed: for who has none but the program's
+    /// table. The mappings keep the file open, and with it the lock; children of forks do not
+    /// have them, and exec ends them.
+    #[must_use]
+    pub fn without_descriptor(self) -> Self {
+        self.file.close();
+        Self {
+            file: Locked(usize::MAX),
+            ..self
+        }
     }
 }
 
@@ -455,7 +468,12 @@ mod tests {
             unmap(at..at + len);
         }
         // Not before the pager has cleaned up.
-        assert_eq!(Exchange::join(&path, 5).unwrap().index, 3);
+        let bare = Exchange::join(&path, 5).unwrap().without_descriptor();
+        assert_eq!(bare.index, 3);
+        assert!(
+            bare.has_pager() && !hall.take_ring(3),
+            "its mappings hold the lock"
+        );
         assert!(hall.take_ring(1));
         hall.give_ring(1);
         assert_eq!(Exchange::join(&path, 6).unwrap().index, 1);

@@ -78,6 +78,7 @@ pub use backing::{
 };
 pub use limits::Limits;
 pub use load::error::{LoadError, LoadFault};
+pub use load::parts::{MOST_PARTS, Part, Parts};
 pub use pool::charge::{Charged, GroupLimits};
 pub use pool::context::WorkContext;
 pub use pool::zswap::Zswap;

@@ -7,6 +7,9 @@
 //! without the lock; then the entries name records instead of objects. Whatever
 //! happens on the way, an entry keeps its object until its record is written.
 //!
+//! A backing that writes ahead has its writes begun, and their end is looked for later
+//! (`begun`): entries keep their objects until then, and nobody waits.
+//!
 //! ```text
 //! list -> pin -> check, seal -> write -> entry names the record, object freed
 //!   ^                             |
@@ -20,19 +23,22 @@
 
 use crate::arena::Arena;
 use crate::backing::clusters::{GO, GRANULE, Position, granules};
-use crate::backing::encryption::{Nonce, TAG, seal};
+use crate::backing::encryption::{TAG, seal};
 use crate::backing::kinds::CLUSTER;
-use crate::entry::held::{Held, Object, Record};
+use crate::entry::held::{Held, Record};
 use crate::frame_reserve::Reserve;
 use crate::pool::context::WorkContext;
-use crate::pool::state::{Behind, Door, Pool};
+use crate::pool::state::{Behind, Door, Going, List, Pool};
 use crate::pool::zswap::Zswap;
 use crate::slot::Slot;
 use crate::spans::Span;
 use crate::stats::add;
+use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 use zfolio_compress::checksum::checksum;
 use zfolio_sys::syscall::Errno;
+
+mod begun;
 
 /// What a go, or several, came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -45,13 +51,15 @@ pub struct Shrunk {
     pub errno: Option<Errno>,
     /// The backing has no room left.
     pub full: bool,
+    /// No more writes can be begun until some of those under way have ended.
+    pub busy: bool,
 }
 
 impl Shrunk {
     /// Whether going on is of no use.
     #[must_use]
     pub const fn is_stuck(&self) -> bool {
-        self.scanned == 0 || self.full || self.errno.is_some()
+        self.scanned == 0 && !self.busy || self.full || self.errno.is_some()
     }
 
     fn add(&mut self, other: Self) {
@@ -59,23 +67,9 @@ impl Shrunk {
         self.written += other.written;
         self.errno = self.errno.or(other.errno);
         self.full |= other.full;
+        self.busy = other.busy;
     }
 }
-
-/// An entry on its way out.
-#[derive(Clone, Copy, Debug)]
-struct Going {
-    slot: Slot,
-    /// Pinned.
-    object: Object,
-    span: Span,
-    /// Where it goes; pinned. `None`: there was no room.
-    to: Option<(Position, Nonce)>,
-    /// Its record is in the backing.
-    written: bool,
-}
-
-type List = [Option<Going>; GO];
 
 impl<A: Arena> Zswap<A> {
     /// Whether the pool reached its maximum and has not come down to the
@@ -102,6 +96,8 @@ impl<A: Arena> Zswap<A> {
             all.add(step);
             if step.is_stuck() {
                 add(&self.stats.reject_reclaim_fail, 1);
+            }
+            if step.is_stuck() || step.busy {
                 break;
             }
         }
@@ -121,7 +117,7 @@ impl<A: Arena> Zswap<A> {
             if shrunk.written > 0 {
                 return shrunk.written;
             }
-            if shrunk.is_stuck() {
+            if shrunk.is_stuck() || shrunk.busy {
                 break;
             }
         }
@@ -166,7 +162,7 @@ impl<A: Arena> Zswap<A> {
             }
             let step = self.go(context, GO.min(entries - all.scanned));
             all.add(step);
-            if step.is_stuck() {
+            if step.is_stuck() || step.busy {
                 break;
             }
         }
@@ -215,24 +211,27 @@ impl<A: Arena> Zswap<A> {
 
     /// Looks at up to `most` entries that may be written back.
     fn go(&self, context: &mut WorkContext, most: usize) -> Shrunk {
-        let mut shrunk = Shrunk::default();
         self.tend_backing();
+        // (Of writes that were begun.)
+        let mut shrunk = self.settle_begun(None);
         if context.io.is_empty() {
             return shrunk; // made before there was a backing
+        }
+        shrunk.busy = !self.is_ready();
+        if shrunk.errno.is_some() || shrunk.busy {
+            return shrunk;
         }
         let mut list = [None; GO];
         let Some(door) = self.choose(most, &mut list, &mut shrunk) else {
             return shrunk;
         };
-        let failed = self.write(context, &door, &mut list, &mut shrunk);
-        shrunk.written = self.settle_written(&list, failed);
-        add(&self.stats.zswpwb, shrunk.written as u64);
-        add(&self.stats.written_back_pages, shrunk.written as u64);
-        add(&self.stats.pswpout, shrunk.written as u64);
-        add(
-            &self.stats.backing_write_fail,
-            u64::from(shrunk.errno.is_some()),
-        );
+        if door.backing.writes_ahead() {
+            self.begin(context, &door, list, &mut shrunk);
+        } else {
+            let failed = self.write(context, &door, &mut list, &mut shrunk);
+            let written = self.settle_written(&list, failed);
+            shrunk.written += written;
+        }
         add(&self.stats.backing_full, u64::from(shrunk.full));
         shrunk
     }
@@ -291,11 +290,38 @@ impl<A: Arena> Zswap<A> {
         list: &mut List,
         shrunk: &mut Shrunk,
     ) -> Option<Position> {
+        let mut failed = None;
+        self.seal_runs(context, door, list, |start, bytes, _| {
+            let result = door.backing.write(start.offset(), bytes);
+            if let Err(errno) = result {
+                self.note_failed(shrunk, errno);
+                failed = Some(start);
+            }
+            result.is_ok()
+        });
+        failed
+    }
+
+    /// A write has failed.
+    fn note_failed(&self, shrunk: &mut Shrunk, errno: Errno) {
+        let first = shrunk.errno.replace(errno).is_none();
+        add(&self.stats.backing_write_fail, u64::from(first));
+    }
+
+    /// Checks and seals what was chosen; each run of it is for `each`: where it goes, its
+    /// bytes, and which of the list it is. What it says is whether the run is, or may be
+    /// taken to be, written.
+    fn seal_runs(
+        &self,
+        context: &mut WorkContext,
+        door: &Door,
+        list: &mut List,
+        mut each: impl FnMut(Position, &[u8], Range<usize>) -> bool,
+    ) {
         let mut filled = 0;
         // Each run: its position, and where it begins in the buffer.
         let mut run: Option<(Position, usize)> = None;
         let mut first = 0;
-        let mut failed = None;
         for index in 0..=GO {
             let next = list.get(index).copied().flatten();
             let at = next.and_then(|going| going.to).map(|(at, _)| at);
@@ -311,18 +337,9 @@ impl<A: Arena> Zswap<A> {
                 && !goes_on
                 && (at.is_some() || index == GO)
             {
-                let result = door
-                    .backing
-                    .write(start.offset(), &context.io[from..filled]);
-                match result {
-                    Ok(()) => {}
-                    Err(errno) => {
-                        shrunk.errno = Some(errno);
-                        failed = Some(start);
-                    }
-                }
+                let written = each(start, &context.io[from..filled], first..index);
                 for going in list[first..index].iter_mut().flatten() {
-                    going.written &= result.is_ok();
+                    going.written &= written;
                 }
                 run = None;
             }
@@ -339,7 +356,6 @@ impl<A: Arena> Zswap<A> {
             let written = self.seal_into(door, &going, record);
             list[index] = Some(Going { written, ..going });
         }
-        failed
     }
 
     /// Seals an object's bytes into a record; false if they are not what was
@@ -395,6 +411,9 @@ impl<A: Arena> Zswap<A> {
         self.note_pool(pool);
         drop(guard);
         self.give_back(frames);
+        add(&self.stats.zswpwb, written as u64);
+        add(&self.stats.written_back_pages, written as u64);
+        add(&self.stats.pswpout, written as u64);
         written
     }
 

@@ -73,13 +73,6 @@ pub(crate) enum OnMax {
     Allow,
 }
 
-impl Behind {
-    /// Whether the backing is a store of other machines.
-    pub(crate) const fn asks_for_store(&self) -> bool {
-        matches!(self.backing, Some(Backing::Store { .. }))
-    }
-}
-
 impl OnMax {
     /// As the control segment has it.
     pub(crate) const fn number(self) -> u32 {

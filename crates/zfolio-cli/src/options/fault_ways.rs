@@ -157,7 +157,6 @@ fn needs_messages(args: &Run) -> Option<&'static str> {
         // (Threads of ours beside the program's.)
         ("--engines", args.work.engines.count > 0),
         ("--folio above 256K", is_large),
-        ("--backing redis://", args.behind.asks_for_store()),
         // (Whoever faults is to wait there, in a thread of ours.)
         ("--swap-high", args.group.swap_high.is_some()),
         ("--page-cluster above 6", is_wide),

@@ -7,6 +7,7 @@ mod user;
 use crate::support::{self, Output};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// The ways in which the thread that faults serves itself.
 pub const WAYS: [&str; 3] = ["in-thread", "guard", "protect"];
@@ -59,6 +60,18 @@ impl Nobody {
         }
         let args = [&["--quiet", "--faults", way], options, &["--"], program].concat();
         Some(self.user.run(&args))
+    }
+
+    /// `zfolio run` by one of the ways, to which options are to be added; `None` where this
+    /// kernel does not have it.
+    pub fn command(&self, way: &str) -> Option<Command> {
+        if !self.works.contains(&format!("--faults {way} works\n")) {
+            support::skip(&format!("--faults {way}: {}", self.works));
+            return None;
+        }
+        let mut command = self.user.command(self.user.exe());
+        command.args(["run", "--faults", way]);
+        Some(command)
     }
 
     /// The command's executable, for that user.

@@ -6,6 +6,8 @@ use crate::support::{self, Guard};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -81,8 +83,30 @@ impl Session {
     ) -> Option<Self> {
         let z = support::real()?;
         let path = compiled(program[0])?;
+        Some(Self::begin_by(
+            z.command(["run"]),
+            &path,
+            backing,
+            program,
+            options,
+            change,
+        ))
+    }
+
+    /// By `command`, to which the options of the run are added, `path` with the arguments of
+    /// `program`.
+    pub(crate) fn begin_by(
+        mut command: Command,
+        path: &Path,
+        backing: &str,
+        program: &[&str],
+        options: &[&str],
+        change: impl Fn(&mut Command),
+    ) -> Self {
         let stats = support::tempdir();
-        let mut command = z.command(["run", "--high", "8M", "--max-pool", "20", "--stats"]);
+        let open = fs::Permissions::from_mode(0o777);
+        fs::set_permissions(stats.path(), open).expect("a directory of ours");
+        command.args(["--high", "8M", "--max-pool", "20", "--stats"]);
         command.arg(stats.path().join("stats.json"));
         command.args(["--backing", backing]).args(options).arg("--");
         command.arg(path).args(&program[1..]);
@@ -109,7 +133,7 @@ impl Session {
                 held(&into).extend_from_slice(&some[..read]);
             }
         });
-        Some(Self {
+        Self {
             input: run.0.stdin.take(),
             run,
             lines,
@@ -117,7 +141,7 @@ impl Session {
             told,
             stderr,
             pipe,
-        })
+        }
     }
 
     /// Asks for a step, and does not wait for it.
@@ -175,15 +199,24 @@ impl Session {
 
     /// The pager of the run.
     pub(crate) fn pager(&self) -> u32 {
+        self.child(|words| words == b"zfolio\0pager\0")
+    }
+
+    /// The program itself.
+    pub(crate) fn program(&self) -> u32 {
+        self.child(|words| !words.starts_with(b"zfolio\0"))
+    }
+
+    fn child(&self, is_one: impl Fn(&[u8]) -> bool) -> u32 {
         let run = self.run.0.id();
         let list = fs::read_to_string(format!("/proc/{run}/task/{run}/children"));
         let list = list.expect("children") + &keepers(run);
         let mut pids = list.split_whitespace().filter_map(|pid| pid.parse().ok());
-        let is_pager = |pid: &u32| {
-            let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            words == b"zfolio\0pager\0"
+        let is_one = |pid: &u32| {
+            let words = fs::read(format!("/proc/{pid}/cmdline"));
+            is_one(&words.unwrap_or_default())
         };
-        pids.find(is_pager).expect("a pager")
+        pids.find(is_one).expect("a child")
     }
 }
 

@@ -9,7 +9,7 @@ use super::masks::{self, returning};
 use super::signals::{self, Action, DEFAULT, IGNORE, NODEFER, RESETHAND, RESTORER};
 use super::ticks;
 use crate::cancel;
-use crate::memory::bring::{Access, Brought, bring};
+use crate::memory::bring::{Access, Brought};
 use crate::memory::core::MemoryCore;
 use crate::memory::following::SIGNAL_NS;
 use crate::memory::transit::swap_in::bring_beside;
@@ -304,21 +304,32 @@ fn serve(
             bring_beside(state, record, address, frame.access(), &mut is_other)
         } else {
             let mut core = state.core.lock();
-            let is_managed = || {
+            let is_managed = |core: &MemoryCore| {
                 core.ranges
                     .at(address)
                     .is_some_and(|(_, kind)| kind.managed)
             };
-            if state.has_max() && is_managed() && core.waits_at_max(state) {
+            if state.has_max() && is_managed(&core) && core.waits_at_max(state) {
                 // The access is repeated, and faults again; between the two signals come.
                 drop(core);
                 state.nap_at_max();
                 return true;
             }
+            if state.is_stalled() && is_managed(&core) {
+                if state.nap_for_writes(core) {
+                    return true;
+                }
+                core = state.core.lock();
+            }
             if is_other(&core) {
                 Brought::WasOpen
             } else {
-                bring(state, &mut core, record, address, frame.access())
+                let mask = frame.context[SAVED];
+                let access = frame.access();
+                match state.bring_or_fetch(core, record, address, access, mask) {
+                    Some(brought) => brought,
+                    None => return true,
+                }
             }
         };
         if let (Brought::Open(kind), Some(came)) = (brought, came) {

@@ -14,7 +14,7 @@
 //! after.
 
 use crate::memory::core::MemoryCore;
-use crate::raw::{PAGE, nr};
+use crate::raw::{PAGE, SHIFT, nr};
 use crate::state::{self, State};
 use crate::threads;
 use core::arch::global_asm;
@@ -158,6 +158,7 @@ fn hold(state: &State, slot: &ProcessSlot) {
         }
         if begins {
             begins = false;
+            state.recall_away(0..usize::MAX >> SHIFT);
             state.locked(|core| core.inspected = true);
             slot.held.store(held::COMING, Ordering::Release);
         }

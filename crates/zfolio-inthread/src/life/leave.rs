@@ -16,6 +16,7 @@ use zfolio_sys::thread::pid;
 
 /// Ends management for `why`. Calls are seen still, and do as they are told.
 pub(crate) fn leave(state: &State, why: &str) {
+    state.recall_away(0..usize::MAX >> crate::raw::SHIFT);
     state.locked(|core| leave_locked(state, core, why));
 }
 

@@ -276,6 +276,8 @@ fn fork(state: &State, number: usize, args: [usize; 6], flags: usize) -> isize {
             "the child of a fork could not open what its memory is brought back with",
         );
     }
+    // (What the child is to have, without a lock: there may be much of it.)
+    state.recall_away(0..usize::MAX >> SHIFT);
     let blocked = Blocked::new();
     let (result, leaves) = on_service_stack(&blocked, || fork_locked(state, number, args, flags));
     drop(blocked);
@@ -319,6 +321,7 @@ fn fork_locked(
         record.sent.clear();
     }
     state.batches.reset();
+    state.remote.reset_in_child();
     state
         .pid
         .store(zfolio_sys::thread::pid(), Ordering::Relaxed);

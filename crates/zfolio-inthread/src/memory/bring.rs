@@ -49,6 +49,18 @@ pub(crate) fn bring(
     address: usize,
     access: Access,
 ) -> Brought {
+    bring_run(state, core, record, address, access, None)
+}
+
+/// The same; with `run`, where the page is stored: these pages with it.
+pub(super) fn bring_run(
+    state: &MemoryState,
+    core: &mut MemoryCore,
+    record: Option<&Record>,
+    address: usize,
+    access: Access,
+    run: Option<Range<Vpn>>,
+) -> Brought {
     let page = address >> SHIFT;
     match state.words.get(page) {
         Word::Clean(_) if access == Access::Write => {
@@ -87,9 +99,11 @@ pub(crate) fn bring(
         Word::Zero | Word::Stored(_) => {
             core.figures.faults += 1;
             core.figures.major += 1;
-            let ahead = ahead(core, record, page);
-            let run = stored_run(state, core, page, ahead);
-            let run = core.with_group(state, run, page);
+            let run = run.unwrap_or_else(|| {
+                let ahead = ahead(core, record, page);
+                let run = stored_run(state, core, page, ahead);
+                core.with_group(state, run, page)
+            });
             if let Some(record) = record {
                 record.row[0].store(run.end, Ordering::Relaxed);
             }

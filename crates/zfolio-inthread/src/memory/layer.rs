@@ -3,6 +3,7 @@
 
 use super::core::MemoryCore;
 use super::following::Following;
+use super::remote::Remote;
 use super::texts::Texts;
 use super::transit::stage::Stages;
 use super::transit::waits::Bells;
@@ -10,7 +11,7 @@ use super::way::{OURS, Way};
 use super::words::Words;
 use crate::process::ProcessState;
 use core::ops::Deref;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicUsize, Ordering};
 use zfolio_runtime::fair_share::Membership;
 use zfolio_sys::lock::Mutex;
 
@@ -23,8 +24,7 @@ pub(crate) struct MemoryState {
     pub(crate) membership: Membership,
     /// How far a `high` that changes has been followed.
     pub(crate) following: Following,
-    /// When the backing, which refused, is tried again (0: it did not), ns.
-    pub(crate) retry_ns: AtomicU64,
+    pub(crate) remote: Remote,
     pub(crate) bells: Bells,
     /// Held before the core lock.
     pub(crate) stages: Stages,

@@ -51,7 +51,7 @@ impl MemoryCore {
     /// nowhere (`helpless`), and lowered again, bit by bit, where it did.
     pub(super) fn settle_room(&mut self, state: &MemoryState, pages: usize, helpless: bool) {
         self.closing.bounds.waits = false;
-        if !helpless || self.shrink_pool(state) {
+        if !helpless || self.shrink_pool(state) || self.awaits_writes(state) {
             self.closing.overdraft -= self.closing.overdraft.div_ceil(64);
             return;
         }

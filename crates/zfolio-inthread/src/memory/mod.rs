@@ -19,7 +19,8 @@
 //! | [`folios`] | of swap-out, how runs are stored, counted and split |
 //! | [`inspect`](mod@inspect) | all of it in place, for who looks into the process |
 //! | [`limits`], [`bounds`] | what may be out, in the pool, and resident at most |
-//! | [`writeback`], [`own_file`] | what is behind the pool |
+//! | [`writeback`], [`own_file`], [`own_store`] | what is behind the pool |
+//! | [`remote`], [`fetch`], [`recall`] | waiting for a store without a lock, for a page and for many |
 //! | [`clean`], [`clean_pages`] | pages that leave as they came |
 //! | [`transit`] | swap-in and swap-out beside other threads, without the lock |
 //! | [`space`], [`arguments`] | what system calls do to the address space |
@@ -35,6 +36,7 @@ pub(crate) mod bring;
 pub(crate) mod clean;
 mod clean_pages;
 pub(crate) mod core;
+pub(crate) mod fetch;
 pub(crate) mod folios;
 mod follow;
 pub(crate) mod following;
@@ -43,9 +45,12 @@ pub(crate) mod layer;
 mod limits;
 mod manage;
 mod own_file;
+mod own_store;
 pub(crate) mod ranges;
+mod recall;
 pub(crate) mod reclaim;
 mod remap;
+pub(crate) mod remote;
 mod second_tier;
 pub(crate) mod space;
 pub(crate) mod texts;

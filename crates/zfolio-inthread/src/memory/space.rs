@@ -40,6 +40,10 @@ pub(super) mod advice {
 
 /// Makes a call that changes the address space.
 pub(crate) fn change(state: &MemoryState, number: usize, args: [usize; 6]) -> isize {
+    if matches!(number, nr::MLOCK | nr::MLOCK2) {
+        let range = range_of(args[0], args[1]);
+        state.recall_away(range.start >> SHIFT..range.end.div_ceil(PAGE));
+    }
     state.locked(|core| {
         let result = change_locked(state, core, number, args);
         state.texts.lock().follow(number, args, result);

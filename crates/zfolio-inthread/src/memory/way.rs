@@ -16,6 +16,7 @@
 //! Which way works here, and what it has open, is [`ways`](super::ways)'s.
 
 use super::own_file::OwnFile;
+use super::own_store::OwnStore;
 use crate::raw::{self, PAGE, is_error, nr};
 use alloc::sync::Arc;
 use core::ops::Range;
@@ -67,8 +68,10 @@ pub(crate) struct Way {
     pub(super) memory: Option<usize>,
     /// What the process has resident.
     pub(super) sizes: Option<usize>,
-    /// What is behind the pool.
+    /// What is behind the pool: a file,
     pub(super) backing: Option<Arc<OwnFile>>,
+    /// or a store.
+    pub(super) store: Option<Arc<OwnStore>>,
     /// What comes in is made here.
     pub(super) incoming: usize,
     /// What goes out is moved here.

@@ -34,6 +34,7 @@ impl Way {
                 memory: None,
                 sizes: None,
                 backing: None,
+                store: None,
                 incoming: stage.start,
                 outgoing: stage.start + STAGE * PAGE,
                 zeros: stage.start + 2 * STAGE * PAGE,

@@ -1,8 +1,10 @@
-//! What is behind the pool, at work: a file without a name that the oldest entries go to.
+//! What is behind the pool, at work: a file without a name, or a store, that the oldest entries
+//! go to.
 //!
 //! Whoever makes room writes back, under the core lock: where the pool is at its part of `high`,
 //! and where memory is short and nothing more can be closed. Whoever faults reads back. A
-//! backing that refuses is left alone for a second, in which the pool may be larger.
+//! backing that refuses is left alone for a second, in which the pool may be larger. Writes to
+//! a store are begun there and settled by whoever comes next: nobody waits for one under the lock.
 //!
 //! Key and file are the process's alone. What is in the backing is read back into the pool
 //! before a fork, which the child then has as all else; it opens a file of its own.
@@ -11,6 +13,7 @@ use super::Vpn;
 use super::bring::set;
 use super::core::MemoryCore;
 use super::own_file::OwnFile;
+use super::own_store::OwnStore;
 use super::way::{STAGE, Way};
 use super::words::Word;
 use crate::memory::layer::MemoryState;
@@ -25,9 +28,7 @@ use zfolio_runtime::segment::Counter;
 use zfolio_sys::secret::KeyPage;
 use zfolio_sys::syscall::Errno;
 use zfolio_sys::thread::{Clock, now_ns};
-use zfolio_zswap::{
-    Arena, GroupLimits, Limits, LoadError, Slot, StoreError, StoreReport, WorkContext, Zswap,
-};
+use zfolio_zswap::{Arena, Limits, LoadError, Slot, StoreError, StoreReport, WorkContext, Zswap};
 
 /// Between two tries of a backing that refused, ns.
 const RETRY_NS: u64 = 1_000_000_000;
@@ -37,13 +38,28 @@ const TURN: usize = 256;
 const MOST_AT_ONCE: usize = 1024;
 /// Pages of a group: what was stored together lies together in the backing.
 const GROUP: usize = 16;
+/// Pages that the pool may have beyond its part while writes to a store are under way.
+const BESIDE: core::ops::RangeInclusive<usize> = 64..=1024;
+/// Where a pool that is full takes pages again then, percent.
+const BESIDE_ACCEPTS: u32 = 99;
 
 /// The pool's part of `high`, pages, before it is written back, or takes nothing more where
 /// no backing was asked for. `is_backed`: there is one.
 fn pool_limits(state: &MemoryState, is_backed: bool, high: usize) -> Limits {
     let limits = PoolOptions::of(state.segment.config()).limits(high);
+    let goal = &state.remote.goal;
+    goal.store(usize::MAX, Ordering::Relaxed);
     match (limits.max_pool_pages, state.options.backing.is_some()) {
         (_, true) if !is_backed => Limits::default(),
+        (Some(most), true) if state.remote.is_used() => {
+            goal.store(most, Ordering::Relaxed);
+            let beside = (most / 4).clamp(*BESIDE.start(), *BESIDE.end());
+            Limits {
+                max_pool_pages: Some(most + beside),
+                accept_threshold_percent: BESIDE_ACCEPTS,
+                ..limits
+            }
+        }
         (Some(most), true) => Limits {
             accept_threshold_percent: accepts_at(most, limits.accept_threshold_percent),
             ..limits
@@ -69,11 +85,56 @@ impl MemoryState {
         slots: &mut [Slot],
     ) -> Result<StoreReport, StoreError> {
         let stored = zswap.store_bytes(context, pages, slots);
-        if stored != Err(StoreError::PoolFull) || !zswap.is_backed() {
+        let is_full = stored == Err(StoreError::PoolFull);
+        if !zswap.is_backed() || !is_full && !self.remote.is_used() {
             return stored;
         }
-        self.write_back(zswap, context);
-        zswap.store_bytes(context, pages, slots)
+        if !self.remote.is_used() {
+            self.write_back(zswap, context);
+            return zswap.store_bytes(context, pages, slots);
+        }
+        self.write_ahead(zswap, context);
+        if !is_full {
+            return stored;
+        }
+        let stored = zswap.store_bytes(context, pages, slots);
+        let is_stalled = stored == Err(StoreError::PoolFull) && zswap.writes_under_way() > 0;
+        self.remote.stalled.store(is_stalled, Ordering::Relaxed);
+        stored
+    }
+
+    /// Settles writes to a store that have been answered, and begins more as long as the pool has
+    /// more than its part; how many pages have gone. Waits for nothing.
+    pub(super) fn write_ahead(&self, zswap: &Zswap<PoolArena>, context: &mut WorkContext) -> usize {
+        let goal = self.remote.goal.load(Ordering::Relaxed);
+        let settled = zswap.settle_writes();
+        let mut written = settled.written;
+        if settled.errno.is_some() {
+            self.leave_alone_for_a_while(zswap);
+            return written;
+        }
+        let may = || !self.remote.recalls() && self.remote.retry_ns.load(Ordering::Relaxed) == 0;
+        while zswap.pool_pages() > goal && may() {
+            self.share_backing(zswap);
+            let step = zswap.shrink_step(context);
+            written += step.written;
+            let refused = step.errno.is_some() || step.full;
+            // (All there is may be under way.)
+            if refused || step.is_stuck() && zswap.writes_under_way() == 0 {
+                self.leave_alone_for_a_while(zswap);
+            }
+            if refused || step.busy || step.is_stuck() {
+                break;
+            }
+        }
+        written
+    }
+
+    /// The backing refuses: the pool takes what comes until it is tried again.
+    fn leave_alone_for_a_while(&self, zswap: &Zswap<PoolArena>) {
+        let until = now_ns(Clock::Monotonic) + RETRY_NS;
+        self.remote.retry_ns.store(until, Ordering::Relaxed);
+        zswap.set_limits(Limits::default());
     }
 
     /// Writes back until the pool has come down to its threshold. A backing that refuses is
@@ -84,17 +145,16 @@ impl MemoryState {
             false
         });
         if shrunk.is_stuck() && zswap.wants_shrinking() {
-            let until = now_ns(Clock::Monotonic) + RETRY_NS;
-            self.retry_ns.store(until, Ordering::Relaxed);
-            zswap.set_limits(Limits::default());
+            self.leave_alone_for_a_while(zswap);
         }
     }
 
     /// Memory is short and nothing more can be closed: a part of the pool goes. Whether any
     /// did.
     fn shrink(&self, zswap: &Zswap<PoolArena>, context: &mut WorkContext) -> bool {
-        let refused = self.retry_ns.load(Ordering::Relaxed) != 0;
-        if refused || !self.options.pool.shrinker || !zswap.is_backed() {
+        let refused = self.remote.retry_ns.load(Ordering::Relaxed) != 0;
+        let recalls = self.remote.is_used() && self.remote.recalls();
+        if refused || recalls || !self.options.pool.shrinker || !zswap.is_backed() {
             return false;
         }
         self.share_backing(zswap);
@@ -112,8 +172,9 @@ impl MemoryState {
 }
 
 impl MemoryCore {
-    /// Opens this process's own file, if one is asked for, and puts it behind the pool. Without
-    /// it the process is managed all the same; the error is for the statistics.
+    /// Opens this process's own file, or takes its ring of the exchange with the pager of a
+    /// store, if one is asked for, and puts it behind the pool. Without it the process is managed
+    /// all the same; the error is for the statistics.
     pub(super) fn open_backing(
         &mut self,
         state: &MemoryState,
@@ -122,6 +183,14 @@ impl MemoryCore {
         let Some(backing) = &state.options.backing else {
             return Ok(());
         };
+        if backing.is_store {
+            let (size, deadline) = (backing.size, backing.deadline_ns);
+            let store = OwnStore::join(state.segment.config(), size, deadline)?;
+            let key = KeyPage::random()?;
+            self.way.store = Some(Arc::clone(&store));
+            zswap.attach(store, key);
+            return Ok(());
+        }
         let file = Arc::new(OwnFile::create(state.segment.config(), backing.size)?);
         let key = match KeyPage::random() {
             Ok(key) => key,
@@ -162,9 +231,12 @@ impl MemoryCore {
             pool.zswap.limit_backing(part);
             pool.zswap.tend_backing();
         }
-        let retry = state.retry_ns.load(Ordering::Relaxed);
+        let retry = state.remote.retry_ns.load(Ordering::Relaxed);
+        if state.remote.is_used() && state.remote.recalls() {
+            return;
+        }
         if retry == 0 || now_ns(Clock::Monotonic) >= retry {
-            state.retry_ns.store(0, Ordering::Relaxed);
+            state.remote.retry_ns.store(0, Ordering::Relaxed);
             let limits = pool_limits(state, is_backed, high);
             if pool.zswap.limits() != limits {
                 pool.zswap.set_limits(limits);
@@ -180,7 +252,8 @@ impl MemoryCore {
 
     /// In the child of a fork: a file of its own.
     pub(super) fn open_backing_in_child(&mut self, state: &MemoryState) {
-        state.retry_ns.store(0, Ordering::Relaxed);
+        state.remote.retry_ns.store(0, Ordering::Relaxed);
+        self.way.store = None;
         let Some(pool) = self.pool.take() else { return };
         let opened = self.open_backing(state, pool.zswap);
         self.pool = Some(pool);
@@ -190,7 +263,7 @@ impl MemoryCore {
     }
 
     /// Whether a page is behind the pool.
-    fn is_behind(&self, word: Word) -> bool {
+    pub(super) fn is_behind(&self, word: Word) -> bool {
         let pool = self.pool.as_ref();
         let zswap = pool
             .map(|pool| &pool.zswap)
@@ -242,23 +315,20 @@ impl MemoryCore {
         let Some(pool) = self.pool.as_ref().filter(|pool| pool.zswap.is_backed()) else {
             return true;
         };
+        // (The child has none of the writes that are under way.)
+        pool.zswap.give_up_writes();
         if pool.zswap.backing_pages() == 0 {
             return true;
         }
-        let (limits, group) = (pool.zswap.limits(), pool.zswap.group_limits());
-        pool.zswap.set_limits(Limits::default());
-        pool.zswap.set_group_limits(GroupLimits::default());
-        let mut at = 0;
-        let mut all = true;
-        while all && let Some(range) = self.ranges.managed_from(at) {
-            at = range.end;
-            all = self.recall_range(state, &(range.start >> SHIFT..range.end >> SHIFT));
-        }
-        if let Some(pool) = &self.pool {
-            pool.zswap.set_limits(limits);
-            pool.zswap.set_group_limits(group);
-        }
-        all
+        self.without_limits(|core| {
+            let mut at = 0;
+            let mut all = true;
+            while all && let Some(range) = core.ranges.managed_from(at) {
+                at = range.end;
+                all = core.recall_range(state, &(range.start >> SHIFT..range.end >> SHIFT));
+            }
+            all
+        })
     }
 
     fn recall_range(&mut self, state: &MemoryState, pages: &Range<Vpn>) -> bool {
@@ -291,7 +361,8 @@ impl MemoryCore {
         }
     }
 
-    fn recall_batch(&mut self, state: &MemoryState, batch: &[(Vpn, Slot)]) -> bool {
+    /// Reads stored pages back into the pool; false if there is no room for them.
+    pub(super) fn recall_batch(&mut self, state: &MemoryState, batch: &[(Vpn, Slot)]) -> bool {
         let Some(pool) = &mut self.pool else {
             return true;
         };

@@ -77,6 +77,7 @@ impl Keeper<'_> {
                 return;
             }
             self.state.wait_at_max();
+            self.state.wait_for_writes();
             self.state.bring(self.record, closed << SHIFT);
             page = closed;
         }

@@ -39,6 +39,32 @@ pub trait Backing: Send + Sync {
 
     /// What is there is not needed any more; it may take no room from now on.
     fn discard(&self, offset: u64, len: u64);
+
+    /// Whether writes are begun and looked after later ([`Self::begin`]), so that nobody waits
+    /// for one.
+    fn writes_ahead(&self) -> bool {
+        false
+    }
+
+    /// Whether there is room to begin the writes of another go.
+    fn is_ready(&self) -> bool {
+        true
+    }
+
+    /// Begins to write all of `bytes`, as [`Self::write`] does; the write is asked after by the
+    /// number returned ([`Self::poll`]). Waits for nothing.
+    ///
+    /// # Errors
+    /// `BUSY` where there is no room for it now; nothing has begun then.
+    fn begin(&self, _offset: u64, _bytes: &[u8]) -> Result<usize, Errno> {
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// How a write that was begun has ended, told once; `None` while it goes on. With `give_up`
+    /// it ends now, with that error if not otherwise.
+    fn poll(&self, _write: usize, _give_up: Option<Errno>) -> Option<Result<(), Errno>> {
+        Some(Err(Errno::OPNOTSUPP))
+    }
 }
 
 /// A file without a name on a file system, mode 0600.
@@ -113,6 +139,16 @@ pub struct MemoryBacking {
     failures: Mutex<[Option<(Errno, u32)>; 2]>,
     writes: AtomicU64,
     reads: AtomicU64,
+    /// Of one that writes ahead: what was begun, until it is answered.
+    begun: Option<Mutex<Vec<Begun>>>,
+}
+
+/// A write that was begun: its number, offset and bytes, and how it has ended.
+struct Begun {
+    number: usize,
+    offset: u64,
+    bytes: Vec<u8>,
+    result: Option<Result<(), Errno>>,
 }
 
 /// Calls of a [`MemoryBacking`] that are to fail.
@@ -136,7 +172,34 @@ impl MemoryBacking {
             failures: Mutex::new([None; 2]),
             writes: AtomicU64::new(0),
             reads: AtomicU64::new(0),
+            begun: None,
         }
+    }
+
+    /// One whose writes are begun, and end when [`Self::answer`] says so.
+    #[must_use]
+    pub fn ahead(capacity: u64) -> Self {
+        Self {
+            begun: Some(Mutex::default()),
+            ..Self::new(capacity)
+        }
+    }
+
+    /// Ends all writes that were begun and go on; how many. Those that fail have not been made.
+    pub fn answer(&self, result: Result<(), Errno>) -> usize {
+        let Some(begun) = &self.begun else { return 0 };
+        let mut begun = begun.lock();
+        let mut count = 0;
+        for of in begun.iter_mut().filter(|of| of.result.is_none()) {
+            if result.is_ok() {
+                self.each(of.offset, of.bytes.len(), |part, from| {
+                    part.copy_from_slice(&of.bytes[from..from + part.len()]);
+                });
+            }
+            of.result = Some(result);
+            count += 1;
+        }
+        count
     }
 
     /// The next `times` calls fail, having done half of what they should.
@@ -257,6 +320,37 @@ impl Backing for MemoryBacking {
         for cluster in clusters.iter_mut().skip(first).take(count) {
             *cluster = None;
         }
+    }
+
+    fn writes_ahead(&self) -> bool {
+        self.begun.is_some()
+    }
+
+    fn is_ready(&self) -> bool {
+        self.begun.as_ref().is_none_or(|of| of.lock().len() < 4)
+    }
+
+    fn begin(&self, offset: u64, bytes: &[u8]) -> Result<usize, Errno> {
+        let begun = self.begun.as_ref().ok_or(Errno::OPNOTSUPP)?;
+        let number = usize::try_from(self.writes.fetch_add(1, Relaxed)).unwrap_or(0);
+        if let Some(errno) = self.fails(Call::Write) {
+            return Err(errno);
+        }
+        begun.lock().push(Begun {
+            number,
+            offset,
+            bytes: bytes.into(),
+            result: None,
+        });
+        Ok(number)
+    }
+
+    fn poll(&self, write: usize, give_up: Option<Errno>) -> Option<Result<(), Errno>> {
+        let mut begun = self.begun.as_ref()?.lock();
+        let at = begun.iter().position(|of| of.number == write)?;
+        let result = begun[at].result.or(give_up.map(Err))?;
+        begun.swap_remove(at);
+        Some(result)
     }
 }
 

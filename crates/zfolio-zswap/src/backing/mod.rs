@@ -2,6 +2,7 @@
 //!
 //! - `kinds`: the trait, and a file, memory and nothing as its siblings.
 //! - `network`: their sibling beyond this machine, through the pager.
+//! - `cells`: what it asks the pager for, each in a cell of the exchange.
 //! - `clusters`: a backing is a log in clusters; where each record lies.
 //! - `encryption`: nobody else can read a record there, nor put another in its place.
 //! - `writeback_order`: the list of entries that may be written back, oldest first.
@@ -12,6 +13,7 @@
 //!
 //! Below: the slots. Who decides what goes out is `writeback`, above the pool.
 
+pub(crate) mod cells;
 pub(crate) mod clusters;
 pub(crate) mod encryption;
 pub(crate) mod kinds;

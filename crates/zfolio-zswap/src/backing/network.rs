@@ -10,25 +10,32 @@
 //! sealed before ([`crate::writeback`]).
 //!
 //! # Waiting
-//! A write is given up after [`WRITE_NS`]: the page is still in the pool. A read goes on until
+//! A write is given up after [`WRITE_NS`]: the page is still in the pool. One that is begun and
+//! asked after ([`Backing::begin`]) is not waited for at all. A read goes on until
 //! its deadline, whatever becomes of the pager meanwhile: the page is nowhere else. Nobody who
-//! waits here holds a lock of the manager's.
+//! waits here holds a lock of the manager's, and a read takes no memory from the heap.
 
-use crate::backing::clusters::GRANULE;
+use crate::backing::cells::{Asked, Cells, Request, Use, now};
+use crate::backing::clusters::{GRANULE, IO};
 use crate::backing::kinds::{Backing, CLUSTER};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::fmt;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use zfolio_sys::exchange::{BUCKETS, CELLS, Exchange, VALUE, op, put_bytes, state, take_bytes};
-use zfolio_sys::lock::{Mutex, futex_wait, pause};
+use zfolio_sys::exchange::{BUCKETS, CELLS, Exchange, VALUE, op, put_bytes, take_bytes};
+use zfolio_sys::lock::{Mutex, pause};
 use zfolio_sys::syscall::Errno;
-use zfolio_sys::thread::{Clock, now_ns};
 
 /// Time for a write, ns: more than the pager takes to give it up itself.
 const WRITE_NS: u64 = 3_500_000_000;
-/// Between two looks whether there is still a pager, ns.
-const LOOK_NS: u64 = 100_000_000;
+/// Values of a write, at most.
+const PUTS: usize = IO.div_ceil(VALUE);
+/// Writes under way, at most.
+const WRITES: usize = 4;
+/// Cells that the writes of a go may need: it may come to lie in two clusters.
+const NEEDED: usize = PUTS + 1;
+/// Requests of a read at once.
+const GETS: usize = CELLS / 2;
 /// Values that are dropped together, at most and usually.
 const DROPPED: usize = VALUE / 16;
 const DROPPED_USUALLY: usize = 32;
@@ -59,7 +66,7 @@ struct Waiting {
 
 impl Waiting {
     fn look(&mut self) {
-        if !self.is_long && now_ns(Clock::Monotonic).saturating_sub(self.since) > LONG_NS {
+        if !self.is_long && now().saturating_sub(self.since) > LONG_NS {
             self.is_long = true;
             LONG_READS.fetch_add(1, Ordering::Relaxed);
         }
@@ -99,19 +106,32 @@ type Values = BTreeMap<u64, Vec<Value>>;
 
 /// A store behind the pager.
 pub struct NetworkBacking {
-    exchange: Exchange,
+    cells: Cells,
     capacity: u64,
     /// How long a read may take, ns; `None`: for ever.
     deadline_ns: Option<u64>,
+    /// Nobody waits for a write.
+    ahead: bool,
     values: Mutex<Values>,
     /// What is to be dropped: number and salts.
     dropped: Mutex<Vec<(u64, u32)>>,
     next: AtomicU64,
+    under_way: Mutex<[Option<Write>; WRITES]>,
 }
 
-/// A cell of ours, with a request in it.
-struct Asked {
-    cell: usize,
+/// A write under way.
+struct Write {
+    cluster: u64,
+    /// When it is given up.
+    until: u64,
+    puts: [Option<Put>; PUTS],
+}
+
+/// A value of it: the request, and what came of it.
+struct Put {
+    asked: Asked,
+    value: Value,
+    result: Option<Result<u32, Errno>>,
 }
 
 impl NetworkBacking {
@@ -119,112 +139,29 @@ impl NetworkBacking {
     #[must_use]
     pub fn new(exchange: Exchange, capacity: u64, deadline_ns: Option<u64>) -> Self {
         Self {
-            exchange,
+            cells: Cells { exchange },
             capacity,
             deadline_ns,
+            ahead: false,
             values: Mutex::default(),
             dropped: Mutex::default(),
             next: AtomicU64::new(1),
+            under_way: Mutex::default(),
         }
     }
 
-    /// A free cell, waited for until `until`.
-    fn claim(&self, until: Option<u64>, mut wait: impl FnMut()) -> Option<usize> {
-        let cells = &self.exchange.ring().cells;
-        loop {
-            let claimed = cells.iter().position(|cell| {
-                let (from, to) = (state::FREE, state::CLAIMED);
-                let ordering = (Ordering::Acquire, Ordering::Relaxed);
-                let changed = cell
-                    .state
-                    .compare_exchange(from, to, ordering.0, ordering.1);
-                changed.is_ok()
-            });
-            if claimed.is_some() || until.is_some_and(|until| now_ns(Clock::Monotonic) >= until) {
-                return claimed;
-            }
-            wait();
-            pause(100_000);
+    /// The same, but that nobody waits for a write.
+    #[must_use]
+    pub fn ahead(self) -> Self {
+        Self {
+            ahead: true,
+            ..self
         }
     }
 
-    fn post(&self, cell: usize) {
-        let word = &self.exchange.ring().cells[cell].state;
-        word.store(state::POSTED, Ordering::Release);
-        self.exchange.ring_the_bell(cell);
-    }
-
-    /// Asks for something of a value, in a cell that was claimed.
-    fn ask(&self, cell: usize, what: u32, value: &Value, from: usize, len: usize) -> Asked {
-        let of = &self.exchange.ring().cells[cell];
-        let word = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-        of.op.store(what, Ordering::Relaxed);
-        of.id.store(value.id, Ordering::Relaxed);
-        of.salts.store(value.salts, Ordering::Relaxed);
-        of.from.store(word(from), Ordering::Relaxed);
-        of.len.store(word(len), Ordering::Relaxed);
-        self.post(cell);
-        Asked { cell }
-    }
-
-    /// Waits for the answer: the salts. Given up at `until` with `TIMEDOUT`, and by a write with
-    /// `PIPE` where there is no pager; a read waits for the next one.
-    fn answer(
-        &self,
-        asked: &Asked,
-        until: Option<u64>,
-        mut read: Option<&mut Waiting>,
-    ) -> Result<u32, Errno> {
-        let of = &self.exchange.ring().cells[asked.cell];
-        loop {
-            let now = of.state.load(Ordering::Acquire);
-            if now == state::DONE {
-                break;
-            }
-            futex_wait(&of.state, now, Some(LOOK_NS));
-            if of.state.load(Ordering::Acquire) == state::DONE {
-                break;
-            }
-            if let Some(read) = &mut read {
-                read.look();
-            }
-            let late = until.is_some_and(|until| now_ns(Clock::Monotonic) >= until);
-            let errno = match late {
-                true => Errno::TIMEDOUT,
-                false if read.is_none() && !self.exchange.has_pager() => Errno::PIPE,
-                false => continue,
-            };
-            if self.abandon(asked) {
-                return Err(errno);
-            }
-        }
-        match of.errno.load(Ordering::Relaxed) {
-            0 => Ok(of.salts.load(Ordering::Relaxed)),
-            errno => Err(Errno(i32::try_from(errno).unwrap_or(Errno::IO.0))),
-        }
-    }
-
-    /// Gives a request up; false if it was answered this moment.
-    fn abandon(&self, asked: &Asked) -> bool {
-        let word = &self.exchange.ring().cells[asked.cell].state;
-        let change = |from, to| {
-            word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire)
-                .is_ok()
-        };
-        change(state::POSTED, state::FREE)
-            || change(state::TAKEN, state::ABANDONED)
-            || word.load(Ordering::Acquire) != state::DONE
-    }
-
-    fn free(&self, asked: &Asked) {
-        let word = &self.exchange.ring().cells[asked.cell].state;
-        // (One that was given up is the pager's.)
-        let _ = word.compare_exchange(
-            state::DONE,
-            state::FREE,
-            Ordering::Release,
-            Ordering::Relaxed,
-        );
+    /// How long a read may take, ns; `None`: for ever.
+    pub fn deadline_ns(&self) -> Option<u64> {
+        self.deadline_ns
     }
 
     /// Hands over what is to be dropped, if it is much or `all` of it is to go, and a cell is
@@ -234,36 +171,50 @@ impl NetworkBacking {
         if dropped.is_empty() || !all && dropped.len() < DROPPED_USUALLY {
             return;
         }
-        let Some(cell) = self.claim(Some(0), || {}) else {
+        let Some(cell) = self.cells.claim_now(Use::Write) else {
             return;
         };
         let count = dropped.len().min(DROPPED);
         let rest = dropped.len() - count;
-        let data = &self.exchange.ring().data[cell];
+        let data = self.cells.data(cell);
         for (index, (id, salts)) in dropped.drain(rest..).enumerate() {
             data[2 * index].store(id, Ordering::Relaxed);
             data[2 * index + 1].store(u64::from(salts), Ordering::Relaxed);
         }
         drop(dropped);
-        let nothing = Value {
-            start: 0,
-            len: 0,
-            salts: 0,
+        let request = Request {
+            op: op::DELETE,
             id: 0,
+            salts: 0,
+            from: 0,
+            len: count * 16,
         };
-        self.ask(cell, op::DELETE, &nothing, 0, count * 16);
+        self.cells.ask(cell, &request);
+    }
+
+    /// Sleeps until there is news of a write, or a while.
+    fn sleep(&self, write: usize) {
+        let under_way = self.under_way.lock();
+        let puts = under_way[write].iter().flat_map(|of| &of.puts).flatten();
+        let mut asked = puts.filter(|put| put.result.is_none()).map(|put| put.asked);
+        let first = asked.next();
+        drop(asked);
+        drop(under_way);
+        if let Some(asked) = first {
+            self.cells.sleep(&asked);
+        }
     }
 
     fn note_wait(&self, since: u64) {
-        let us = now_ns(Clock::Monotonic).saturating_sub(since) / 1000;
+        let us = now().saturating_sub(since) / 1000;
         let bucket = (64 - us.leading_zeros()) as usize;
-        let head = self.exchange.head();
+        let head = self.cells.exchange.head();
         head.waits[bucket.min(BUCKETS - 1)].fetch_add(1, Ordering::Relaxed);
         head.counts.waits_sum_us.fetch_add(us, Ordering::Relaxed);
     }
 
     /// The parts of values that make up `range` of a cluster: the value, its first byte that
-    /// is wanted, how many, and where they go.
+    /// is wanted, how many, and where they go. (Between them there is none where a write failed.)
     fn parts(
         &self,
         cluster: u64,
@@ -273,26 +224,103 @@ impl NetworkBacking {
         let values = self.values.lock();
         let all = values.get(&cluster).map_or(&[][..], |all| &all[..]);
         let first = all.partition_point(|value| value.range().end <= range.start);
-        let mut count = 0;
-        let mut at = range.start;
+        let (mut count, mut begins, mut ends) = (0, false, false);
         for value in &all[first..] {
             let of = value.range();
             if of.start >= range.end {
                 break;
             }
-            if of.start > at {
-                return Err(Errno::NOENT);
-            }
-            let end = of.end.min(range.end);
+            begins |= of.start <= range.start;
+            ends |= of.end >= range.end;
+            let (start, end) = (of.start.max(range.start), of.end.min(range.end));
             let slot = each.get_mut(count).ok_or(Errno::INVAL)?;
-            *slot = Some((*value, at - of.start, end - at, at - range.start));
+            *slot = Some((*value, start - of.start, end - start, start - range.start));
             count += 1;
-            at = end;
         }
-        if at < range.end {
+        if !begins || !ends {
             return Err(Errno::NOENT);
         }
         Ok(count)
+    }
+
+    /// Reads what was written, having begun to wait at `since` (CLOCK_MONOTONIC, ns); `goes_on`
+    /// is asked now and then, and the read given up for what it says.
+    ///
+    /// # Errors
+    /// `TIMEDOUT` at the deadline, `NOENT` where the store does not have it any more, and what
+    /// `goes_on` says. What is in `into` is anything then.
+    pub fn read_while(
+        &self,
+        offset: u64,
+        into: &mut [u8],
+        since: u64,
+        goes_on: &mut dyn FnMut() -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let until = self.deadline_ns.map(|ns| since.saturating_add(ns));
+        let mut waiting = Waiting {
+            since,
+            is_long: false,
+        };
+        let mut goes_on = || {
+            waiting.look();
+            if until.is_some_and(|until| now() >= until) {
+                return Err(Errno::TIMEDOUT);
+            }
+            goes_on()
+        };
+        let (cluster, inside) = place(offset);
+        let mut parts = [None; 2 + CLUSTER / (8 << 10)];
+        let count = self.parts(cluster, inside..inside + into.len(), &mut parts)?;
+        let mut result = Ok(());
+        let mut rest = &parts[..count];
+        while let Some(Some((first, from, len, _))) = rest.first() {
+            if result.is_err() {
+                break;
+            }
+            let cell = self.cells.claim(Use::Read, &mut goes_on)?;
+            let mut asked: [Option<Asked>; GETS] = [const { None }; GETS];
+            asked[0] = Some(self.ask_for(cell, first, *from, *len));
+            // As many more as there are cells for now: who waits for a cell holds none.
+            for (part, asked) in rest.iter().flatten().zip(&mut asked).skip(1) {
+                let (value, from, len, _) = part;
+                let Some(cell) = self.cells.claim_now(Use::Read) else {
+                    break;
+                };
+                *asked = Some(self.ask_for(cell, value, *from, *len));
+            }
+            let posted = asked.iter().flatten().count();
+            let (these, others) = rest.split_at(posted);
+            rest = others;
+            for ((_, _, len, to), asked) in these.iter().flatten().zip(asked.iter().flatten()) {
+                let answer = match result {
+                    Ok(()) => self.cells.answer(asked, &mut goes_on),
+                    // (What has been waited for in vain is not waited for again.)
+                    Err(errno) => self.cells.give_up(asked, errno),
+                };
+                match answer {
+                    Ok(_) => {
+                        take_bytes(self.cells.data_of(asked), &mut into[*to..to + len]);
+                        self.cells.free(asked);
+                    }
+                    Err(errno) => result = result.and(Err(errno)),
+                }
+            }
+        }
+        if result != Err(Errno::INTR) {
+            self.note_wait(since);
+        }
+        result
+    }
+
+    fn ask_for(&self, cell: usize, value: &Value, from: usize, len: usize) -> Asked {
+        let request = Request {
+            op: op::GET,
+            id: value.id,
+            salts: value.salts,
+            from,
+            len,
+        };
+        self.cells.ask(cell, &request)
     }
 }
 
@@ -313,89 +341,137 @@ impl Backing for NetworkBacking {
     }
 
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
+        let until = now() + WRITE_NS;
+        let write = loop {
+            match self.begin(offset, bytes) {
+                Err(Errno::BUSY) if now() < until => pause(100_000),
+                begun => break begun?,
+            }
+        };
+        loop {
+            if let Some(result) = self.poll(write, None) {
+                return result;
+            }
+            self.sleep(write);
+            // (At once where there is no pager: it is tried again.)
+            if !self.cells.exchange.has_pager() {
+                let ended = self.poll(write, Some(Errno::PIPE));
+                return ended.unwrap_or(Err(Errno::PIPE));
+            }
+        }
+    }
+
+    fn writes_ahead(&self) -> bool {
+        self.ahead
+    }
+
+    fn is_ready(&self) -> bool {
+        let under_way = self.under_way.lock();
+        let places = under_way.iter().filter(|of| of.is_none()).count();
+        places >= 2 && self.cells.has_free(NEEDED)
+    }
+
+    fn begin(&self, offset: u64, bytes: &[u8]) -> Result<usize, Errno> {
         self.drop_values(true);
-        let until = Some(now_ns(Clock::Monotonic) + WRITE_NS);
         let (cluster, inside) = place(offset);
-        let mut asked: [Option<(Asked, Value)>; CELLS] = [const { None }; CELLS];
-        let mut result = Ok(());
-        for (index, part) in bytes.chunks(VALUE).enumerate() {
-            let granule = |bytes: usize| u16::try_from(bytes / GRANULE).map_err(|_| Errno::INVAL);
+        let granule = |bytes: usize| u16::try_from(bytes / GRANULE).map_err(|_| Errno::INVAL);
+        granule(inside + bytes.len())?;
+        let count = bytes.len().div_ceil(VALUE);
+        let mut under_way = self.under_way.lock();
+        let free = under_way
+            .iter_mut()
+            .enumerate()
+            .find(|(_, of)| of.is_none());
+        let (number, write) = free.ok_or(Errno::BUSY)?;
+        let mut claimed = [None; PUTS];
+        for claimed in claimed.get_mut(..count).ok_or(Errno::INVAL)? {
+            *claimed = self.cells.claim_now(Use::Write);
+        }
+        if claimed.iter().flatten().count() < count {
+            let claimed = claimed.into_iter().flatten();
+            claimed.for_each(|cell| self.cells.unclaim(cell));
+            return Err(Errno::BUSY);
+        }
+        let mut puts = [const { None }; PUTS];
+        for (index, (part, cell)) in bytes
+            .chunks(VALUE)
+            .zip(claimed.iter().flatten())
+            .enumerate()
+        {
             let value = Value {
                 start: granule(inside + index * VALUE)?,
                 len: granule(part.len())?,
                 salts: 0,
                 id: self.next.fetch_add(1, Ordering::Relaxed),
             };
-            let (Some(slot), Some(cell)) = (asked.get_mut(index), self.claim(until, || {})) else {
-                result = Err(Errno::BUSY);
-                break;
+            put_bytes(self.cells.data(*cell), part);
+            let request = Request {
+                op: op::PUT,
+                id: value.id,
+                salts: 0,
+                from: 0,
+                len: part.len(),
             };
-            put_bytes(&self.exchange.ring().data[cell], part);
-            *slot = Some((self.ask(cell, op::PUT, &value, 0, part.len()), value));
+            puts[index] = Some(Put {
+                asked: self.cells.ask(*cell, &request),
+                value,
+                result: None,
+            });
         }
-        let mut kept = Vec::new();
-        for (asked, value) in asked.iter().flatten() {
-            match self.answer(asked, until, None) {
-                Ok(salts) => kept.push(Value { salts, ..*value }),
-                Err(errno) => result = result.and(Err(errno)),
+        *write = Some(Write {
+            cluster,
+            until: now() + WRITE_NS,
+            puts,
+        });
+        Ok(number)
+    }
+
+    fn poll(&self, write: usize, give_up: Option<Errno>) -> Option<Result<(), Errno>> {
+        let mut under_way = self.under_way.lock();
+        let Some(Some(of)) = under_way.get_mut(write) else {
+            return Some(Err(Errno::INVAL));
+        };
+        let late = now() >= of.until;
+        let give_up = give_up.or(late.then_some(Errno::TIMEDOUT));
+        for put in of
+            .puts
+            .iter_mut()
+            .flatten()
+            .filter(|put| put.result.is_none())
+        {
+            put.result = self.cells.answer_now(&put.asked);
+            if let (None, Some(errno)) = (put.result, give_up) {
+                put.result = Some(self.cells.give_up(&put.asked, errno));
             }
-            self.free(asked);
+            if let Some(Ok(_)) = put.result {
+                self.cells.free(&put.asked);
+            }
         }
-        if result.is_ok() {
-            let mut values = self.values.lock();
-            let all = values.entry(cluster).or_default();
-            all.extend(kept);
-            all.sort_unstable_by_key(|value| value.start);
-        } else {
-            let mut dropped = self.dropped.lock();
-            dropped.extend(kept.iter().map(|value| (value.id, value.salts)));
+        if of.puts.iter().flatten().any(|put| put.result.is_none()) {
+            return None;
         }
-        result
+        let of = under_way[write].take()?;
+        drop(under_way);
+        let puts = || of.puts.iter().flatten();
+        let failed = puts().find_map(|put| put.result?.err());
+        let kept = puts().filter_map(|put| {
+            let salts = put.result?.ok()?;
+            Some(Value { salts, ..put.value })
+        });
+        if let Some(errno) = failed {
+            let kept = kept.map(|value| (value.id, value.salts));
+            self.dropped.lock().extend(kept);
+            return Some(Err(errno));
+        }
+        let mut values = self.values.lock();
+        let all = values.entry(of.cluster).or_default();
+        all.extend(kept);
+        all.sort_unstable_by_key(|value| value.start);
+        Some(Ok(()))
     }
 
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Errno> {
-        let since = now_ns(Clock::Monotonic);
-        let until = self.deadline_ns.map(|ns| since.saturating_add(ns));
-        let mut waiting = Waiting {
-            since,
-            is_long: false,
-        };
-        let (cluster, inside) = place(offset);
-        let mut parts = [None; 2 + CLUSTER / (8 << 10)];
-        let count = self.parts(cluster, inside..inside + into.len(), &mut parts)?;
-        let mut result = Ok(());
-        let mut rest = &parts[..count];
-        while let Some(Some((first, from, len, _))) = rest.first() {
-            let Some(cell) = self.claim(until, || waiting.look()) else {
-                result = Err(Errno::TIMEDOUT);
-                break;
-            };
-            let mut asked: [Option<Asked>; CELLS / 2] = [const { None }; CELLS / 2];
-            asked[0] = Some(self.ask(cell, op::GET, first, *from, *len));
-            // As many more as there are cells for now: who waits for a cell holds none.
-            for (part, asked) in rest.iter().flatten().zip(&mut asked).skip(1) {
-                let (value, from, len, _) = part;
-                let Some(cell) = self.claim(Some(0), || {}) else {
-                    break;
-                };
-                *asked = Some(self.ask(cell, op::GET, value, *from, *len));
-            }
-            let posted = asked.iter().flatten().count();
-            let (these, others) = rest.split_at(posted);
-            rest = others;
-            for ((_, _, len, to), asked) in these.iter().flatten().zip(asked.iter().flatten()) {
-                match self.answer(asked, until, Some(&mut waiting)) {
-                    Ok(_) => {
-                        let data = &self.exchange.ring().data[asked.cell];
-                        take_bytes(data, &mut into[*to..to + len]);
-                    }
-                    Err(errno) => result = result.and(Err(errno)),
-                }
-                self.free(asked);
-            }
-        }
-        self.note_wait(since);
-        result
+        self.read_while(offset, into, now(), &mut || Ok(()))
     }
 
     fn discard(&self, offset: u64, _len: u64) {

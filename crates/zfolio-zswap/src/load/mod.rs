@@ -6,6 +6,7 @@
 //!
 //! - [`pages`]: slots are looked up and pinned, brought into frames, and let go.
 //! - [`backed`]: the same for what is in the backing.
+//! - [`parts`]: where pages lie there, for who reads them before it takes a lock.
 //! - [`found`]: slots on their way through a load, and what came of them.
 //! - [`unpack`]: bytes of objects become pages.
 //! - [`error`]: why a page could not be loaded.
@@ -20,4 +21,5 @@ mod backed;
 pub(crate) mod error;
 mod found;
 mod pages;
+pub(crate) mod parts;
 pub(crate) mod unpack;

@@ -1,14 +1,20 @@
 //! What the pool lock guards.
 
-use crate::backing::clusters::Clusters;
+use crate::backing::clusters::{Clusters, GO, Position};
+use crate::backing::encryption::Nonce;
 use crate::backing::kinds::Backing;
 use crate::backing::writeback_order::Lru;
+use crate::entry::held::Object;
 use crate::entry::multi_page::Units;
 use crate::entry::table::Entries;
 use crate::pool::charge::Charge;
 use crate::pool::shrinker::Shrinker;
+use crate::slot::Slot;
+use crate::spans::Span;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::fmt;
+use core::ops::Range;
 use zfolio_sys::secret::KeyPage;
 use zfolio_zsmalloc::ZsPool;
 
@@ -30,6 +36,42 @@ pub(crate) struct Pool {
 pub(crate) struct Behind {
     pub(crate) door: Door,
     pub(crate) clusters: Clusters,
+    /// Goes whose writes are under way.
+    pub(crate) begun: Vec<Begun>,
+}
+
+/// An entry on its way out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Going {
+    pub(crate) slot: Slot,
+    /// Pinned.
+    pub(crate) object: Object,
+    pub(crate) span: Span,
+    /// Where it goes; pinned. `None`: there was no room.
+    pub(crate) to: Option<(Position, Nonce)>,
+    /// Its record is in the backing.
+    pub(crate) written: bool,
+}
+
+/// What goes together.
+pub(crate) type List = [Option<Going>; GO];
+
+/// A go whose writes are under way.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    pub(crate) list: List,
+    /// A go comes to lie in two clusters at most.
+    pub(crate) runs: [Option<Posted>; 2],
+    /// The cluster of a write that failed.
+    pub(crate) failed: Option<Position>,
+}
+
+/// A write of a go: where it goes, which entries, and its number.
+#[derive(Debug)]
+pub(crate) struct Posted {
+    pub(crate) start: Position,
+    pub(crate) entries: Range<usize>,
+    pub(crate) write: usize,
 }
 
 /// What is needed to read and write without the lock.

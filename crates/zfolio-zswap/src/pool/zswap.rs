@@ -17,6 +17,7 @@ use crate::pool::state::{Behind, Door, Pool};
 use crate::stats::{Snapshot, Stats, add, add_order};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::fmt;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use zfolio_compress::dictionary::Dictionaries;
@@ -89,6 +90,7 @@ impl<A: Arena> Zswap<A> {
                 key: Arc::new(key),
             },
             clusters,
+            begun: Vec::new(),
         });
         self.backed.store(true, Relaxed);
     }

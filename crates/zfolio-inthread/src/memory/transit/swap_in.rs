@@ -11,8 +11,8 @@ use crate::memory::core::MemoryCore;
 use crate::memory::layer::MemoryState;
 use crate::memory::way::{Kind, STAGE, Way};
 use crate::memory::words::Word;
-use crate::raw::SHIFT;
-use crate::threads::Record;
+use crate::raw::{Blocked, SHIFT};
+use crate::threads::{Record, on_service_stack};
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 use zfolio_runtime::segment::FaultKind;
@@ -123,19 +123,23 @@ impl MemoryState {
     /// Opens the page at `address` for a system call, if it is closed.
     pub(crate) fn bring(&self, record: &Record, address: usize) {
         let work = self.begin_work();
-        self.at_rest(|| {
-            if self.is_beside() {
-                bring_beside(self, Some(record), address, Access::Write, &mut |_| false)
-            } else {
-                bring(
-                    self,
-                    &mut self.core.lock(),
-                    Some(record),
-                    address,
-                    Access::Write,
-                )
+        loop {
+            let blocked = Blocked::new();
+            let mask = blocked.mask();
+            let brought = on_service_stack(&blocked, || {
+                let (record, access) = (Some(record), Access::Write);
+                if self.is_beside() {
+                    let brought = bring_beside(self, record, address, access, &mut |_| false);
+                    return Some(brought);
+                }
+                self.bring_or_fetch(self.core.lock(), record, address, access, mask)
+            });
+            // (Between two tries signals come.)
+            drop(blocked);
+            if brought.is_some() {
+                break;
             }
-        });
+        }
         self.end_work(work, 0);
     }
 }
