@@ -150,7 +150,15 @@ fn the_address_space() {
 
 #[test]
 fn signals() {
-    let cases = ["masks", "masks_of_contexts", "wait_while_blocked"];
+    let cases = [
+        "masks",
+        "masks_of_contexts",
+        "wait_while_blocked",
+        "handlers_while_waiting",
+        "identities_while_waiting",
+        "handlers_around_calls_with_masks",
+        "taken_while_waiting",
+    ];
     in_each_way("inthread_signals", &cases);
 }
 

@@ -323,15 +323,14 @@ fn leave_to_kernel(state: &State, address: usize, len: usize) {
     });
 }
 
-/// rt_sigtimedwait: those of ours that are waited for are the kernel's while it lasts.
+/// rt_sigtimedwait: those of ours that are waited for are not with the kernel.
 fn take_signal(keeper: &Keeper<'_>, args: [usize; 6]) -> isize {
     if let Some(pointers) = table::pointers(nr::RT_SIGTIMEDWAIT) {
         keeper.keep_all(pointers, &args);
     }
-    let call = || keeper.record.cancellation.call(nr::RT_SIGTIMEDWAIT, args);
     match raw::read::<u64>(args[0]) {
-        Some(set) if args[3] == 8 => masks::taking(keeper.state, keeper.record, set, call),
-        _ => call(),
+        Some(set) if args[3] == 8 => masks::taking(keeper.state, keeper.record, set, args),
+        _ => keeper.record.cancellation.call(nr::RT_SIGTIMEDWAIT, args),
     }
 }
 
