@@ -144,6 +144,7 @@ fn the_address_space() {
         "heap_end",
         "sparse",
         "failing_halfway",
+        "resizing_beside_calls",
     ];
     in_each_way("inthread_maps", &cases);
 }
