@@ -197,7 +197,7 @@ fn children() {
 
 #[test]
 fn descriptors() {
-    in_each_way("inthread_fds", &["all_closed"]);
+    in_each_way("inthread_fds", &["all_closed", "tables_apart"]);
 }
 
 #[test]

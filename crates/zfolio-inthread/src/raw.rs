@@ -85,6 +85,7 @@ pub(crate) mod nr {
     pub(crate) const KEYCTL: usize = 250;
     pub(crate) const PSELECT6: usize = 270;
     pub(crate) const PPOLL: usize = 271;
+    pub(crate) const UNSHARE: usize = 272;
     pub(crate) const SET_ROBUST_LIST: usize = 273;
     pub(crate) const GET_ROBUST_LIST: usize = 274;
     pub(crate) const VMSPLICE: usize = 278;
