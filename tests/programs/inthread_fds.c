@@ -2,6 +2,7 @@
 #include "inthread_kit.h"
 #include <dirent.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/resource.h>
 
 enum { TAG = 500000 };
@@ -88,6 +89,39 @@ static void has_few(void) {
     RIGHT(dup(0) == -1 && errno == EMFILE);
 }
 
+// A thread has a table of its own, and takes every number there that it can.
+static void *takes_each_apart(void *how) {
+    int null = open("/dev/null", O_RDWR);
+    SETUP(null >= 0);
+    if (how)
+        RIGHT(syscall(436, 600, 700, 2) == 0); // CLOSE_RANGE_UNSHARE
+    else
+        RIGHT(unshare(CLONE_FILES) == 0);
+    for (int fd = 3; fd < 1024; fd++)
+        if (fd != null)
+            RIGHT(dup2(null, fd) == fd || errno == EBUSY || errno == EBADF);
+    for (int fd = 3; fd < 1024; fd++)
+        close(fd);
+    squeeze();
+    return NULL;
+}
+
+static void takes_apart(void) {
+    for (int i = 0; i < 2; i++) {
+        pthread_t thread;
+        SETUP(pthread_create(&thread, NULL, takes_each_apart, i ? area : NULL) == 0);
+        pthread_join(thread, NULL);
+        still_right("beside a table of its own");
+    }
+    // The other's table is as it was.
+    int null = open("/dev/null", O_RDWR);
+    SETUP(null >= 0);
+    for (int fd = 3; fd < 1024; fd++)
+        if (fd != null)
+            RIGHT(dup2(null, fd) == fd || errno == EBUSY || errno == EBADF);
+}
+
+static void tables_apart(void) { in_child(takes_apart); }
 static void all_closed(void) { in_child(closes_each); }
 static void a_range_closed(void) { in_child(closes_a_range); }
 static void listed_and_closed(void) { in_child(closes_what_is_listed); }
@@ -110,5 +144,5 @@ static void listed(void) {
     close(next);
 }
 
-CASES({"all_closed", all_closed}, {"a_range_closed", a_range_closed}, {"listed_and_closed", listed_and_closed},
+CASES({"tables_apart", tables_apart}, {"all_closed", all_closed}, {"a_range_closed", a_range_closed}, {"listed_and_closed", listed_and_closed},
       {"a_range_marked", a_range_marked}, {"all_taken", all_taken}, {"few", few}, {"listed", listed})

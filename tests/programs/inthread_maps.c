@@ -478,6 +478,64 @@ static void failing_halfway(void) {
     }
 }
 
+// A mapping grows and shrinks where it is while calls of another thread are under way in it.
+enum { LOW = 64, RESIZED = 1024 };
+static int feed[2];
+static volatile int stop;
+
+static void *feeds(void *arg) {
+    static char bytes[PAGE];
+    while (!stop && write(feed[1], bytes, PAGE) > 0)
+        ;
+    close(feed[1]);
+    return arg;
+}
+
+static void *reads_into(void *at) {
+    uint64_t turn = 0;
+    for (ssize_t got = 1; got > 0;) {
+        got = read(feed[0], (char *)at + mix(++turn) % ((LOW - 1) * PAGE), PAGE);
+        RIGHT(got >= 0);
+    }
+    return NULL;
+}
+
+static void resizing_beside_calls(void) {
+    pthread_t threads[2];
+    size_t pages = RESIZED, resizes = 0;
+    uint64_t turn = 0;
+    char *room = mmap(NULL, 4 * RESIZED * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    SETUP(room != MAP_FAILED && munmap(room, 4 * RESIZED * PAGE) == 0);
+    char *at = map_at(room, RESIZED * PAGE, MAP_FIXED);
+    fill_range(at, RESIZED, TAG);
+    squeeze();
+    stop = 0;
+    SETUP(pipe(feed) == 0 && pthread_create(&threads[0], NULL, feeds, NULL) == 0);
+    SETUP(pthread_create(&threads[1], NULL, reads_into, at) == 0);
+    for (double until = seconds() + 2; seconds() < until;) {
+        size_t wanted = 2 * LOW + mix(++turn) % RESIZED;
+        void *is = mremap(at, pages * PAGE, wanted * PAGE, turn % 2 ? MREMAP_MAYMOVE : 0);
+        RIGHT(is == at || (is == MAP_FAILED && errno == ENOMEM));
+        if (is != at)
+            continue;
+        if (wanted > pages) {
+            check_zeros(at + pages * PAGE, wanted - pages, "what it grew by");
+            fill_range(at + pages * PAGE, wanted - pages, TAG + pages);
+        }
+        pages = wanted, resizes++;
+        check_range(at + LOW * PAGE, pages - LOW, TAG + LOW, "of a mapping that was resized");
+        if (turn % 8 == 0)
+            squeeze();
+    }
+    RIGHT(resizes > 3);
+    stop = 1;
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    close(feed[0]);
+    drop(at, pages);
+}
+
 CASES({"failing_halfway", failing_halfway}, {"mapping", mapping}, {"growing_down", growing_down}, {"moving", moving}, {"advising", advising},
       {"protecting", protecting}, {"guards", guards}, {"locking", locking}, {"sealing", sealing},
-      {"advising_itself", advising_itself}, {"naming", naming}, {"heap_end", heap_end}, {"sparse", sparse})
+      {"advising_itself", advising_itself}, {"naming", naming}, {"heap_end", heap_end}, {"sparse", sparse},
+      {"resizing_beside_calls", resizing_beside_calls})

@@ -2,6 +2,8 @@
 // to serve faults.
 #include "inthread_kit.h"
 #include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
@@ -391,8 +393,134 @@ static void wait_while_blocked(void) {
     }
 }
 
+// --- Waits that name the three
+static char *cold;
+enum { COLD = 2048, COLD_TAG = 700000 };
+static volatile int stop;
+
+static void touches_cold(int signal) {
+    static unsigned next;
+    (void)signal;
+    for (int i = 0; i < 4; i++, next = (next + 331) % COLD)
+        check_page(cold + next * PAGE, COLD_TAG + next, "in a handler");
+    came++;
+}
+
+// Memory that is out, and SIGALRM every `us` microseconds, whose handler touches it.
+static void interrupt_each(long us) {
+    if (!cold)
+        fill_range(cold = map_new(COLD * PAGE), COLD, COLD_TAG);
+    squeeze();
+    came = 0;
+    SETUP(signal(SIGALRM, touches_cold) != SIG_ERR);
+    setitimer(ITIMER_REAL, &(struct itimerval){{0, us}, {0, us}}, NULL);
+}
+
+static void interrupt_no_more(void) { setitimer(ITIMER_REAL, &(struct itimerval){{0, 0}, {0, 0}}, NULL); }
+
+static sigset_t block_three(sigset_t *three) {
+    sigset_t old;
+    sigemptyset(three), sigaddset(three, SIGSEGV), sigaddset(three, SIGBUS), sigaddset(three, SIGSYS);
+    SETUP(sigprocmask(SIG_BLOCK, three, &old) == 0);
+    return old;
+}
+
+static void handlers_while_waiting(void) {
+    sigset_t three, old = block_three(&three);
+    siginfo_t info;
+    interrupt_each(3000);
+    for (double until = seconds() + 1.5; seconds() < until;) {
+        RIGHT(sigtimedwait(&three, &info, &(struct timespec){0, 20000000}) == -1);
+        RIGHT(errno == EINTR || errno == EAGAIN);
+    }
+    RIGHT(came > 20);
+    interrupt_no_more();
+    SETUP(sigprocmask(SIG_SETMASK, &old, NULL) == 0);
+}
+
+// A call that lets them in while it lasts begins and ends as handlers come.
+static void handlers_around_calls_with_masks(void) {
+    sigset_t three, none, old = block_three(&three);
+    sigemptyset(&none);
+    interrupt_each(150);
+    for (double until = seconds() + 2; seconds() < until;)
+        for (int i = 0; i < 500; i++)
+            RIGHT(ppoll(NULL, 0, &(struct timespec){0, 0}, &none) == 0 || errno == EINTR);
+    interrupt_no_more();
+    SETUP(sigprocmask(SIG_SETMASK, &old, NULL) == 0);
+}
+
+static void *waits_for_all(void *arg) {
+    sigset_t all;
+    sigfillset(&all);
+    while (!stop)
+        sigtimedwait(&all, NULL, &(struct timespec){0, 3000000});
+    return arg;
+}
+
+// (The C library has every thread change them, by a signal.)
+static void identities_while_waiting(void) {
+    pthread_t waiting[2];
+    stop = 0;
+    for (int i = 0; i < 2; i++)
+        SETUP(pthread_create(&waiting[i], NULL, waits_for_all, NULL) == 0);
+    for (double until = seconds() + 1; seconds() < until;) {
+        for (int i = 0; i < 20; i++)
+            RIGHT(setresuid(-1, getuid(), -1) == 0 && setresgid(-1, getgid(), -1) == 0);
+        squeeze();
+    }
+    stop = 1;
+    for (int i = 0; i < 2; i++)
+        pthread_join(waiting[i], NULL);
+}
+
+static pthread_t waits;
+static void *sends_all(void *arg) {
+    static const int three[] = {SIGSEGV, SIGBUS, SIGSYS};
+    for (int i = 0; !stop; i++) {
+        RIGHT(pthread_kill(waits, three[i % 3]) == 0);
+        while (came <= i && !stop)
+            sched_yield();
+    }
+    return arg;
+}
+
+static void taken_while_waiting(void) {
+    static const int numbers[] = {SIGSEGV, SIGBUS, SIGSYS};
+    sigset_t three, pending, old = block_three(&three);
+    siginfo_t *info = place(sizeof *info);
+    out();
+    // What waits already is there at once, whoever it was sent to.
+    for (int i = 0; i < 3; i++) {
+        RIGHT(raise(numbers[i]) == 0 && sigtimedwait(&three, info, &(struct timespec){0, 0}) == numbers[i]);
+        RIGHT(info->si_signo == numbers[i] && info->si_code == SI_USER && info->si_pid == getpid());
+        out();
+        RIGHT(sigqueue(getpid(), numbers[i], (union sigval){.sival_int = 77 + i}) == 0);
+        RIGHT(sigwaitinfo(&three, info) == numbers[i] && info->si_value.sival_int == 77 + i);
+        out();
+    }
+    RIGHT(sigpending(&pending) == 0 && !sigismember(&pending, SIGSEGV));
+    double from = seconds();
+    RIGHT(sigtimedwait(&three, info, &(struct timespec){0, 50000000}) == -1 && errno == EAGAIN && seconds() - from > .049);
+    RIGHT(sigtimedwait(&three, info, &(struct timespec){0, 2000000000}) == -1 && errno == EINVAL);
+    RIGHT(sigtimedwait(&three, (void *)8, &(struct timespec){0, 0}) == -1 && errno == EAGAIN);
+    // One that comes at any moment of a wait without end ends it.
+    pthread_t sender;
+    waits = pthread_self(), stop = came = 0;
+    SETUP(pthread_create(&sender, NULL, sends_all, NULL) == 0);
+    for (double until = seconds() + 1; seconds() < until; came++)
+        RIGHT(sigwaitinfo(&three, info) == numbers[came % 3] && info->si_code == SI_USER);
+    stop = 1;
+    pthread_join(sender, NULL);
+    while (sigtimedwait(&three, NULL, &(struct timespec){0, 0}) > 0)
+        ;
+    SETUP(sigprocmask(SIG_SETMASK, &old, NULL) == 0);
+}
+
 CASES({"sent", sent}, {"deadly", deadly}, {"fault_in_a_handler", fault_in_a_handler}, {"flags", flags}, {"masks", masks},
       {"masks_of_contexts", masks_of_contexts},
       {"on_the_stack_that_was_interrupted", on_the_stack_that_was_interrupted},
       {"stacks_that_nobody_uses", stacks_that_nobody_uses}, {"stacks", stacks},
-      {"with_descriptors", with_descriptors}, {"wait_while_blocked", wait_while_blocked})
+      {"with_descriptors", with_descriptors}, {"wait_while_blocked", wait_while_blocked},
+      {"handlers_while_waiting", handlers_while_waiting}, {"identities_while_waiting", identities_while_waiting},
+      {"handlers_around_calls_with_masks", handlers_around_calls_with_masks}, {"taken_while_waiting", taken_while_waiting})

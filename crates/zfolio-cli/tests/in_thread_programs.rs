@@ -144,13 +144,22 @@ fn the_address_space() {
         "heap_end",
         "sparse",
         "failing_halfway",
+        "resizing_beside_calls",
     ];
     in_each_way("inthread_maps", &cases);
 }
 
 #[test]
 fn signals() {
-    let cases = ["masks", "masks_of_contexts", "wait_while_blocked"];
+    let cases = [
+        "masks",
+        "masks_of_contexts",
+        "wait_while_blocked",
+        "handlers_while_waiting",
+        "identities_while_waiting",
+        "handlers_around_calls_with_masks",
+        "taken_while_waiting",
+    ];
     in_each_way("inthread_signals", &cases);
 }
 
@@ -189,7 +198,7 @@ fn children() {
 
 #[test]
 fn descriptors() {
-    in_each_way("inthread_fds", &["all_closed"]);
+    in_each_way("inthread_fds", &["all_closed", "tables_apart"]);
 }
 
 #[test]

@@ -9,8 +9,10 @@ pub(crate) const SHIFT: u32 = zfolio_mm::PAGE_SHIFT;
 /// Error numbers as system calls return them, negative.
 pub(crate) mod err {
     pub(crate) const PERM: isize = -1;
+    pub(crate) const INTR: isize = -4;
     pub(crate) const TOO_BIG: isize = -7;
     pub(crate) const BADF: isize = -9;
+    pub(crate) const AGAIN: isize = -11;
     pub(crate) const NOMEM: isize = -12;
     pub(crate) const BUSY: isize = -16;
     pub(crate) const FAULT: isize = -14;
@@ -86,6 +88,7 @@ pub(crate) mod nr {
     pub(crate) const KEYCTL: usize = 250;
     pub(crate) const PSELECT6: usize = 270;
     pub(crate) const PPOLL: usize = 271;
+    pub(crate) const UNSHARE: usize = 272;
     pub(crate) const SET_ROBUST_LIST: usize = 273;
     pub(crate) const GET_ROBUST_LIST: usize = 274;
     pub(crate) const VMSPLICE: usize = 278;

@@ -129,6 +129,7 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
         sent: Mutex::new(Sent::new()),
         some_sent: AtomicBool::new(false),
         own_memory: OwnMemory::new(),
+        tables_apart: AtomicU32::new(0),
     }));
     state.note_descriptors(&state.core.lock().way);
     state::publish(state);

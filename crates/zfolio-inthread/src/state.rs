@@ -9,7 +9,7 @@ use crate::signal::actions::Signals;
 use crate::signal::sent::Sent;
 use core::ops::{Deref, RangeInclusive};
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use zfolio_sys::lock::Mutex;
 
 /// The highest layer: what calls and signals are answered from.
@@ -21,6 +21,9 @@ pub(crate) struct State {
     pub(crate) sent: Mutex<Sent>,
     pub(crate) some_sent: AtomicBool,
     pub(crate) own_memory: OwnMemory,
+    /// Id of the process in which a thread has a table of descriptors of its own; 0, or that of an
+    /// ancestor: there is none.
+    pub(crate) tables_apart: AtomicU32,
 }
 
 impl Deref for State {

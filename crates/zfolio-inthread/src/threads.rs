@@ -12,6 +12,7 @@ use crate::cancel::Cancellation;
 use crate::pins::Pinned;
 use crate::raw::{self, PAGE};
 use crate::signal::sent::Sent;
+use crate::signal::waiting::Waiting;
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use zfolio_sys::arena::reserve_private;
@@ -55,6 +56,8 @@ pub(crate) struct Record {
     pub(crate) masked: AtomicUsize,
     /// Those of them that were sent to this thread meanwhile.
     pub(crate) sent: Sent,
+    /// Those of them that it waits for (rt_sigtimedwait).
+    pub(crate) waiting: Waiting,
     pub(crate) stacks: Stacks,
     /// Address of a `Mutex<Signals>`: what the child of posix_spawn that lives on this record
     /// does with signals; 0: there is none.
@@ -246,6 +249,7 @@ impl Record {
     fn reset(&self) {
         self.pinned.clear();
         self.sent.clear();
+        self.waiting.clear();
         self.masked.store(0, Ordering::Relaxed);
         self.cancellation.reset();
         self.ticks.forget();

@@ -27,6 +27,7 @@ const S_IFREG: u64 = 0x8000;
 const S_IFSOCK: u64 = 0xc000;
 const F_DUPFD: usize = 0;
 const F_DUPFD_CLOEXEC: usize = 1030;
+const CLONE_FILES: usize = 0x400;
 const SOL_SOCKET: usize = 1;
 const SO_TYPE: usize = 3;
 const SOCK_STREAM: u32 = 1;
@@ -134,6 +135,7 @@ fn route(keeper: &Keeper<'_>, frame: &mut Frame, number: usize, args: [usize; 6]
         nr::CLOSE | nr::DUP | nr::DUP2 | nr::DUP3 | nr::CLOSE_RANGE => {
             descriptors::change(state, number, args)
         }
+        nr::UNSHARE if args[0] & CLONE_FILES != 0 => descriptors::unshare(state, number, args),
         nr::FCNTL if matches!(args[1], F_DUPFD | F_DUPFD_CLOEXEC) => {
             descriptors::change(state, number, args)
         }
@@ -323,15 +325,14 @@ fn leave_to_kernel(state: &State, address: usize, len: usize) {
     });
 }
 
-/// rt_sigtimedwait: those of ours that are waited for are the kernel's while it lasts.
+/// rt_sigtimedwait: those of ours that are waited for are not with the kernel.
 fn take_signal(keeper: &Keeper<'_>, args: [usize; 6]) -> isize {
     if let Some(pointers) = table::pointers(nr::RT_SIGTIMEDWAIT) {
         keeper.keep_all(pointers, &args);
     }
-    let call = || keeper.record.cancellation.call(nr::RT_SIGTIMEDWAIT, args);
     match raw::read::<u64>(args[0]) {
-        Some(set) if args[3] == 8 => masks::taking(keeper.state, keeper.record, set, call),
-        _ => call(),
+        Some(set) if args[3] == 8 => masks::taking(keeper.state, keeper.record, set, args),
+        _ => keeper.record.cancellation.call(nr::RT_SIGTIMEDWAIT, args),
     }
 }
 

@@ -6,6 +6,7 @@ use crate::memory::core::MemoryCore;
 use crate::memory::way::Kind;
 use crate::raw::{self, PAGE, err, is_error, nr};
 use crate::state::State;
+use core::sync::atomic::Ordering;
 
 /// Calls that close or take a descriptor's number. Ours are not there for the program.
 pub(crate) fn change(state: &State, number: usize, args: [usize; 6]) -> isize {
@@ -23,8 +24,10 @@ pub(crate) fn change(state: &State, number: usize, args: [usize; 6]) -> isize {
         }
         nr::DUP2 | nr::DUP3 if state.is_our_descriptor(last) => {
             state.locked(|core| {
-                core.way.move_descriptor(last);
-                state.note_descriptors(&core.way);
+                if !state.has_tables_apart() {
+                    core.way.move_descriptor(last);
+                    state.note_descriptors(&core.way);
+                }
             });
             if state.is_our_descriptor(last) {
                 return err::BUSY;
@@ -33,6 +36,20 @@ pub(crate) fn change(state: &State, number: usize, args: [usize; 6]) -> isize {
         }
         nr::DUP | nr::DUP2 | nr::DUP3 | nr::FCNTL => copied(state, number, args),
         nr::CLOSE_RANGE if first <= last && flags & !CLOSE_RANGE_FLAGS == 0 => {
+            if flags & CLOSE_RANGE_UNSHARE != 0 {
+                let nothing = [
+                    u32::MAX as usize,
+                    u32::MAX as usize,
+                    CLOSE_RANGE_UNSHARE,
+                    0,
+                    0,
+                    0,
+                ];
+                let result = unshare(state, nr::CLOSE_RANGE, nothing);
+                if is_error(result) {
+                    return result;
+                }
+            }
             let mut ours = state.descriptors();
             ours.sort_unstable();
             let mut from = first;
@@ -57,6 +74,29 @@ pub(crate) fn change(state: &State, number: usize, args: [usize; 6]) -> isize {
     }
 }
 
+/// Makes a call by which this thread has a table of descriptors of its own, if it shared one. To give way
+/// in one table is not to do so in the others, so nothing of ours gives way from then on.
+pub(crate) fn unshare(state: &State, number: usize, args: [usize; 6]) -> isize {
+    if !state.is_several() || !state.is_own_process() {
+        return raw::for_program(number, args);
+    }
+    state.locked(|_| {
+        let result = raw::for_program(number, args);
+        if !is_error(result) {
+            let process = zfolio_sys::thread::pid();
+            state.tables_apart.store(process, Ordering::Relaxed);
+        }
+        result
+    })
+}
+
+impl State {
+    /// Whether threads of this process have tables of descriptors of their own.
+    fn has_tables_apart(&self) -> bool {
+        self.tables_apart.load(Ordering::Relaxed) == zfolio_sys::thread::pid()
+    }
+}
+
 /// Makes a copy of a descriptor, which is the process's own memory if that is.
 fn copied(state: &State, number: usize, args: [usize; 6]) -> isize {
     let copy = raw::for_program(number, args);
@@ -71,6 +111,7 @@ fn copied(state: &State, number: usize, args: [usize; 6]) -> isize {
 }
 
 const O_CLOEXEC: usize = 0o2_000_000;
+const CLOSE_RANGE_UNSHARE: usize = 2;
 const CLOSE_RANGE_CLOEXEC: usize = 4;
 /// Flags of close_range that there are: of others the kernel tells.
 const CLOSE_RANGE_FLAGS: usize = 6;

@@ -15,13 +15,14 @@
 //! process's under its lock.
 
 use super::signals::SI_TKILL;
-use super::ticks;
 use crate::raw::{self, Blocked, OURS, err, nr};
 use crate::signal::context::{Context, SAVED};
 use crate::signal::sent::{INFO, bit, queue};
+use crate::signal::waiting::Wait;
 use crate::state::{self, State};
 use crate::threads::{self, Record};
 use core::sync::atomic::Ordering;
+use zfolio_sys::thread::{Clock, now_ns};
 
 const SIG_BLOCK: usize = 0;
 const SIG_UNBLOCK: usize = 1;
@@ -40,21 +41,32 @@ impl Record {
 
 /// A signal was sent that `record`'s thread has blocked. In a handler, all signals blocked.
 pub(crate) fn note(state: &State, record: &Record, signal: usize, info: &[u64; INFO], code: i32) {
+    let bit = bit(signal);
     if code == SI_TKILL {
         record.sent.put(signal, info);
+        record.waiting.end(bit);
         return;
     }
-    // To the process: whichever thread does not block it has it.
-    let other = state
-        .threads
-        .all()
-        .filter(|other| !core::ptr::eq(*other, record) && other.blocked() & bit(signal) == 0)
-        .find_map(Record::thread);
-    if other.is_some_and(|thread| queue(thread, signal, info) == 0) {
-        return;
+    // To the process: whichever thread waits for it or does not block it has it.
+    if record.waiting.signals() & bit == 0 {
+        let is_its = |other: &&Record| {
+            !core::ptr::eq(*other, record)
+                && (other.blocked() & bit == 0 || other.waiting.signals() & bit != 0)
+        };
+        let other = state.threads.all().filter(is_its).find_map(Record::thread);
+        if other.is_some_and(|thread| queue(thread, signal, info) == 0) {
+            return;
+        }
     }
     state.some_sent.store(true, Ordering::Relaxed);
     state.sent.lock().put(signal, info);
+    record.waiting.end(bit);
+}
+
+/// Takes what waits of `wanted` and came to this thread or the process. All signals are blocked.
+fn take(state: &State, record: &Record, wanted: u64) -> Option<(usize, [u64; INFO])> {
+    let of_process = || state.sent.lock().take(wanted);
+    record.sent.take(wanted).or_else(of_process)
 }
 
 /// Sends this thread again what waits of `wanted`: it is pending with the kernel from here on.
@@ -65,11 +77,11 @@ fn send_again(state: &State, record: &Record, wanted: u64) {
         // The child of a vfork, on its parent's record: what waits is its parent's.
         return;
     }
-    let from_process = || {
+    let next = || {
         let _blocked = Blocked::new();
-        state.sent.lock().take(wanted)
+        take(state, record, wanted)
     };
-    while let Some((signal, info)) = record.sent.take(wanted).or_else(from_process) {
+    while let Some((signal, info)) = next() {
         queue(this, signal, &info);
     }
 }
@@ -137,40 +149,92 @@ pub(crate) fn during(
         record.set_blocked(before);
         return result;
     }
-    // One that comes between the change and the call has to end the call: until then they are
-    // blocked, and the call's own mask lets them in.
-    let mask = raw::block(OURS);
+    // One that comes between the change and the call has to end the call: until then it is
+    // blocked, and the call's own mask lets it in. So is every other: a handler that began with ours
+    // blocked could neither touch what is out nor make a call that dispatch stops.
+    let _all = Blocked::new();
     record.set_blocked(set);
     send_again(state, record, !set & OURS);
     let result = call();
     record.set_blocked(before);
-    raw::set_mask(mask);
     result
 }
 
-/// Makes a call that takes pending signals of `set`, some of ours among them.
-pub(crate) fn taking(
-    state: &State,
-    record: &Record,
-    set: u64,
-    call: impl FnOnce() -> isize,
-) -> isize {
-    if set & OURS == 0 {
-        return call();
+/// rt_sigtimedwait for `set`. Pointers are pinned. Those of ours in it are blocked as long as it
+/// lasts, but not with the kernel (see [`waiting`](crate::signal::waiting)).
+pub(crate) fn taking(state: &State, record: &Record, set: u64, args: [usize; 6]) -> isize {
+    const NS: u64 = 1_000_000_000;
+    const LONGEST: u64 = i64::MAX.cast_unsigned();
+    let [_, info_at, time_at, ..] = args;
+    let time = match time_at {
+        0 => Some([LONGEST, 0]),
+        at => raw::read::<[u64; 2]>(at),
+    };
+    let Some(time) = time else { return err::FAULT };
+    let is_refused = time[0] > LONGEST || time[1] >= NS;
+    // (The child of a vfork, on its parent's record: what waits is its parent's.)
+    let is_own = record.thread() == Some(zfolio_sys::thread::id());
+    if set & OURS == 0 || is_refused || !is_own {
+        return record.cancellation.call(nr::RT_SIGTIMEDWAIT, args);
     }
-    let mask = raw::block(OURS);
-    let taking = || {
-        send_again(state, record, set & OURS);
-        call()
+    let until = (time[0].saturating_mul(NS))
+        .saturating_add(time[1])
+        .saturating_add(now_ns(Clock::Monotonic));
+    let others = set & !OURS;
+    let mut args = args;
+    args[0] = (&raw const others) as usize;
+    args[2] = record.waiting.time();
+    let before = record.blocked();
+    record.set_blocked(before | set);
+    let mut wait = Wait {
+        signals: set & OURS,
+        time,
+        ended: false,
     };
-    let result = if set & ticks::SET == 0 {
-        taking()
-    } else {
-        ticks::without(state, record, taking)
+    // (Of a call that this one's handler interrupted.)
+    let outer = record.waiting.set(&wait);
+    let result = loop {
+        if let Some(result) = taken(state, record, set, info_at) {
+            break result;
+        }
+        let result = record.cancellation.call(nr::RT_SIGTIMEDWAIT, args);
+        if !matches!(result, err::INTR | err::AGAIN) || !record.waiting.has_ended() {
+            break result;
+        }
+        // One of ours has come; another thread may have it by now.
+        if time_at != 0 {
+            let left = until.saturating_sub(now_ns(Clock::Monotonic));
+            wait.time = [left / NS, left % NS];
+        }
+        record.waiting.set(&wait);
     };
-    // (What has come and was not taken is noted again now.)
-    raw::set_mask(mask);
+    record.waiting.set(&outer);
+    if waits(state, record, outer.signals) {
+        record.waiting.end(outer.signals);
+    }
+    record.set_blocked(before);
+    if waits(state, record, !before & set & OURS) {
+        // (They come when this ends.)
+        let _all = Blocked::new();
+        send_again(state, record, !before & set & OURS);
+    }
     result
+}
+
+/// Takes one of ours in `set` that waits: what rt_sigtimedwait returns of it, what was told of it written
+/// to `info_at`.
+fn taken(state: &State, record: &Record, set: u64, info_at: usize) -> Option<isize> {
+    if !waits(state, record, set & OURS) {
+        return None;
+    }
+    let (signal, info) = {
+        let _all = Blocked::new();
+        take(state, record, set & OURS)?
+    };
+    if info_at != 0 && !raw::write(info_at, info) {
+        return Some(err::FAULT);
+    }
+    Some(signal.cast_signed())
 }
 
 /// rt_sigpending. The pointer is pinned.

@@ -18,18 +18,16 @@
 //! - None is left when management ends: a filter of the program's may know no call about timers.
 
 use crate::cancel;
-use crate::raw::{self, OURS, is_error, is_made_again, nr};
+use crate::raw::{self, OURS, is_made_again, nr};
 use crate::signal::actions::{Action, IGNORE, RESTART, SIGNALS};
 use crate::signal::context::{Context, SAVED, at};
-use crate::signal::sent::{INFO, bit, queue};
+use crate::signal::sent::bit;
 use crate::state::State;
 use crate::threads::Record;
 use core::sync::atomic::Ordering;
 
 /// The signal.
 const SIGSYS: usize = 31;
-/// A set of it alone.
-pub(super) const SET: u64 = bit(SIGSYS);
 /// `si_code` of a timer's.
 const SI_TIMER: i32 = -2;
 /// `sigev_notify`: to one thread.
@@ -105,47 +103,6 @@ pub(super) fn come(state: &State, record: &Record, context: &mut Context) {
     if record.ticks.often.load(Ordering::Relaxed) != u32::from(often) {
         record.ticks.often.store(often.into(), Ordering::Relaxed);
         set_interval(record, if often { OFTEN_NS } else { SELDOM_NS });
-    }
-}
-
-/// Runs `call`, which takes pending signals of the calling thread, so that it takes no tick. Ours are
-/// blocked.
-pub(super) fn without(state: &State, record: &Record, call: impl FnOnce() -> isize) -> isize {
-    if record.ticks.timer.load(Ordering::Relaxed) == 0 {
-        return call();
-    }
-    end(state, record);
-    take_those_that_came(state);
-    let result = call();
-    state.at_rest(|| begin_here(state, record));
-    result
-}
-
-/// Takes ticks that wait. What else of their signal waits does so still.
-fn take_those_that_came(state: &State) {
-    let set = SET;
-    let mut info = [0_u64; INFO];
-    let no_time = [0_u64; 2];
-    let args = [
-        (&raw const set) as usize,
-        info.as_mut_ptr() as usize,
-        no_time.as_ptr() as usize,
-        8,
-        0,
-        0,
-    ];
-    // SAFETY: a mask, a siginfo and a time of this frame.
-    let take = || unsafe { raw::call(nr::RT_SIGTIMEDWAIT, args) };
-    while !is_error(take()) {
-        #[allow(
-            clippy::cast_possible_truncation,
-            reason = "a number of 32 bits, and 64 bits"
-        )]
-        let (code, value) = (info[1] as i32, info[3] as usize);
-        if !is_one(state, code, value) {
-            queue(zfolio_sys::thread::id(), SIGSYS, &info);
-            return;
-        }
     }
 }
 

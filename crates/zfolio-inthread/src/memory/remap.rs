@@ -82,6 +82,9 @@ impl MemoryCore {
             }
             return result;
         }
+        if let Some(result) = self.in_place(state, args, kind) {
+            return result;
+        }
         let apart = self.way.kind == way::Kind::InThread && kind.registered;
         if apart {
             // A mapping loses its registration as it moves, and so does what it becomes one
@@ -130,6 +133,48 @@ impl MemoryCore {
             self.open_pinned(state, &(at..at + new_len));
         }
         result
+    }
+
+    /// A mapping that shrinks, grows where it is or stays as it is: no page of it that stays is closed
+    /// or opened for that, since calls of other threads may be under way there. What it grows by is
+    /// made to follow its last page. `None` where it has to move, or may and cannot grow.
+    fn in_place(&mut self, state: &MemoryState, args: [usize; 6], kind: Kind) -> Option<isize> {
+        let [old, old_len, new_len, flags, ..] = args;
+        let (from, new_len) = (range_of(old, old_len), up(new_len));
+        // (By guard nothing is closed for a remap, and its last page's protection says nothing.)
+        let is_closed_apart = match self.way.kind {
+            way::Kind::InThread => kind.registered,
+            way::Kind::Guard => false,
+            way::Kind::Protect => true,
+        };
+        let may_move = flags & MREMAP_MAYMOVE != 0;
+        if !is_closed_apart
+            || flags & !MREMAP_MAYMOVE != 0
+            || !old.is_multiple_of(PAGE)
+            || new_len == 0
+        {
+            return None;
+        }
+        let end = from.start.checked_add(new_len)?;
+        let result = if end < from.end {
+            raw::own(nr::MUNMAP, [end, from.end - end, 0])
+        } else if end > from.end {
+            let last = [from.end - PAGE, PAGE, PAGE + (end - from.end), 0, 0, 0];
+            raw::for_program(nr::MREMAP, last)
+        } else {
+            0
+        };
+        if is_error(result) {
+            return (!may_move || end < from.end).then_some(result);
+        }
+        if end > from.end && self.way.watch(&(from.end..end)).is_err() {
+            self.fail(format_args!(
+                "the memory that grew at {:#x} could not be registered with userfaultfd",
+                from.end
+            ));
+        }
+        self.resized(state, &from, new_len);
+        Some(old.cast_signed())
     }
 
     /// Makes one mapping of a range in which pages are protected: the kernel moves no two.

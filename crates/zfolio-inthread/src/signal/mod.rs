@@ -9,10 +9,12 @@
 //! | [`actions`] | what the program asked for of each signal |
 //! | [`context`] | what a handler is given |
 //! | [`sent`] | signals of ours that were sent while they were blocked |
+//! | [`waiting`] | which of them a thread waits for |
 //!
-//! State: one table in [`State`](crate::state::State), and one [`Sent`](sent::Sent) there and in
-//! each thread's record. Below: `raw`.
+//! State: one table in [`State`](crate::state::State), one [`Sent`](sent::Sent) there and in
+//! each thread's record, and there a [`Waiting`](waiting::Waiting). Below: `raw`.
 
 pub(crate) mod actions;
 pub(crate) mod context;
 pub(crate) mod sent;
+pub(crate) mod waiting;
