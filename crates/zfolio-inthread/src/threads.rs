@@ -66,13 +66,7 @@ pub(crate) struct Record {
     pub(crate) ticks: Ticks,
     /// Head of the list of robust locks.
     pub(crate) robust: AtomicUsize,
-    /// Where a row of faults would go on, and how long its last window was. Pages.
-    pub(crate) row: [AtomicUsize; 2],
-    faults: Faults,
-    /// The last fault that was none of ours to serve, and how often it came.
-    pub(crate) last_fault: [AtomicUsize; 2],
-    /// How often what is managed had changed when it was last told of a fault on what is not.
-    pub(crate) changes_seen: AtomicUsize,
+    pub(crate) faults: Faults,
 }
 
 /// The timer of a thread's processor time: `life::ticks`.
@@ -94,9 +88,15 @@ impl Ticks {
 
 /// What is kept of its faults.
 #[repr(C)]
-struct Faults {
+pub(crate) struct Faults {
     /// So far.
     count: AtomicU32,
+    /// Where a row of them would go on, and how long its last window was. Pages.
+    pub(crate) row: [AtomicUsize; 2],
+    /// The last that was none of ours to serve, and how often it came.
+    pub(crate) last: [AtomicUsize; 2],
+    /// How often what is managed had changed when the thread was last told of one on what is not.
+    pub(crate) changes_seen: AtomicUsize,
     store_wait: StoreWait,
 }
 
@@ -261,9 +261,9 @@ impl Record {
             .signals
             .iter()
             .chain(&self.stacks.plain)
-            .chain(&self.row)
-            .chain(&self.last_fault)
-            .chain([&self.changes_seen])
+            .chain(&self.faults.row)
+            .chain(&self.faults.last)
+            .chain([&self.faults.changes_seen])
         {
             word.store(0, Ordering::Relaxed);
         }

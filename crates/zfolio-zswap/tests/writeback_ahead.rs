@@ -35,6 +35,14 @@ fn begin(zswap: &Zswap<TestArena>, context: &mut WorkContext) -> Shrunk {
     }
 }
 
+/// Folios of 32 pages, and one of what is left.
+fn stored(zswap: &Zswap<TestArena>, contents: &[Content]) -> Vec<Slot> {
+    let folios = contents.chunks(32);
+    folios
+        .flat_map(|folio| store(zswap, folio).unwrap())
+        .collect()
+}
+
 fn check(zswap: &Zswap<TestArena>, slots: &[Slot], contents: &[Content]) {
     zswap.validate().unwrap();
     for (slot, content) in slots.iter().zip(contents) {
@@ -47,7 +55,7 @@ fn check(zswap: &Zswap<TestArena>, slots: &[Slot], contents: &[Content]) {
 fn a_page_is_let_go_when_its_write_was_answered_and_not_before() {
     let (zswap, backing) = ahead();
     let contents = records(256);
-    let slots = store(&zswap, &contents).unwrap();
+    let slots = stored(&zswap, &contents);
     let mut context = zswap.context().unwrap();
     let step = begin(&zswap, &mut context);
     assert!(
@@ -75,7 +83,7 @@ fn a_page_is_let_go_when_its_write_was_answered_and_not_before() {
 fn a_write_that_fails_leaves_its_pages_in_the_pool() {
     let (zswap, backing) = ahead();
     let contents = records(128);
-    let slots = store(&zswap, &contents).unwrap();
+    let slots = stored(&zswap, &contents);
     let mut context = zswap.context().unwrap();
     begin(&zswap, &mut context);
     backing.answer(Err(Errno::NOSPC));
@@ -99,7 +107,7 @@ fn a_write_that_fails_leaves_its_pages_in_the_pool() {
 fn before_a_fork_what_goes_stays() {
     let (zswap, backing) = ahead();
     let contents = records(96);
-    let slots = store(&zswap, &contents).unwrap();
+    let slots = stored(&zswap, &contents);
     let mut context = zswap.context().unwrap();
     begin(&zswap, &mut context);
     zswap.give_up_writes();
@@ -114,7 +122,7 @@ fn before_a_fork_what_goes_stays() {
 fn what_lies_where_is_told_and_found_to_have_changed() {
     let (zswap, backing) = ahead();
     let contents = records(64);
-    let slots = store(&zswap, &contents).unwrap();
+    let slots = stored(&zswap, &contents);
     assert!(zswap.parts_behind(&slots).unwrap().is_empty());
     assert!(zswap.is_covered(&slots, &Parts::default()));
     let mut context = zswap.context().unwrap();
@@ -130,7 +138,7 @@ fn what_lies_where_is_told_and_found_to_have_changed() {
     // The cluster is another by now, with other records at the same place.
     zswap.invalidate(&slots);
     zswap.tend_backing();
-    let others = store(&zswap, &records(2000)).unwrap();
+    let others = stored(&zswap, &records(2000));
     loop {
         let step = begin(&zswap, &mut context);
         backing.answer(Ok(()));

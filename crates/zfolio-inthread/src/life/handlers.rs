@@ -343,7 +343,7 @@ fn serve(
     let again = match brought {
         Brought::Open(_) => {
             if let Some(record) = record {
-                record.last_fault[1].store(0, Ordering::Relaxed);
+                record.faults.last[1].store(0, Ordering::Relaxed);
             }
             return true;
         }
@@ -379,12 +379,12 @@ fn may_have_been_ours(state: &State, record: Option<&Record>) -> bool {
     let Some(record) = record else { return false };
     // (Under the lock: who is changing it has not opened the pages yet.)
     let changes = state.core.lock().ranges.changes();
-    record.changes_seen.swap(changes, Ordering::Relaxed) != changes
+    record.faults.changes_seen.swap(changes, Ordering::Relaxed) != changes
 }
 
 fn is_to_be_tried_again(record: Option<&Record>, address: usize) -> bool {
     let Some(record) = record else { return false };
-    let [last, count] = &record.last_fault;
+    let [last, count] = &record.faults.last;
     if last.swap(address, Ordering::Relaxed) != address {
         count.store(0, Ordering::Relaxed);
     }

@@ -75,7 +75,7 @@ pub(super) fn bring_run(
             let run = alike(state, core, page, most, |word| word == Word::Untouched);
             let run = page..run.end;
             if let Some(record) = record {
-                record.row[0].store(run.end, Ordering::Relaxed);
+                record.faults.row[0].store(run.end, Ordering::Relaxed);
             }
             core.make_room(state, run.len());
             open_fresh(state, core, &run);
@@ -105,7 +105,7 @@ pub(super) fn bring_run(
                 core.with_group(state, run, page)
             });
             if let Some(record) = record {
-                record.row[0].store(run.end, Ordering::Relaxed);
+                record.faults.row[0].store(run.end, Ordering::Relaxed);
             }
             core.make_room(state, run.len());
             load(state, core, &run, page, access);
@@ -169,13 +169,13 @@ pub(super) fn was_open(state: &MemoryState, core: &mut MemoryCore, page: Vpn) ->
 /// How many pages to bring at once: more and more where faults come in a row.
 pub(super) fn ahead(core: &MemoryCore, record: Option<&Record>, page: Vpn) -> usize {
     let Some(record) = record else { return 1 };
-    let len = record.row[1].load(Ordering::Relaxed);
-    let len = if record.row[0].load(Ordering::Relaxed) == page {
+    let len = record.faults.row[1].load(Ordering::Relaxed);
+    let len = if record.faults.row[0].load(Ordering::Relaxed) == page {
         (len * 2).clamp(2, MOST_AHEAD)
     } else {
         1
     };
-    record.row[1].store(len, Ordering::Relaxed);
+    record.faults.row[1].store(len, Ordering::Relaxed);
     len.min((core.high / 64).max(1))
 }
 
@@ -187,12 +187,12 @@ pub(super) fn fresh(core: &MemoryCore, record: Option<&Record>, page: Vpn) -> us
         Kind::Guard | Kind::Protect => 4,
     };
     let Some(record) = record else { return least };
-    let len = if record.row[0].load(Ordering::Relaxed) == page {
-        (record.row[1].load(Ordering::Relaxed) * 4).clamp(least, FRESH)
+    let len = if record.faults.row[0].load(Ordering::Relaxed) == page {
+        (record.faults.row[1].load(Ordering::Relaxed) * 4).clamp(least, FRESH)
     } else {
         least
     };
-    record.row[1].store(len, Ordering::Relaxed);
+    record.faults.row[1].store(len, Ordering::Relaxed);
     len
 }
 

@@ -290,18 +290,18 @@ pub(super) struct Kept {
 impl Kept {
     /// `asked`: percent.
     pub(super) fn of(runs: &[Controlled], asked: f64) -> Option<Self> {
-        let median = |figure: &dyn Fn(&Controlled) -> f64| {
+        let middle = |figure: &dyn Fn(&Controlled) -> f64| {
             let all: Vec<f64> = runs.iter().map(figure).collect();
             Summary::of(&all)
         };
         let slower = |times: f64| (times - 1.0) * 100.0;
         Some(Self {
-            percent: median(&Controlled::saved)?.median,
-            whole: median(&Controlled::saved_whole)?.median,
-            resident: super::plan::median(runs.iter().map(|run| run.resident))?,
-            slowdown: median(&|run| slower(run.wall))?,
-            estimated: median(&|run| run.estimated)?.median,
-            work: median(&|run| slower(run.work))?.median,
+            percent: middle(&Controlled::saved)?.median,
+            whole: middle(&Controlled::saved_whole)?.median,
+            resident: median(runs.iter().map(|run| run.resident))?,
+            slowdown: middle(&|run| slower(run.wall))?,
+            estimated: middle(&|run| run.estimated)?.median,
+            work: middle(&|run| slower(run.work))?.median,
             runs: runs.len(),
             kept: runs
                 .iter()
@@ -309,6 +309,14 @@ impl Kept {
                 .count(),
         })
     }
+}
+
+/// The median, of the two in the middle the greater: what is used is not to be
+/// made less of.
+pub(super) fn median(of: impl Iterator<Item = u64>) -> Option<u64> {
+    let mut all: Vec<u64> = of.collect();
+    all.sort_unstable();
+    all.get(all.len() / 2).copied()
 }
 
 #[cfg(test)]

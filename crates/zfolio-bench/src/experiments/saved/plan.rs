@@ -1,6 +1,6 @@
 //! What is run of a program.
 
-use super::column::{Column, Kept, Native, Sample, Saved};
+use super::column::{Column, Kept, Native, Sample, Saved, median};
 use super::config::{CONFIGS, Config, Held, USUAL};
 use super::search::{Probe, Search};
 use super::workload::{OWN, PROGRAMS, Program, amount};
@@ -318,12 +318,4 @@ impl Compared {
         }
         Some(self.saved(plan, column).map_or(0.0, |saved| saved.percent))
     }
-}
-
-/// The median, of the two in the middle the greater: what is used is not to be
-/// made less of.
-pub(super) fn median(of: impl Iterator<Item = u64>) -> Option<u64> {
-    let mut all: Vec<u64> = of.collect();
-    all.sort_unstable();
-    all.get(all.len() / 2).copied()
 }

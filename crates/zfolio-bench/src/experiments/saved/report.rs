@@ -1,8 +1,8 @@
 //! How what is saved is shown.
 
-use super::column::{Column, Kept, Native, Sample, Saved};
+use super::column::{Column, Kept, Native, Sample, Saved, median};
 use super::config::Held;
-use super::plan::{Compared, Plan, median};
+use super::plan::{Compared, Plan};
 use super::search::Search;
 use crate::output::ministat::Summary;
 use crate::output::plot::{self, Series};

@@ -209,7 +209,7 @@ impl Touch<'_> {
         core.figures.faults += 1;
         core.figures.major += u64::from(!untouched);
         if let Some(record) = self.record {
-            record.row[0].store(run.end, Ordering::Relaxed);
+            record.faults.row[0].store(run.end, Ordering::Relaxed);
         }
         let slots = core::array::from_fn(|at| {
             let page = run.start + at;
