@@ -282,9 +282,10 @@ fn a_high_that_sinks_is_followed_by_who_computes() {
             support::kill(run.program(), rustix::process::Signal::USR1);
             let (status, told, stats) = run.end();
             assert_eq!(status, Some(0), "{way}, {kind}: {told}");
+            // (Once it has begun the faults of what comes back go on with it.)
             let first = &stats["processes"][0]["counters"];
             let ticks = first["high_ticks"].as_u64();
-            assert!(ticks >= Some(2), "{way}, {kind}: {stats}");
+            assert!(ticks >= Some(1), "{way}, {kind}: {stats}");
         }
     }
 }
