@@ -19,6 +19,7 @@
 //! | [`inspect`](mod@inspect) | all of it in place, for who looks into the process |
 //! | [`limits`], [`bounds`] | what may be out, in the pool, and resident at most |
 //! | [`writeback`], [`own_file`] | what is behind the pool |
+//! | [`outgoing`] | where pages are moved that leave, in-thread |
 //! | [`clean`], [`clean_pages`] | pages that leave as they came |
 //! | [`transit`] | swap-in and swap-out beside other threads, without the lock |
 //! | [`space`], [`arguments`] | what system calls do to the address space |
@@ -41,6 +42,7 @@ mod inspect;
 pub(crate) mod layer;
 mod limits;
 mod manage;
+mod outgoing;
 mod own_file;
 pub(crate) mod ranges;
 pub(crate) mod reclaim;
