@@ -535,7 +535,55 @@ static void resizing_beside_calls(void) {
     drop(at, pages);
 }
 
-CASES({"failing_halfway", failing_halfway}, {"mapping", mapping}, {"growing_down", growing_down}, {"moving", moving}, {"advising", advising},
+// Reads whatever it may, as a collector does that does not know where its pointers are.
+static void reads_all_that_is_named(void) {
+    enum { MOST = 4000 };
+    static struct { uintptr_t from, to; } ranges[MOST];
+    int count = 0;
+    char line[512], mode[8];
+    volatile uint64_t sum = 0;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    SETUP(maps != NULL);
+    while (count < MOST && fgets(line, sizeof line, maps)) {
+        SETUP(sscanf(line, "%lx-%lx %7s", &ranges[count].from, &ranges[count].to, mode) == 3);
+        count += mode[0] == 'r' && mode[3] == 'p' && !strstr(line, "[v") && ranges[count].to - ranges[count].from < 1ul << 30;
+    }
+    fclose(maps);
+    for (int i = 0; i < count; i++)
+        for (uintptr_t at = ranges[i].from; at < ranges[i].to; at += PAGE)
+            sum += *(volatile uint64_t *)at;
+}
+
+static volatile int beside_too;
+static void *squeezes_beside(void *arg) {
+    char *own = map_new(RESIZED * PAGE);
+    for (int turn = 0; beside_too; turn++) {
+        fill_range(own, RESIZED, TAG + turn);
+        check_range(own, RESIZED, TAG + turn, "beside who reads all");
+    }
+    return arg;
+}
+
+static void reading_all(void) {
+    for (int beside = 0; beside < 2; beside++) {
+        pthread_t thread;
+        char *at = fresh();
+        beside_too = beside;
+        if (beside)
+            SETUP(pthread_create(&thread, NULL, squeezes_beside, NULL) == 0);
+        for (int turn = 0; turn < 4; turn++) {
+            squeeze();
+            reads_all_that_is_named();
+            check_range(at, MANY, TAG, "after all was read");
+        }
+        beside_too = 0;
+        if (beside)
+            pthread_join(thread, NULL);
+        drop(at, MANY);
+    }
+}
+
+CASES({"reading_all", reading_all}, {"failing_halfway", failing_halfway}, {"mapping", mapping}, {"growing_down", growing_down}, {"moving", moving}, {"advising", advising},
       {"protecting", protecting}, {"guards", guards}, {"locking", locking}, {"sealing", sealing},
       {"advising_itself", advising_itself}, {"naming", naming}, {"heap_end", heap_end}, {"sparse", sparse},
       {"resizing_beside_calls", resizing_beside_calls})

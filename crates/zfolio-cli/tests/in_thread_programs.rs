@@ -145,6 +145,7 @@ fn the_address_space() {
         "sparse",
         "failing_halfway",
         "resizing_beside_calls",
+        "reading_all",
     ];
     in_each_way("inthread_maps", &cases);
 }

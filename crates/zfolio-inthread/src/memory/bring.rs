@@ -2,6 +2,7 @@
 
 use super::Vpn;
 use super::core::MemoryCore;
+use super::outgoing;
 use super::way::{Kind, STAGE};
 use super::words::Word;
 use crate::memory::layer::MemoryState;
@@ -68,7 +69,12 @@ pub(super) fn bring_run(
             core.write_to_clean(state, page);
             Brought::Open(FaultKind::Standby)
         }
-        Word::Open { .. } | Word::Clean(_) | Word::Kept => was_open(state, core, page),
+        Word::Open { .. } | Word::Clean(_) | Word::Kept => match was_open(state, core, page) {
+            Brought::NotOurs if outgoing::show_nothing(&core.way, address) => {
+                Brought::Open(FaultKind::Hole)
+            }
+            brought => brought,
+        },
         Word::Untouched => {
             core.figures.faults += 1;
             let most = fresh(core, record, page);

@@ -19,8 +19,9 @@
 //! | [`folios`] | of swap-out, how runs are stored, counted and split |
 //! | [`inspect`](mod@inspect) | all of it in place, for who looks into the process |
 //! | [`limits`], [`bounds`] | what may be out, in the pool, and resident at most |
-//! | [`writeback`], [`own_file`], [`own_store`] | what is behind the pool |
+//! | [`outgoing`] | where pages are moved that leave, in-thread |
 //! | [`remote`], [`fetch`], [`recall`] | waiting for a store without a lock, for a page and for many |
+//! | [`writeback`], [`own_file`], [`own_store`] | what is behind the pool |
 //! | [`clean`], [`clean_pages`] | pages that leave as they came |
 //! | [`transit`] | swap-in and swap-out beside other threads, without the lock |
 //! | [`space`], [`arguments`] | what system calls do to the address space |
@@ -44,6 +45,7 @@ mod inspect;
 pub(crate) mod layer;
 mod limits;
 mod manage;
+mod outgoing;
 mod own_file;
 mod own_store;
 pub(crate) mod ranges;

@@ -15,6 +15,7 @@
 //!
 //! Which way works here, and what it has open, is [`ways`](super::ways)'s.
 
+use super::outgoing;
 use super::own_file::OwnFile;
 use super::own_store::OwnStore;
 use crate::raw::{self, PAGE, is_error, nr};
@@ -219,6 +220,7 @@ impl Way {
         debug_assert!(range.len() <= STAGE * PAGE);
         match (self.kind, self.moves) {
             (Kind::InThread, Some(moves)) => {
+                outgoing::clear(self.outgoing)?;
                 let try_it = |len| moves.into_held(self.outgoing, range.start, len);
                 let mut pages = range.len() / PAGE;
                 let mut is_ours = false;

@@ -2,6 +2,7 @@
 //! change their numbers where the program wants these, and are opened anew in the child of a
 //! fork.
 
+use super::outgoing;
 use super::way::{Kind, OURS, STAGE, Way, checked};
 use crate::raw::{self, PAGE, is_error, nr};
 use zfolio_runtime::segment::faults;
@@ -40,7 +41,10 @@ impl Way {
                 zeros: stage.start + 2 * STAGE * PAGE,
             };
             match way.open().and_then(|()| way.probe()) {
-                Ok(()) => return Ok(way),
+                Ok(()) => {
+                    outgoing::note(0, way.outgoing);
+                    return Ok(way);
+                }
                 Err(why) => {
                     way.close_descriptors();
                     last = why;

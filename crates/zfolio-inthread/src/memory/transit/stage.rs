@@ -5,6 +5,7 @@
 
 use super::waits::{Bell, STAGES};
 use crate::memory::core::MemoryCore;
+use crate::memory::outgoing;
 use crate::memory::way::{STAGE, Way};
 use crate::raw::{self, PAGE, nr};
 use crate::threads::{self, Record};
@@ -28,8 +29,8 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// `None` where there is no memory, or no pool yet.
-    fn new(core: &MemoryCore) -> Option<Self> {
+    /// With this number. `None` where there is no memory, or no pool yet.
+    fn new(core: &MemoryCore, number: usize) -> Option<Self> {
         let zswap = core.pool.as_ref()?.zswap;
         let context = zswap.context().ok()?;
         let places = reserve_private(2 * STAGE * PAGE, c"zfolio stage").ok()?;
@@ -40,6 +41,7 @@ impl Stage {
             zswap,
         };
         stage.way(core).prepare_outgoing().ok()?;
+        outgoing::note(number + 1, stage.outgoing);
         Some(stage)
     }
 
@@ -76,7 +78,7 @@ impl Taken<'_> {
     /// The stage, made if it is not there. The core lock is held.
     pub(super) fn made(&mut self, core: &MemoryCore) -> Option<&mut Stage> {
         if self.stage.is_none() {
-            *self.stage = Stage::new(core);
+            *self.stage = Stage::new(core, self.number);
         }
         self.stage.as_mut()
     }

@@ -9,6 +9,7 @@ use crate::memory::bring::{
 };
 use crate::memory::core::MemoryCore;
 use crate::memory::layer::MemoryState;
+use crate::memory::outgoing;
 use crate::memory::way::{Kind, STAGE, Way};
 use crate::memory::words::Word;
 use crate::raw::{Blocked, SHIFT};
@@ -190,7 +191,10 @@ impl Touch<'_> {
                 return Next::Done(Brought::Open(FaultKind::Page));
             }
             Word::Open { .. } | Word::Clean(_) | Word::Kept => {
-                return Next::Done(was_open(state, core, page));
+                return match was_open(state, core, page) {
+                    Brought::NotOurs if outgoing::is_one(page << SHIFT) => Next::Alone,
+                    brought => Next::Done(brought),
+                };
             }
             Word::Standby => return Next::Alone,
             Word::Untouched | Word::Zero | Word::Stored(_) => {}

@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use zfolio_sys::lock::{futex_wait, futex_wake};
 
 /// Most stages.
-pub(super) const STAGES: usize = 64;
+pub(in crate::memory) const STAGES: usize = 64;
 
 /// How many stages have pages in transit, and who waits for there to be none. Under the core
 /// lock.
