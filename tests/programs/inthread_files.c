@@ -348,21 +348,31 @@ static void counts(int signal) {
     too_large++;
 }
 
-static void file_size_limit(void) {
+// (A write may be made in pieces, of which one may end where the file may not grow.)
+static void limited(size_t most) {
     begin();
     int file = new_file("limited");
-    char *bytes = map_new(1 << 20);
+    size_t all = most + (512 << 10);
+    char *bytes = map_new(all);
+    too_large = 0;
     struct rlimit old, limit;
     SETUP(getrlimit(RLIMIT_FSIZE, &old) == 0);
-    limit = old, limit.rlim_cur = 512 << 10;
     struct sigaction action = {.sa_handler = counts}, before;
-    SETUP(sigaction(SIGXFSZ, &action, &before) == 0 && setrlimit(RLIMIT_FSIZE, &limit) == 0);
-    RIGHT(write(file, bytes, 1 << 20) == 512 << 10);
+    SETUP(sigaction(SIGXFSZ, &action, &before) == 0);
+    limit = old, limit.rlim_cur = most;
+    SETUP(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+    RIGHT(write(file, bytes, all) == (ssize_t)most);
     RIGHT(too_large == 0);
     RIGHT(write(file, bytes, 1) == -1 && errno == EFBIG && too_large == 1);
     SETUP(setrlimit(RLIMIT_FSIZE, &old) == 0 && sigaction(SIGXFSZ, &before, NULL) == 0);
     close(file);
+    munmap(bytes, all);
     end();
+}
+
+static void file_size_limit(void) {
+    for (size_t most = 256 << 10; most <= 2 << 20; most += 256 << 10)
+        limited(most);
 }
 
 CASES({"paths", paths}, {"listings", listings}, {"vectors", vectors}, {"between", between},

@@ -105,7 +105,10 @@ fn in_each_way(name: &str, cases: &[&str]) {
 
 #[test]
 fn files() {
-    in_each_way("inthread_files", &["between", "extents", "whole"]);
+    in_each_way(
+        "inthread_files",
+        &["between", "extents", "whole", "file_size_limit"],
+    );
 }
 
 #[test]
@@ -193,6 +196,7 @@ fn children() {
         "dropped_at_fork",
         "wiped_at_fork",
         "wiped_untouched",
+        "odd_flags",
     ];
     in_each_way("inthread_forks", &cases);
 }

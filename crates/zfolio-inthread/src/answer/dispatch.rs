@@ -264,6 +264,10 @@ fn transfer(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isize {
     let mut done = 0;
     loop {
         let piece = (len - done).min(largest);
+        if done > 0 && is_at_limit(number, fd, offset.wrapping_add(done), kind) {
+            // (As one write it would have ended here, without a signal.)
+            return done.cast_signed();
+        }
         keeper.keep(buffer + done, piece);
         let part = [fd, buffer + done, piece, offset.wrapping_add(done), 0, 0];
         let result = keeper.record.cancellation.call(number, part);
@@ -275,6 +279,22 @@ fn transfer(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isize {
         if result.cast_unsigned() < piece || done == len || !goes_on {
             return done.cast_signed();
         }
+    }
+}
+
+/// Whether a file may not grow beyond what has been written of it: the next write would be refused, and
+/// the process told so by a signal. `at`: where pwrite64 would go on.
+fn is_at_limit(number: usize, fd: usize, at: usize, kind: u64) -> bool {
+    const FSIZE: usize = 1;
+    let mut limit = [u64::MAX; 2];
+    let into = limit.as_mut_ptr() as usize;
+    if kind != S_IFREG || raw::own(nr::GETRLIMIT, [FSIZE, into, 0]) != 0 || limit[0] == u64::MAX {
+        return false;
+    }
+    match number {
+        nr::PWRITE64 => at as u64 >= limit[0],
+        nr::WRITE => position(fd) as u64 >= limit[0],
+        _ => false,
     }
 }
 

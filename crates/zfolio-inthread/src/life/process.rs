@@ -39,10 +39,12 @@ pub(crate) fn clone(keeper: &Keeper<'_>, frame: &mut Frame, number: usize) -> is
         nr::VFORK => fork(keeper.state, nr::FORK, [0; 6], CLONE_VM),
         nr::CLONE => {
             let [flags, stack, parent, child, tls, _] = args;
+            // (The kernel takes no more of them.)
+            let flags = flags & 0xffff_ffff;
             keeper.keep(parent, 4);
             keeper.keep(child, 4);
             if flags & CLONE_VM == 0 || stack == 0 {
-                let own = flags & !(CLONE_VM | CLONE_VFORK);
+                let own = flags & !with_memory(flags);
                 let args = [own, 0, parent, child, tls, 0];
                 return fork_to(keeper.state, frame, nr::CLONE, args, flags, stack);
             }
@@ -57,6 +59,15 @@ pub(crate) fn clone(keeper: &Keeper<'_>, frame: &mut Frame, number: usize) -> is
             new_task(keeper, frame, &task, &call)
         }
         _ => clone3(keeper, frame, args),
+    }
+}
+
+/// Those of `flags` that a child with memory of its own cannot have: handlers are shared with the
+/// memory or not at all.
+const fn with_memory(flags: usize) -> usize {
+    match flags & CLONE_VM {
+        0 => CLONE_VFORK,
+        _ => CLONE_VM | CLONE_VFORK | CLONE_SIGHAND,
     }
 }
 
@@ -104,7 +115,7 @@ fn clone3(keeper: &Keeper<'_>, frame: &mut Frame, args: [usize; 6]) -> isize {
         return err::INVAL;
     };
     if flags & CLONE_VM == 0 || top == 0 {
-        given[0] &= !((CLONE_VM | CLONE_VFORK) as u64);
+        given[0] &= !(with_memory(flags) as u64);
         (given[5], given[6]) = (0, 0);
         let args = [given.as_ptr() as usize, len, 0, 0, 0, 0];
         return fork_to(keeper.state, frame, nr::CLONE3, args, flags, top);

@@ -2,7 +2,6 @@
 
 use super::Vpn;
 use super::core::MemoryCore;
-use super::outgoing;
 use super::way::{Kind, STAGE};
 use super::words::Word;
 use crate::memory::layer::MemoryState;
@@ -70,9 +69,7 @@ pub(super) fn bring_run(
             Brought::Open(FaultKind::Standby)
         }
         Word::Open { .. } | Word::Clean(_) | Word::Kept => match was_open(state, core, page) {
-            Brought::NotOurs if outgoing::show_nothing(&core.way, address) => {
-                Brought::Open(FaultKind::Hole)
-            }
+            Brought::NotOurs if core.way.show_nothing(address) => Brought::Open(FaultKind::Hole),
             brought => brought,
         },
         Word::Untouched => {

@@ -8,13 +8,13 @@
 //! found in a place whose mark is not set was moved there.
 
 use super::transit::waits::STAGES;
-use super::way::{Kind, STAGE, Way, checked};
-use crate::raw::{self, PAGE, nr};
+use crate::raw::{self, PAGE, is_error, nr};
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use zfolio_sys::syscall::Errno;
 
 const DONTNEED: usize = 4;
+/// Most pages closed or filled at a time: those of a place.
+pub(crate) const STAGE: usize = 64;
 
 /// A place of [`STAGE`] pages.
 struct Place {
@@ -53,28 +53,23 @@ pub(super) fn is_one(address: usize) -> bool {
     at(address).is_some()
 }
 
-/// Shows a page of zeros at `address`; whether that lies in a place. The core lock is held and nothing
-/// is in transit.
-pub(super) fn show_nothing(way: &Way, address: usize) -> bool {
-    let (Some(place), Some(moves), Kind::InThread) = (at(address), way.moves, way.kind) else {
-        return false;
-    };
-    place.shown.store(true, Ordering::Relaxed);
-    let progress = moves
-        .uffd
-        .copy_pages(address & !(PAGE - 1), way.zeros, PAGE);
-    matches!(
-        progress.stopped,
-        None | Some(Errno::EXIST) | Some(Errno::AGAIN)
-    )
+/// Something is about to be shown at `address`; whether that lies in a place. The core lock is held and
+/// nothing is in transit.
+pub(super) fn note_shown(address: usize) -> bool {
+    let place = at(address);
+    if let Some(place) = place {
+        place.shown.store(true, Ordering::Relaxed);
+    }
+    place.is_some()
 }
 
 /// Takes away what was shown in the place in which `outgoing` lies: before something is moved there.
-pub(super) fn clear(outgoing: usize) -> Result<(), Errno> {
+/// Whether nothing is there any more.
+pub(super) fn clear(outgoing: usize) -> bool {
     let Some(place) = at(outgoing).filter(|place| place.shown.load(Ordering::Relaxed)) else {
-        return Ok(());
+        return true;
     };
     place.shown.store(false, Ordering::Relaxed);
     let range = place.range();
-    checked(raw::own(nr::MADVISE, [range.start, range.len(), DONTNEED])).map(drop)
+    !is_error(raw::own(nr::MADVISE, [range.start, range.len(), DONTNEED]))
 }

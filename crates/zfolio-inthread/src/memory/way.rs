@@ -16,6 +16,7 @@
 //! Which way works here, and what it has open, is [`ways`](super::ways)'s.
 
 use super::outgoing;
+pub(crate) use super::outgoing::STAGE;
 use super::own_file::OwnFile;
 use super::own_store::OwnStore;
 use crate::raw::{self, PAGE, is_error, nr};
@@ -28,8 +29,6 @@ use zfolio_sys::uffd::Progress;
 
 /// Most descriptors of ours.
 pub(crate) const OURS: usize = 5;
-/// Most pages closed or filled at a time.
-pub(crate) const STAGE: usize = 64;
 
 const NONE: usize = 0;
 const READ: usize = 1;
@@ -191,6 +190,24 @@ impl Way {
         }
     }
 
+    /// Shows a page of zeros at `address`, in a place for what goes out; whether it lies in one. The
+    /// core lock is held and nothing is in transit.
+    pub(crate) fn show_nothing(&self, address: usize) -> bool {
+        let (Some(moves), Kind::InThread) = (self.moves, self.kind) else {
+            return false;
+        };
+        if !outgoing::note_shown(address) {
+            return false;
+        }
+        let shown = moves
+            .uffd
+            .copy_pages(address & !(PAGE - 1), self.zeros, PAGE);
+        matches!(
+            shown.stopped,
+            None | Some(Errno::EXIST) | Some(Errno::AGAIN)
+        )
+    }
+
     /// Fills absent pages with zeros: only where that is the way.
     fn fill_with_zeros(&self, range: &Range<usize>) -> Result<(), Errno> {
         let Some(moves) = self.moves else {
@@ -220,7 +237,9 @@ impl Way {
         debug_assert!(range.len() <= STAGE * PAGE);
         match (self.kind, self.moves) {
             (Kind::InThread, Some(moves)) => {
-                outgoing::clear(self.outgoing)?;
+                if !outgoing::clear(self.outgoing) {
+                    return Err(Errno::INVAL);
+                }
                 let try_it = |len| moves.into_held(self.outgoing, range.start, len);
                 let mut pages = range.len() / PAGE;
                 let mut is_ours = false;

@@ -23,7 +23,7 @@ pub(crate) struct Group {
     /// When each page came back, or was stored.
     past: [RefaultRecord; GROUP_PAGES],
     /// When the last three loads were, the latest first, by the clock of
-    /// [`Rush`](crate::policy::readahead::Rush).
+    /// [`Rush`].
     loaded_at: [u32; 3],
     /// A bit per page that came because of another one and of whose use nothing is known
     /// yet.
