@@ -59,7 +59,7 @@ fn goes_well(words: &[&str]) {
 fn commands_end_well_where_nobody_reads() {
     for words in ALONE {
         // (It looks for what root's experiments have left.)
-        if words[1] != "cleanup" || rustix::process::geteuid().is_root() {
+        if words.get(1) != Some(&"cleanup") || rustix::process::geteuid().is_root() {
             goes_well(words);
         }
     }
