@@ -200,7 +200,7 @@ fn a_pager_that_stands_still_is_waited_for_until_the_deadline() {
     rig.fake.stands.store(true, Ordering::Relaxed);
     let mut into = [0; 640];
     // (It may have been about to serve one more.)
-    while rig.backing.read(0, &mut into) == Ok(()) {}
+    let _ = rig.backing.read(0, &mut into);
     // More often than there are cells: who gives up gives its cell back, too.
     for _ in 0..3 {
         let begin = Instant::now();
