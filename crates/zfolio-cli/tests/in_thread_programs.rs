@@ -287,6 +287,22 @@ fn many_ranges() {
 }
 
 #[test]
+fn calls_where_there_is_no_stack() {
+    in_each_way(
+        "inthread_stacks",
+        &[
+            "nothing_below",
+            "interrupted",
+            "interrupted_there",
+            "little_stack",
+            "left_by_a_jump",
+            "forks",
+            "side_by_side",
+        ],
+    );
+}
+
+#[test]
 fn coroutines() {
     in_each_way("inthread_coroutines", &["from_the_beginning", "jumping"]);
 }

@@ -12,7 +12,7 @@
 
 use crate::raw;
 use core::arch::global_asm;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 /// The signal that pthread_cancel sends.
 pub(crate) const SIGNAL: usize = 32;
@@ -32,6 +32,18 @@ pub(crate) struct Cancellation {
     within: AtomicU32,
     /// 1: the signal has come.
     came: AtomicU32,
+    /// The program's stack pointer where the call being made is answered on a stack of ours; or 0. The
+    /// kernel is called with it, so that handlers run where they would.
+    stack: AtomicUsize,
+}
+
+/// What is known of a call, but for the signal.
+#[derive(Clone, Copy)]
+pub(crate) struct Call {
+    /// It is of that place.
+    pub(crate) within: bool,
+    /// The program's stack pointer, or 0.
+    pub(crate) stack: usize,
 }
 
 global_asm!(
@@ -43,9 +55,17 @@ global_asm!(
     ".globl zfolio_cancellable_test",
     ".type zfolio_cancellable_call, @function",
     ".p2align 4",
-    // rdi: the number, rsi: six arguments, rdx: not zero once the signal has come.
+    // rdi: the number, rsi: six arguments, rdx: not zero once the signal has come, rcx: the stack
+    // pointer to call with, or 0.
     "zfolio_cancellable_call:",
     ".cfi_startproc",
+    "push rbx",
+    ".cfi_def_cfa_offset 16",
+    ".cfi_offset rbx, -16",
+    "mov rbx, rsp",
+    ".cfi_def_cfa_register rbx",
+    "test rcx, rcx",
+    "cmovnz rsp, rcx",
     "mov rax, rdi",
     "mov rcx, rdx",
     "mov rdi, [rsi]",
@@ -59,10 +79,16 @@ global_asm!(
     "jne 2f",
     "syscall",
     "zfolio_cancellable_done:",
+    "mov rsp, rbx",
+    ".cfi_remember_state",
+    ".cfi_def_cfa_register rsp",
+    "pop rbx",
+    ".cfi_def_cfa_offset 8",
     "ret",
+    ".cfi_restore_state",
     "2:",
     "mov rax, {interrupted}",
-    "ret",
+    "jmp zfolio_cancellable_done",
     ".cfi_endproc",
     interrupted = const -EINTR,
 );
@@ -72,6 +98,7 @@ unsafe extern "C" {
         number: usize,
         args: *const [usize; 6],
         came: *const AtomicU32,
+        stack: usize,
     ) -> isize;
     static zfolio_cancellable_test: u8;
     static zfolio_cancellable_done: u8;
@@ -109,13 +136,17 @@ impl Cancellation {
     pub(crate) fn reset(&self) {
         self.within.store(0, Ordering::Relaxed);
         self.came.store(0, Ordering::Relaxed);
+        self.stack.store(0, Ordering::Relaxed);
     }
 
-    /// Says whether the call that is about to be made is of that place; returns what was said
-    /// before.
-    pub(crate) fn set_within(&self, within: bool) -> bool {
-        let before = self.within.load(Ordering::Relaxed) != 0;
-        self.within.store(u32::from(within), Ordering::Relaxed);
+    /// Says what the call is that is about to be made; returns what was said before.
+    pub(crate) fn set_call(&self, call: Call) -> Call {
+        let before = Call {
+            within: self.within.load(Ordering::Relaxed) != 0,
+            stack: self.stack.load(Ordering::Relaxed),
+        };
+        self.within.store(u32::from(call.within), Ordering::Relaxed);
+        self.stack.store(call.stack, Ordering::Relaxed);
         before
     }
 
@@ -130,13 +161,14 @@ impl Cancellation {
             .then_some((done, i64::from(-EINTR).cast_unsigned()))
     }
 
-    /// Makes a call on behalf of the program, of that place if [`Self::set_within`] said so.
+    /// Makes a call on behalf of the program, the one that [`Self::set_call`] told of.
     pub(crate) fn call(&self, number: usize, args: [usize; 6]) -> isize {
+        let stack = self.stack.load(Ordering::Relaxed);
         if self.within.load(Ordering::Relaxed) == 0 {
-            return raw::for_program(number, args);
+            return raw::for_program_at(stack, number, args);
         }
         // SAFETY: the program made this call; what it does is what it would have done.
-        unsafe { zfolio_cancellable_call(number, &raw const args, &raw const self.came) }
+        unsafe { zfolio_cancellable_call(number, &raw const args, &raw const self.came, stack) }
     }
 }
 

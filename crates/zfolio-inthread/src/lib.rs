@@ -51,6 +51,7 @@
 extern crate alloc;
 
 mod answer;
+mod call_stacks;
 mod cancel;
 mod life;
 mod memory;

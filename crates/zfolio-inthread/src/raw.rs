@@ -117,7 +117,8 @@ pub(crate) mod nr {
     pub(crate) const MSEAL: usize = 462;
 }
 
-// A call of the program's. rdi: the number, rsi: six arguments. The kernel puts the address of
+// A call of the program's. rdi: the number, rsi: six arguments, rdx: the stack pointer to call with, or
+// 0. The kernel puts the address of
 // `zfolio_program_called` into rcx as the call begins; until then it is 0.
 global_asm!(
     ".hidden zfolio_program_call",
@@ -128,6 +129,13 @@ global_asm!(
     ".p2align 4",
     "zfolio_program_call:",
     ".cfi_startproc",
+    "push rbx",
+    ".cfi_def_cfa_offset 16",
+    ".cfi_offset rbx, -16",
+    "mov rbx, rsp",
+    ".cfi_def_cfa_register rbx",
+    "test rdx, rdx",
+    "cmovnz rsp, rdx",
     "mov rax, rdi",
     "mov rdi, [rsi]",
     "mov rdx, [rsi + 16]",
@@ -138,19 +146,30 @@ global_asm!(
     "xor ecx, ecx",
     "syscall",
     "zfolio_program_called:",
+    "mov rsp, rbx",
+    ".cfi_def_cfa_register rsp",
+    "pop rbx",
+    ".cfi_def_cfa_offset 8",
     "ret",
     ".cfi_endproc",
 );
 
 unsafe extern "C" {
-    fn zfolio_program_call(number: usize, args: *const [usize; 6]) -> isize;
+    fn zfolio_program_call(number: usize, args: *const [usize; 6], stack: usize) -> isize;
     static zfolio_program_called: u8;
 }
 
 /// A call on behalf of the program, with arguments of the program's.
 pub(crate) fn for_program(number: usize, args: [usize; 6]) -> isize {
-    // SAFETY: the program made this call; what it does is what it would have done.
-    unsafe { zfolio_program_call(number, &raw const args) }
+    for_program_at(0, number, args)
+}
+
+/// The same with the stack pointer `stack`, where it is not 0: where handlers of signals that come
+/// meanwhile run.
+pub(crate) fn for_program_at(stack: usize, number: usize, args: [usize; 6]) -> isize {
+    // SAFETY: the program made this call; what it does is what it would have done. Nothing of the caller's
+    // lies below `stack`.
+    unsafe { zfolio_program_call(number, &raw const args, stack) }
 }
 
 /// Bytes of the instruction that makes a call.

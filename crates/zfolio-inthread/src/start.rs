@@ -15,7 +15,7 @@ use crate::memory::words::Words;
 use crate::pins::Batches;
 use crate::process::{Entries, ProcessState};
 use crate::raw::{self, nr};
-use crate::seen::{arm, rewrite};
+use crate::seen::{arm, own_stack, rewrite};
 use crate::signal::actions::Signals;
 use crate::signal::sent::Sent;
 use crate::state::{self, OwnMemory, State};
@@ -137,6 +137,9 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
         .threads
         .take()
         .ok_or(("a place for a thread", Errno::NOMEM))?;
+    if let Some(stack) = own_stack::of_first_thread((&raw const record) as usize) {
+        record.set_own_stack(&stack);
+    }
     record.begin();
     installed::install(state);
     record.set_blocked(raw::unblock_ours());

@@ -8,12 +8,14 @@
 //! The service stack is for handlers of ours, for what is done under a lock, and for a
 //! thread's beginning. All signals are blocked there, so that only one of them is on it.
 
+use crate::call_stacks::{self, CallStacks};
 use crate::cancel::Cancellation;
 use crate::pins::Pinned;
 use crate::raw::{self, PAGE};
 use crate::signal::sent::Sent;
 use crate::signal::waiting::Waiting;
 use core::arch::{asm, global_asm};
+use core::ops::Range;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use zfolio_sys::arena::reserve_private;
 use zfolio_sys::syscall::Errno;
@@ -24,8 +26,12 @@ pub(crate) const MOST: usize = 2048;
 const SERVICE: usize = 96 << 10;
 /// Bytes of the signal stack of a thread that has none of its own.
 const SIGNAL: usize = 96 << 10;
+/// From a record to the stacks that calls are answered on, bytes.
+const CALLS_AT: usize = HEAD + SERVICE + SIGNAL;
+/// From a record to the slot of the first of them, bytes: the entry looks for it.
+pub(crate) const FIRST_SLOT: usize = CALLS_AT + call_stacks::FIRST_SLOT;
 /// Bytes from one record to the next.
-const STRIDE: usize = HEAD + SERVICE + SIGNAL;
+const STRIDE: usize = CALLS_AT + call_stacks::COUNT * call_stacks::SIZE;
 const HEAD: usize = 2 * PAGE;
 /// Of so many faults of a thread one is timed: asking for the time is a system call.
 pub(crate) const TIMED: u32 = 8;
@@ -144,7 +150,13 @@ pub(crate) struct Stacks {
     pub(crate) signals: [AtomicUsize; 2],
     /// One known not to be managed memory: see [`crate::seen::stack`].
     pub(crate) plain: [AtomicUsize; 3],
+    /// The one it was made with, where calls are answered on it: from, to. The entry reads it.
+    pub(crate) own: [AtomicUsize; 2],
 }
+
+/// From a record to [`Stacks::own`], bytes.
+pub(crate) const OWN_STACK: usize =
+    core::mem::offset_of!(Record, stacks) + core::mem::offset_of!(Stacks, own);
 
 const _: () = assert!(size_of::<Record>() <= HEAD);
 
@@ -256,11 +268,13 @@ impl Record {
         self.robust.store(0, Ordering::Relaxed);
         self.spawned.store(0, Ordering::Relaxed);
         self.faults.store_wait.end();
+        self.call_stacks().reset();
         for word in self
             .stacks
             .signals
             .iter()
             .chain(&self.stacks.plain)
+            .chain(&self.stacks.own)
             .chain(&self.faults.row)
             .chain(&self.faults.last)
             .chain([&self.faults.changes_seen])
@@ -278,10 +292,47 @@ impl Record {
         before.is_multiple_of(TIMED)
     }
 
+    /// The stacks that calls are answered on.
+    pub(crate) fn call_stacks(&self) -> CallStacks {
+        // SAFETY: they lie behind the record's other stacks, in memory that is never unmapped.
+        unsafe { CallStacks::at(core::ptr::from_ref(self) as usize + CALLS_AT) }
+    }
+
+    /// The stack that the thread was made with. Calls that are made on it are answered there, but for
+    /// what is near its lower end.
+    pub(crate) fn set_own_stack(&self, stack: &Range<usize>) {
+        let from = stack.start.saturating_add(call_stacks::ROOM);
+        self.stacks.own[0].store(from, Ordering::Relaxed);
+        self.stacks.own[1].store(stack.end, Ordering::Relaxed);
+    }
+
+    /// Whether a call made at `stack` is answered there.
+    pub(crate) fn is_on_own_stack(&self, stack: usize) -> bool {
+        let [from, to] = [0, 1].map(|at: usize| self.stacks.own[at].load(Ordering::Relaxed));
+        (from..=to).contains(&stack)
+    }
+
     /// Gives it back: the thread ends.
     pub(crate) fn release(&self) {
         self.pinned.clear();
         self.used.store(0, Ordering::Release);
+    }
+
+    /// Gives it back and ends the thread, which may be on a stack of it.
+    pub(crate) fn release_and_exit(&self, status: usize) -> ! {
+        self.pinned.clear();
+        // SAFETY: the store is the last that this thread does, but for the call, which needs no stack.
+        unsafe {
+            asm!(
+                "mov dword ptr [rcx], 0",
+                "syscall",
+                "ud2",
+                in("rcx") self.used.as_ptr(),
+                in("rax") raw::nr::EXIT,
+                in("rdi") status,
+                options(noreturn, nostack),
+            )
+        }
     }
 
     /// The signal stack of ours: start, bytes.

@@ -1,7 +1,7 @@
 //! Each call to whoever answers it.
 
 use super::advise;
-use crate::cancel;
+use crate::cancel::{self, Call};
 use crate::life::{descriptors, end, leave, masks, process, signals};
 use crate::memory::space;
 use crate::raw::{self, OURS, err, is_error, nr};
@@ -59,16 +59,38 @@ pub(crate) fn dispatch(frame: &mut Frame) -> isize {
         stack,
         in_handler,
     };
-    stack::keep(&keeper);
+    if frame.slot == 0 {
+        stack::keep(&keeper);
+    } else {
+        stack::note(&keeper);
+    }
+    if !in_handler && !record.call_stacks().is_first(frame.slot) {
+        drop_stale_stacks(&keeper, frame.slot);
+    }
     if !in_handler {
         state.follow_high(number);
     }
     // (What a signal's handler interrupts is what it was when it returns.)
-    let before = record.cancellation.set_within(cancellable);
+    let before = record.cancellation.set_call(Call {
+        within: cancellable,
+        stack: if frame.slot == 0 { 0 } else { stack },
+    });
     let result = route(&keeper, frame, number, args);
-    record.cancellation.set_within(before);
+    record.cancellation.set_call(before);
     record.pinned.cut(depth);
     result
+}
+
+/// Frees stacks of ours that calls left which never returned, where this call could not have the first.
+#[inline]
+fn drop_stale_stacks(keeper: &Keeper<'_>, own: usize) {
+    let Keeper { state, record, .. } = *keeper;
+    // (Tasks that have a record in common are none of them in such a call, and management has ended; the
+    // child of posix_spawn is on its parent's.)
+    let is_alone = !state.has_left() && record.spawned.load(Ordering::Relaxed) == 0;
+    if is_alone && !record.is_on_own_stack(keeper.stack) {
+        record.call_stacks().drop_stale(keeper.stack, own);
+    }
 }
 
 fn route(keeper: &Keeper<'_>, frame: &mut Frame, number: usize, args: [usize; 6]) -> isize {

@@ -77,24 +77,20 @@ fn say_ended(state: &State) {
 
 /// exit of a thread: the kernel walks the list of robust locks it holds.
 pub(crate) fn exit_thread(keeper: &Keeper<'_>, args: [usize; 6]) -> isize {
-    let (state, record, in_handler) = (keeper.state, keeper.record, keeper.in_handler);
+    let (state, record) = (keeper.state, keeper.record);
     if zfolio_sys::thread::id() != record.used.load(Ordering::Relaxed) {
         // The child of a vfork, on its parent's record.
         return raw::for_program(nr::EXIT, args);
     }
     keep_robust_of(state, record);
     // From here on a handler would have no record; and the record's stacks are another
-    // thread's once it is released. (Where this very code runs on one of them it stays taken.)
+    // thread's once it is released, this code's among them perhaps.
     raw::stop_stepping();
     raw::set_mask(!0);
     ticks::end(state, record);
     arm::disarm();
     threads::forget_current();
-    record.pinned.clear();
-    if !in_handler {
-        record.release();
-    }
-    raw::for_program(nr::EXIT, args)
+    record.release_and_exit(args[0])
 }
 
 /// Keeps the robust locks that a thread holds in memory: the kernel walks them as it ends.

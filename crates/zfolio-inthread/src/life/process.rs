@@ -11,9 +11,10 @@ use crate::memory::way::Kind;
 use crate::raw::{self, Blocked, OURS, PAGE, SHIFT, err, is_error, nr};
 use crate::seen::frame::{self, Frame};
 use crate::seen::pinning::Keeper;
-use crate::seen::{arm, rewrite};
+use crate::seen::{arm, own_stack, rewrite};
 use crate::state::State;
 use crate::threads::{self, Record, on_service_stack};
+use core::ops::Range;
 use core::sync::atomic::Ordering;
 use zfolio_sys::lock::Mutex;
 
@@ -52,7 +53,7 @@ pub(crate) fn clone(keeper: &Keeper<'_>, frame: &mut Frame, number: usize) -> is
                 |at: usize| begin::clone_with(nr::CLONE, &[flags, at, parent, child, tls, 0]);
             let task = Task {
                 flags,
-                top: stack,
+                stack: lowest_of(stack)..stack,
                 tls,
                 child_id: child,
             };
@@ -132,7 +133,7 @@ fn clone3(keeper: &Keeper<'_>, frame: &mut Frame, args: [usize; 6]) -> isize {
     };
     let task = Task {
         flags,
-        top,
+        stack: word(5)..top,
         tls: word(7),
         child_id: word(2),
     };
@@ -142,8 +143,8 @@ fn clone3(keeper: &Keeper<'_>, frame: &mut Frame, args: [usize; 6]) -> isize {
 /// A task that is to share the memory.
 struct Task {
     flags: usize,
-    /// Where its stack ends.
-    top: usize,
+    /// Its stack.
+    stack: Range<usize>,
     /// Its thread-local storage, and where its id is told: the kernel keeps the addresses.
     tls: usize,
     child_id: usize,
@@ -158,7 +159,7 @@ fn new_task(
     call: &dyn Fn(usize) -> isize,
 ) -> isize {
     let (state, parent) = (keeper.state, keeper.record);
-    let Task { flags, top, .. } = *task;
+    let (flags, top) = (task.flags, task.stack.end);
     if flags & CLONE_VFORK != 0 {
         return vfork_on_stack(state, parent, frame, task, call);
     }
@@ -187,6 +188,9 @@ fn new_task(
     raw::stop_stepping();
     let mask = raw::set_mask(!0);
     let inherits = usize::try_from(mask | parent.blocked()).unwrap_or(0);
+    if let Some(record) = record {
+        record.set_own_stack(&task.stack);
+    }
     let begins_at = record.map_or(top, |record| record.service_top);
     // SAFETY: the service stack of a thread that is not there yet; or the stack that the
     // program named for it.
@@ -199,6 +203,12 @@ fn new_task(
     }
     raw::set_mask(mask);
     result
+}
+
+/// Where the mapping starts in which a stack ends at `top`: clone does not say how large it is. Where it is
+/// not found calls are answered on stacks of ours.
+fn lowest_of(top: usize) -> usize {
+    own_stack::mapping(top).map_or(top, |mapping| mapping.start)
 }
 
 /// Keeps what the kernel and the handlers' entry touch of a thread whenever they like: it lies
@@ -238,13 +248,15 @@ fn vfork_on_stack(
     };
     let inherits = usize::try_from(mask).unwrap_or(0) | cleared;
     // SAFETY: the stack that the program named for it.
-    let at = unsafe { frame::copy_to(task.top, frame, inherits, task.top) };
+    let at = unsafe { frame::copy_to(task.stack.end, frame, inherits, task.stack.end) };
     let blocked = record.blocked();
     let stacks = [0, 1].map(|at: usize| record.stacks.signals[at].load(Ordering::Relaxed));
     let spawned = (&raw const signals) as usize;
+    let taken = record.call_stacks().taken();
     let before = record.spawned.swap(spawned, Ordering::Relaxed);
     let result = call(at);
     record.spawned.store(before, Ordering::Relaxed);
+    record.call_stacks().free_others(taken);
     record.set_blocked(blocked);
     for (word, was) in record.stacks.signals.iter().zip(stacks) {
         word.store(was, Ordering::Relaxed);

@@ -1,5 +1,6 @@
 //! The registers of a call, as the entry (`answer::entry`) saves them and gives them back.
 
+use crate::call_stacks;
 use core::arch::global_asm;
 
 /// The registers of a call, as they lie on the stack of the thread.
@@ -18,6 +19,8 @@ pub(crate) struct Frame {
     kept: [usize; 6],
     /// The program's stack pointer, as it goes on.
     pub(crate) stack: usize,
+    /// Slot of the stack of ours that this lies on (`call_stacks`); 0: it is the program's.
+    pub(crate) slot: usize,
     /// Where its own text has the call return to, and where it goes on: the same, or the copy
     /// of what is there in a stub.
     rip: usize,
@@ -28,7 +31,7 @@ pub(crate) struct Frame {
 const RED_ZONE: usize = 128;
 /// From a frame to the stack pointer of the program.
 pub(crate) const ABOVE: usize = size_of::<Frame>() + RED_ZONE;
-const _: () = assert!(ABOVE == 512);
+const _: () = assert!(ABOVE == 520);
 
 impl Frame {
     pub(crate) fn args(&self) -> [usize; 6] {
@@ -36,7 +39,8 @@ impl Frame {
     }
 }
 
-// rdi: the stack pointer to return from a signal at.
+// rdi: the stack pointer to return from a signal at, rsi: the slot of the stack of ours that this is
+// on, or 0. It is given back once nothing on it is needed.
 global_asm!(
     ".hidden zfolio_call_return",
     ".globl zfolio_call_return",
@@ -44,23 +48,30 @@ global_asm!(
     ".p2align 4",
     "zfolio_call_return:",
     "mov rsp, rdi",
+    "test rsi, rsi",
+    "jz 2f",
+    "mov qword ptr [rsi], {none}",
+    "mov dword ptr [rsi + {taken}], 0",
+    "2:",
     "mov eax, 15",
     "syscall",
+    none = const call_stacks::NONE.cast_signed(),
+    taken = const call_stacks::TAKEN,
 );
 
 unsafe extern "C" {
-    fn zfolio_call_return(stack: usize) -> !;
+    fn zfolio_call_return(stack: usize, slot: usize) -> !;
 }
 
 /// The program returns from a signal by a call of its own: the signal's frame is at its
 /// stack pointer.
 pub(crate) fn return_from_signal(frame: &Frame) -> ! {
     // SAFETY: all that the program has on its stack is above.
-    unsafe { zfolio_call_return(frame.stack) }
+    unsafe { zfolio_call_return(frame.stack, frame.slot) }
 }
 
 /// Puts a copy of `frame`, with `rax` in it, right below `top`: where it lies. The program's
-/// stack pointer is `stack` in it.
+/// stack pointer is `stack` in it, and it is on no stack that is to be given back.
 ///
 /// # Safety
 /// Nobody uses what is below `top`.
@@ -69,6 +80,7 @@ pub(crate) unsafe fn copy_to(top: usize, frame: &Frame, rax: usize, stack: usize
     let copy = Frame {
         rax,
         stack,
+        slot: 0,
         ..*frame
     };
     // SAFETY: by contract; where it is the program's, a fault is served or is its own.

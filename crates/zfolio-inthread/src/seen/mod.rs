@@ -21,6 +21,7 @@ pub(crate) mod arm;
 pub(crate) mod forms;
 pub(crate) mod frame;
 pub(crate) mod nested;
+pub(crate) mod own_stack;
 pub(crate) mod pinning;
 mod plain_stack;
 pub(crate) mod rewrite;

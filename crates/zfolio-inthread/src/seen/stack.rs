@@ -1,19 +1,22 @@
-//! The stack that a call is answered on.
+//! The program's stack that a call is made on.
 //!
-//! Most are not managed: the first thread's, and those mapped as stacks. Code that runs
-//! elsewhere (coroutines, threads of other runtimes) may have the next page of its stack out.
-//! There what answering needs is pinned and present before anything else: the kernel is given
-//! addresses in it.
+//! A thread's own is not managed mostly: the first thread's, and those mapped as stacks. Where it is,
+//! what answering a call there needs is pinned and present before anything else: the kernel is given
+//! addresses in it. Calls made elsewhere are answered on stacks of ours (`call_stacks`); all that matters
+//! then is whether the program's is managed, since its signals are handled elsewhere if so.
 
 use super::pinning::Keeper;
-use super::plain_stack::{added_to, is_plain, note};
+use super::plain_stack::{added_to, is_plain, note as note_plain};
+use crate::call_stacks::ROOM;
 use crate::memory::words::Word;
 use crate::raw::{self, PAGE, SHIFT, nr};
+use crate::state::State;
 use core::ops::Range;
+use core::sync::atomic::Ordering;
 
 /// Bytes that answering a call takes on the program's stack, at most: what is done under a
 /// lock has another.
-const DEPTH: usize = 16 << 10;
+const DEPTH: usize = ROOM;
 
 /// Keeps what answering needs of the stack, if it is managed memory.
 #[inline]
@@ -22,6 +25,38 @@ pub(crate) fn keep(keeper: &Keeper<'_>) {
     if !is_plain(keeper.record, &window) {
         keep_managed(keeper, &window);
     }
+}
+
+/// The call is answered on a stack of ours: of the program's nothing is needed. But where signals are
+/// handled depends on whether it is managed.
+#[inline]
+pub(crate) fn note(keeper: &Keeper<'_>) {
+    let window = keeper.stack.saturating_sub(DEPTH)..keeper.stack;
+    let (state, record) = (keeper.state, keeper.record);
+    let is_known = state.moving_stacks.load(Ordering::Relaxed)
+        || state.has_left()
+        || is_plain(record, &window);
+    if !is_known {
+        note_managed(keeper, &window);
+    }
+}
+
+#[cold]
+fn note_managed(keeper: &Keeper<'_>, window: &Range<usize>) {
+    if let Some((around, added)) = look(keeper.state, window) {
+        note_plain(keeper.record, &around, added);
+    }
+}
+
+/// What is around `window`, if that is not managed; it is noted if it is.
+fn look(state: &State, window: &Range<usize>) -> Option<(Range<usize>, usize)> {
+    state.locked(|core| {
+        let Some(around) = core.ranges.unmanaged_around(window) else {
+            core.note_managed_stack(state);
+            return None;
+        };
+        Some((around.clone(), added_to(around.start, around.end)))
+    })
 }
 
 #[cold]
@@ -49,15 +84,8 @@ fn keep_managed(keeper: &Keeper<'_>, window: &Range<usize>) {
         raw::touch_to_write(closed << SHIFT);
         page = closed + 1;
     }
-    let plain = state.locked(|core| {
-        let Some(around) = core.ranges.unmanaged_around(window) else {
-            core.note_managed_stack(state);
-            return None;
-        };
-        Some((around.clone(), added_to(around.start, around.end)))
-    });
-    if let Some((around, added)) = plain {
+    if let Some((around, added)) = look(state, window) {
         record.pinned.cut(depth);
-        note(record, &around, added);
+        note_plain(record, &around, added);
     }
 }

@@ -16,6 +16,11 @@ const GOES_ON: usize = 20;
 const READ_EXECUTE: usize = 5;
 const ALL: usize = 7;
 
+/// In a stub of the form *after*, seen from where the call goes on: the four bytes that say how far
+/// the place that the call returns to by the program's own text is, and from where.
+pub(crate) const BACK_AT: usize = GOES_ON - 10;
+pub(crate) const BACK_FROM: usize = GOES_ON - 14;
+
 /// Bytes reserved for stubs at a place.
 const AREA: usize = 256 << 10;
 /// Bytes from a text to the stubs below it: the first distance that is free.
