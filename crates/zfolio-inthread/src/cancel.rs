@@ -11,6 +11,7 @@
 //! comes by dispatch's signal, which marks its number.)
 
 use crate::raw;
+use crate::signal::pieces;
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -125,9 +126,19 @@ impl Cancellation {
         self.came.store(1, Ordering::Relaxed);
         let done = after_call();
         let range = &raw const zfolio_cancellable_test as usize..done;
-        range
-            .contains(&pc)
-            .then_some((done, i64::from(-EINTR).cast_unsigned()))
+        let after = if range.contains(&pc) {
+            done
+        } else if pieces::is_before_call(pc) && self.within.load(Ordering::Relaxed) != 0 {
+            pieces::after_call()
+        } else {
+            return None;
+        };
+        Some((after, i64::from(-EINTR).cast_unsigned()))
+    }
+
+    /// What is not zero once a call that is about to be made is not to be.
+    pub(crate) fn stop(&self) -> Option<&AtomicU32> {
+        (self.within.load(Ordering::Relaxed) != 0).then_some(&self.came)
     }
 
     /// Makes a call on behalf of the program, of that place if [`Self::set_within`] said so.
