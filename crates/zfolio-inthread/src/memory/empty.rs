@@ -4,8 +4,6 @@
 //! looked at [`WIDE`] pages at a time where the kernel has nothing there.
 
 use super::core::MemoryCore;
-use super::reclaim::Closing;
-use super::way;
 use super::words::{LEAF, Word};
 use crate::memory::Vpn;
 use crate::memory::layer::MemoryState;
@@ -13,7 +11,7 @@ use crate::raw::{self, PAGE, SHIFT, nr};
 use core::ops::Range;
 
 /// Runs that hold nothing are closed from this length on, pages.
-const FEWEST_UNTOUCHED: usize = 16;
+pub(super) const FEWEST_UNTOUCHED: usize = 16;
 /// Pages looked at by one call where nothing may be: as many as the kernel tells at a time.
 const WIDE: usize = 8 * LEAF;
 
@@ -209,30 +207,6 @@ impl MemoryCore {
                 "a page of zeros could not be put at {at:#x} (errno {})",
                 errno.0
             ));
-        }
-    }
-
-    /// Closes pages that hold nothing, as few mappings as can be made by it. (They count as
-    /// open, and nothing else would make them count less.)
-    pub(super) fn close_absent_run(
-        &mut self,
-        state: &MemoryState,
-        run: &Range<usize>,
-        closing: &mut Closing<'_>,
-    ) {
-        let is_closed = |page: usize| state.words.get(page).is_closed();
-        if run.len() >= FEWEST_UNTOUCHED {
-            self.close_untouched(state, run);
-            return;
-        }
-        match self.way.kind {
-            // What is closed beside it is one mapping with it.
-            way::Kind::Protect if is_closed(run.start - 1) || is_closed(run.end) => {
-                self.close_untouched(state, run);
-            }
-            // (As zeros: another thread may put something there meanwhile.)
-            way::Kind::Guard => closing.close(self, state, run),
-            way::Kind::InThread | way::Kind::Protect => {}
         }
     }
 

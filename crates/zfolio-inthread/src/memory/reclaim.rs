@@ -8,7 +8,7 @@
 
 use super::bring::{fill_incoming, set};
 use super::core::MemoryCore;
-use super::empty::{leaf_of, present};
+use super::empty::{FEWEST_UNTOUCHED, leaf_of, present};
 use super::transit::batch::Batch;
 use super::way::{self, STAGE};
 use super::words::{LEAF, PAGES, Word};
@@ -51,7 +51,7 @@ impl Closing<'_> {
         }
     }
 
-    pub(super) fn close(&mut self, core: &mut MemoryCore, state: &MemoryState, run: &Range<usize>) {
+    fn close(&mut self, core: &mut MemoryCore, state: &MemoryState, run: &Range<usize>) {
         match self {
             Self::Now => core.store(state, run),
             Self::Later(batch) => batch.add(state, core, run),
@@ -269,6 +269,30 @@ impl MemoryCore {
             }
         }
         true
+    }
+
+    /// Closes pages that hold nothing, as few mappings as can be made by it. (They count as
+    /// open, and nothing else would make them count less.)
+    fn close_absent_run(
+        &mut self,
+        state: &MemoryState,
+        run: &Range<usize>,
+        closing: &mut Closing<'_>,
+    ) {
+        let is_closed = |page: usize| state.words.get(page).is_closed();
+        if run.len() >= FEWEST_UNTOUCHED {
+            self.close_untouched(state, run);
+            return;
+        }
+        match self.way.kind {
+            // What is closed beside it is one mapping with it.
+            way::Kind::Protect if is_closed(run.start - 1) || is_closed(run.end) => {
+                self.close_untouched(state, run);
+            }
+            // (As zeros: another thread may put something there meanwhile.)
+            way::Kind::Guard => closing.close(self, state, run),
+            way::Kind::InThread | way::Kind::Protect => {}
+        }
     }
 
     /// Stores and closes a run of pages, all of them that can be frozen now.
