@@ -5,11 +5,15 @@
 #include <asm/ldt.h>
 #include <fcntl.h>
 #include <linux/aio_abi.h>
+#include <linux/bpf.h>
+#include <linux/filter.h>
 #include <linux/futex.h>
+#include <linux/if_packet.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/epoll.h>
+#include <sys/ptrace.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -540,8 +544,135 @@ static void long_ones(void) {
     munmap(from, LONG * PAGE), munmap(to, LONG * PAGE);
 }
 
+// The signals that a traced process has waiting, nearly 200 of them.
+struct peek_args {
+    uint64_t from;
+    uint32_t flags;
+    int32_t count;
+};
+
+static void signals_peeked(void) {
+    enum { WAITING = 190, BYTES = 128 };
+    char *at = fresh(MANY);
+    sigset_t set, old;
+    sigemptyset(&set), sigaddset(&set, SIGRTMIN);
+    SETUP(sigprocmask(SIG_BLOCK, &set, &old) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        ptrace(PTRACE_TRACEME, 0, 0, 0);
+        for (int i = 0; i < WAITING; i++)
+            sigqueue(getpid(), SIGRTMIN, (union sigval){.sival_int = i});
+        raise(SIGSTOP);
+        _exit(0);
+    }
+    // (Whatever serves its faults is a stop too.)
+    int status;
+    for (;;) {
+        SETUP(waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status));
+        if (WSTOPSIG(status) == SIGSTOP)
+            break;
+        SETUP(ptrace(PTRACE_CONT, child, 0, WSTOPSIG(status)) == 0);
+    }
+    struct peek_args *args = (void *)(at + 60 * PAGE - 8);
+    *args = (struct peek_args){0, 1, WAITING};
+    out_of_memory(at, MANY, 8);
+    RIGHT(ptrace(PTRACE_PEEKSIGINFO, child, args, at + 10 * PAGE + 8) == WAITING);
+    for (int i = 0; i < WAITING; i++)
+        RIGHT(((siginfo_t *)(at + 10 * PAGE + 8 + i * BYTES))->si_value.sival_int == i);
+    check_range(at, 10, TAG, "before what was told");
+    kill(child, SIGKILL), waitpid(child, NULL, 0);
+    SETUP(sigprocmask(SIG_SETMASK, &old, NULL) == 0);
+    munmap(at, MANY * PAGE);
+}
+
+// What cannot be mapped of what has come goes to a buffer that a structure names.
+struct zerocopy {
+    uint64_t address;
+    uint32_t length, hint, inq, error;
+    uint64_t copy;
+    int32_t copy_len;
+    uint32_t flags;
+    uint64_t control, control_len;
+    uint32_t message_flags, spare;
+};
+
+static void mapped_from_a_socket(void) {
+    enum { RECEIVE = 35, SENT = 3000 };
+    int listening = socket(AF_INET, SOCK_STREAM, 0), near = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof to;
+    SETUP(bind(listening, (void *)&to, len) == 0 && listen(listening, 1) == 0 && getsockname(listening, (void *)&to, &len) == 0);
+    SETUP(connect(near, (void *)&to, len) == 0);
+    int far = accept(listening, NULL, NULL);
+    void *map = mmap(NULL, 16 * PAGE, PROT_READ, MAP_SHARED, far, 0);
+    if (map != MAP_FAILED) {
+        char *at = fresh(MANY), *copy = at + 20 * PAGE - 1000, sent[SENT];
+        for (int i = 0; i < SENT; i++)
+            sent[i] = i;
+        RIGHT(write(near, sent, SENT) == SENT);
+        usleep(50000);
+        struct zerocopy asked = {.address = (uintptr_t)map, .length = 16 * PAGE, .copy = (uintptr_t)copy, .copy_len = 4096};
+        len = sizeof asked;
+        RIGHT(getsockopt(far, IPPROTO_TCP, RECEIVE, &asked, &len) == 0 && asked.copy_len == SENT);
+        RIGHT(memcmp(copy, sent, SENT) == 0);
+        munmap(at, MANY * PAGE), munmap(map, 16 * PAGE);
+    }
+    close(listening), close(near), close(far);
+}
+
+// A program that says which of several sockets has a packet; root's, or a namespace's own root's.
+static void fanned_out(void) {
+    expect_child(fork() ?: ({
+        int packets;
+        if (unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0 && (packets = socket(AF_PACKET, SOCK_RAW, 0)) >= 0) {
+            enum { LONG_PROGRAM = 3000 };
+            int how = PACKET_FANOUT_CBPF << 16 | 7;
+            if (setsockopt(packets, SOL_PACKET, PACKET_FANOUT, &how, sizeof how) == 0) {
+                char *at = map_new(MANY * PAGE);
+                struct sock_filter *program = (void *)(at + PAGE - 16);
+                for (int i = 0; i < LONG_PROGRAM; i++)
+                    program[i] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, 0);
+                struct sock_fprog *given = put(&(struct sock_fprog){LONG_PROGRAM, program}, sizeof *given);
+                out_of_memory(at, MANY, 8);
+                RIGHT(setsockopt(packets, SOL_PACKET, PACKET_FANOUT_DATA, given, sizeof *given) == 0);
+            }
+        }
+        _exit(0);
+        0;
+    }), "a namespace");
+}
+
+// Values of a map, of more than a page; who may.
+static void values_of_maps(void) {
+    enum { VALUE = 100000, KEYS = 4 };
+    union bpf_attr *made = put(&(union bpf_attr){.map_type = BPF_MAP_TYPE_ARRAY, .key_size = 4, .value_size = VALUE, .max_entries = KEYS}, sizeof *made);
+    int map = RAW(SYS_bpf, BPF_MAP_CREATE, made, sizeof *made);
+    if (map < 0)
+        return;
+    enum { PAGES = KEYS * VALUE / PAGE + 3 };
+    char *at = fresh(PAGES), *to = fresh(PAGES);
+    for (uint32_t key = 0; key < KEYS; key++) {
+        union bpf_attr change = {.map_fd = map};
+        change.key = (uintptr_t)put(&key, sizeof key), change.value = (uintptr_t)(at + key * VALUE);
+        union bpf_attr *given = put(&change, sizeof change);
+        out();
+        RIGHT(RAW(SYS_bpf, BPF_MAP_UPDATE_ELEM, given, sizeof *given) == 0);
+        out_of_memory(to, PAGES, 8);
+        given->value = (uintptr_t)to;
+        RIGHT(RAW(SYS_bpf, BPF_MAP_LOOKUP_ELEM, given, sizeof *given) == 0 && memcmp(to, at + key * VALUE, VALUE) == 0);
+    }
+    uint32_t *batch = place(64), keys[KEYS] = {0};
+    union bpf_attr many = {.batch = {.out_batch = (uintptr_t)batch, .keys = (uintptr_t)keys, .values = (uintptr_t)to, .count = KEYS, .map_fd = map}};
+    out_of_memory(to, PAGES, 8);
+    RIGHT(RAW(SYS_bpf, BPF_MAP_LOOKUP_BATCH, &many, sizeof many) == 0 || errno == ENOENT);
+    RIGHT(many.batch.count == KEYS && memcmp(to, at, KEYS * VALUE) == 0);
+    close(map), munmap(at, PAGES * PAGE), munmap(to, PAGES * PAGE);
+}
+
 CASES({"new_futexes", new_futexes}, {"upper_halves", upper_halves}, {"maps_asked", maps_asked}, {"pages_asked", pages_asked},
       {"larger_clone", larger_clone}, {"descriptor_table", descriptor_table}, {"cookie", cookie}, {"interfaces", interfaces},
       {"own_memory_otherwise", own_memory_otherwise}, {"addresses_set", addresses_set}, {"old_gate", old_gate},
       {"most_vectors", most_vectors}, {"far_buffers", far_buffers}, {"crowd_in_calls", crowd_in_calls},
-      {"changed_under_a_call", changed_under_a_call}, {"direct", direct}, {"landlocked", landlocked}, {"long_ones", long_ones})
+      {"changed_under_a_call", changed_under_a_call}, {"direct", direct}, {"landlocked", landlocked}, {"long_ones", long_ones},
+      {"signals_peeked", signals_peeked}, {"mapped_from_a_socket", mapped_from_a_socket}, {"fanned_out", fanned_out},
+      {"values_of_maps", values_of_maps})

@@ -557,6 +557,70 @@ static void stacks_of_signals(void) {
     SETUP(sigaction(SIGSEGV, &was, NULL) == 0 && sigaltstack(&before, NULL) == 0);
 }
 
+// A signal stack that is no longer one while a handler runs on it: another may be set there, as long as it
+// runs.
+static int told[3];
+
+static void sets_another(int signal) {
+    static char other[64 << 10];
+    stack_t now;
+    (void)signal;
+    SETUP(sigaltstack(NULL, &now) == 0);
+    told[0] = now.ss_flags;
+    told[1] = sigaltstack(&(stack_t){.ss_sp = other, .ss_size = sizeof other}, NULL);
+    SETUP(sigaltstack(NULL, &now) == 0);
+    told[2] = now.ss_sp == other && now.ss_flags == 0;
+    squeeze();
+}
+
+static void disarmed_stack(void) {
+    stack_t before, now;
+    char *at = fresh(MANY);
+    SETUP(sigaltstack(NULL, &before) == 0);
+    stack_t own = {.ss_sp = at, .ss_size = MANY * PAGE, .ss_flags = (int)(1u << 31)};
+    RIGHT(sigaltstack(&own, NULL) == 0);
+    struct sigaction action = {.sa_handler = sets_another, .sa_flags = SA_ONSTACK}, was;
+    SETUP(sigaction(SIGUSR1, &action, &was) == 0);
+    for (int i = 0; i < 3; i++) {
+        RIGHT(sigaltstack(NULL, &now) == 0 && now.ss_sp == at && now.ss_flags == own.ss_flags && now.ss_size == own.ss_size);
+        squeeze();
+        raise(SIGUSR1);
+        RIGHT(told[0] == SS_DISABLE && told[1] == 0 && told[2]);
+    }
+    SETUP(sigaltstack(&(stack_t){.ss_flags = SS_DISABLE}, NULL) == 0);
+    RIGHT(sigaltstack(NULL, &now) == 0 && now.ss_flags == SS_DISABLE);
+    munmap(at, MANY * PAGE);
+    SETUP(sigaction(SIGUSR1, &was, NULL) == 0 && sigaltstack(&before, NULL) == 0);
+}
+
+// What the kernel writes about restartable sequences lies in managed memory.
+extern const ptrdiff_t __rseq_offset __attribute__((weak));
+extern const unsigned __rseq_size __attribute__((weak));
+
+static void sequences_elsewhere(void) {
+    enum { UNREGISTER = 1, SIGNATURE = 0x53053053 };
+    char *at = fresh(MANY);
+    uint32_t *area = (void *)(at + 7 * PAGE);
+    memset(area, 0, 64);
+    out_of_memory(at, MANY, 8);
+    if (!&__rseq_offset || __rseq_size == 0)
+        return;
+    char *libcs = (char *)__builtin_thread_pointer() + __rseq_offset;
+    if (syscall(SYS_rseq, libcs, 32, UNREGISTER, SIGNATURE) != 0)
+        return;
+    RIGHT(syscall(SYS_rseq, area, 32, 0, SIGNATURE) == 0);
+    for (int i = 0; i < 3; i++) {
+        squeeze();
+        for (int j = 0; j < 100; j++)
+            sched_yield();
+        usleep(1000);
+        RIGHT(area[0] < 4096 && area[0] == area[1]);
+    }
+    RIGHT(syscall(SYS_rseq, area, 32, UNREGISTER, SIGNATURE) == 0);
+    SETUP(syscall(SYS_rseq, libcs, 32, 0, SIGNATURE) == 0);
+    munmap(at, MANY * PAGE);
+}
+
 // The stack of a thread overflows, in memory that is managed; its handler jumps out.
 static __attribute__((noinline)) long deeper(volatile char *above) {
     volatile char here[512];
@@ -650,4 +714,5 @@ CASES({"generations", generations}, {"last_thread_ends", last_thread_ends}, {"sp
       {"cleared_word", cleared_word}, {"data_limit", data_limit}, {"nothing_allowed", nothing_allowed}, {"unshared", unshared},
       {"single_steps", single_steps}, {"calls_go_on", calls_go_on}, {"calls_go_on_blocked", calls_go_on_blocked}, {"left_calls", left_calls},
       {"stacks_of_signals", stacks_of_signals}, {"overflown_stacks", overflown_stacks}, {"arithmetic", arithmetic},
-      {"changed_context", changed_context})
+      {"changed_context", changed_context}, {"disarmed_stack", disarmed_stack},
+      {"sequences_elsewhere", sequences_elsewhere})

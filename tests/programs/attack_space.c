@@ -431,9 +431,40 @@ static void round_and_round(void) {
     munmap(room, 16 * MANY * PAGE);
 }
 
+// A mapping moves and stays mapped, empty (MREMAP_DONTUNMAP), after parts of it were touched far from one
+// another: the kernel may have several mappings of it by then.
+static void moved_and_kept(void) {
+    for (int turn = 0; turn < 2; turn++) {
+        enum { LARGE = 2048 };
+        char *at = map_new(LARGE * PAGE), *to = turn % 2 ? map_new(LARGE * PAGE) : NULL;
+        int flags = MREMAP_MAYMOVE | MREMAP_DONTUNMAP | (to ? MREMAP_FIXED : 0);
+        for (int i = 0; i < 16; i++)
+            fill_range(at + (size_t)(mix(i + turn) % 16 * 128) * PAGE, 20, TAG + i);
+        squeeze();
+        tag_t tags[LARGE / 128] = {0};
+        for (int i = 0; i < 16; i++)
+            tags[mix(i + turn) % 16] = TAG + i;
+        out_of_memory(at, LARGE, 16);
+        char *moved = mremap(at, LARGE * PAGE, LARGE * PAGE, flags, to);
+        RIGHT(moved != MAP_FAILED && (!to || moved == to));
+        for (int i = 0; i < 16; i++) {
+            if (tags[i])
+                check_range(moved + (size_t)i * 128 * PAGE, 20, tags[i], "moved");
+            else
+                check_zeros(moved + (size_t)i * 128 * PAGE, 20, "moved");
+            check_zeros(moved + ((size_t)i * 128 + 20) * PAGE, 108, "moved");
+        }
+        check_zeros(at, LARGE, "what stayed");
+        fill_range(at, LARGE, TAG);
+        squeeze();
+        check_range(at, LARGE, TAG, "what stayed, used again");
+        munmap(at, LARGE * PAGE), munmap(moved, LARGE * PAGE);
+    }
+}
+
 CASES({"no_and_all_lengths", no_and_all_lengths}, {"huge_ones", huge_ones}, {"written_then_run", written_then_run},
       {"all_executable", all_executable}, {"never_executable", never_executable}, {"lock_refused", lock_refused},
       {"sealed_part", sealed_part}, {"refused_late", refused_late}, {"advised_otherwise", advised_otherwise}, {"populated", populated},
       {"with_its_own_faults", with_its_own_faults}, {"faults_by_the_device", faults_by_the_device},
       {"heap_end_within_pages", heap_end_within_pages}, {"merged", merged}, {"watched", watched},
-      {"round_and_round", round_and_round})
+      {"round_and_round", round_and_round}, {"moved_and_kept", moved_and_kept})

@@ -96,6 +96,25 @@ fn in_each_way(name: &str, cases: &[&str], others: &[&str]) {
     }
 }
 
+/// Cases of a program, one process for each, not by messages.
+#[track_caller]
+fn in_each_way_alone(name: &str, cases: &[&str]) {
+    let (Some(nobody), Some(compiled)) = (Nobody::new(), compiled(name)) else {
+        return;
+    };
+    let copy = nobody.program(&compiled);
+    for (way, case) in WAYS
+        .iter()
+        .flat_map(|way| cases.iter().map(move |case| (*way, *case)))
+    {
+        let program = [copy.to_str().expect("a plain path"), case];
+        if let Some(output) = nobody.run_with(way, &["--high", HIGH], &program) {
+            output.succeeded();
+            assert!(output.counter("pages_out") > 1000, "{}", output.stats);
+        }
+    }
+}
+
 #[test]
 fn pointers_within_pointers() {
     let cases = [
@@ -115,6 +134,51 @@ fn pointers_within_pointers() {
 }
 
 #[test]
+fn pointers_that_few_calls_have() {
+    let cases = ["signals_peeked", "mapped_from_a_socket", "fanned_out"];
+    in_each_way("attack_calls", &cases, &[]);
+}
+
+/// Only who is privileged has maps, as a rule.
+#[test]
+fn values_of_maps() {
+    let (Some(compiled), Some(zfolio)) = (compiled("attack_calls"), support::managed()) else {
+        return;
+    };
+    let program = [compiled.to_str().expect("a plain path"), "values_of_maps"];
+    for way in WAYS {
+        let options = ["--quiet", "--faults", way, "--high", HIGH];
+        zfolio.run_with(&options, &program, "").succeeded();
+    }
+}
+
+#[test]
+fn calls_in_pieces() {
+    let cases = [
+        "interrupted_later",
+        "interrupted_first",
+        "often_interrupted",
+        "other_side_closes",
+        "connection_reset",
+        "descriptors_once",
+        "many_vectors",
+    ];
+    in_each_way("attack_pieces", &cases, &["little_is_kept"]);
+}
+
+#[test]
+fn terabytes_of_nothing() {
+    let cases = [
+        "by_several_threads",
+        "changed_as_a_whole",
+        "made_usable",
+        "more_than_a_number",
+        "left",
+    ];
+    in_each_way_alone("attack_wide", &cases);
+}
+
+#[test]
 fn memory_of_calls_that_sleep() {
     let cases = ["far_buffers", "crowd_in_calls", "changed_under_a_call"];
     in_each_way("attack_calls", &cases, &[]);
@@ -126,6 +190,8 @@ fn ends_and_signals() {
         "shared_lock_behind_a_cold_one",
         "single_steps",
         "calls_go_on",
+        "disarmed_stack",
+        "sequences_elsewhere",
         "last_thread_ends",
     ];
     in_each_way("attack_life", &cases, &[]);
@@ -156,6 +222,7 @@ fn the_address_space() {
         "lock_refused",
         "advised_otherwise",
         "faults_by_the_device",
+        "moved_and_kept",
     ];
     in_each_way("attack_space", &cases, &["sealed_part", "refused_late"]);
 }

@@ -11,6 +11,7 @@
 //! comes by dispatch's signal, which marks its number.)
 
 use crate::raw;
+use crate::signal::pieces;
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
@@ -156,14 +157,29 @@ impl Cancellation {
         self.came.store(1, Ordering::Relaxed);
         let done = after_call();
         let range = &raw const zfolio_cancellable_test as usize..done;
-        range
-            .contains(&pc)
-            .then_some((done, i64::from(-EINTR).cast_unsigned()))
+        let after = if range.contains(&pc) {
+            done
+        } else if pieces::is_before_call(pc) && self.within.load(Ordering::Relaxed) != 0 {
+            pieces::after_call()
+        } else {
+            return None;
+        };
+        Some((after, i64::from(-EINTR).cast_unsigned()))
+    }
+
+    /// The program's stack pointer in the call being made, if it is answered on a stack of ours; or 0.
+    pub(crate) fn stack(&self) -> usize {
+        self.stack.load(Ordering::Relaxed)
+    }
+
+    /// What is not zero once a call that is about to be made is not to be.
+    pub(crate) fn stop(&self) -> Option<&AtomicU32> {
+        (self.within.load(Ordering::Relaxed) != 0).then_some(&self.came)
     }
 
     /// Makes a call on behalf of the program, the one that [`Self::set_call`] told of.
     pub(crate) fn call(&self, number: usize, args: [usize; 6]) -> isize {
-        let stack = self.stack.load(Ordering::Relaxed);
+        let stack = self.stack();
         if self.within.load(Ordering::Relaxed) == 0 {
             return raw::for_program_at(stack, number, args);
         }

@@ -18,6 +18,9 @@ pub(crate) mod err {
     pub(crate) const FAULT: isize = -14;
     pub(crate) const INVAL: isize = -22;
     pub(crate) const NOSYS: isize = -38;
+    pub(crate) const CONNABORTED: isize = -103;
+    pub(crate) const CONNRESET: isize = -104;
+    pub(crate) const TIMEDOUT: isize = -110;
 }
 
 /// Numbers of the calls that are looked at by name.
@@ -40,6 +43,8 @@ pub(crate) mod nr {
     pub(crate) const IOCTL: usize = 16;
     pub(crate) const PREAD64: usize = 17;
     pub(crate) const PWRITE64: usize = 18;
+    pub(crate) const READV: usize = 19;
+    pub(crate) const WRITEV: usize = 20;
     pub(crate) const SELECT: usize = 23;
     pub(crate) const SCHED_YIELD: usize = 24;
     pub(crate) const MREMAP: usize = 25;
@@ -53,6 +58,9 @@ pub(crate) mod nr {
     pub(crate) const NANOSLEEP: usize = 35;
     pub(crate) const GETPID: usize = 39;
     pub(crate) const ACCEPT: usize = 43;
+    pub(crate) const SENDTO: usize = 44;
+    pub(crate) const RECVFROM: usize = 45;
+    pub(crate) const SENDMSG: usize = 46;
     pub(crate) const GETSOCKOPT: usize = 55;
     pub(crate) const CLONE: usize = 56;
     pub(crate) const FORK: usize = 57;
@@ -97,13 +105,19 @@ pub(crate) mod nr {
     pub(crate) const ACCEPT4: usize = 288;
     pub(crate) const SIGNALFD4: usize = 289;
     pub(crate) const DUP3: usize = 292;
+    pub(crate) const PREADV: usize = 295;
+    pub(crate) const PWRITEV: usize = 296;
     pub(crate) const RT_TGSIGQUEUEINFO: usize = 297;
     pub(crate) const PROCESS_VM_READV: usize = 310;
     pub(crate) const PROCESS_VM_WRITEV: usize = 311;
     pub(crate) const SECCOMP: usize = 317;
+    pub(crate) const GETRANDOM: usize = 318;
+    pub(crate) const BPF: usize = 321;
     pub(crate) const EXECVEAT: usize = 322;
     pub(crate) const USERFAULTFD: usize = 323;
     pub(crate) const MLOCK2: usize = 325;
+    pub(crate) const PREADV2: usize = 327;
+    pub(crate) const PWRITEV2: usize = 328;
     pub(crate) const PKEY_MPROTECT: usize = 329;
     pub(crate) const IO_PGETEVENTS: usize = 333;
     pub(crate) const RSEQ: usize = 334;

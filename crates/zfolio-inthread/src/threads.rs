@@ -12,6 +12,7 @@ use crate::call_stacks::{self, CallStacks};
 use crate::cancel::Cancellation;
 use crate::pins::Pinned;
 use crate::raw::{self, PAGE};
+use crate::signal::pieces::Pieces;
 use crate::signal::sent::Sent;
 use crate::signal::waiting::Waiting;
 use core::arch::{asm, global_asm};
@@ -69,6 +70,7 @@ pub(crate) struct Record {
     /// does with signals; 0: there is none.
     pub(crate) spawned: AtomicUsize,
     pub(crate) cancellation: Cancellation,
+    pub(crate) pieces: Pieces,
     pub(crate) ticks: Ticks,
     /// Head of the list of robust locks.
     pub(crate) robust: AtomicUsize,
@@ -264,6 +266,7 @@ impl Record {
         self.waiting.clear();
         self.masked.store(0, Ordering::Relaxed);
         self.cancellation.reset();
+        self.pieces.reset();
         self.ticks.forget();
         self.robust.store(0, Ordering::Relaxed);
         self.spawned.store(0, Ordering::Relaxed);

@@ -1,36 +1,20 @@
 //! Each call to whoever answers it.
 
-use super::advise;
+use super::{advise, kinds, transfer};
 use crate::cancel::{self, Call};
 use crate::life::{descriptors, end, leave, masks, process, signals};
 use crate::memory::space;
 use crate::raw::{self, OURS, err, is_error, nr};
 use crate::seen::frame::{self, Frame};
-use crate::seen::pinning::Keeper;
+use crate::seen::pinning::{END, Keeper};
 use crate::seen::{stack, table, vectors};
 use crate::state::{self, State};
 use crate::threads;
 use core::sync::atomic::Ordering;
 
-/// Most bytes that one call moves at a time: what is moved is kept.
-const PIECE: usize = 256 << 10;
-/// Character devices of which bytes are read one after another, by major number: memory (zeros,
-/// random bytes) and terminals. What others give and take may be records (FUSE).
-const STREAMS: [u64; 11] = [1, 4, 5, 136, 137, 138, 139, 140, 141, 142, 143];
-/// Most bytes that the kernel moves in a call.
-const MOST: usize = 0x7fff_f000;
-/// End of the addresses that a program has.
-const END: usize = 1 << 47;
-const S_IFCHR: u64 = 0x2000;
-const S_IFBLK: u64 = 0x6000;
-const S_IFREG: u64 = 0x8000;
-const S_IFSOCK: u64 = 0xc000;
 const F_DUPFD: usize = 0;
 const F_DUPFD_CLOEXEC: usize = 1030;
 const CLONE_FILES: usize = 0x400;
-const SOL_SOCKET: usize = 1;
-const SO_TYPE: usize = 3;
-const SOCK_STREAM: u32 = 1;
 const PR_SET_SECCOMP: usize = 22;
 const PR_SET_MM: usize = 35;
 const PR_SET_SYSCALL_USER_DISPATCH: usize = 59;
@@ -125,7 +109,7 @@ fn route(keeper: &Keeper<'_>, frame: &mut Frame, number: usize, args: [usize; 6]
         nr::SIGALTSTACK => {
             keeper.keep(args[0], 24);
             keeper.keep(args[1], 24);
-            signals::alternate(state, record, args, keeper.stack)
+            signals::alternate(state, record, args)
         }
         nr::RT_SIGPENDING => {
             keeper.keep(args[0], 8);
@@ -140,7 +124,20 @@ fn route(keeper: &Keeper<'_>, frame: &mut Frame, number: usize, args: [usize; 6]
         nr::EXECVE | nr::EXECVEAT => end::exec(keeper, number, args),
         nr::EXIT => end::exit_thread(keeper, args),
         nr::EXIT_GROUP => end::exit(state, args),
-        nr::READ | nr::WRITE | nr::PREAD64 | nr::PWRITE64 => transfer(keeper, number, args),
+        nr::READ
+        | nr::WRITE
+        | nr::PREAD64
+        | nr::PWRITE64
+        | nr::READV
+        | nr::WRITEV
+        | nr::PREADV
+        | nr::PWRITEV
+        | nr::PREADV2
+        | nr::PWRITEV2
+        | nr::SENDTO
+        | nr::RECVFROM
+        | nr::SENDMSG
+        | nr::GETRANDOM => moving(keeper, number, args),
         nr::SET_ROBUST_LIST => {
             record.robust.store(args[0], Ordering::Relaxed);
             leave_to_kernel(state, args[0], args[1]);
@@ -210,7 +207,7 @@ fn by_table(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isize {
             keeper.keep_text(args[3]);
             keeper.keep_attribute(args[4]);
         }
-        321 => keeper.keep_words_behind(args[1], args[2]),
+        nr::BPF => keeper.keep_for_bpf(&args),
         nr::KEYCTL => {
             keeper.keep_guesses(&args);
             keeper.keep(args[2], args[3].min(1 << 20));
@@ -224,15 +221,6 @@ fn by_table(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isize {
         nr::PROCESS_VM_READV | nr::PROCESS_VM_WRITEV => {
             keeper.keep_vectors(args[1], args[2]);
             keeper.keep_vectors(args[3], args[4]);
-        }
-        19 | 20 | 295 | 296 | 327 | 328 if keeper.state.own_memory.is_one(args[0]) => {
-            keeper.keep_vectors(args[1], args[2]);
-            let from = if number < 100 {
-                position(args[0])
-            } else {
-                args[3]
-            };
-            keeper.keep(from, vectors::length_of(args[1], args[2]));
         }
         _ => match table::pointers(number) {
             Some(pointers) => keeper.keep_all(pointers, &args),
@@ -251,108 +239,34 @@ fn by_table(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isize {
     result
 }
 
-/// read and write, in pieces: a long one would keep all its pages as long as it lasts. One of
-/// a file does not wait for others: its pieces are as large as memory allows. What is one
-/// record is one call.
-fn transfer(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isize {
+/// Calls that move bytes, long ones in pieces.
+fn moving(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isize {
     let [fd, buffer, len, offset, ..] = args;
-    if keeper.state.own_memory.is_one(fd) {
-        let positioned = matches!(number, nr::PREAD64 | nr::PWRITE64);
-        let from = if positioned { offset } else { position(fd) };
+    let is_flat = matches!(number, nr::READ | nr::WRITE | nr::PREAD64 | nr::PWRITE64);
+    let has_socket = matches!(number, nr::SENDTO | nr::RECVFROM | nr::SENDMSG);
+    let is_own = !has_socket && number != nr::GETRANDOM && keeper.state.own_memory.is_one(fd);
+    if is_own {
+        let from = match number {
+            nr::READ | nr::WRITE | nr::READV | nr::WRITEV => kinds::position(fd),
+            _ => offset,
+        };
+        let len = if is_flat {
+            len
+        } else {
+            vectors::length_of(buffer, len)
+        };
         keeper.keep(from, len);
     }
-    // (What does not lie within a program's addresses is refused by the kernel, whole.)
-    let is_refused = buffer.checked_add(len).is_none_or(|end| end > END);
-    if len <= PIECE || is_refused {
-        keeper.keep(buffer, len.min(PIECE));
+    if let Some(result) = transfer::transfer(keeper, number, args) {
+        return result;
+    }
+    if is_flat {
+        // (What does not lie within a program's addresses is refused by the kernel, whole.)
+        let is_refused = buffer.checked_add(len).is_none_or(|end| end > END);
+        keeper.keep(buffer, if is_refused { 1 } else { len });
         return keeper.record.cancellation.call(number, args);
     }
-    let len = len.min(MOST);
-    // A read of anything but a file or a device may end at any length; a write goes on as long
-    // as it would.
-    let (kind, major) = kind_of(fd);
-    let is_file = matches!(kind, S_IFREG | S_IFBLK);
-    let goes_on = matches!(number, nr::WRITE | nr::PWRITE64) || is_file || kind == S_IFCHR;
-    let largest = match kind {
-        S_IFREG | S_IFBLK => {
-            let share = (keeper.state.options.high << raw::SHIFT) / 16;
-            PIECE.max(share & !(raw::PAGE - 1))
-        }
-        S_IFSOCK if !is_stream(fd) => len,
-        S_IFCHR if !STREAMS.contains(&major) => len,
-        _ => PIECE,
-    };
-    let depth = keeper.record.pinned.depth();
-    let mut done = 0;
-    loop {
-        let piece = (len - done).min(largest);
-        if done > 0 && is_at_limit(number, fd, offset.wrapping_add(done), kind) {
-            // (As one write it would have ended here, without a signal.)
-            return done.cast_signed();
-        }
-        keeper.keep(buffer + done, piece);
-        let part = [fd, buffer + done, piece, offset.wrapping_add(done), 0, 0];
-        let result = keeper.record.cancellation.call(number, part);
-        keeper.record.pinned.cut(depth);
-        if is_error(result) {
-            return if done > 0 { done.cast_signed() } else { result };
-        }
-        done += result.cast_unsigned();
-        if result.cast_unsigned() < piece || done == len || !goes_on {
-            return done.cast_signed();
-        }
-    }
-}
-
-/// Whether a file may not grow beyond what has been written of it: the next write would be refused, and
-/// the process told so by a signal. `at`: where pwrite64 would go on.
-fn is_at_limit(number: usize, fd: usize, at: usize, kind: u64) -> bool {
-    const FSIZE: usize = 1;
-    let mut limit = [u64::MAX; 2];
-    let into = limit.as_mut_ptr() as usize;
-    if kind != S_IFREG || raw::own(nr::GETRLIMIT, [FSIZE, into, 0]) != 0 || limit[0] == u64::MAX {
-        return false;
-    }
-    match number {
-        nr::PWRITE64 => at as u64 >= limit[0],
-        nr::WRITE => position(fd) as u64 >= limit[0],
-        _ => false,
-    }
-}
-
-/// The kind of file that a descriptor is of, as the mode says it (0 for none), and of a device
-/// its major number.
-fn kind_of(fd: usize) -> (u64, u64) {
-    let mut about = [0_u64; 18];
-    let at = about.as_mut_ptr() as usize;
-    if raw::own(nr::FSTAT, [fd, at, 0]) != 0 {
-        return (0, 0);
-    }
-    let device = about[5];
-    (
-        about[3] & 0xf000,
-        device >> 8 & 0xfff | device >> 32 & !0xfff,
-    )
-}
-
-/// Where a descriptor would read on.
-fn position(fd: usize) -> usize {
-    const CURRENT: usize = 1;
-    raw::own(nr::LSEEK, [fd, 0, CURRENT]).cast_unsigned()
-}
-
-/// Whether a socket has no records.
-fn is_stream(fd: usize) -> bool {
-    let (mut kind, mut len) = (0_u32, 4_u32);
-    let into = [(&raw mut kind) as usize, (&raw mut len) as usize];
-    // SAFETY: two words of this frame.
-    let asked = unsafe {
-        raw::call(
-            nr::GETSOCKOPT,
-            [fd, SOL_SOCKET, SO_TYPE, into[0], into[1], 0],
-        )
-    };
-    asked == 0 && kind == SOCK_STREAM
+    by_table(keeper, number, args)
 }
 
 /// The kernel will write or read there whenever it likes.

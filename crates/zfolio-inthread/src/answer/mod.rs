@@ -7,6 +7,8 @@
 //! | file, bottom to top | concept |
 //! |---|---|
 //! | [`advise`] | advice for several ranges is so many calls |
+//! | [`kinds`] | what a descriptor is of |
+//! | [`transfer`] | long reads and writes are made in pieces |
 //! | [`dispatch`] | each call to whoever answers it |
 //! | [`entry`] | where calls arrive: registers saved, dispatched, restored |
 //!
@@ -15,3 +17,5 @@
 mod advise;
 mod dispatch;
 pub(crate) mod entry;
+mod kinds;
+mod transfer;

@@ -19,9 +19,11 @@ use crate::seen::arm;
 use crate::seen::rewrite;
 use crate::signal::actions;
 use crate::signal::context::{Context, SAVED, at};
+use crate::signal::pieces;
 use crate::state::{self, State};
 use crate::threads::{self, Record};
 use core::arch::global_asm;
+use core::mem::offset_of;
 use core::sync::atomic::Ordering;
 use zfolio_sys::thread::{Clock, now_ns};
 
@@ -62,7 +64,9 @@ global_asm!(
     "pop rbp",
     "test rax, rax",
     "jnz 3f",
-    "ret",
+    // (No handler of the program's has run.)
+    "add rsp, 8",
+    "jmp zfolio_own_return",
     // The program's handler, on the stack that the kernel chose: its mask is set last, when
     // nothing is on the service stack any more.
     "3:",
@@ -100,6 +104,8 @@ global_asm!(
     ".hidden zfolio_restorer",
     ".globl zfolio_restorer",
     ".type zfolio_restorer, @function",
+    ".hidden zfolio_own_return",
+    ".globl zfolio_own_return",
     ".hidden zfolio_entered_restorer",
     ".globl zfolio_entered_restorer",
     ".type zfolio_entered_restorer, @function",
@@ -129,8 +135,21 @@ global_asm!(
     "test dword ptr [rsp + 8 * {saved}], {ours}",
     "mov esi, 0",
     "jnz 5f",
+    // (A call in pieces may be what it returns to.)
+    "mov rax, qword ptr [rip + zfolio_record@GOTTPOFF]",
+    "mov rax, qword ptr fs:[rax]",
+    "test rax, rax",
+    "jz 4f",
+    "cmp dword ptr [rax + {stage}], 0",
+    "jne 5f",
+    "4:",
     "mov eax, 15",
     "syscall",
+    "zfolio_own_return:",
+    "test dword ptr [rsp + 8 * {saved}], {ours}",
+    "mov esi, 2",
+    "jz 4b",
+    "jmp 5f",
     "nop",
     "zfolio_entered_restorer:",
     "mov esi, 1",
@@ -146,6 +165,7 @@ global_asm!(
     ".cfi_endproc",
     saved = const SAVED,
     ours = const OURS,
+    stage = const offset_of!(Record, pieces) + pieces::STAGE,
     returning = sym returning,
 );
 

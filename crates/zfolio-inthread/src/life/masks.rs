@@ -16,7 +16,7 @@
 
 use super::signals::SI_TKILL;
 use crate::raw::{self, Blocked, OURS, err, nr};
-use crate::signal::context::{Context, SAVED};
+use crate::signal::context::{Context, SAVED, at};
 use crate::signal::sent::{INFO, bit, queue};
 use crate::signal::waiting::Wait;
 use crate::state::{self, State};
@@ -262,19 +262,26 @@ pub(crate) fn entering(record: Option<&Record>, context: &mut Context, adds: u64
     mask
 }
 
-/// A handler returns, to what its frame says; `entered`: of one that [`entering`] let in.
+/// A handler returns, to what its frame says; `entered`: 1 of one that [`entering`] let in, 2 of ours.
 /// Elsewhere the program put ours into the mask itself.
 pub(super) unsafe extern "C" fn returning(context: *mut Context, entered: usize) {
     raw::set_mask(!0);
     // SAFETY: the frame that the thread is about to return to the kernel.
-    let saved = unsafe { &mut (*context)[SAVED] };
-    let blocked = *saved & OURS;
-    *saved &= !OURS;
+    let context = unsafe { &mut *context };
+    let blocked = context[SAVED] & OURS;
+    context[SAVED] &= !OURS;
     let Some(record) = threads::current() else {
         return;
     };
+    #[allow(clippy::cast_possible_truncation, reason = "64 bits")]
+    if entered != 2
+        && let Some((pc, result)) = record.pieces.returning(context[at::RIP] as usize)
+    {
+        context[at::RIP] = pc as u64;
+        context[at::RAX] = result;
+    }
     let state = state::get();
-    if entered == 0 {
+    if entered != 1 {
         record.set_blocked(record.blocked() | blocked);
         return;
     }

@@ -169,30 +169,31 @@ unsafe impl Plain for Stack {
 const SS_ONSTACK: u64 = 1;
 const SS_DISABLE: u64 = 2;
 
-/// sigaltstack. Pointers are pinned. `stack`: the caller's stack pointer.
-pub(crate) fn alternate(state: &State, record: &Record, args: [usize; 6], stack: usize) -> isize {
-    let [new, old, ..] = args;
-    let len = record.stacks.signals[1].load(Ordering::Relaxed);
-    let before = match len {
-        0 => Stack {
+/// The signal stack that the program has set, as it is now: a handler that runs on one that was set
+/// with SS_AUTODISARM has none, and may set another; the kernel sets the one before as it returns.
+fn signal_stack(record: &Record) -> Stack {
+    let mut now = Stack::ZERO;
+    // SAFETY: one stack_t of this frame.
+    unsafe { raw::call(nr::SIGALTSTACK, [0, (&raw mut now) as usize, 0, 0, 0, 0]) };
+    let (ours, _) = record.signal_stack();
+    if now.start == ours as u64 {
+        return Stack {
             flags: SS_DISABLE,
             ..Stack::ZERO
-        },
-        len => Stack {
-            start: record.stacks.signals[0].load(Ordering::Relaxed) as u64,
-            flags: if record.is_on_signal_stack(stack) {
-                SS_ONSTACK
-            } else {
-                0
-            },
-            len: len as u64,
-        },
-    };
+        };
+    }
+    now
+}
+
+/// sigaltstack. Pointers are pinned.
+pub(crate) fn alternate(state: &State, record: &Record, args: [usize; 6]) -> isize {
+    let [new, old, ..] = args;
+    let before = signal_stack(record);
     if new != 0 {
         let Some(wanted) = raw::read::<Stack>(new) else {
             return err::FAULT;
         };
-        if len != 0 && before.flags & SS_ONSTACK != 0 {
+        if before.flags & SS_ONSTACK != 0 {
             return err::PERM;
         }
         if wanted.flags & SS_DISABLE != 0 {

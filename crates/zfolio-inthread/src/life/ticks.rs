@@ -21,6 +21,7 @@ use crate::cancel;
 use crate::raw::{self, OURS, is_made_again, nr};
 use crate::signal::actions::{Action, IGNORE, RESTART, SIGNALS};
 use crate::signal::context::{Context, SAVED, at};
+use crate::signal::pieces;
 use crate::signal::sent::bit;
 use crate::state::State;
 use crate::threads::Record;
@@ -142,7 +143,11 @@ fn ends_calls(pending: u64, actions: &[Action; SIGNALS]) -> bool {
 #[allow(clippy::cast_possible_truncation, reason = "64 bits")]
 fn call_made_again(context: &Context) -> Option<usize> {
     let (pc, rcx) = (context[at::RIP] as usize, context[at::RCX] as usize);
-    let places = [raw::after_call(), cancel::after_call()];
+    let places = [
+        raw::after_call(),
+        cancel::after_call(),
+        pieces::after_call(),
+    ];
     places
         .into_iter()
         .find(|after| is_made_again(pc, rcx, *after))
@@ -199,7 +204,11 @@ mod tests {
 
     #[test]
     fn only_a_call_that_was_begun_is_ended() {
-        for after in [raw::after_call(), cancel::after_call()] {
+        for after in [
+            raw::after_call(),
+            cancel::after_call(),
+            pieces::after_call(),
+        ] {
             let mut context = [0_u64; 64];
             // About to be made.
             context[at::RIP] = after as u64 - 2;

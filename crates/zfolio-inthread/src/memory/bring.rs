@@ -376,8 +376,12 @@ fn open_wide(state: &MemoryState, core: &mut MemoryCore, page: Vpn) {
 /// Opens every closed page of `range` and ends every protection of ours, so that it can be left to
 /// the kernel. Where faults end with a registration what holds nothing is left as it is: absent.
 pub(crate) fn bring_all(state: &MemoryState, core: &mut MemoryCore, range: &Range<usize>) {
-    let skips = core.way.kind == Kind::InThread;
-    bring_each(state, core, range, |word| !skips || word != Word::Untouched);
+    bring_each(state, core, range, |word| word != Word::Untouched);
+    if core.way.kind != Kind::InThread {
+        core.open_all_untouched(state, range);
+        // (What the kernel would not open: it has no mapping left.)
+        bring_each(state, core, range, |_| true);
+    }
 }
 
 /// Opens every page of `range` that is not ready and whose word is `wanted`.
@@ -392,12 +396,9 @@ pub(crate) fn bring_each(
     core.closing.held = range.clone();
     // (What may not be closed for that long raises the limit no longer than that.)
     let overdraft = core.closing.overdraft;
-    while let Some(closed) = state.words.next_unready(page, end) {
+    let is_one = |word: Word| !word.is_ready() && wanted(word);
+    while let Some(closed) = state.words.next(page, end, is_one) {
         page = closed;
-        if !wanted(state.words.get(closed)) {
-            page += 1;
-            continue;
-        }
         // (Each call opens one at least, and none of them is closed meanwhile.)
         bring(state, core, None, closed << SHIFT, Access::Write);
     }

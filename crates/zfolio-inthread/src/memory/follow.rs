@@ -19,7 +19,6 @@ use super::core::MemoryCore;
 use super::following::{SIGNAL_NS, Work};
 use super::second_tier::At;
 use super::way;
-use super::words::LEAF;
 use crate::memory::layer::MemoryState;
 use crate::raw::{PAGE, nr};
 use core::sync::atomic::Ordering;
@@ -280,13 +279,11 @@ impl MemoryCore {
             .begin(|| state.threads.pinned(), &mut self.seen);
         let mut at = 0;
         while let Some(range) = self.ranges.managed_from(at) {
-            let start = range.start.max(at);
-            let window = start..range.end.min((start / (LEAF * PAGE) + 1) * (LEAF * PAGE));
+            at = range.end;
             // (Where faults are reported what is absent is closed by that.)
-            if self.is_watched(state, &window) && self.way.kind != way::Kind::InThread {
-                self.close_empty(state, &window);
+            if self.is_watched(state, &range) && self.way.kind != way::Kind::InThread {
+                self.close_empty(state, &range);
             }
-            at = window.end;
         }
         state.batches.end();
     }

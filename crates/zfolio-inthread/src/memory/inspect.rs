@@ -8,8 +8,9 @@
 use super::Vpn;
 use super::bring::{Access, bring, set};
 use super::core::MemoryCore;
+use super::empty::untouched_from;
 use super::way::Kind;
-use super::words::{LEAF, Word};
+use super::words::Word;
 use crate::memory::layer::MemoryState;
 use crate::raw::SHIFT;
 use core::ops::Range;
@@ -33,13 +34,9 @@ impl MemoryCore {
                 return true;
             }
             left -= 1;
-            if state.words.get(page) == Word::Untouched {
-                let run = untouched_from(state, page, range.end >> SHIFT);
-                let addresses = run.start << SHIFT..run.end << SHIFT;
-                if self.way.open_untouched(&addresses).is_ok() {
-                    self.set_run_open(state, run);
-                    continue;
-                }
+            let run = untouched_from(state, page, range.end >> SHIFT);
+            if !run.is_empty() && self.open_untouched(state, run) {
+                continue;
             }
             bring(state, self, None, page << SHIFT, Access::Write);
         }
@@ -82,34 +79,15 @@ impl MemoryCore {
             while let Some(closed) = state.words.next_closed(page, pages.end) {
                 let run = untouched_from(state, closed, pages.end);
                 page = run.end.max(closed + 1);
-                self.set_run_open(state, run);
+                self.set_run(state, run, false);
             }
             self.ranges.edit(&range, |kind| kind.registered = false);
         }
         all
-    }
-
-    fn set_run_open(&self, state: &MemoryState, run: Range<Vpn>) {
-        if !state.words.set_run(run, false) {
-            self.fail(format_args!("there is no room for another page's word"));
-        }
     }
 }
 
 fn next_clean(state: &MemoryState, pages: &Range<Vpn>) -> Option<Vpn> {
     let is_clean = |word| matches!(word, Word::Clean(_));
     state.words.next(pages.start, pages.end, is_clean)
-}
-
-/// The pages from `page` on that nobody has touched.
-fn untouched_from(state: &MemoryState, page: Vpn, end: Vpn) -> Range<Vpn> {
-    let mut next = page;
-    while next < end && state.words.get(next) == Word::Untouched {
-        next = if state.words.has_leaf(next) {
-            next + 1
-        } else {
-            (next / LEAF + 1) * LEAF
-        };
-    }
-    page..next.min(end)
 }

@@ -16,6 +16,7 @@
 //! | [`second_tier`] | the pool is made denser before calls that wait |
 //! | [`bring`] | swap-in, and room for it |
 //! | [`reclaim`] | swap-out |
+//! | [`empty`] | memory that holds nothing is closed as whole runs |
 //! | [`folios`] | of swap-out, how runs are stored, counted and split |
 //! | [`inspect`](mod@inspect) | all of it in place, for who looks into the process |
 //! | [`limits`], [`bounds`] | what may be out, in the pool, and resident at most |
@@ -37,6 +38,7 @@ pub(crate) mod bring;
 pub(crate) mod clean;
 mod clean_pages;
 pub(crate) mod core;
+mod empty;
 pub(crate) mod fetch;
 pub(crate) mod folios;
 mod follow;

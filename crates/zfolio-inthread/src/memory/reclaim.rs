@@ -8,11 +8,12 @@
 
 use super::bring::{fill_incoming, set};
 use super::core::MemoryCore;
+use super::empty::{FEWEST_UNTOUCHED, leaf_of, present};
 use super::transit::batch::Batch;
 use super::way::{self, STAGE};
 use super::words::{LEAF, PAGES, Word};
 use crate::memory::layer::MemoryState;
-use crate::raw::{self, PAGE, SHIFT, nr};
+use crate::raw::{PAGE, SHIFT};
 use core::ops::Range;
 use zfolio_runtime::segment::GroupEvent;
 use zfolio_sys::thread::{Clock, now_ns};
@@ -20,8 +21,6 @@ use zfolio_zswap::{Slot, StoreError};
 
 /// Pages stored at a time, at least.
 pub(super) const OUT: usize = 16;
-/// Runs that hold nothing are closed from this length on, pages.
-const FEWEST_UNTOUCHED: usize = 16;
 /// Pages by which the limit is raised where reclaim gets nowhere.
 pub(super) const ROOM: usize = 256;
 /// Room made beyond what is asked for, pages: batches cost less than single pages.
@@ -95,10 +94,9 @@ impl MemoryCore {
         let mut looked = 0;
         let (closed, pool) = (state.words.closed(), self.pool_pages());
         while looked < most && self.usage(state) > goal && self.closing.bounds.goes_on() {
-            let Some(window) = self.next_window() else {
+            let Some(window) = self.next_window(state, &mut looked) else {
                 break;
             };
-            looked += window.len() >> SHIFT;
             self.close_window(state, &window, goal, &mut Closing::Now);
         }
         state.batches.end();
@@ -111,20 +109,36 @@ impl MemoryCore {
         self.figures.waited_ns += now_ns(Clock::Monotonic) - start;
     }
 
-    /// The next part of managed memory under the hand: a leaf's at most.
-    pub(super) fn next_window(&mut self) -> Option<Range<usize>> {
-        let found = self.ranges.managed_from(self.closing.hand);
-        let range = match found {
-            Some(range) => range,
-            None => {
-                self.closing.hand = 0;
-                self.ranges.managed_from(0)?
+    /// The next part of managed memory under the hand, a leaf's at most, that somebody may have
+    /// touched. Adds how many pages were passed over and are in it.
+    pub(super) fn next_window(
+        &mut self,
+        state: &MemoryState,
+        looked: &mut usize,
+    ) -> Option<Range<usize>> {
+        let most = self.ranges.managed_pages() + LEAF;
+        let mut passed = 0;
+        while passed <= most {
+            let found = self.ranges.managed_from(self.closing.hand);
+            let range = match found {
+                Some(range) => range,
+                None => {
+                    self.closing.hand = 0;
+                    self.ranges.managed_from(0)?
+                }
+            };
+            let (start, end) = (range.start.max(self.closing.hand), range.end >> SHIFT);
+            let page = state.words.past_untouched(start >> SHIFT, end);
+            self.closing.hand = page << SHIFT;
+            passed += page - (start >> SHIFT);
+            if page < end {
+                let window = leaf_of(self.closing.hand, range.end);
+                self.closing.hand = window.end;
+                *looked += passed + (window.len() >> SHIFT);
+                return Some(window);
             }
-        };
-        let start = range.start.max(self.closing.hand);
-        let end = range.end.min((start / (LEAF * PAGE) + 1) * (LEAF * PAGE));
-        self.closing.hand = end;
-        Some(start..end)
+        }
+        None
     }
 
     /// Closes what may be closed of a window, until usage is at `goal`.
@@ -224,14 +238,21 @@ impl MemoryCore {
         let Some((range, kind)) = self.ranges.at(window.start) else {
             return false;
         };
-        kind.registered || self.watch(state, &range)
+        kind.registered || self.watch(state, &range, &(0..0))
     }
 
     /// Has faults of a range reported; false where that cannot be now. In a batch.
     ///
     /// What is absent is closed from here on, whichever way it came to be so: a touch by the
     /// kernel, for a call, would be refused. What calls have pinned is made present before.
-    pub(super) fn watch(&mut self, state: &MemoryState, range: &Range<usize>) -> bool {
+    ///
+    /// `fresh`: of it, what was mapped a moment ago, where nothing is.
+    pub(super) fn watch(
+        &mut self,
+        state: &MemoryState,
+        range: &Range<usize>,
+        fresh: &Range<usize>,
+    ) -> bool {
         let in_thread = self.way.kind == way::Kind::InThread;
         if in_thread && !self.seen.populate(range) {
             return false;
@@ -241,82 +262,13 @@ impl MemoryCore {
         }
         // (And one range with its neighbours, if they are so too.)
         self.ranges.edit(range, |kind| kind.registered = true);
-        let mut at = if in_thread { range.start } else { range.end };
-        while at < range.end {
-            let end = range.end.min((at / (LEAF * PAGE) + 1) * (LEAF * PAGE));
-            self.close_absent(state, &(at..end));
-            at = end;
+        if in_thread {
+            let behind = fresh.end.max(range.start);
+            for part in [range.start..fresh.start.min(range.end), behind..range.end] {
+                self.close_absent(state, &part);
+            }
         }
         true
-    }
-
-    /// Closes what of a window is in long runs that hold nothing. In a batch; only where a run
-    /// that nobody touched keeps its bytes when it is closed.
-    pub(super) fn close_empty(&mut self, state: &MemoryState, window: &Range<usize>) {
-        let Some(present) = present(window) else {
-            return;
-        };
-        let first = window.start >> SHIFT;
-        let count = window.len() >> SHIFT;
-        let is_empty = |core: &Self, at: usize| {
-            let addresses = (first + at) << SHIFT..(first + at + 1) << SHIFT;
-            present[at] & 1 == 0
-                && matches!(state.words.get(first + at), Word::Open { .. })
-                && !core.seen.covers(&addresses)
-        };
-        let mut at = 0;
-        while at < count {
-            let mut end = at;
-            while end < count && is_empty(self, end) {
-                end += 1;
-            }
-            if end - at >= FEWEST_UNTOUCHED {
-                self.close_untouched(state, &(first + at..first + end));
-            }
-            at = end + 1;
-        }
-    }
-
-    /// Marks what is absent of a window that is registered.
-    fn close_absent(&self, state: &MemoryState, window: &Range<usize>) {
-        let Some(present) = present(window) else {
-            self.fail(format_args!(
-                "the memory at {:#x} is not what it was",
-                window.start
-            ));
-        };
-        let first = window.start >> SHIFT;
-        let count = window.len() >> SHIFT;
-        for page in (0..count).filter(|page| present[*page] & 1 == 0) {
-            if state.words.get(first + page) == Word::Kept {
-                self.fill_kept(first + page);
-            }
-        }
-        let is_absent = |page: usize| {
-            present[page] & 1 == 0 && matches!(state.words.get(first + page), Word::Open { .. })
-        };
-        let mut page = 0;
-        while page < count {
-            let mut end = page;
-            while end < count && is_absent(end) {
-                end += 1;
-            }
-            if end > page && !state.words.set_run(first + page..first + end, true) {
-                self.fail(format_args!("there is no room for another page's word"));
-            }
-            page = end + 1;
-        }
-    }
-
-    /// Makes a page present that the kernel has the address of.
-    pub(super) fn fill_kept(&self, page: usize) {
-        let at = page << SHIFT;
-        if let Err(errno) = self.way.open_untouched(&(at..at + PAGE)) {
-            self.fail(format_args!(
-                "a page of zeros could not be put at {at:#x} (errno {})",
-                errno.0
-            ));
-        }
     }
 
     /// Closes pages that hold nothing, as few mappings as can be made by it. (They count as
@@ -340,14 +292,6 @@ impl MemoryCore {
             // (As zeros: another thread may put something there meanwhile.)
             way::Kind::Guard => closing.close(self, state, run),
             way::Kind::InThread | way::Kind::Protect => {}
-        }
-    }
-
-    /// Closes pages that hold nothing.
-    fn close_untouched(&mut self, state: &MemoryState, run: &Range<usize>) {
-        let addresses = run.start << SHIFT..run.end << SHIFT;
-        if self.way.close_untouched(&addresses).is_ok() && !state.words.set_run(run.clone(), true) {
-            self.fail(format_args!("there is no room for another page's word"));
         }
     }
 
@@ -444,12 +388,4 @@ fn open_unit(state: &MemoryState, page: usize, group: usize, end: usize) -> Rang
     let is_open = |page: &usize| matches!(state.words.get(*page), Word::Open { .. });
     let open = (page..end).take_while(is_open).count();
     page..page + open
-}
-
-/// Which pages of a window are in memory, a byte each; `None` where it is not all mapped.
-pub(super) fn present(window: &Range<usize>) -> Option<[u8; LEAF]> {
-    let mut present = [0_u8; LEAF];
-    let into = present.as_mut_ptr() as usize;
-    let result = raw::own(nr::MINCORE, [window.start, window.len(), into]);
-    (result == 0).then_some(present)
 }

@@ -7,6 +7,7 @@
 use super::arguments::{MAP_ANONYMOUS, MAP_FIXED, MAP_PRIVATE, PROT_READ_WRITE, range_of, up};
 use super::bring::{bring_all, drop_stored, set};
 use super::core::MemoryCore;
+use super::empty::{next_untouched, untouched_from};
 use super::ranges::Kind;
 use super::way;
 use super::words::Word;
@@ -74,7 +75,11 @@ impl MemoryCore {
         if flags & MREMAP_DONTUNMAP != 0 {
             bring_all(state, self, &from);
             self.leave_alone(state, &from);
-            let result = raw::for_program(nr::MREMAP, args);
+            let mut result = raw::for_program(nr::MREMAP, args);
+            if result == err::FAULT {
+                result =
+                    self.move_in_pieces(&from, new_len, target.as_ref(), false, MREMAP_DONTUNMAP);
+            }
             if !is_error(result)
                 && let Some(target) = target
             {
@@ -86,6 +91,7 @@ impl MemoryCore {
             return result;
         }
         let apart = self.way.kind == way::Kind::InThread && kind.registered;
+        let mut is_opened = false;
         if apart {
             // A mapping loses its registration as it moves, and so does what it becomes one
             // with on arrival: protected as no neighbour is, it becomes one with nothing,
@@ -94,7 +100,7 @@ impl MemoryCore {
                 return err::NOMEM;
             }
         } else if self.way.kind != way::Kind::InThread {
-            self.make_one(state, &from);
+            is_opened = self.make_one(state, &from);
         }
         let mut result = raw::for_program(nr::MREMAP, args);
         if result == err::FAULT && flags & MREMAP_MAYMOVE != 0 {
@@ -102,7 +108,7 @@ impl MemoryCore {
             let grows_closed = apart
                 || self.way.kind == way::Kind::Protect
                     && state.words.get((from.end >> SHIFT) - 1).is_closed();
-            result = self.move_in_pieces(&from, new_len, target.as_ref(), grows_closed);
+            result = self.move_in_pieces(&from, new_len, target.as_ref(), grows_closed, 0);
             if !is_error(result) && new_len > from.len() {
                 let at = result.cast_unsigned();
                 self.advise_as(&(at + from.len()..at + new_len), kind.at_fork);
@@ -131,6 +137,13 @@ impl MemoryCore {
         } else {
             self.moved(state, &from, at, new_len, kind);
             self.open_pinned(state, &(at..at + new_len));
+        }
+        if is_opened {
+            state
+                .batches
+                .begin(|| state.threads.pinned(), &mut self.seen);
+            self.close_empty(state, &(at..at + from.len().min(new_len)));
+            state.batches.end();
         }
         result
     }
@@ -178,35 +191,36 @@ impl MemoryCore {
     }
 
     /// Makes one mapping of a range in which pages are protected: the kernel moves no two.
-    fn make_one(&mut self, state: &MemoryState, range: &Range<usize>) {
+    /// Whether what nobody has touched was opened for that.
+    fn make_one(&mut self, state: &MemoryState, range: &Range<usize>) -> bool {
         let (start, end) = (range.start >> SHIFT, range.end >> SHIFT);
         if self.way.kind == way::Kind::Guard {
-            self.make_one_around_guards(state, range);
-            return;
+            return self.make_one_around_guards(state, range);
         }
         if state.words.next_closed(start, end).is_none() {
-            return;
+            return false;
         }
         if self.way.stand_by(range).is_err() {
             bring_all(state, self, range);
-            return;
+            return false;
         }
-        for page in start..end {
+        let mut page = state.words.past_untouched(start, end);
+        while page < end {
             if !state.words.get(page).is_closed() {
                 set(state, self, page, Word::Standby);
             }
+            page = state.words.past_untouched(page + 1, end);
         }
+        false
     }
 
     /// As [`Self::make_one`]: guard markers are no mapping's, what nobody has touched is.
-    fn make_one_around_guards(&mut self, state: &MemoryState, range: &Range<usize>) {
+    fn make_one_around_guards(&mut self, state: &MemoryState, range: &Range<usize>) -> bool {
         let end = range.end >> SHIFT;
         let (mut page, mut opened) = (range.start >> SHIFT, false);
-        while let Some(closed) = state.words.next_closed(page, end) {
-            page = closed + 1;
-            if state.words.get(closed) != Word::Untouched {
-                continue;
-            }
+        while let Some(closed) = next_untouched(state, page, end) {
+            let run = untouched_from(state, closed, end);
+            page = run.end;
             if !opened {
                 if let Err(errno) = self.way.open_untouched(range) {
                     self.fail(format_args!(
@@ -216,18 +230,21 @@ impl MemoryCore {
                 }
                 opened = true;
             }
-            set(state, self, closed, Word::OPEN);
+            self.set_run(state, run, false);
         }
+        opened
     }
 
     /// Moves a range mapping by mapping, wherever they begin: halves what the kernel refuses.
-    /// What it grows by is mapped anew, `closed` or open. Returns as mremap does.
+    /// What it grows by is mapped anew, `closed` or open. `how`: flags of each move. Returns as mremap
+    /// does.
     fn move_in_pieces(
         &self,
         from: &Range<usize>,
         new_len: usize,
         target: Option<&Range<usize>>,
         closed: bool,
+        how: usize,
     ) -> isize {
         let protection = if closed { 0 } else { PROT_READ_WRITE };
         let (at, fixed) = target.map_or((0, 0), |to| (to.start, MAP_FIXED));
@@ -246,7 +263,7 @@ impl MemoryCore {
                 from.start + done,
                 len,
                 len,
-                MREMAP_MAYMOVE | MREMAP_FIXED,
+                MREMAP_MAYMOVE | MREMAP_FIXED | how,
                 at + done,
                 0,
             ];
@@ -310,9 +327,7 @@ impl MemoryCore {
         }
         self.ranges.add(range.clone(), kind);
         let pages = range.start >> SHIFT..range.end >> SHIFT;
-        if !state.words.set_run(pages, true) {
-            self.fail(format_args!("there is no room for another page's word"));
-        }
+        self.set_run(state, pages, true);
     }
 
     /// The bytes of `from` are at `at` now.
@@ -327,21 +342,24 @@ impl MemoryCore {
         let to = at..at + new_len;
         self.forget(state, &to);
         let pages = (from.len().min(new_len)) >> SHIFT;
+        let (first, into) = (from.start >> SHIFT, at >> SHIFT);
         if from.len() > new_len {
             // (What was cut off is gone with the rest.)
             drop_stored(state, self, &(from.start + new_len..from.end));
         }
-        for page in 0..pages {
-            let old = (from.start >> SHIFT) + page;
-            let word = state.words.get(old);
-            set(state, self, (at >> SHIFT) + page, word);
+        let (mut page, end) = (first, first + pages);
+        let is_told = |word| word != Word::OPEN;
+        while let Some(old) = state.words.next(page, end, is_told) {
+            let run = untouched_from(state, old, end);
+            page = run.end.max(old + 1);
+            let moved = into + (old - first)..into + (page - first);
+            if run.is_empty() {
+                set(state, self, moved.start, state.words.get(old));
+            } else {
+                self.set_run(state, moved, true);
+            }
         }
-        if !state
-            .words
-            .set_run(from.start >> SHIFT..from.end >> SHIFT, false)
-        {
-            self.fail(format_args!("there is no room for another page's word"));
-        }
+        self.set_run(state, first..from.end >> SHIFT, false);
         self.ranges.remove(from, |_, _| {});
         self.ranges.add(at..at + (pages << SHIFT), kind);
         if new_len > from.len() {

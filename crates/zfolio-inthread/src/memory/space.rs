@@ -8,7 +8,7 @@ use super::bring::{bring_all, bring_each, drop_stored, set};
 use super::core::MemoryCore;
 use super::ranges::{AtFork, Kind};
 use super::way;
-use super::words::{LEAF, Word};
+use super::words::Word;
 use crate::memory::layer::MemoryState;
 use crate::raw::{self, PAGE, SHIFT, err, is_error, nr};
 use core::ops::Range;
@@ -83,12 +83,7 @@ impl MemoryCore {
     /// What lay in `range` is gone.
     pub(crate) fn forget(&mut self, state: &MemoryState, range: &Range<usize>) {
         drop_stored(state, self, range);
-        if !state
-            .words
-            .set_run(range.start >> SHIFT..range.end >> SHIFT, false)
-        {
-            self.fail(format_args!("there is no room for another page's word"));
-        }
+        self.set_run(state, range.start >> SHIFT..range.end >> SHIFT, false);
         self.ranges.remove(range, |_, _| {});
     }
 
@@ -168,12 +163,7 @@ impl MemoryCore {
                 let _ = self.way.unwatch(&part);
             }
             drop_stored(state, self, &part);
-            if !state
-                .words
-                .set_run(part.start >> SHIFT..part.end >> SHIFT, false)
-            {
-                self.fail(format_args!("there is no room for another page's word"));
-            }
+            self.set_run(state, part.start >> SHIFT..part.end >> SHIFT, false);
             if may_be_again {
                 self.ranges.add(part, Kind::new(false, kind.at_fork));
             } else {
@@ -290,11 +280,9 @@ impl MemoryCore {
         }
         let end = range.end >> SHIFT;
         let mut page = range.start >> SHIFT;
-        while let Some(closed) = state.words.next_closed(page, end) {
-            match state.words.get(closed) {
-                Word::Stored(_) | Word::Standby => set(state, self, closed, Word::Zero),
-                _ => {}
-            }
+        let is_one = |word| matches!(word, Word::Stored(_) | Word::Standby);
+        while let Some(closed) = state.words.next(page, end, is_one) {
+            set(state, self, closed, Word::Zero);
             page = closed + 1;
         }
     }
@@ -304,19 +292,10 @@ impl MemoryCore {
     fn close_discarded(&mut self, state: &MemoryState, pages: Range<usize>) {
         let mut from = pages.start;
         while from < pages.end {
-            let mut to = from;
-            // (Without words of their own none of a leaf is kept.)
-            while to < pages.end && (!state.words.has_leaf(to) || state.words.get(to) != Word::Kept)
-            {
-                to = if state.words.has_leaf(to) {
-                    to + 1
-                } else {
-                    ((to / LEAF + 1) * LEAF).min(pages.end)
-                };
-            }
-            if !state.words.set_run(from..to, true) {
-                self.fail(format_args!("there is no room for another page's word"));
-            }
+            let is_one = |word| word == Word::Kept;
+            let to = state.words.next(from, pages.end, is_one);
+            let to = to.unwrap_or(pages.end);
+            self.set_run(state, from..to, true);
             if to < pages.end {
                 self.fill_kept(to);
             }

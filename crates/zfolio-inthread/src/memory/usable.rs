@@ -9,7 +9,6 @@ use super::bring::bring_each;
 use super::core::MemoryCore;
 use super::ranges::{AtFork, Kind};
 use super::way;
-use super::words::LEAF;
 use crate::memory::layer::MemoryState;
 use crate::raw::{self, PAGE, SHIFT, is_error, nr};
 use alloc::vec;
@@ -41,16 +40,12 @@ impl MemoryCore {
         // (Before it counts, so that no peak is told that never was.)
         let ready = self.may_close_from_the_start(state, pages);
         self.ranges.add(range.clone(), Kind::new(true, at_fork));
-        if !ready || pages < 2 * self.way.group() || !self.is_watched_from(state, range.start) {
+        // (Nobody has been told of it yet. Should somebody touch it all the same, what he has written
+        // stays: a page that is there is opened as it is.)
+        if !ready || pages < 2 * self.way.group() || !self.is_watched_from(state, &range, &range) {
             return;
         }
-        if self.way.close_untouched(&range).is_ok()
-            && !state
-                .words
-                .set_run(range.start >> SHIFT..range.end >> SHIFT, true)
-        {
-            self.fail(format_args!("there is no room for another page's word"));
-        }
+        self.close_untouched(state, &(range.start >> SHIFT..range.end >> SHIFT));
         self.open_pinned(state, &range);
     }
 
@@ -68,10 +63,15 @@ impl MemoryCore {
         }
     }
 
-    /// Has faults of the range reported that `address` is in, all of it: what that was joined
-    /// to may be older. False where that cannot be now.
-    fn is_watched_from(&mut self, state: &MemoryState, address: usize) -> bool {
-        let Some((whole, kind)) = self.ranges.at(address) else {
+    /// Has faults of the range reported that `part` is in, all of it: what that was joined
+    /// to may be older, and hold something where it is not `fresh`. False where that cannot be now.
+    fn is_watched_from(
+        &mut self,
+        state: &MemoryState,
+        part: &Range<usize>,
+        fresh: &Range<usize>,
+    ) -> bool {
+        let Some((whole, kind)) = self.ranges.at(part.start) else {
             return false;
         };
         if kind.registered {
@@ -80,7 +80,7 @@ impl MemoryCore {
         state
             .batches
             .begin(|| state.threads.pinned(), &mut self.seen);
-        let watched = self.watch(state, &whole);
+        let watched = self.watch(state, &whole, fresh);
         state.batches.end();
         watched
     }
@@ -90,7 +90,7 @@ impl MemoryCore {
     fn manage_what_may_hold(&mut self, state: &MemoryState, range: Range<usize>, at_fork: AtFork) {
         let ready = self.may_close_from_the_start(state, range.len() >> SHIFT);
         self.ranges.add(range.clone(), Kind::new(true, at_fork));
-        if !ready || !self.is_watched_from(state, range.start) {
+        if !ready || !self.is_watched_from(state, &range, &(0..0)) {
             return;
         }
         if self.way.kind == way::Kind::InThread {
@@ -101,12 +101,7 @@ impl MemoryCore {
         state
             .batches
             .begin(|| state.threads.pinned(), &mut self.seen);
-        let mut at = range.start;
-        while at < range.end {
-            let end = range.end.min((at / (LEAF * PAGE) + 1) * (LEAF * PAGE));
-            self.close_empty(state, &(at..end));
-            at = end;
-        }
+        self.close_empty(state, &range);
         state.batches.end();
     }
 

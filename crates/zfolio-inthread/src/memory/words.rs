@@ -2,15 +2,19 @@
 //!
 //! Written under the core lock, read by anybody: a system call looks here whether a page of
 //! its arguments is closed. A leaf that does not exist says one thing of all its pages,
-//! *open* or *untouched*; so that a reservation of terabytes costs nothing.
+//! *open* or *untouched*, and so does an *area* of 1 GiB whose leaves do not: a reservation of
+//! terabytes costs nothing, and is passed over by areas.
 //!
 //! # Invariants
 //! 1. `closed` is the number of pages whose word is not open, `standby` and `transit` of those
 //!    among them that are on standby or in transit, `clean` of those that are clean.
 //! 2. A leaf counts its words that are not zero; one without any is free.
+//! 3. An area counts its entries of [`Words::top`] that do not say *open*; or it is untouched as a
+//!    whole, and all of them say *open*, which holds for nobody then.
 
 use super::Vpn;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::ops::Range;
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use zfolio_sys::arena::reserve_private;
 use zfolio_sys::syscall::Errno;
 use zfolio_zswap::Slot;
@@ -19,6 +23,8 @@ use zfolio_zswap::Slot;
 pub(crate) const LEAF: usize = 512;
 /// Leaves of the address space of a program: 2^47 bytes of 2 MiB.
 const TOP: usize = 1 << (47 - 21);
+/// Leaves of an area: 1 GiB.
+const AREA: usize = 512;
 /// Most leaves.
 const LEAVES: usize = 1 << 17;
 /// Pages of the address space of a program.
@@ -107,12 +113,15 @@ impl Word {
 /// What [`Words::top`] says where there is no leaf.
 const OPEN: u32 = 0;
 const UNTOUCHED: u32 = 1;
+/// What [`Words::areas`] says of one in which nobody has touched anything.
+const ALL_UNTOUCHED: u32 = u32::MAX;
 /// The first leaf's number.
 const FIRST: u32 = 2;
 
 /// All words.
 pub(crate) struct Words {
     top: &'static [AtomicU32],
+    areas: &'static [AtomicU32],
     leaves: &'static [[AtomicU32; LEAF]],
     /// Words of a leaf that are not zero; of a free one: the next free one.
     used: &'static [AtomicU32],
@@ -120,12 +129,12 @@ pub(crate) struct Words {
     taken: AtomicU32,
     /// The first free one among them; 0: none.
     free: AtomicU32,
-    closed: AtomicU32,
+    closed: AtomicUsize,
     /// Closed pages whose bytes are in place.
-    standby: AtomicU32,
+    standby: AtomicUsize,
     /// Pages on their way in or out.
-    transit: AtomicU32,
-    clean: AtomicU32,
+    transit: AtomicUsize,
+    clean: AtomicUsize,
 }
 
 /// A reservation as a slice of atomics: zeros, never unmapped.
@@ -140,24 +149,22 @@ impl Words {
     pub(crate) fn reserve() -> Result<Self, Errno> {
         Ok(Self {
             top: reserved::<AtomicU32>(TOP)?,
+            areas: reserved::<AtomicU32>(TOP / AREA)?,
             leaves: reserved::<[AtomicU32; LEAF]>(LEAVES)?,
             used: reserved::<AtomicU32>(LEAVES)?,
             taken: AtomicU32::new(0),
             free: AtomicU32::new(0),
-            closed: AtomicU32::new(0),
-            standby: AtomicU32::new(0),
-            transit: AtomicU32::new(0),
-            clean: AtomicU32::new(0),
+            closed: AtomicUsize::new(0),
+            standby: AtomicUsize::new(0),
+            transit: AtomicUsize::new(0),
+            clean: AtomicUsize::new(0),
         })
     }
 
     /// The word of a page; of one outside the program's addresses: open.
     #[inline]
     pub(crate) fn get(&self, page: Vpn) -> Word {
-        let Some(top) = self.top.get(page / LEAF) else {
-            return Word::OPEN;
-        };
-        match top.load(Ordering::Acquire) {
+        match self.says(page / LEAF).unwrap_or(OPEN) {
             OPEN => Word::OPEN,
             UNTOUCHED => Word::Untouched,
             leaf => {
@@ -167,39 +174,82 @@ impl Words {
         }
     }
 
+    /// What the top says of a leaf; `None` beyond a program's addresses.
+    #[inline]
+    fn says(&self, leaf_of: usize) -> Option<u32> {
+        let top = self.top.get(leaf_of)?;
+        let says = top.load(Ordering::Acquire);
+        if says != OPEN {
+            return Some(says);
+        }
+        if self.areas[leaf_of / AREA].load(Ordering::Acquire) == ALL_UNTOUCHED {
+            return Some(UNTOUCHED);
+        }
+        // (The area may have become one of many kinds in between.)
+        Some(top.load(Ordering::Acquire))
+    }
+
     /// Closed pages.
     pub(crate) fn closed(&self) -> usize {
-        self.closed.load(Ordering::Relaxed) as usize
+        self.closed.load(Ordering::Relaxed)
     }
 
     /// Closed pages whose bytes are in memory all the same.
     pub(crate) fn standby(&self) -> usize {
-        self.standby.load(Ordering::Relaxed) as usize
+        self.standby.load(Ordering::Relaxed)
     }
 
     /// Pages on their way in or out.
     pub(crate) fn transit(&self) -> usize {
-        self.transit.load(Ordering::Relaxed) as usize
+        self.transit.load(Ordering::Relaxed)
     }
 
     /// Clean pages.
     pub(crate) fn clean(&self) -> usize {
-        self.clean.load(Ordering::Relaxed) as usize
+        self.clean.load(Ordering::Relaxed)
     }
 
     /// Whether anything but *open* may be known of `page`.
     pub(crate) fn is_known(&self, page: Vpn) -> bool {
-        self.top[page / LEAF].load(Ordering::Relaxed) != OPEN
+        self.says(page / LEAF).is_some_and(|says| says != OPEN)
     }
 
     /// Whether leaf `page` is in has words of its own.
     pub(crate) fn has_leaf(&self, page: Vpn) -> bool {
-        self.top[page / LEAF].load(Ordering::Relaxed) >= FIRST
+        self.says(page / LEAF).is_some_and(|says| says >= FIRST)
+    }
+
+    /// The first page of `from .. end` that is not in a leaf, or an area, in which nobody has touched
+    /// anything; or `end`.
+    pub(crate) fn past_untouched(&self, from: Vpn, end: Vpn) -> Vpn {
+        self.past(from, end, |says| says == UNTOUCHED)
+    }
+
+    /// The first page of `from .. end` whose leaf has words of its own; or `end`.
+    pub(crate) fn past_uniform(&self, from: Vpn, end: Vpn) -> Vpn {
+        self.past(from, end, |says| says < FIRST)
+    }
+
+    fn past(&self, from: Vpn, end: Vpn, is_passed: impl Fn(u32) -> bool) -> Vpn {
+        let mut page = from;
+        while page < end && self.says(page / LEAF).is_some_and(&is_passed) {
+            page = self.behind(page);
+        }
+        page.min(end)
+    }
+
+    /// Behind the area that `page` is in, if all of it is of one kind without a leaf; or behind the leaf.
+    fn behind(&self, page: Vpn) -> Vpn {
+        let of = match self.areas[page / LEAF / AREA].load(Ordering::Acquire) {
+            0 | ALL_UNTOUCHED => LEAF * AREA,
+            _ => LEAF,
+        };
+        (page / of + 1) * of
     }
 
     /// So many pages are so that were not, or the other way round.
-    fn count(counter: &AtomicU32, before: usize, after: usize) {
-        let change = u32::try_from(after.abs_diff(before)).unwrap_or(u32::MAX);
+    fn count(counter: &AtomicUsize, before: usize, after: usize) {
+        let change = after.abs_diff(before);
         if after > before {
             counter.fetch_add(change, Ordering::Relaxed);
         } else if before > after {
@@ -207,10 +257,38 @@ impl Words {
         }
     }
 
+    /// Has the leaf's area say what it says by the top alone.
+    fn split_area(&self, leaf_of: usize) {
+        let area = leaf_of / AREA;
+        if self.areas[area].load(Ordering::Relaxed) != ALL_UNTOUCHED {
+            return;
+        }
+        for top in &self.top[area * AREA..(area + 1) * AREA] {
+            top.store(UNTOUCHED, Ordering::Release);
+        }
+        #[allow(clippy::cast_possible_truncation, reason = "512")]
+        self.areas[area].store(AREA as u32, Ordering::Release);
+    }
+
+    /// Sets what the top says of a leaf; returns what it said. Of no area that is untouched as a whole.
+    fn say(&self, leaf_of: usize, says: u32) -> u32 {
+        let (top, area) = (&self.top[leaf_of], &self.areas[leaf_of / AREA]);
+        let was = top.load(Ordering::Relaxed);
+        // (Whoever reads meanwhile passes over no area that says more than *open*.)
+        if was == OPEN && says != OPEN {
+            area.fetch_add(1, Ordering::Release);
+        }
+        top.store(says, Ordering::Release);
+        if was != OPEN && says == OPEN {
+            area.fetch_sub(1, Ordering::Release);
+        }
+        was
+    }
+
     /// The leaf that `page` is in, made where there is none; `None` when all are taken.
     fn leaf(&self, page: Vpn) -> Option<usize> {
-        let top = &self.top[page / LEAF];
-        let fill = match top.load(Ordering::Relaxed) {
+        self.split_area(page / LEAF);
+        let fill = match self.top[page / LEAF].load(Ordering::Relaxed) {
             OPEN => 0,
             UNTOUCHED => Word::Untouched.bits(),
             leaf => return Some((leaf - FIRST) as usize),
@@ -236,15 +314,14 @@ impl Words {
         let used = if fill == 0 { 0 } else { LEAF };
         #[allow(clippy::cast_possible_truncation, reason = "512")]
         self.used[index as usize].store(used as u32, Ordering::Relaxed);
-        top.store(index + FIRST, Ordering::Release);
+        self.say(page / LEAF, index + FIRST);
         Some(index as usize)
     }
 
     /// Gives a leaf back; from here on `says` holds for all its pages.
     fn drop_leaf(&self, leaf_of: usize, says: u32) {
-        let top = &self.top[leaf_of];
-        let was = top.load(Ordering::Relaxed);
-        top.store(says, Ordering::Release);
+        self.split_area(leaf_of);
+        let was = self.say(leaf_of, says);
         if was >= FIRST {
             let index = was - FIRST;
             self.used[index as usize].store(self.free.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -293,7 +370,7 @@ impl Words {
 
     /// Sets a run to open or untouched; false as [`Self::set`].
     #[must_use]
-    pub(crate) fn set_run(&self, pages: core::ops::Range<Vpn>, untouched: bool) -> bool {
+    pub(crate) fn set_run(&self, pages: Range<Vpn>, untouched: bool) -> bool {
         let (word, says) = if untouched {
             (Word::Untouched, UNTOUCHED)
         } else {
@@ -301,20 +378,15 @@ impl Words {
         };
         let mut page = pages.start;
         while page < pages.end {
-            if page.is_multiple_of(LEAF) && pages.end - page >= LEAF {
-                let before = self.words_in(page / LEAF, Word::is_closed);
-                let standby = self.words_in(page / LEAF, |word| word == Word::Standby);
-                let transit = self.words_in(page / LEAF, Word::is_transit);
-                let clean = self.words_in(page / LEAF, Word::is_clean);
-                self.drop_leaf(page / LEAF, says);
-                let after = if untouched { LEAF } else { 0 };
-                Self::count(&self.closed, before, after);
-                Self::count(&self.standby, standby, 0);
-                Self::count(&self.transit, transit, 0);
-                Self::count(&self.clean, clean, 0);
+            let left = pages.end - page;
+            if page.is_multiple_of(LEAF * AREA) && left >= LEAF * AREA {
+                self.set_area(page / LEAF / AREA, untouched);
+                page += LEAF * AREA;
+            } else if self.says(page / LEAF) == Some(says) {
+                page = self.behind(page);
+            } else if page.is_multiple_of(LEAF) && left >= LEAF {
+                self.set_leaf(page / LEAF, untouched);
                 page += LEAF;
-            } else if !untouched && self.top[page / LEAF].load(Ordering::Relaxed) == OPEN {
-                page = (page / LEAF + 1) * LEAF;
             } else {
                 if !self.set(page, word) {
                     return false;
@@ -325,10 +397,54 @@ impl Words {
         true
     }
 
+    /// Sets all of a leaf.
+    fn set_leaf(&self, leaf_of: usize, untouched: bool) {
+        let of = |is_so: fn(Word) -> bool| self.words_in(leaf_of, is_so);
+        let before = of(Word::is_closed);
+        let standby = of(|word| word == Word::Standby);
+        let transit = of(Word::is_transit);
+        let clean = of(Word::is_clean);
+        self.drop_leaf(leaf_of, if untouched { UNTOUCHED } else { OPEN });
+        Self::count(&self.closed, before, if untouched { LEAF } else { 0 });
+        Self::count(&self.standby, standby, 0);
+        Self::count(&self.transit, transit, 0);
+        Self::count(&self.clean, clean, 0);
+    }
+
+    /// Sets all of an area.
+    fn set_area(&self, area: usize, untouched: bool) {
+        let says = &self.areas[area];
+        let leaves = area * AREA..(area + 1) * AREA;
+        match says.load(Ordering::Relaxed) {
+            0 if !untouched => {}
+            ALL_UNTOUCHED if untouched => {}
+            0 => {
+                says.store(ALL_UNTOUCHED, Ordering::Release);
+                Self::count(&self.closed, 0, AREA * LEAF);
+            }
+            ALL_UNTOUCHED => {
+                says.store(0, Ordering::Release);
+                Self::count(&self.closed, AREA * LEAF, 0);
+            }
+            _ => {
+                for leaf_of in leaves.clone() {
+                    self.set_leaf(leaf_of, untouched);
+                }
+                if untouched {
+                    // (In this order: who reads meanwhile finds the one or the other.)
+                    says.store(ALL_UNTOUCHED, Ordering::Release);
+                    for top in &self.top[leaves] {
+                        top.store(OPEN, Ordering::Release);
+                    }
+                }
+            }
+        }
+    }
+
     /// Words of a leaf that are so.
     fn words_in(&self, leaf_of: usize, is_so: impl Fn(Word) -> bool) -> usize {
         let all = |word| if is_so(word) { LEAF } else { 0 };
-        match self.top[leaf_of].load(Ordering::Relaxed) {
+        match self.says(leaf_of).unwrap_or(OPEN) {
             OPEN => all(Word::OPEN),
             UNTOUCHED => all(Word::Untouched),
             leaf => self.leaves[(leaf - FIRST) as usize]
@@ -339,7 +455,7 @@ impl Words {
     }
 
     /// Whether any page of a part of a leaf is in memory, and may leave it.
-    pub(crate) fn is_any_open(&self, pages: &core::ops::Range<Vpn>) -> bool {
+    pub(crate) fn is_any_open(&self, pages: &Range<Vpn>) -> bool {
         let may_go = |page| matches!(self.get(page), Word::Open { .. } | Word::Standby);
         pages.clone().any(may_go)
     }
@@ -358,9 +474,9 @@ impl Words {
     pub(crate) fn next(&self, from: Vpn, end: Vpn, is_so: impl Fn(Word) -> bool) -> Option<Vpn> {
         let mut page = from;
         while page < end {
-            match self.top.get(page / LEAF)?.load(Ordering::Acquire) {
-                OPEN => page = (page / LEAF + 1) * LEAF,
-                UNTOUCHED if !is_so(Word::Untouched) => page = (page / LEAF + 1) * LEAF,
+            match self.says(page / LEAF)? {
+                OPEN => page = self.behind(page),
+                UNTOUCHED if !is_so(Word::Untouched) => page = self.behind(page),
                 _ if is_so(self.get(page)) => return Some(page),
                 _ => page += 1,
             }
@@ -370,68 +486,4 @@ impl Words {
 }
 
 #[cfg(test)]
-mod tests {
-    extern crate std;
-    use super::*;
-    use proptest::prelude::*;
-    use std::collections::BTreeMap;
-
-    fn word() -> impl Strategy<Value = Word> {
-        prop_oneof![
-            (0_u8..4).prop_map(|heat| Word::Open { heat }),
-            Just(Word::Kept),
-            Just(Word::Untouched),
-            Just(Word::Zero),
-            Just(Word::Standby),
-            (0_u32..64).prop_map(Word::Transit),
-            (1_u32..1 << 28).prop_map(|slot| Word::Stored(Slot::from_u32(slot))),
-            (1_u32..1 << 28).prop_map(|slot| Word::Clean(Slot::from_u32(slot))),
-        ]
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(24))]
-        #[test]
-        fn words_are_what_was_set_last(
-            steps in proptest::collection::vec(
-                prop_oneof![
-                    (0_usize..3000, word()).prop_map(|(page, word)| (page..page + 1, word)),
-                    (0_usize..3000, 1_usize..2000, any::<bool>()).prop_map(|(page, len, untouched)| {
-                        (page..page + len, if untouched { Word::Untouched } else { Word::OPEN })
-                    }),
-                ],
-                1..60,
-            )
-        ) {
-            let words = Words::reserve().unwrap();
-            let mut model = BTreeMap::new();
-            for (pages, word) in steps {
-                let set = if pages.len() == 1 {
-                    words.set(pages.start, word)
-                } else {
-                    words.set_run(pages.clone(), word == Word::Untouched)
-                };
-                prop_assert!(set);
-                for page in pages {
-                    model.insert(page, word);
-                }
-                for page in (0..5200).step_by(7) {
-                    let expected = model.get(&page).copied().unwrap_or(Word::OPEN);
-                    prop_assert_eq!(words.get(page), expected);
-                }
-                let closed = model.values().filter(|word| word.is_closed()).count();
-                prop_assert_eq!(words.closed(), closed);
-                let standby = model.values().filter(|word| **word == Word::Standby).count();
-                prop_assert_eq!(words.standby(), standby);
-                let transit = model.values().filter(|word| word.is_transit()).count();
-                prop_assert_eq!(words.transit(), transit);
-                let clean = model.values().filter(|word| word.is_clean()).count();
-                prop_assert_eq!(words.clean(), clean);
-                let first = model.iter().find(|(_, word)| word.slot().is_some()).map(|(page, _)| *page);
-                prop_assert_eq!(words.next(0, 6000, |word| word.slot().is_some()), first);
-                let first = model.iter().find(|(_, word)| word.is_closed()).map(|(page, _)| *page);
-                prop_assert_eq!(words.next_closed(0, 6000), first);
-            }
-        }
-    }
-}
+mod tests;

@@ -15,9 +15,10 @@
 //! | [`plain_stack`] | stacks known not to be managed |
 //! | [`stack`] | the stack that a call is answered on |
 //! | [`pinning`] | keeping what a call will touch |
-//! | [`vectors`], [`nested`] | what arguments point to says what else is pointed to |
+//! | [`vectors`], [`nested`], [`bpf`] | what arguments point to says what else is pointed to |
 
 pub(crate) mod arm;
+mod bpf;
 pub(crate) mod forms;
 pub(crate) mod frame;
 pub(crate) mod nested;

@@ -30,10 +30,23 @@ const COOKIE: usize = 32;
 const SOL_SOCKET: usize = 1;
 const ATTACH_FILTER: usize = 26;
 const ATTACH_REUSEPORT_FILTER: usize = 51;
+const SOL_PACKET: usize = 263;
+const FANOUT_DATA: usize = 22;
+/// Bytes of a `struct sock_fprog`.
+const PROGRAM: usize = 16;
 const INSTRUCTION: usize = 8;
 /// ptrace by a vector.
 const GETREGSET: usize = 0x4204;
 const SETREGSET: usize = 0x4205;
+/// ptrace with an array of `siginfo_t`, as many as the structure at its third argument says.
+const PEEKSIGINFO: usize = 0x4209;
+const SIGINFO: usize = 128;
+/// ptrace that gives a program of instructions, which are so many at most.
+const SECCOMP_GET_FILTER: usize = 0x420c;
+const INSTRUCTIONS: usize = 4096;
+/// getsockopt that names other buffers in its structure.
+const IPPROTO_TCP: usize = 6;
+const ZEROCOPY_RECEIVE: usize = 35;
 /// semctl for all semaphores of a set, of which there are so many at most.
 const GETALL: usize = 13;
 const SETALL: usize = 17;
@@ -121,11 +134,12 @@ impl Keeper<'_> {
     pub(crate) fn keep_option(&self, args: &[usize; 6]) {
         let [_, level, option, value, len, _] = *args;
         self.keep(value, len & 0xffff_ffff);
-        let is_filter = matches!(option, ATTACH_FILTER | ATTACH_REUSEPORT_FILTER);
-        if level == SOL_SOCKET
-            && is_filter
-            && let Some([count, at]) = raw::read::<[u64; 2]>(value)
-        {
+        let is_filter = match level {
+            SOL_SOCKET => matches!(option, ATTACH_FILTER | ATTACH_REUSEPORT_FILTER),
+            SOL_PACKET => option == FANOUT_DATA && len & 0xffff_ffff == PROGRAM,
+            _ => false,
+        };
+        if is_filter && let Some([count, at]) = raw::read::<[u64; 2]>(value) {
             let count = usize::try_from(count & 0xffff).unwrap_or(0);
             self.keep(usize::try_from(at).unwrap_or(0), count * INSTRUCTION);
         }
@@ -141,6 +155,16 @@ impl Keeper<'_> {
         let is_filter = level == SOL_SOCKET && option == ATTACH_FILTER;
         let unit = if is_filter { INSTRUCTION } else { 1 };
         self.keep(value, (len as usize).min(1 << 20) * unit);
+        if level == IPPROTO_TCP && option == ZEROCOPY_RECEIVE {
+            let word = |at: usize| {
+                let is_there = at + 8 <= len as usize;
+                let word = is_there.then(|| raw::read::<u64>(value.wrapping_add(at)));
+                usize::try_from(word.flatten().unwrap_or(0)).unwrap_or(0)
+            };
+            // The buffer for what cannot be mapped, its length; control data, its length.
+            self.keep(word(24), word(32) & 0x7fff_ffff);
+            self.keep(word(40), word(48).min(1 << 20));
+        }
     }
 
     /// The `struct xattr_args` of getxattrat and setxattrat: value, its length, flags.
@@ -152,20 +176,18 @@ impl Keeper<'_> {
         }
     }
 
-    /// bpf: whatever word of its structure could be a pointer, to some pages.
-    pub(crate) fn keep_words_behind(&self, address: usize, len: usize) {
-        const WORDS: usize = 20;
-        self.keep(address, len.min(WORDS * 8));
-        for index in 0..(len / 8).min(WORDS) {
-            if let Some(word) = raw::read::<u64>(address.wrapping_add(index * 8)) {
-                self.keep(usize::try_from(word).unwrap_or(0), 4 * PAGE);
-            }
-        }
-    }
-
     /// ptrace: sets of registers, the largest of them by a vector.
     pub(crate) fn keep_traced(&self, args: &[usize; 6]) {
-        self.keep(args[3], 2 * PAGE);
+        match args[0] {
+            PEEKSIGINFO => {
+                self.keep(args[2], 16);
+                let asked = raw::read::<[u64; 2]>(args[2]).map_or(0, |asked| asked[1] >> 32);
+                let count = usize::try_from(asked & 0x7fff_ffff).unwrap_or(0);
+                self.keep(args[3], count.saturating_mul(SIGINFO));
+            }
+            SECCOMP_GET_FILTER => self.keep(args[3], INSTRUCTIONS * INSTRUCTION),
+            _ => self.keep(args[3], 2 * PAGE),
+        }
         if matches!(args[0], GETREGSET | SETREGSET) {
             self.keep_vectors(args[3], 1);
         }

@@ -8,7 +8,7 @@ use crate::threads::Record;
 use core::ops::Range;
 
 /// End of the addresses that a program has.
-pub(super) const END: usize = 1 << 47;
+pub(crate) const END: usize = 1 << 47;
 /// Most bytes of a path, its end included.
 const PATH: usize = 4096;
 /// Behind an argument of an unknown call.

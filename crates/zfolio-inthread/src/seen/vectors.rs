@@ -66,7 +66,7 @@ fn range_of(address: usize, len: usize) -> Option<Range<usize>> {
     is_one.then(|| address..address.saturating_add(len).min(END))
 }
 
-fn word(words: &[u64], at: usize) -> usize {
+pub(crate) fn word(words: &[u64], at: usize) -> usize {
     usize::try_from(words[at]).unwrap_or(0)
 }
 
@@ -89,6 +89,80 @@ pub(crate) fn length_of(address: usize, count: usize) -> usize {
         len = len.saturating_add(range.len())
     });
     len
+}
+
+/// The vectors of a call that the kernel takes as they are: there are not too many, and each lies
+/// within a program's addresses.
+pub(crate) struct Vectors {
+    at: usize,
+    count: usize,
+    len: usize,
+}
+
+impl Vectors {
+    pub(crate) fn read(at: usize, count: usize) -> Option<Self> {
+        if count > VECTORS {
+            return None;
+        }
+        let mut len = 0_usize;
+        for index in 0..count {
+            let vector = raw::read::<[u64; 2]>(at.wrapping_add(index * VECTOR))?;
+            let (from, of) = (word(&vector, 0), word(&vector, 1));
+            from.checked_add(of).filter(|end| *end <= END)?;
+            len = len.saturating_add(of);
+        }
+        Some(Self { at, count, len })
+    }
+
+    /// Bytes of all buffers.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// What begins `done` bytes into them, of `most` bytes at most: vectors of the program's (their
+    /// address, how many, their bytes); or, with 0 as the address, a part of one, in `vector`.
+    pub(crate) fn part(
+        &self,
+        done: usize,
+        most: usize,
+        vector: &mut [u64; 2],
+    ) -> (usize, usize, usize) {
+        let (mut before, mut whole, mut len) = (0, None, 0);
+        for index in 0..self.count {
+            let at = self.at.wrapping_add(index * VECTOR);
+            let Some(here) = raw::read::<[u64; 2]>(at) else {
+                break;
+            };
+            let (from, of) = (word(&here, 0), word(&here, 1));
+            match whole {
+                Some((first, at)) if len + of > most => return (at, index - first, len),
+                Some(_) => len += of,
+                None if before + of <= done => before += of,
+                None if before == done && of <= most => (whole, len) = (Some((index, at)), of),
+                None => {
+                    let skipped = done - before;
+                    let part = (of - skipped).min(most);
+                    *vector = [(from + skipped) as u64, part as u64];
+                    return (0, 1, part);
+                }
+            }
+        }
+        whole.map_or((0, 1, 0), |(first, at)| (at, self.count - first, len))
+    }
+}
+
+/// The vectors of a message, likewise.
+pub(crate) fn of_message(header: &[u64; 7]) -> Option<Vectors> {
+    Vectors::read(word(header, 2), word(header, 3))
+}
+
+/// Whether all control data of a message, which is pinned, is descriptors for the other side.
+pub(crate) fn is_only_descriptors(at: usize, len: usize) -> bool {
+    // (The level and the type, SOL_SOCKET and SCM_RIGHTS.)
+    const DESCRIPTORS: u64 = 1 << 32 | 1;
+    let header = raw::read::<[u64; 2]>(at);
+    header
+        .is_some_and(|header| header[1] == DESCRIPTORS && word(&header, 0).saturating_add(7) >= len)
 }
 
 /// Tells each part of the message at `address`.

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`actions`] | what the program asked for of each signal |
 //! | [`context`] | what a handler is given |
+//! | [`pieces`] | calls that are made in pieces answer as one call where a handler runs meanwhile |
 //! | [`sent`] | signals of ours that were sent while they were blocked |
 //! | [`waiting`] | which of them a thread waits for |
 //!
@@ -16,5 +17,6 @@
 
 pub(crate) mod actions;
 pub(crate) mod context;
+pub(crate) mod pieces;
 pub(crate) mod sent;
 pub(crate) mod waiting;

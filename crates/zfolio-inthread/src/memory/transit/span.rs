@@ -18,8 +18,8 @@ use super::batch::{Batch, LONGEST, OTHER, Span};
 use crate::memory::Vpn;
 use crate::memory::bring::set;
 use crate::memory::core::MemoryCore;
+use crate::memory::empty::present;
 use crate::memory::layer::MemoryState;
-use crate::memory::reclaim::present;
 use crate::memory::way::Kind;
 use crate::memory::words::Word;
 use crate::raw::SHIFT;
@@ -49,7 +49,7 @@ impl MemoryCore {
         };
         let mut window = window;
         while self.choose_in(state, &window, &mut choice, batch) && !choice.span.is_empty() {
-            let Some(next) = self.next_window() else {
+            let Some(next) = self.next_window(state, looked) else {
                 break;
             };
             let longest = choice.span.start + LONGEST;
@@ -57,7 +57,6 @@ impl MemoryCore {
                 self.closing.hand = next.start;
                 break;
             }
-            *looked += next.len() >> SHIFT;
             window = next;
         }
         let Choice {

@@ -62,11 +62,10 @@ impl MemoryCore {
             if batch.len > 0 {
                 break;
             }
-            let Some(window) = self.next_window() else {
+            let Some(window) = self.next_window(state, looked) else {
                 *looked = usize::MAX;
                 break;
             };
-            *looked += window.len() >> SHIFT;
             if self.closes_in_place() {
                 self.choose_span(state, window, goal, &mut batch, looked);
             } else {
