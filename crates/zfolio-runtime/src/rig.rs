@@ -133,6 +133,7 @@ impl Rig {
             private: Vec::new(),
             stack: None,
             left_alone: |_| false,
+            is_sealed: |_| false,
             segment,
             statistics: segment.claim(zfolio_sys::thread::pid()),
             workers: 1,

@@ -66,6 +66,8 @@ pub struct Space {
     pub(crate) words: SharedWords,
     /// Whether any of a range must stay where it is.
     left_alone: fn(&Range<usize>) -> bool,
+    /// Whether any of a range is sealed.
+    is_sealed: fn(&Range<usize>) -> bool,
     /// Errno of the last range that could not be registered; 0: none.
     unregistered: AtomicI32,
 }
@@ -84,6 +86,7 @@ impl Space {
         core: Core,
         words: SharedWords,
         left_alone: fn(&Range<usize>) -> bool,
+        is_sealed: fn(&Range<usize>) -> bool,
     ) -> Self {
         Self {
             memory,
@@ -92,6 +95,7 @@ impl Space {
             quiet: Quiet::default(),
             words,
             left_alone,
+            is_sealed,
             unregistered: AtomicI32::new(0),
         }
     }

@@ -49,6 +49,7 @@ pub(crate) struct Parts {
     /// The stack of the thread that becomes its control thread, if it is known.
     pub(crate) stack: Option<Range<usize>>,
     pub(crate) left_alone: fn(&Range<usize>) -> bool,
+    pub(crate) is_sealed: fn(&Range<usize>) -> bool,
     pub(crate) segment: &'static Segment,
     /// Index of the slot in it.
     pub(crate) statistics: usize,
@@ -142,7 +143,7 @@ pub(crate) fn assemble(parts: Parts) -> Result<&'static Manager, Unstarted> {
     let health = Health::new(physical, parts.segment, parts.statistics);
     let memory = Memory::new(health, options, parts.scope, parts.membership);
     let core = Core::new(clean, superseded);
-    let space = Space::new(memory, core, parts.words, parts.left_alone);
+    let space = Space::new(memory, core, parts.words, parts.left_alone, parts.is_sealed);
     let transfer = Transfer::new(space, airlocks, workers);
     let swap = Swap::new(transfer, engines, Vmas::new(parts.opened.maps, private));
     let upkeep = Upkeep::new(swap, tier, map.slots());

@@ -144,6 +144,7 @@ impl Manager {
             private: Vec::new(),
             stack: None,
             left_alone: |_| false,
+            is_sealed: |_| false,
             segment,
             statistics,
             workers,
