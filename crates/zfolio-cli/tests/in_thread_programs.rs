@@ -163,6 +163,7 @@ fn signals() {
         "identities_while_waiting",
         "handlers_around_calls_with_masks",
         "taken_while_waiting",
+        "sent_to_the_process",
     ];
     in_each_way("inthread_signals", &cases);
 }
