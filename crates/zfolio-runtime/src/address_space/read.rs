@@ -106,7 +106,7 @@ impl Space {
     fn take_event(&self, core: &mut Core, event: Event) {
         // (It was refused, which the kernel found out after it had begun to tell.)
         if let Event::Unmap { start, end } = event
-            && (self.is_sealed)(&(start..end))
+            && (self.rules.is_sealed)(&(start..end))
         {
             return;
         }

@@ -5,6 +5,7 @@
 //! size now and then; when half of `high` is reached it makes the arena, the
 //! descriptors and the fault threads, and becomes the control thread.
 
+use crate::address_space::RangeRules;
 use crate::budget::fair_share::{Having, Membership, grown};
 use crate::budget::pressure::nap_ns;
 use crate::control::Manager;
@@ -236,8 +237,10 @@ fn start(
         words,
         private: alloc::vec![heap, (host.data)()],
         stack: Some(stack),
-        left_alone: host.left_alone,
-        is_sealed: host.is_sealed,
+        rules: RangeRules {
+            left_alone: host.left_alone,
+            is_sealed: host.is_sealed,
+        },
         segment,
         statistics: index,
         workers: processors().clamp(MIN_FAULT_THREADS, MAX_FAULT_THREADS),
