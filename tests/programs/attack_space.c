@@ -9,6 +9,8 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/shm.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
 
 #define RAW(...) syscall(__VA_ARGS__)
 enum { MANY = 64, TAG = 500000, ANON = MAP_PRIVATE | MAP_ANONYMOUS };
@@ -203,6 +205,104 @@ static void refused_late_now(void) {
     check_range(at, MANY, TAG, "what a mapping was refused over");
 }
 static void refused_late(void) { in_child(refused_late_now, "refused late"); }
+
+// Memory from address 0 on (by messages less than 4 MiB of it would be left alone), which is given to calls by addresses that are less than a page.
+enum { LOW = 1500 };
+static char *at_0(size_t offset) {
+    uintptr_t at = offset;
+    __asm__("" : "+r"(at)); // (To the compiler nothing is there.)
+    return (char *)at;
+}
+
+static void all_right_at_0(tag_t tag, const char *what) {
+    for (size_t i = 0; i < LOW; i++)
+        check_page(at_0(i * PAGE), tag + i, what);
+}
+
+static void address_0_now(void) {
+    const size_t all = LOW * PAGE;
+    char *zero = at_0(0);
+    if (mmap(zero, all, 3, ANON | MAP_FIXED, -1, 0) != zero) {
+        SAY("SKIP: no memory may be mapped at address 0 (errno %d)\n", errno);
+        return;
+    }
+    for (size_t i = 0; i < LOW; i++)
+        fill_page(at_0(i * PAGE), TAG + i);
+    out_of_memory(at_0(PAGE), LOW - 1, 4);
+    squeeze();
+    all_right_at_0(TAG, "from address 0 on");
+    // Calls: a whole buffer from 0 on, one across the end of the page, a vector, a path, a pointer within a structure.
+    int file = open("/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    SETUP(file >= 0);
+    squeeze();
+    RIGHT(RAW(SYS_pwrite64, file, zero, all, 0L) == (long)all);
+    squeeze();
+    RIGHT(RAW(SYS_pread64, file, zero, all, 0L) == (long)all);
+    all_right_at_0(TAG, "read to address 0");
+    squeeze();
+    RIGHT(RAW(SYS_pwrite64, file, at_0(100), all - 100, 0L) == (long)all - 100);
+    squeeze();
+    struct iovec vectors[2] = {{at_0(100), 9 * PAGE - 100}, {at_0(9 * PAGE), all - 9 * PAGE}};
+    RIGHT(RAW(SYS_preadv, file, vectors, 2L, 0L, 0L) == (long)all - 100);
+    all_right_at_0(TAG, "read by vectors at address 0");
+    squeeze();
+    char *path = at_0(PAGE - 3);
+    memcpy(path, "/dev/null", 10);
+    squeeze();
+    int null = (int)RAW(SYS_openat, AT_FDCWD, path, (long)O_RDONLY);
+    RIGHT(null >= 0);
+    fill_page(at_0(0), TAG), fill_page(at_0(PAGE), TAG + 1);
+    // (SIOCGIFCONF's structure: bytes, and where.)
+    int socket_ = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    SETUP(socket_ >= 0);
+    struct {
+        int bytes, filler;
+        char *buffer;
+    } *asked = (void *)at_0(64);
+    asked->bytes = 2048, asked->buffer = at_0(20 * PAGE - 40);
+    squeeze();
+    RIGHT(ioctl(socket_, 0x8912, asked) == 0 && asked->bytes > 0 && asked->bytes < 2048);
+    fill_page(at_0(0), TAG), fill_page(at_0(19 * PAGE), TAG + 19), fill_page(at_0(20 * PAGE), TAG + 20);
+    close(socket_);
+    // It moves away and back, is protected, discarded in part, and inherited.
+    squeeze();
+    char *moved = mremap(zero, all, all, MREMAP_MAYMOVE | MREMAP_FIXED, map_new(all));
+    RIGHT(moved != MAP_FAILED);
+    check_range(moved, LOW, TAG, "moved from address 0");
+    squeeze();
+    RIGHT(mremap(moved, all, all, MREMAP_MAYMOVE | MREMAP_FIXED, zero) == zero);
+    all_right_at_0(TAG, "moved to address 0");
+    char *managed_one = map_new(all);
+    fill_range(managed_one, LOW, TAG);
+    squeeze();
+    RIGHT(mremap(managed_one, all, all, MREMAP_MAYMOVE | MREMAP_FIXED, zero) == zero);
+    squeeze();
+    all_right_at_0(TAG, "moved over address 0");
+    RIGHT(munmap(zero, all) == 0 && mmap(zero, all, 0, ANON | MAP_FIXED, -1, 0) == zero);
+    RIGHT(mprotect(zero, all, 3) == 0);
+    for (size_t i = 0; i < LOW; i++)
+        fill_page(at_0(i * PAGE), 2 * TAG + i);
+    squeeze();
+    all_right_at_0(2 * TAG, "reserved at address 0");
+    RIGHT(mprotect(zero, all, PROT_READ) == 0);
+    squeeze();
+    all_right_at_0(2 * TAG, "read-only at address 0");
+    RIGHT(mprotect(zero, all, 3) == 0);
+    squeeze();
+    pid_t child = fork();
+    if (child == 0) {
+        squeeze();
+        all_right_at_0(2 * TAG, "a child's from address 0 on");
+        _exit(0);
+    }
+    expect_child(child, "address 0");
+    RIGHT(madvise(zero, 8 * PAGE, MADV_DONTNEED) == 0);
+    check_page(zero, 0, "discarded at address 0"), check_page(at_0(7 * PAGE), 0, "discarded");
+    check_page(at_0(8 * PAGE), 2 * TAG + 8, "behind what was discarded");
+    RIGHT(munmap(zero, all) == 0);
+    close(file), close(null);
+}
+static void address_0(void) { in_child(address_0_now, "address 0"); }
 
 // Advice to itself by a descriptor of a thread; and where there is no /proc.
 static void *advises_itself(void *at) {
@@ -464,7 +564,7 @@ static void moved_and_kept(void) {
 
 CASES({"no_and_all_lengths", no_and_all_lengths}, {"huge_ones", huge_ones}, {"written_then_run", written_then_run},
       {"all_executable", all_executable}, {"never_executable", never_executable}, {"lock_refused", lock_refused},
-      {"sealed_part", sealed_part}, {"refused_late", refused_late}, {"advised_otherwise", advised_otherwise}, {"populated", populated},
+      {"sealed_part", sealed_part}, {"refused_late", refused_late}, {"address_0", address_0}, {"advised_otherwise", advised_otherwise}, {"populated", populated},
       {"with_its_own_faults", with_its_own_faults}, {"faults_by_the_device", faults_by_the_device},
       {"heap_end_within_pages", heap_end_within_pages}, {"merged", merged}, {"watched", watched},
       {"round_and_round", round_and_round}, {"moved_and_kept", moved_and_kept})

@@ -517,10 +517,59 @@ static void taken_while_waiting(void) {
     SETUP(sigprocmask(SIG_SETMASK, &old, NULL) == 0);
 }
 
+// Sent to the process by a thread that has them blocked, for another: one that waits for them, and one
+// that lets them in.
+static volatile int received;
+static sigset_t for_the_other;
+
+static void *waits_for_three(void *arg) {
+    for (siginfo_t info; !stop;) {
+        int number = sigtimedwait(&for_the_other, &info, &(struct timespec){5, 0});
+        RIGHT(number > 0 && info.si_signo == number && info.si_code == SI_USER && info.si_pid == getpid());
+        received++;
+    }
+    return arg;
+}
+
+static void *lets_three_in(void *arg) {
+    SETUP(pthread_sigmask(SIG_UNBLOCK, &for_the_other, NULL) == 0);
+    while (!stop)
+        received = came, usleep(200);
+    return arg;
+}
+
+static void sent_to_the_process(void) {
+    static const int numbers[] = {SIGSEGV, SIGBUS, SIGSYS};
+    sigset_t old = block_three(&for_the_other);
+    for (int turn = 0; turn < 2; turn++) {
+        pthread_t other;
+        stop = came = received = 0;
+        for (int i = 0; i < 3; i++)
+            set_handler(numbers[i], notes, 0);
+        SETUP(pthread_create(&other, NULL, turn ? lets_three_in : waits_for_three, NULL) == 0);
+        for (int i = 0; i < 100; i++) {
+            if (i == 99)
+                stop = !turn;
+            if (i % 10 == 0)
+                usleep(2000); // (It sleeps in its wait.)
+            RIGHT(kill(getpid(), numbers[i % 3]) == 0);
+            for (double until = seconds() + 5; received <= i;)
+                RIGHT(seconds() < until);
+            RIGHT(!turn || (last.si_signo == numbers[i % 3] && last.si_code == SI_USER && last.si_pid == getpid()));
+        }
+        stop = 1;
+        pthread_join(other, NULL);
+        for (int i = 0; i < 3; i++)
+            SETUP(signal(numbers[i], SIG_DFL) != SIG_ERR);
+    }
+    SETUP(sigprocmask(SIG_SETMASK, &old, NULL) == 0);
+}
+
 CASES({"sent", sent}, {"deadly", deadly}, {"fault_in_a_handler", fault_in_a_handler}, {"flags", flags}, {"masks", masks},
       {"masks_of_contexts", masks_of_contexts},
       {"on_the_stack_that_was_interrupted", on_the_stack_that_was_interrupted},
       {"stacks_that_nobody_uses", stacks_that_nobody_uses}, {"stacks", stacks},
       {"with_descriptors", with_descriptors}, {"wait_while_blocked", wait_while_blocked},
       {"handlers_while_waiting", handlers_while_waiting}, {"identities_while_waiting", identities_while_waiting},
-      {"handlers_around_calls_with_masks", handlers_around_calls_with_masks}, {"taken_while_waiting", taken_while_waiting})
+      {"handlers_around_calls_with_masks", handlers_around_calls_with_masks}, {"taken_while_waiting", taken_while_waiting},
+      {"sent_to_the_process", sent_to_the_process})

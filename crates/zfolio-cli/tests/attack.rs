@@ -11,6 +11,7 @@ mod support;
 use memory::compiled;
 use nobody::{Nobody, WAYS};
 use std::io::Write;
+use std::process::Command;
 
 /// Less than the programs go over, so that all that is not touched is out.
 const HIGH: &str = "12M";
@@ -46,12 +47,6 @@ const KNOWN: &[(&str, &str, &str, &str)] = &[
         "stacks_of_signals",
         "in the thread that faults",
         "no signal stack is taken in a handler that runs on ours",
-    ),
-    (
-        "attack_space",
-        "sealed_part",
-        "message",
-        "the kernel tells of an unmapping that it has refused",
     ),
     (
         "attack_space",
@@ -223,6 +218,38 @@ fn the_address_space() {
         "advised_otherwise",
         "faults_by_the_device",
         "moved_and_kept",
+        "sealed_part",
     ];
-    in_each_way("attack_space", &cases, &["sealed_part", "refused_late"]);
+    in_each_way("attack_space", &cases, &["refused_late"]);
+}
+
+#[test]
+fn memory_at_address_0() {
+    // (Whom the kernel lets map it: root, mostly.)
+    let (Some(zfolio), Some(program)) = (support::real(), compiled("attack_space")) else {
+        return;
+    };
+    let program = program.to_str().expect("a plain path");
+    let bare = Command::new(program).arg("address_0").output();
+    let told = bare.expect("the program runs").stderr;
+    if told.starts_with(b"SKIP") {
+        return support::skip(&String::from_utf8_lossy(&told));
+    }
+    let works = zfolio.command(["doctor"]).output().expect("doctor").stdout;
+    let works = String::from_utf8_lossy(&works).into_owned();
+    for way in ["message"].into_iter().chain(WAYS) {
+        if way != "message" && !works.contains(&format!("--faults {way} works\n")) {
+            support::skip(&format!("--faults {way}: {works}"));
+            continue;
+        }
+        let options = ["--quiet", "--faults", way, "--high", HIGH];
+        let output = zfolio.run_with(&options, &[program, "address_0"], "");
+        output.succeeded();
+        assert!(!output.stderr.contains("SKIP"), "{way}: {}", output.stderr);
+        assert!(
+            output.counter("pages_out") > 1000,
+            "{way}: {}",
+            output.stats
+        );
+    }
 }

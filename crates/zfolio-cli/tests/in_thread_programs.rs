@@ -163,6 +163,7 @@ fn signals() {
         "handlers_around_calls_with_masks",
         "taken_while_waiting",
         "stacks",
+        "sent_to_the_process",
     ];
     in_each_way("inthread_signals", &cases);
 }

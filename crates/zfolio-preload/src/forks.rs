@@ -2,7 +2,9 @@
 //! and only ask the manager's threads to act.
 
 use crate::outside::RegisterAtfork;
-use crate::{HOST, WATCHER, fitness, give_up_watchers_stack, manager, start_watcher, watcher};
+use crate::{
+    HOST, WATCHER, fitness, give_up_watchers_stack, manager, sealed, start_watcher, watcher,
+};
 use core::ptr;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use zfolio_sys::identity::of_process;
@@ -91,6 +93,7 @@ fn release_to_program() {
 }
 
 extern "C" fn child() {
+    sealed::forget();
     WATCHER.store(watcher::STAYS, Ordering::Release);
     match taking_part() {
         Some(manager) => manager.after_fork_child(fitness::may_have_threads(&HOST)),

@@ -19,6 +19,7 @@ mod namespaces;
 mod outside;
 mod panic;
 mod references;
+mod sealed;
 
 use core::ffi::{CStr, c_char, c_int};
 use core::ptr;
@@ -52,6 +53,7 @@ static HOST: Host = Host {
     publish: |manager| MANAGER.store(ptr::from_ref(manager).cast_mut(), Ordering::Release),
     data: image::range,
     left_alone: |range| references::is_wiped(range) || locks::is_kept(range),
+    is_sealed: sealed::is_sealed,
     nap,
     group: || GROUP.get()?.to_str().ok().filter(|name| !name.is_empty()),
     unfit: || fitness::unfit(),

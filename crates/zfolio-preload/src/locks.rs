@@ -16,6 +16,7 @@
 use crate::behind::Behind;
 use crate::manager;
 use crate::outside;
+use crate::sealed;
 use core::ffi::{c_int, c_void};
 use core::ops::Range;
 use zfolio_inthread::start::{call, is_on};
@@ -75,8 +76,17 @@ unsafe extern "C" fn pthread_mutex_init(mutex: *mut c_void, how: *const c_void) 
     result
 }
 
-/// Called by syscall(2) for a futex call, with its arguments.
-extern "C" fn futex(word: usize, operation: usize, other: usize) {
+/// Called by syscall(2) for calls of two kinds, with their first arguments and the fifth.
+extern "C" fn look(number: usize, first: usize, second: usize, third: usize, fifth: usize) {
+    if number == nr::MSEAL {
+        sealed::seal_first(first, second, third);
+    } else {
+        futex(first, second, fifth);
+    }
+}
+
+/// A futex call.
+fn futex(word: usize, operation: usize, other: usize) {
     /// Without the flags for private words and the clock.
     const COMMAND: usize = 0x7f;
     const WAKE_OP: usize = 5;
@@ -101,7 +111,7 @@ extern "C" fn futex(word: usize, operation: usize, other: usize) {
     }
 }
 
-/// syscall(2), which libc's own functions do not use: a futex call is looked at first, and then
+/// syscall(2), which libc's own functions do not use: a futex call or an mseal is looked at first, and then
 /// libc's goes on as if it had been called. (By a jump: the child of a vfork returns through
 /// here as well, and what is above the stack pointer then is its parent's.)
 ///
@@ -112,7 +122,10 @@ extern "C" fn futex(word: usize, operation: usize, other: usize) {
 unsafe extern "C" fn syscall() {
     core::arch::naked_asm!(
         "cmp rdi, {futex}",
+        "je 4f",
+        "cmp rdi, {mseal}",
         "jne 2f",
+        "4:",
         "push rdi",
         "push rsi",
         "push rdx",
@@ -120,9 +133,7 @@ unsafe extern "C" fn syscall() {
         "push r8",
         "push r9",
         "sub rsp, 8",
-        "mov rdi, rsi",
-        "mov rsi, rdx",
-        "mov rdx, r9",
+        "mov r8, r9",
         "call {look}",
         "add rsp, 8",
         "pop r9",
@@ -154,7 +165,8 @@ unsafe extern "C" fn syscall() {
         "pop rdi",
         "jmp rax",
         futex = const nr::FUTEX,
-        look = sym futex,
+        mseal = const nr::MSEAL,
+        look = sym look,
         libcs = sym SYSCALL,
         found = const Behind::FOUND,
         find = sym find_syscall,

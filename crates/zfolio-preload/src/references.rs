@@ -149,7 +149,7 @@ fn descriptor(fd: c_int) -> usize {
 }
 
 /// As libc's wrappers answer.
-fn answer(result: Result<usize, Errno>) -> isize {
+pub(crate) fn answer(result: Result<usize, Errno>) -> isize {
     match result {
         Ok(value) => value.cast_signed(),
         Err(errno) => {

@@ -7,6 +7,7 @@ extern crate std;
 
 mod random;
 
+use crate::address_space::RangeRules;
 use crate::address_space::place::Place;
 use crate::budget::fair_share::Membership;
 use crate::control::Manager;
@@ -132,7 +133,10 @@ impl Rig {
             words: SharedWords::map().expect("words"),
             private: Vec::new(),
             stack: None,
-            left_alone: |_| false,
+            rules: RangeRules {
+                left_alone: |_| false,
+                is_sealed: |_| false,
+            },
             segment,
             statistics: segment.claim(zfolio_sys::thread::pid()),
             workers: 1,

@@ -109,6 +109,7 @@ pub mod nr {
     pub const GETPPID: usize = 110;
     pub const SETSOCKOPT: usize = 54;
     pub const FCNTL: usize = 72;
+    pub const MSEAL: usize = 462;
     pub const VMSPLICE: usize = 278;
     pub const PWRITEV2: usize = 328;
     pub const SETPRIORITY: usize = 141;

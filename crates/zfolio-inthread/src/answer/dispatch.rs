@@ -271,7 +271,7 @@ fn moving(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isize {
 
 /// The kernel will write or read there whenever it likes.
 fn leave_to_kernel(state: &State, address: usize, len: usize) {
-    if address == 0 || len > 1 << 20 {
+    if len > 1 << 20 || address >> 47 != 0 {
         return;
     }
     state.locked(|core| {

@@ -19,7 +19,7 @@ use crate::seen::arm;
 use crate::seen::rewrite;
 use crate::signal::actions;
 use crate::signal::context::{Context, SAVED, at};
-use crate::signal::pieces;
+use crate::signal::{pieces, sent};
 use crate::state::{self, State};
 use crate::threads::{self, Record};
 use core::arch::global_asm;
@@ -246,17 +246,14 @@ impl Frame<'_> {
 }
 
 /// Serves one of the signals. Returns 0, or the handler of the program's to be entered.
-unsafe extern "C" fn signal(signal: i32, info: *const [i32; 32], context: *mut Context) -> usize {
+unsafe extern "C" fn signal(signal: i32, info: *mut [i32; 32], context: *mut Context) -> usize {
     let state = state::get();
     let record = threads::current();
     // SAFETY: what the kernel gave the handler: 128 bytes of siginfo, and a context of
     // more than 512 bytes, on this thread's signal stack.
-    let mut frame = unsafe {
-        Frame {
-            info: &*info,
-            context: &mut *context,
-        }
-    };
+    let (info, context) = unsafe { (&mut *info, &mut *context) };
+    sent::restore_code(info);
+    let mut frame = Frame { info, context };
     let signal = signal.cast_unsigned() as usize;
     if signal == SIGSYS && frame.code() == SYS_USER_DISPATCH {
         redirect(state, &mut frame);

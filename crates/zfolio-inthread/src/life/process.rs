@@ -219,7 +219,7 @@ fn keep_for_thread(state: &State, core: &mut MemoryCore, task: &Task) {
     }
     let (record, tls) = (threads::place_of_record(task.tls), task.tls);
     for (address, len) in [(record, 8), (tls, THREAD), (task.child_id, 4)] {
-        if (PAGE..1 << 47).contains(&address) {
+        if address < 1 << 47 {
             core.keep(state, &(address..address + len));
         }
     }

@@ -5,7 +5,8 @@
 //! when it may.
 //!
 //! # Invariant
-//! Ranges do not overlap, and begin and end at pages.
+//! Ranges do not overlap, and begin and end at pages. Page 0 is in none: to calls its address
+//! means that there is none.
 
 use crate::raw::PAGE;
 use alloc::collections::BTreeMap;
@@ -132,6 +133,7 @@ impl Ranges {
 
     /// Adds a range, over whatever is there. Neighbours of the same kind become one.
     pub(crate) fn add(&mut self, range: Range<usize>, kind: Kind) {
+        debug_assert!(range.is_empty() || range.start >= PAGE);
         if range.is_empty() {
             return;
         }

@@ -54,12 +54,13 @@ impl MemoryCore {
         self.figures.events.remaps += 1;
         // (Protection does not move with the pages.)
         self.disown_within(state, &from);
+        let to_page_0 = target.as_ref().is_some_and(|to| to.start < PAGE);
         let whole = self
             .ranges
             .at(old)
-            .filter(|(range, kind)| kind.managed && range.end >= from.end);
+            .filter(|(range, kind)| kind.managed && range.end >= from.end && !to_page_0);
         let Some((_, kind)) = whole else {
-            // Parts of several kinds: nothing that is managed is moved.
+            // Parts of several kinds, or page 0: nothing that is managed is moved.
             self.leave_alone(state, &from);
             let result = raw::for_program(nr::MREMAP, args);
             if !is_error(result) {

@@ -112,6 +112,8 @@ impl MemoryCore {
         if !private || odd {
             return result;
         }
+        // (Page 0 is left alone.)
+        let range = range.start.max(PAGE)..range.end;
         if protection == PROT_READ_WRITE && range.len() >= LEAST {
             self.manage(state, range, AtFork::default());
         } else if protection & !PROT_READ_WRITE == 0 {

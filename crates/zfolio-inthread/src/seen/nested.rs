@@ -84,7 +84,8 @@ impl Keeper<'_> {
     /// Keeps a page behind each of the first words at `address` that could be a pointer to
     /// managed memory.
     fn keep_nested(&self, address: usize) {
-        if !(PAGE..END).contains(&address) {
+        // (Small numbers are no addresses, but where page 0 is mapped.)
+        if address >= END || address < PAGE && !raw::is_mapped(&(0..PAGE)) {
             return;
         }
         for at in 0..NESTED {
@@ -94,9 +95,7 @@ impl Keeper<'_> {
             let word = usize::try_from(word).unwrap_or(0);
             let last = word.saturating_add(PAGE).min(END - 1);
             let words = &self.state.words;
-            if (PAGE..END).contains(&word)
-                && (words.is_known(word >> SHIFT) || words.is_known(last >> SHIFT))
-            {
+            if word < END && (words.is_known(word >> SHIFT) || words.is_known(last >> SHIFT)) {
                 self.keep(word, PAGE);
             }
         }

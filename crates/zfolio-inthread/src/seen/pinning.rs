@@ -29,10 +29,9 @@ impl Keeper<'_> {
     /// Keeps `len` bytes at `address` and brings what of them is out. Memory that is not there
     /// is nobody's business but the kernel's.
     pub(crate) fn keep(&self, address: usize, len: usize) {
-        if len == 0 || !(PAGE..END).contains(&address) {
+        let Some(range) = closable(address, len) else {
             return;
-        }
-        let range = address..address.saturating_add(len).min(END);
+        };
         if !self.is_of_stack(&range) && self.publish(&range) {
             self.bring(&range);
         }
@@ -85,7 +84,8 @@ impl Keeper<'_> {
 
     /// Keeps a string.
     pub(crate) fn keep_text(&self, address: usize) {
-        if !(PAGE..END).contains(&address) {
+        // (One at 0 ends within that page.)
+        if !(1..END).contains(&address) {
             return;
         }
         let range = address..(address + PATH).min(END);
@@ -125,7 +125,7 @@ impl Keeper<'_> {
                 Pointer::Words(at, of) => self.keep_words(arg(at), count(of)),
                 Pointer::Measured(at, len_at) => {
                     self.keep(arg(len_at), 4);
-                    if let Some(len) = raw::read::<u32>(arg(len_at)).filter(|_| arg(len_at) != 0) {
+                    if let Some(len) = raw::read::<u32>(arg(len_at)) {
                         self.keep(arg(at), (len as usize).min(1 << 20));
                     }
                 }
@@ -139,6 +139,13 @@ impl Keeper<'_> {
             self.keep(*arg, GUESS);
         }
     }
+}
+
+/// The addresses of `len` bytes at `address` that may be closed, which those of page 0 never are;
+/// `None` where there are none.
+pub(super) fn closable(address: usize, len: usize) -> Option<Range<usize>> {
+    let range = address.max(PAGE)..address.saturating_add(len).min(END);
+    (!range.is_empty()).then_some(range)
 }
 
 /// Whether a string ends before `border`, which is at the end of a page.

@@ -3,8 +3,8 @@
 //! There may be many buffers, and a thread has few pins: those that lie near each other share
 //! one ([`Hulls`]).
 
-use super::pinning::{END, Keeper};
-use crate::raw::{self, PAGE};
+use super::pinning::{END, Keeper, closable};
+use crate::raw;
 use core::ops::Range;
 
 /// Vectors looked at; a call with more is refused by the kernel.
@@ -60,35 +60,32 @@ impl Hulls {
     }
 }
 
-/// The addresses of `len` bytes; `None` where there is nothing that the kernel would touch.
-fn range_of(address: usize, len: usize) -> Option<Range<usize>> {
-    let is_one = len > 0 && (PAGE..END).contains(&address);
-    is_one.then(|| address..address.saturating_add(len).min(END))
-}
-
 pub(crate) fn word(words: &[u64], at: usize) -> usize {
     usize::try_from(words[at]).unwrap_or(0)
 }
 
-/// Tells each buffer of `count` vectors.
-fn each_buffer(address: usize, count: usize, mut told: impl FnMut(Range<usize>)) {
+/// Tells where each of `count` vectors begins, and its bytes.
+fn each_vector(address: usize, count: usize, mut told: impl FnMut(usize, usize)) {
     for index in 0..count.min(VECTORS) {
         let Some(vector) = raw::read::<[u64; 2]>(address.wrapping_add(index * VECTOR)) else {
             return;
         };
-        if let Some(range) = range_of(word(&vector, 0), word(&vector, 1)) {
-            told(range);
-        }
+        told(word(&vector, 0), word(&vector, 1));
     }
+}
+
+/// Tells each buffer of `count` vectors.
+fn each_buffer(address: usize, count: usize, mut told: impl FnMut(Range<usize>)) {
+    each_vector(address, count, |at, len| {
+        closable(at, len).into_iter().for_each(&mut told);
+    });
 }
 
 /// Bytes of all buffers of `count` vectors.
 pub(crate) fn length_of(address: usize, count: usize) -> usize {
-    let mut len = 0_usize;
-    each_buffer(address, count, |range| {
-        len = len.saturating_add(range.len())
-    });
-    len
+    let mut all = 0_usize;
+    each_vector(address, count, |_, len| all = all.saturating_add(len));
+    all
 }
 
 /// The vectors of a call that the kernel takes as they are: there are not too many, and each lies
@@ -177,7 +174,7 @@ fn each_part(address: usize, mut told: impl FnMut(Range<usize>)) {
         (4, word(&words, 5)),
         (2, count * VECTOR),
     ] {
-        if let Some(range) = range_of(word(&words, at), len) {
+        if let Some(range) = closable(word(&words, at), len) {
             told(range);
         }
     }
@@ -240,7 +237,7 @@ impl Keeper<'_> {
             // value, address, flags
             (0..count).filter_map(|index| {
                 let words = raw::read::<[u64; 2]>(address.wrapping_add(index * WORD))?;
-                range_of(word(&words, 1), 8)
+                closable(word(&words, 1), 8)
             })
         };
         let mut hulls = Hulls::new();

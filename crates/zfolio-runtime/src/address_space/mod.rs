@@ -53,6 +53,15 @@ use ::core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use zfolio_sys::arena::SharedWords;
 use zfolio_sys::lock::{Mutex, reset_in_fork_child};
 
+/// What the face knows of ranges of addresses and the kernel does not tell.
+#[derive(Clone, Copy)]
+pub(crate) struct RangeRules {
+    /// Whether any of a range must stay where it is.
+    pub(crate) left_alone: fn(&Range<usize>) -> bool,
+    /// Whether any of a range is sealed: the kernel refuses to unmap it.
+    pub(crate) is_sealed: fn(&Range<usize>) -> bool,
+}
+
 /// The address space: where every page is.
 pub struct Space {
     /// What is below.
@@ -64,8 +73,7 @@ pub struct Space {
     quiet: Quiet,
     /// What is shared with the parent and the next child during a fork.
     pub(crate) words: SharedWords,
-    /// Whether any of a range must stay where it is.
-    left_alone: fn(&Range<usize>) -> bool,
+    rules: RangeRules,
     /// Errno of the last range that could not be registered; 0: none.
     unregistered: AtomicI32,
 }
@@ -79,19 +87,14 @@ impl Deref for Space {
 }
 
 impl Space {
-    pub(crate) fn new(
-        memory: Memory,
-        core: Core,
-        words: SharedWords,
-        left_alone: fn(&Range<usize>) -> bool,
-    ) -> Self {
+    pub(crate) fn new(memory: Memory, core: Core, words: SharedWords, rules: RangeRules) -> Self {
         Self {
             memory,
             core: Mutex::new(core),
             inflight: AtomicU32::new(0),
             quiet: Quiet::default(),
             words,
-            left_alone,
+            rules,
             unregistered: AtomicI32::new(0),
         }
     }

@@ -104,6 +104,12 @@ impl Space {
 
     /// Takes an event, by whomever it was told: applies it, or parks it.
     fn take_event(&self, core: &mut Core, event: Event) {
+        // (It was refused, which the kernel found out after it had begun to tell.)
+        if let Event::Unmap { start, end } = event
+            && (self.rules.is_sealed)(&(start..end))
+        {
+            return;
+        }
         let waits = matches!(event, Event::Remap { .. } | Event::Fork { .. });
         if waits || !core.is_open() {
             core.inbox.parked.push(event);

@@ -189,7 +189,7 @@ impl Space {
 
     /// Whether the face wants any of a range to stay where it is.
     pub(crate) fn must_stay(&self, range: &Range<usize>) -> bool {
-        (self.left_alone)(range)
+        (self.rules.left_alone)(range)
     }
 }
 

@@ -1,9 +1,9 @@
 //! Putting a manager together: the same engine whatever its scope is.
 
-use crate::address_space::Space;
 use crate::address_space::clean_queue::CleanPages;
 use crate::address_space::core::Core;
 use crate::address_space::mappings::Vmas;
+use crate::address_space::{RangeRules, Space};
 use crate::budget::Memory;
 use crate::budget::fair_share::Membership;
 use crate::control::Manager;
@@ -48,7 +48,7 @@ pub(crate) struct Parts {
     pub(crate) private: Vec<Range<usize>>,
     /// The stack of the thread that becomes its control thread, if it is known.
     pub(crate) stack: Option<Range<usize>>,
-    pub(crate) left_alone: fn(&Range<usize>) -> bool,
+    pub(crate) rules: RangeRules,
     pub(crate) segment: &'static Segment,
     /// Index of the slot in it.
     pub(crate) statistics: usize,
@@ -142,7 +142,7 @@ pub(crate) fn assemble(parts: Parts) -> Result<&'static Manager, Unstarted> {
     let health = Health::new(physical, parts.segment, parts.statistics);
     let memory = Memory::new(health, options, parts.scope, parts.membership);
     let core = Core::new(clean, superseded);
-    let space = Space::new(memory, core, parts.words, parts.left_alone);
+    let space = Space::new(memory, core, parts.words, parts.rules);
     let transfer = Transfer::new(space, airlocks, workers);
     let swap = Swap::new(transfer, engines, Vmas::new(parts.opened.maps, private));
     let upkeep = Upkeep::new(swap, tier, map.slots());

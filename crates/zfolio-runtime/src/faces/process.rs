@@ -5,6 +5,7 @@
 //! size now and then; when half of `high` is reached it makes the arena, the
 //! descriptors and the fault threads, and becomes the control thread.
 
+use crate::address_space::RangeRules;
 use crate::budget::fair_share::{Having, Membership, grown};
 use crate::budget::pressure::nap_ns;
 use crate::control::Manager;
@@ -56,6 +57,8 @@ pub struct Host {
     pub data: fn() -> Range<usize>,
     /// Whether any of a range must stay where it is.
     pub left_alone: fn(&Range<usize>) -> bool,
+    /// Whether any of a range is sealed: the kernel refuses to unmap it.
+    pub is_sealed: fn(&Range<usize>) -> bool,
     /// Sleeps for so many ns; false when the watcher is to leave.
     pub nap: fn(u64) -> bool,
     /// Name of its group within the run, if it has one.
@@ -234,7 +237,10 @@ fn start(
         words,
         private: alloc::vec![heap, (host.data)()],
         stack: Some(stack),
-        left_alone: host.left_alone,
+        rules: RangeRules {
+            left_alone: host.left_alone,
+            is_sealed: host.is_sealed,
+        },
         segment,
         statistics: index,
         workers: processors().clamp(MIN_FAULT_THREADS, MAX_FAULT_THREADS),

@@ -7,6 +7,7 @@
 //! is counted: every frame of a region came out of the arena or was counted as
 //! it came, so that usage is a sum and not a question to /proc.
 
+use crate::address_space::RangeRules;
 use crate::address_space::place::Place;
 use crate::budget::fair_share::Membership;
 use crate::control::Manager;
@@ -143,7 +144,10 @@ impl Manager {
             words,
             private: Vec::new(),
             stack: None,
-            left_alone: |_| false,
+            rules: RangeRules {
+                left_alone: |_| false,
+                is_sealed: |_| false,
+            },
             segment,
             statistics,
             workers,
