@@ -34,7 +34,7 @@ impl<A: Arena> Zswap<A> {
         self.settle_begun(Some(Errno::INTR));
     }
 
-    fn door(&self) -> Option<Door> {
+    pub(crate) fn door(&self) -> Option<Door> {
         if !self.is_backed() {
             return None;
         }
