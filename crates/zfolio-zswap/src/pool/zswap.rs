@@ -104,6 +104,15 @@ impl<A: Arena> Zswap<A> {
         }
     }
 
+    /// What is needed to read and write the backing, where there is one.
+    pub(crate) fn door(&self) -> Option<Door> {
+        if !self.is_backed() {
+            return None;
+        }
+        let pool = self.pool.lock();
+        pool.behind.as_ref().map(|behind| behind.door.clone())
+    }
+
     /// Whether there is a backing.
     pub fn is_backed(&self) -> bool {
         self.backed.load(Relaxed)
