@@ -54,6 +54,10 @@ pub(super) struct Plan {
 }
 
 /// How a page can be brought.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "on the stack, for one call: no heap is needed for it"
+)]
 enum Coming {
     /// Now; with these, where that is known.
     Ready(Option<Range<Vpn>>),
