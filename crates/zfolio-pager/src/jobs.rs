@@ -9,7 +9,7 @@
 
 use crate::fail::Fail;
 use crate::key::{Name, Salts, key};
-use crate::links::{Links, Map};
+use crate::links::{Answer, Links, Map};
 use redis::{Cmd, Value};
 use std::time::{Duration, Instant};
 
@@ -68,17 +68,23 @@ pub(crate) struct Job {
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Done {
     Kept(Salts),
-    Got {
-        bytes: Vec<u8>,
-        /// Not from the copy that was asked for first.
-        other: bool,
-        missing: usize,
-    },
+    /// A read: its value was handed over.
+    Told,
     /// No copy is there any more.
     Gone,
     /// A put was given up; what there is of it is to be deleted.
     Failed(Fail, Salts),
     Deleted,
+}
+
+/// A value that was read.
+#[derive(Debug)]
+pub(crate) struct Got {
+    pub(crate) bytes: Vec<u8>,
+    /// Not from the copy that was asked for first.
+    pub(crate) other: bool,
+    /// Copies that were not there any more.
+    pub(crate) missing: usize,
 }
 
 /// One of a job's commands.
@@ -89,8 +95,13 @@ struct Sent {
     other: bool,
 }
 
-/// Has one round for all jobs; how each ended, or `None`: it is to be tried again.
-pub(crate) fn round(links: &mut Links<'_>, jobs: &mut [Job]) -> Vec<Option<Done>> {
+/// Has one round for all jobs; values that were read are handed to `came` as they come. How each
+/// ended, or `None`: it is to be tried again.
+pub(crate) fn round(
+    links: &mut Links<'_>,
+    jobs: &mut [Job],
+    came: &mut dyn FnMut(&Job, Got),
+) -> Vec<Option<Done>> {
     if jobs.is_empty() {
         return Vec::new();
     }
@@ -120,13 +131,26 @@ pub(crate) fn round(links: &mut Links<'_>, jobs: &mut [Job]) -> Vec<Option<Done>
     let waits = waits(links, jobs, &sent, &mut commands);
     let short = map.shards.len() > 1 && jobs.iter().all(|job| job.has_another());
     let patience = if short { SHORT } else { LONG };
-    let mut answers = links.round(&commands, patience);
+    let mut answers: Vec<Option<Answer>> = commands.iter().map(|_| None).collect();
+    let mut done: Vec<Option<Done>> = jobs.iter().map(|_| None).collect();
+    links.round_with(&commands, patience, &mut |index, answer| {
+        let of = sent.get(index).map(|of| (of, &jobs[of.job]));
+        let answer = match (of, answer) {
+            (Some((of, job)), Ok(Value::BulkString(bytes))) if job.wants(&bytes) => {
+                came(job, job.got(bytes, of.other));
+                done[of.job] = Some(Done::Told);
+                return;
+            }
+            (_, answer) => answer,
+        };
+        answers[index] = Some(answer);
+    });
     let waited = answers.split_off(puts);
     let mut fails: Vec<Option<Fail>> = jobs.iter().map(|_| None).collect();
-    let mut done: Vec<Option<Done>> = jobs.iter().map(|_| None).collect();
     for ((of, answer), (node, _)) in sent.iter().zip(answers).zip(&commands) {
+        let Some(answer) = answer else { continue };
         let short_of = waits.iter().zip(&waited).find_map(|(waiting, answer)| {
-            let enough = matches!(answer, Ok(Value::Int(count)) if *count >= waiting.1);
+            let enough = matches!(answer, Some(Ok(Value::Int(count))) if *count >= waiting.1);
             (waiting.0 == *node && !enough)
                 .then(|| Fail::Later("too few replicas have acknowledged it".into()))
         });
@@ -144,29 +168,12 @@ pub(crate) fn round(links: &mut Links<'_>, jobs: &mut [Job]) -> Vec<Option<Done>
                 strays.push(of.salt);
                 fails[of.job] = Some(fail);
             }
-            (
-                What::Get {
-                    len,
-                    missing,
-                    salts,
-                    ..
-                },
-                Ok(value),
-            ) => match value {
-                Value::BulkString(bytes) if bytes.len() == *len => {
-                    done[of.job] = Some(Done::Got {
-                        bytes,
-                        other: of.other,
-                        missing: missing.len(),
-                    });
+            (What::Get { missing, salts, .. }, Ok(_)) => {
+                missing.push(of.salt);
+                if missing.len() >= salts.len() {
+                    done[of.job] = Some(Done::Gone);
                 }
-                _ => {
-                    missing.push(of.salt);
-                    if missing.len() >= salts.len() {
-                        done[of.job] = Some(Done::Gone);
-                    }
-                }
-            },
+            }
             (What::Delete { .. }, Ok(_)) => {}
             (_, Err(fail)) => fails[of.job] = Some(fail),
         }
@@ -205,6 +212,23 @@ impl Job {
     /// Whether it is a read.
     pub(crate) fn is_get(&self) -> bool {
         matches!(self.what, What::Get { .. })
+    }
+
+    /// Whether that is what it asks for, as far as its length says.
+    fn wants(&self, bytes: &[u8]) -> bool {
+        matches!(self.what, What::Get { len, .. } if len == bytes.len())
+    }
+
+    fn got(&self, bytes: Vec<u8>, other: bool) -> Got {
+        let missing = match &self.what {
+            What::Get { missing, .. } => missing.len(),
+            _ => 0,
+        };
+        Got {
+            bytes,
+            other,
+            missing,
+        }
     }
 
     fn is_put(&self) -> bool {

@@ -192,6 +192,9 @@ impl Store {
     }
 }
 
+/// What a node has answered to a command.
+pub(crate) type Answer = Result<Value, Fail>;
+
 /// A thread's connections.
 pub(crate) struct Links<'a> {
     pub(crate) store: &'a Store,
@@ -206,14 +209,24 @@ impl<'a> Links<'a> {
         }
     }
 
+    /// As [`Self::round_with`]; the answers in the order of the commands.
+    pub(crate) fn round(&mut self, commands: &[(String, Cmd)], patience: Duration) -> Vec<Answer> {
+        let mut answers = vec![Err(Fail::Later(String::new())); commands.len()];
+        self.round_with(commands, patience, &mut |index, answer| {
+            answers[index] = answer;
+        });
+        answers
+    }
+
     /// Sends each command to its node, all of them before any answer is waited for, and
-    /// returns the answers in their order. Whatever nodes do it takes `patience` and the time
-    /// to connect, once.
-    pub(crate) fn round(
+    /// hands over each answer as it comes, once, with the number of its command. Whatever nodes
+    /// do it takes `patience` and the time to connect, once.
+    pub(crate) fn round_with(
         &mut self,
         commands: &[(String, Cmd)],
         patience: Duration,
-    ) -> Vec<Result<Value, Fail>> {
+        came: &mut dyn FnMut(usize, Answer),
+    ) {
         let mut nodes: Vec<(&str, Vec<usize>)> = Vec::new();
         for (index, (node, _)) in commands.iter().enumerate() {
             match nodes.iter_mut().find(|(known, _)| known == node) {
@@ -221,7 +234,6 @@ impl<'a> Links<'a> {
                 None => nodes.push((node, vec![index])),
             }
         }
-        let mut answers = vec![Err(Fail::Later(String::new())); commands.len()];
         let mut lists = Vec::new();
         let begin = Instant::now();
         for (node, list) in nodes {
@@ -229,7 +241,7 @@ impl<'a> Links<'a> {
                 Ok(()) => lists.push((node, list)),
                 Err(fail) => {
                     for index in list {
-                        answers[index] = Err(fail.clone());
+                        came(index, Err(fail.clone()));
                     }
                 }
             }
@@ -237,9 +249,8 @@ impl<'a> Links<'a> {
         // (Connecting took its own time.)
         let until = Instant::now().min(begin + CONNECT) + patience;
         for (node, list) in lists {
-            self.receive(node, &list, &mut answers, until);
+            self.receive(node, &list, came, until);
         }
-        answers
     }
 
     fn send(
@@ -279,28 +290,31 @@ impl<'a> Links<'a> {
         &mut self,
         node: &str,
         list: &[usize],
-        answers: &mut [Result<Value, Fail>],
+        came: &mut dyn FnMut(usize, Answer),
         until: Instant,
     ) {
         let Some(mut wire) = self.open.remove(node) else {
+            for index in list {
+                came(*index, Err(Fail::Later("the connection has gone".into())));
+            }
             return;
         };
         for (place, index) in list.iter().enumerate() {
             let broken = match wire.receive(until, ANSWER) {
                 Ok(Value::ServerError(error)) => {
                     let text = error.to_string();
-                    answers[*index] = Err(fail_by(error.code(), &text));
+                    came(*index, Err(fail_by(error.code(), &text)));
                     continue;
                 }
                 Ok(value) => {
-                    answers[*index] = Ok(value);
+                    came(*index, Ok(value));
                     continue;
                 }
                 Err(fail) => fail,
             };
             // What comes later on this connection belongs to nobody: it is closed.
             for index in &list[place..] {
-                answers[*index] = Err(broken.clone());
+                came(*index, Err(broken.clone()));
             }
             self.store.went_down(node, &broken.to_string());
             return;

@@ -4,7 +4,7 @@
 //! looked at.
 
 use crate::fail::Fail;
-use crate::jobs::{self, Done, Job, What};
+use crate::jobs::{self, Done, Got, Job, What};
 use crate::key::{Name, Salts};
 use crate::links::{Links, Store};
 use crate::records::Records;
@@ -25,6 +25,9 @@ use zfolio_sys::syscall::Errno;
 const THREADS: usize = 4;
 /// Requests that one of them takes at a time.
 const TAKEN: usize = 8;
+
+/// Threads that may wait for one answer.
+const WAITERS: u32 = 64;
 
 /// Becomes the pager, as standard input says: the path of the exchange, the run's name, the
 /// store, and whether to be quiet, a line each.
@@ -110,12 +113,19 @@ impl Pager {
                 futex_wait(&head.bell, bell, Some(ns.max(1000)));
                 continue;
             }
+            if jobs.len() == TAKEN {
+                // (Requests are posted several at a time, and one thread was woken for them.)
+                futex_wake(&head.bell, 1);
+            }
             // (A fault waits for a read: not for what else there is to do.)
             let (reads, others): (Vec<_>, Vec<_>) = jobs.into_iter().partition(Job::is_get);
             for mut jobs in [reads, others] {
-                let done = jobs::round(&mut links, &mut jobs);
+                let done = jobs::round(&mut links, &mut jobs, &mut |job, got| {
+                    self.hand_over(job, &got);
+                });
                 for (job, done) in jobs.into_iter().zip(done) {
                     match done {
+                        Some(Done::Told) => {}
                         Some(done) => self.finish(job, done),
                         None => self.put_off(job),
                     }
@@ -301,17 +311,30 @@ impl Pager {
         };
         let waits = change(state::TAKEN, state::DONE);
         if waits {
-            futex_wake(&cell.state, 1);
+            // (Several threads may wait for a part of the same value.)
+            futex_wake(&cell.state, WAITERS);
         } else {
             change(state::ABANDONED, state::FREE);
         }
         waits
     }
 
-    fn finish(&self, job: Job, done: Done) {
-        let head = self.hall.head();
+    /// Hands a value over that was read.
+    fn hand_over(&self, job: &Job, got: &Got) {
+        let counts = &self.hall.head().counts;
+        counts.other_copy.fetch_add(u64::from(got.other), Relaxed);
+        counts.lost_copies.fetch_add(got.missing as u64, Relaxed);
         let (member, cell) = job.from;
         let lives = !self.ended[member].load(Ordering::SeqCst);
+        if let Some(index) = cell.filter(|_| lives) {
+            put_bytes(&self.hall.ring(member).data[index], &got.bytes);
+        }
+        self.answer(job.from, Ok(Salts::default()));
+        self.has_gone(member);
+    }
+
+    fn finish(&self, job: Job, done: Done) {
+        let (member, cell) = job.from;
         match (job.what, done) {
             (What::Put { name, strays, .. }, Done::Kept(salts)) => {
                 let strays: Vec<u8> = strays
@@ -338,21 +361,6 @@ impl Pager {
                 };
                 self.answer(job.from, Err(errno));
             }
-            (
-                _,
-                Done::Got {
-                    bytes,
-                    other,
-                    missing,
-                },
-            ) => {
-                head.counts.other_copy.fetch_add(u64::from(other), Relaxed);
-                head.counts.lost_copies.fetch_add(missing as u64, Relaxed);
-                if let Some(index) = cell.filter(|_| lives) {
-                    put_bytes(&self.hall.ring(member).data[index], &bytes);
-                }
-                self.answer(job.from, Ok(Salts::default()));
-            }
             (What::Delete { values, .. }, _) => {
                 for (id, salts) in values {
                     self.records.forget_these(member, id, salts);
@@ -364,9 +372,8 @@ impl Pager {
                 }
             }
             (What::Get { salts, .. }, _) => {
-                head.counts
-                    .lost_copies
-                    .fetch_add(salts.len() as u64, Relaxed);
+                let counts = &self.hall.head().counts;
+                counts.lost_copies.fetch_add(salts.len() as u64, Relaxed);
                 self.answer(job.from, Err(Errno::NOENT));
             }
             (What::Put { .. }, _) => {

@@ -30,13 +30,13 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// Members at once.
 pub const MEMBERS: usize = 256;
 /// Requests of a member at once.
-pub const CELLS: usize = 12;
+pub const CELLS: usize = 16;
 /// Bytes of a value, at most.
 pub const VALUE: usize = 64 << 10;
 /// Buckets of [`Head::waits`]: bucket `n` has waits of less than 2^n us.
 pub const BUCKETS: usize = 32;
 /// What [`Head::magic`] says of a file that is this version's.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"zfolioX3");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"zfolioX4");
 
 /// States of a cell.
 pub mod state {
@@ -146,8 +146,8 @@ pub fn put_bytes(data: &Data, bytes: &[u8]) {
     }
 }
 
-/// Copies bytes out of a cell's data, as many as fit.
-pub fn take_bytes(data: &Data, into: &mut [u8]) {
+/// Copies bytes out of a cell's data, or the rest of it, as many as fit.
+pub fn take_bytes(data: &[AtomicU64], into: &mut [u8]) {
     for (word, bytes) in data.iter().zip(into.chunks_mut(8)) {
         let raw = word.load(Ordering::Relaxed).to_le_bytes();
         bytes.copy_from_slice(&raw[..bytes.len()]);
@@ -234,9 +234,13 @@ impl Exchange {
         self.ring
     }
 
-    /// Tells the pager that a cell is posted.
-    pub fn ring_the_bell(&self, cell: usize) {
+    /// Notes that a cell is posted; the pager is told by [`Self::ring_the_bell`].
+    pub fn note_posted(&self, cell: usize) {
         self.head.posted[self.index].fetch_or(1 << cell, Ordering::AcqRel);
+    }
+
+    /// Tells the pager that cells are posted: one of its threads takes them all.
+    pub fn ring_the_bell(&self) {
         self.head.bell.fetch_add(1, Ordering::AcqRel);
         crate::lock::futex_wake(&self.head.bell, 1);
     }
@@ -492,7 +496,8 @@ mod tests {
         take_bytes(&hall.ring(0).data[3], &mut back);
         assert_eq!(back, bytes);
         let seen = hall.head().bell.load(Ordering::Relaxed);
-        member.ring_the_bell(3);
+        member.note_posted(3);
+        member.ring_the_bell();
         assert_ne!(hall.head().bell.load(Ordering::Relaxed), seen);
         assert_eq!(hall.head().posted[0].load(Ordering::Relaxed), 8);
         std::fs::remove_file(path.to_str().unwrap()).unwrap();

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::fs::File;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use zfolio_sys::exchange::{BYTES, CELLS, Exchange, Hall, MAGIC, op, put_bytes, state, take_bytes};
@@ -19,6 +19,8 @@ struct Fake {
     values: Mutex<HashMap<u64, Vec<u8>>>,
     stands: AtomicBool,
     ended: AtomicBool,
+    /// Reads that were answered.
+    gets: AtomicUsize,
 }
 
 impl Fake {
@@ -61,6 +63,7 @@ impl Fake {
             }
             op::GET => match values.get(&id) {
                 Some(value) => {
+                    self.gets.fetch_add(1, Ordering::Relaxed);
                     assert_eq!(
                         cell.salts.load(Ordering::Relaxed),
                         u32::try_from(id).unwrap() ^ 7
@@ -98,6 +101,38 @@ impl Drop for Rig {
     fn drop(&mut self) {
         self.fake.ended.store(true, Ordering::Relaxed);
         let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+impl Rig {
+    /// Whether every cell is nobody's.
+    fn all_are_free(&self) -> bool {
+        let cells = &self.hall.ring(0).cells;
+        cells
+            .iter()
+            .all(|cell| cell.state.load(Ordering::Acquire) == state::FREE)
+    }
+
+    /// Writes values of 20 KiB, one behind the other; what they are.
+    fn with_values(&self, count: usize) -> Vec<u8> {
+        let all = bytes(3, count * (20 << 10));
+        for (index, part) in all.chunks(20 << 10).enumerate() {
+            let offset = (index * (20 << 10)) as u64;
+            self.backing.write(offset, part).unwrap();
+        }
+        all
+    }
+
+    fn will_read(&self, parts: &[(usize, usize)]) {
+        let mut parts = parts.iter().map(|(from, len)| (*from as u64, *len));
+        self.backing.will_read(&mut parts);
+    }
+
+    /// Reads, which is as it was written.
+    fn reads(&self, all: &[u8], from: usize, len: usize) {
+        let mut into = vec![0; len];
+        self.backing.read(from as u64, &mut into).unwrap();
+        assert!(into == all[from..from + len], "{len} bytes from {from}");
     }
 }
 
@@ -210,33 +245,92 @@ fn a_pager_that_stands_still_is_waited_for_until_the_deadline() {
     rig.fake.stands.store(false, Ordering::Relaxed);
     rig.backing.read(0, &mut into).unwrap();
     assert_eq!(into[..], bytes(1, 640));
-    let cells = &rig.hall.ring(0).cells;
-    let free = cells
-        .iter()
-        .all(|cell| cell.state.load(Ordering::Acquire) == state::FREE);
-    assert!(free, "a cell is lost");
+    assert!(rig.all_are_free(), "a cell is lost");
 }
 
 #[test]
 fn many_read_at_once() {
     let rig = rig("many", None);
-    let all = bytes(3, 200 << 10);
-    for (index, part) in all.chunks(20 << 10).enumerate() {
-        rig.backing
-            .write((index * (20 << 10)) as u64, part)
-            .unwrap();
-    }
+    let all = rig.with_values(10);
     std::thread::scope(|scope| {
         for reader in 0..12_usize {
-            let (backing, all) = (&rig.backing, &all);
+            let (rig, all) = (&rig, &all);
             scope.spawn(move || {
                 for turn in 0..40 {
                     let from = (reader * 7919 + turn * 4099) % (100 << 10);
-                    let mut into = vec![0; 90 << 10];
-                    backing.read(from as u64, &mut into).unwrap();
-                    assert!(into == all[from..from + into.len()]);
+                    // (Some of it is asked for before, by one or the other.)
+                    if turn % 3 == 0 {
+                        rig.will_read(&[(from / 64 * 64, 64 << 10)]);
+                    }
+                    rig.reads(all, from, 90 << 10);
                 }
             });
         }
     });
+}
+
+#[test]
+fn what_is_asked_for_ahead_is_read_once() {
+    let rig = rig("ahead", None);
+    let all = rig.with_values(5);
+    rig.will_read(&[(0, 40 << 10), (50 << 10, 20 << 10)]);
+    // (Asked for already.)
+    rig.will_read(&[(64, 20 << 10), (0, 40 << 10)]);
+    for from in (0..40 << 10).step_by(4096) {
+        rig.reads(&all, from, 4096);
+    }
+    for (from, len) in [(50, 1), (51, 10), (61, 9)] {
+        rig.reads(&all, from << 10, len << 10);
+    }
+    assert_eq!(
+        rig.fake.gets.load(Ordering::Relaxed),
+        4,
+        "a value is read twice"
+    );
+    assert!(rig.all_are_free(), "what has been taken is free");
+    // Partly asked for, partly not.
+    rig.will_read(&[(20 << 10, 20 << 10)]);
+    rig.reads(&all, 10 << 10, 80 << 10);
+    assert!(rig.all_are_free());
+}
+
+#[test]
+fn what_is_asked_for_ahead_and_not_wanted_holds_nobody_up() {
+    let rig = rig("unwanted", Some(Duration::from_secs(20)));
+    let all = rig.with_values(12);
+    for _ in 0..3 {
+        let each = (0..12).map(|index| (index * (20 << 10), 4096));
+        rig.will_read(&each.collect::<Vec<_>>());
+        // More readers than there are cells.
+        std::thread::scope(|scope| {
+            for reader in 0..CELLS + 4 {
+                let (rig, all) = (&rig, &all);
+                scope.spawn(move || rig.reads(all, reader * 9001 + 64, 40 << 10));
+            }
+        });
+        rig.backing.write(CLUSTER as u64, &bytes(4, 6400)).unwrap();
+        rig.backing.discard(CLUSTER as u64, CLUSTER as u64);
+        // It is given up for other readers' after a while.
+        std::thread::sleep(Duration::from_millis(30));
+    }
+}
+
+#[test]
+fn what_is_asked_for_ahead_has_the_deadline_of_who_wants_it() {
+    let rig = rig("ahead-late", Some(Duration::from_millis(500)));
+    let all = rig.with_values(3);
+    rig.fake.stands.store(true, Ordering::Relaxed);
+    std::thread::sleep(Duration::from_millis(50));
+    rig.will_read(&[(0, 60 << 10)]);
+    let mut into = [0; 4096];
+    let begin = Instant::now();
+    assert_eq!(rig.backing.read(64, &mut into), Err(Errno::TIMEDOUT));
+    assert!(begin.elapsed() < Duration::from_secs(10));
+    // What has gone by then is not there; the others are.
+    rig.fake.values.lock().unwrap().remove(&2);
+    rig.fake.stands.store(false, Ordering::Relaxed);
+    rig.reads(&all, 0, 20 << 10);
+    assert_eq!(rig.backing.read(20 << 10, &mut into), Err(Errno::NOENT));
+    rig.reads(&all, 40 << 10, 20 << 10);
+    assert!(rig.all_are_free(), "a cell is lost");
 }

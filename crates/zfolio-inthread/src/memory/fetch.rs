@@ -39,6 +39,8 @@ use zfolio_zswap::{Parts, Slot};
 
 /// Before a signal that a thread is to take ends its wait, ns.
 const FOR_SIGNALS_NS: u64 = 500_000_000;
+/// Pages that are brought at a time where it is taken for granted that a reader goes on in order.
+const IN_ORDER: usize = 16;
 /// Between two tries of a thread that has to wait for others, ns.
 const NAP_NS: u64 = 1_000_000;
 
@@ -47,9 +49,15 @@ pub(super) struct Plan {
     pub(super) store: Arc<OwnStore>,
     pub(super) run: Range<Vpn>,
     pub(super) parts: Parts,
+    /// What is likely to be wanted next, where a reader goes in order: asked for and not waited for.
+    pub(super) next: Parts,
 }
 
 /// How a page can be brought.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "on the stack, for one call: no heap is needed for it"
+)]
 enum Coming {
     /// Now; with these, where that is known.
     Ready(Option<Range<Vpn>>),
@@ -102,13 +110,30 @@ impl MemoryCore {
             match self.parts(state, &run) {
                 Some(parts) if parts.is_empty() => return Coming::Ready(Some(run)),
                 Some(parts) if parts.bytes() <= BYTES => {
-                    let store = Arc::clone(store);
-                    return Coming::Fetch(Plan { store, run, parts });
+                    return Coming::Fetch(Plan {
+                        store: Arc::clone(store),
+                        parts,
+                        next: self.next_parts(state, run.end, ahead),
+                        run,
+                    });
                 }
                 _ => {}
             }
         }
         Coming::Ready(None)
+    }
+
+    /// What lies in the store of the pages that a reader will want after `end`, who goes in
+    /// order and is brought `ahead` pages at a time.
+    fn next_parts(&self, state: &MemoryState, end: Vpn, ahead: usize) -> Parts {
+        let is_out = matches!(state.words.get(end), Word::Zero | Word::Stored(_));
+        let is_managed = self.ranges.at(end << SHIFT).is_some();
+        if ahead < IN_ORDER || !is_out || !is_managed {
+            return Parts::default();
+        }
+        let run = stored_run(state, self, end, ahead);
+        let run = end..self.with_group(state, run, end).end;
+        self.parts(state, &run).unwrap_or_default()
     }
 
     fn parts(&self, state: &MemoryState, run: &Range<Vpn>) -> Option<Parts> {
@@ -232,6 +257,7 @@ impl MemoryState {
             true => Err(Errno::INTR),
             false => Ok(()),
         };
+        plan.store.will_fetch(&plan.parts, &plan.next);
         let mut at = buffer.start();
         let mut result = Ok(());
         for part in plan.parts.iter() {

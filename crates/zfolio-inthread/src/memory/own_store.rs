@@ -54,6 +54,15 @@ impl OwnStore {
         self.inner.read_while(offset, into, since, goes_on)
     }
 
+    /// Asks for what is fetched `now`, where it is more than one part, and for what may be `next`.
+    pub(super) fn will_fetch(&self, now: &Parts, next: &Parts) {
+        if now.iter().count() > 1 || !next.is_empty() {
+            let parts = now.iter().chain(next.iter());
+            let mut parts = parts.map(|part| (part.offset, part.len));
+            self.inner.will_read(&mut parts);
+        }
+    }
+
     /// What reads find from here on, under the core lock. No write ends meanwhile.
     pub(super) fn offer(&self, offered: Option<Offered>) {
         *self.offered.lock() = offered;

@@ -12,7 +12,7 @@ use crate::threads::{self, on_service_stack};
 use alloc::sync::Arc;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
-use zfolio_zswap::{GroupLimits, Limits, Slot};
+use zfolio_zswap::{GroupLimits, Limits, Parts, Slot};
 
 /// As long as that after a step of it nothing is written back, ns.
 const RECALLS_NS: u64 = 1_000_000_000;
@@ -60,6 +60,7 @@ impl MemoryCore {
                 store: Arc::clone(store),
                 run: all[0].0..all[count - 1].0 + 1,
                 parts,
+                next: Parts::default(),
             };
             return Some((plan, all, count));
         }

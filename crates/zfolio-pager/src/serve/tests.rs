@@ -36,9 +36,10 @@ fn requests_that_are_none_are_refused() {
         cell.len.store(len, Relaxed);
         cell.salts.store(salts, Relaxed);
         cell.state.store(state::POSTED, Ordering::Release);
-        // (Bells of cells that there are none of, too.)
-        member.ring_the_bell(31);
-        member.ring_the_bell(2);
+        // (A cell that there is not, too.)
+        member.note_posted(31);
+        member.note_posted(2);
+        member.ring_the_bell();
         let begin = Instant::now();
         while cell.state.load(Ordering::Acquire) != state::DONE {
             assert!(

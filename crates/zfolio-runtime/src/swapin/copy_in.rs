@@ -47,7 +47,10 @@ impl Transfer {
         vpn: Vpn,
         plan: &Plan,
     ) -> Outcome {
-        self.begin_load(core, worker, plan);
+        let next = self.begin_load(core, worker, plan);
+        if worker.slots.len() > 1 {
+            self.have_on_its_way(&worker.slots, &next);
+        }
         let before = worker.context.loaded_from_backing();
         let Worker {
             context,

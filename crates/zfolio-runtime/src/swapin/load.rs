@@ -14,6 +14,12 @@ use zfolio_mm::{Order, PAGE_SIZE};
 use zfolio_sys::lock::MutexGuard;
 use zfolio_zswap::{LoadError, Slot};
 
+/// Pages of a reader's next load that are asked for, at most.
+const FORESEEN: usize = 64;
+
+/// Their slots; zero where there is none.
+pub(crate) type Next = [Slot; FORESEEN];
+
 impl Transfer {
     /// Brings the stored page `vpn` and what recent faults suggest.
     pub(crate) fn load(
@@ -61,7 +67,8 @@ impl Transfer {
             keep_near(pages, vpn, got);
             plan.range = pages[0]..pages[got - 1] + 1;
         }
-        self.begin_load(core, worker, &plan);
+        let next = self.begin_load(core, worker, &plan);
+        self.have_on_its_way(&worker.slots, &next);
 
         let before = worker.context.loaded_from_backing();
         let loaded = self.during_io(|| {
@@ -79,13 +86,14 @@ impl Transfer {
         outcome
     }
 
-    /// Marks the stored pages at hand as being loaded, and lets go of the lock.
+    /// Marks the stored pages at hand as being loaded, and lets go of the lock. What is stored
+    /// behind them that a reader in order will want next, where there is a backing.
     pub(crate) fn begin_load(
         &self,
         mut core: MutexGuard<'_, Core>,
         worker: &mut Worker,
         plan: &Plan,
-    ) {
+    ) -> Next {
         let Worker { pages, slots, .. } = worker;
         slots.clear();
         for page in pages {
@@ -98,7 +106,31 @@ impl Transfer {
             let passed = core.history.streams.brought(&plan.range, plan.window);
             core.history.note_passed(passed);
         }
+        let next = self.stored_behind(&core, plan);
         self.begin(&core);
+        next
+    }
+
+    fn stored_behind(&self, core: &Core, plan: &Plan) -> Next {
+        let mut next = [Slot::ZERO; FORESEEN];
+        let is_in_order = plan.sequential && plan.step == 1 && plan.window >= GROUP_PAGES;
+        if is_in_order && self.zswap.is_backed() {
+            let pages = plan.range.end..plan.range.end + plan.range.len();
+            for (page, next) in pages.zip(&mut next) {
+                if let Place::Stored(slot) = core.pages.extents.place(page) {
+                    *next = slot;
+                }
+            }
+        }
+        next
+    }
+
+    /// Asks the backing for pages that are loaded now, and for those that will be `next`.
+    pub(crate) fn have_on_its_way(&self, slots: &[Slot], next: &Next) {
+        if self.zswap.is_backed() {
+            let now = &slots[..slots.len().min(FORESEEN)];
+            self.zswap.will_load(now, next);
+        }
     }
 
     pub(crate) fn load_failed(&self, vpn: Vpn, error: LoadError) -> ! {

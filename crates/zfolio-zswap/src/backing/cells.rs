@@ -7,7 +7,7 @@ use zfolio_sys::syscall::Errno;
 use zfolio_sys::thread::{Clock, now_ns};
 
 /// Cells that writes and deletions may have; reads have the others as well.
-pub(crate) const OF_WRITES: usize = CELLS / 2;
+pub(crate) const OF_WRITES: usize = 6;
 /// Between two looks at what else there is, by one who waits, ns.
 const LOOK_NS: u64 = 100_000_000;
 /// Between two looks for a free cell, ns.
@@ -75,6 +75,15 @@ impl Cells {
         }
     }
 
+    /// A cell that is free now, for what nobody waits for yet.
+    pub(crate) fn claim_ahead(&self) -> Option<usize> {
+        let others = self.cells()[OF_WRITES..].iter();
+        let claimed = others
+            .rev()
+            .position(|cell| change(cell, state::FREE, state::CLAIMED));
+        claimed.map(|back| CELLS - 1 - back)
+    }
+
     /// A cell, waited for until `goes_on` has an error.
     pub(crate) fn claim(
         &self,
@@ -97,8 +106,9 @@ impl Cells {
             .store(state::FREE, Ordering::Release);
     }
 
-    /// Asks, in a cell that was claimed.
-    pub(crate) fn ask(&self, cell: usize, request: &Request) -> Asked {
+    /// Asks, in a cell that was claimed; the pager is still to be told
+    /// ([`Exchange::ring_the_bell`]).
+    pub(crate) fn post(&self, cell: usize, request: &Request) -> Asked {
         let of = &self.cells()[cell];
         let word = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         of.op.store(request.op, Ordering::Relaxed);
@@ -107,7 +117,7 @@ impl Cells {
         of.from.store(word(request.from), Ordering::Relaxed);
         of.len.store(word(request.len), Ordering::Relaxed);
         of.state.store(state::POSTED, Ordering::Release);
-        self.exchange.ring_the_bell(cell);
+        self.exchange.note_posted(cell);
         Asked { cell }
     }
 
@@ -122,7 +132,7 @@ impl Cells {
             0 => Some(Ok(of.salts.load(Ordering::Relaxed))),
             errno => {
                 self.free(asked);
-                Some(Err(Errno(i32::try_from(errno).unwrap_or(Errno::IO.0))))
+                Some(Err(errno_of(errno)))
             }
         }
     }
@@ -133,18 +143,31 @@ impl Cells {
         asked: &Asked,
         goes_on: &mut dyn FnMut() -> Result<(), Errno>,
     ) -> Result<u32, Errno> {
-        loop {
-            if let Some(answer) = self.answer_now(asked) {
-                return answer;
-            }
+        match self.wait(asked, goes_on) {
+            Ok(_) => self.answer_now(asked).unwrap_or(Err(Errno::IO)),
+            Err(errno) => self.give_up(asked, errno),
+        }
+    }
+
+    /// Waits until there is an answer, which stays, or until `goes_on` has an error. The answer's
+    /// error, if it is one.
+    pub(crate) fn wait(
+        &self,
+        asked: &Asked,
+        goes_on: &mut dyn FnMut() -> Result<(), Errno>,
+    ) -> Result<Option<Errno>, Errno> {
+        let of = &self.cells()[asked.cell];
+        let is_done = || of.state.load(Ordering::Acquire) == state::DONE;
+        while !is_done() {
             self.sleep(asked);
-            if let Some(answer) = self.answer_now(asked) {
-                return answer;
-            }
-            if let Err(errno) = goes_on() {
-                return self.give_up(asked, errno);
+            if !is_done() {
+                goes_on()?;
             }
         }
+        Ok(match of.errno.load(Ordering::Relaxed) {
+            0 => None,
+            errno => Some(errno_of(errno)),
+        })
     }
 
     /// Sleeps until there is an answer, or a while.
@@ -168,10 +191,21 @@ impl Cells {
         self.answer_now(asked).unwrap_or(Err(errno))
     }
 
+    /// Gives a request up that nobody waits for, whatever came of it.
+    pub(crate) fn abandon(&self, asked: &Asked) {
+        if self.give_up(asked, Errno::INTR).is_ok() {
+            self.free(asked);
+        }
+    }
+
     /// A cell whose answer was taken is free.
     pub(crate) fn free(&self, asked: &Asked) {
         change(&self.cells()[asked.cell], state::DONE, state::FREE);
     }
+}
+
+fn errno_of(word: u32) -> Errno {
+    Errno(i32::try_from(word).unwrap_or(Errno::IO.0))
 }
 
 fn change(cell: &Cell, from: u32, to: u32) -> bool {

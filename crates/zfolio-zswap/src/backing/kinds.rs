@@ -37,6 +37,15 @@ pub trait Backing: Send + Sync {
     /// What is in `into` is anything then.
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Errno>;
 
+    /// Whether it makes use of [`Self::will_read`].
+    fn reads_ahead(&self) -> bool {
+        false
+    }
+
+    /// Parts that are likely to be read next, as offset and bytes: they may be on their way by
+    /// the time they are. Waits for nothing.
+    fn will_read(&self, _parts: &mut dyn Iterator<Item = (u64, usize)>) {}
+
     /// What is there is not needed any more; it may take no room from now on.
     fn discard(&self, offset: u64, len: u64);
 

@@ -3,6 +3,8 @@
 //! - `kinds`: the trait, and a file, memory and nothing as its siblings.
 //! - `network`: their sibling beyond this machine, through the pager.
 //! - `cells`: what it asks the pager for, each in a cell of the exchange.
+//! - `values`: which of the store's values has which bytes.
+//! - `ahead`: what is asked for before it is wanted; `waits`: who waits long.
 //! - `clusters`: a backing is a log in clusters; where each record lies.
 //! - `encryption`: nobody else can read a record there, nor put another in its place.
 //! - `writeback_order`: the list of entries that may be written back, oldest first.
@@ -13,12 +15,16 @@
 //!
 //! Below: the slots. Who decides what goes out is `writeback`, above the pool.
 
+pub(crate) mod ahead;
 pub(crate) mod cells;
 pub(crate) mod clusters;
 pub(crate) mod encryption;
 pub(crate) mod kinds;
 pub(crate) mod network;
+pub(crate) mod values;
+pub(crate) mod waits;
 pub(crate) mod writeback_order;
 
 pub use kinds::{Backing, CLUSTER, Call, FileBacking, MemoryBacking, NullBacking};
-pub use network::{NetworkBacking, store_is_waited_for};
+pub use network::NetworkBacking;
+pub use waits::store_is_waited_for;

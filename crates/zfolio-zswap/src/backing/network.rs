@@ -15,13 +15,15 @@
 //! its deadline, whatever becomes of the pager meanwhile: the page is nowhere else. Nobody who
 //! waits here holds a lock of the manager's, and a read takes no memory from the heap.
 
+use crate::backing::ahead::Ahead;
 use crate::backing::cells::{Asked, Cells, Request, Use, now};
 use crate::backing::clusters::{GRANULE, IO};
 use crate::backing::kinds::{Backing, CLUSTER};
-use alloc::collections::BTreeMap;
+use crate::backing::values::{PARTS, Value, Values, parts_of};
+use crate::backing::waits::Waiting;
 use alloc::vec::Vec;
 use core::fmt;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 use zfolio_sys::exchange::{BUCKETS, CELLS, Exchange, VALUE, op, put_bytes, take_bytes};
 use zfolio_sys::lock::{Mutex, pause};
 use zfolio_sys::syscall::Errno;
@@ -40,70 +42,6 @@ const GETS: usize = CELLS / 2;
 const DROPPED: usize = VALUE / 16;
 const DROPPED_USUALLY: usize = 32;
 
-/// A read that takes longer than this is one that the watchdog is to know of, ns.
-const LONG_NS: u64 = 500_000_000;
-
-/// Reads of this process that have taken longer than that and go on.
-static LONG_READS: AtomicU32 = AtomicU32::new(0);
-
-/// Whether a store is being waited for at length, which is no hang: a read has a deadline of
-/// its own, or none because that was asked for.
-#[must_use]
-pub fn store_is_waited_for() -> bool {
-    LONG_READS.load(Ordering::Relaxed) > 0
-}
-
-/// In the child of a fork, where nobody reads yet.
-pub(crate) fn forget_reads() {
-    LONG_READS.store(0, Ordering::Relaxed);
-}
-
-/// Counted in [`LONG_READS`] from the moment it has taken long.
-struct Waiting {
-    since: u64,
-    is_long: bool,
-}
-
-impl Waiting {
-    fn look(&mut self) {
-        if !self.is_long && now().saturating_sub(self.since) > LONG_NS {
-            self.is_long = true;
-            LONG_READS.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        if self.is_long {
-            LONG_READS.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-}
-
-/// A value: where in its cluster it begins, and what it is called.
-#[derive(Clone, Copy, Debug)]
-struct Value {
-    /// Bytes from the beginning of the cluster, in granules.
-    start: u16,
-    /// Granules.
-    len: u16,
-    /// Where its copies are; the pager's word, which it is handed back.
-    salts: u32,
-    id: u64,
-}
-
-impl Value {
-    /// Its bytes within the cluster.
-    fn range(&self) -> core::ops::Range<usize> {
-        let start = usize::from(self.start) * GRANULE;
-        start..start + usize::from(self.len) * GRANULE
-    }
-}
-
-/// Which values have which bytes, by cluster; each cluster's in order.
-type Values = BTreeMap<u64, Vec<Value>>;
-
 /// A store behind the pager.
 pub struct NetworkBacking {
     cells: Cells,
@@ -117,6 +55,7 @@ pub struct NetworkBacking {
     dropped: Mutex<Vec<(u64, u32)>>,
     next: AtomicU64,
     under_way: Mutex<[Option<Write>; WRITES]>,
+    early: Ahead,
 }
 
 /// A write under way.
@@ -147,6 +86,7 @@ impl NetworkBacking {
             dropped: Mutex::default(),
             next: AtomicU64::new(1),
             under_way: Mutex::default(),
+            early: Ahead::default(),
         }
     }
 
@@ -189,7 +129,8 @@ impl NetworkBacking {
             from: 0,
             len: count * 16,
         };
-        self.cells.ask(cell, &request);
+        self.cells.post(cell, &request);
+        self.cells.exchange.ring_the_bell();
     }
 
     /// Sleeps until there is news of a write, or a while.
@@ -213,36 +154,6 @@ impl NetworkBacking {
         head.counts.waits_sum_us.fetch_add(us, Ordering::Relaxed);
     }
 
-    /// The parts of values that make up `range` of a cluster: the value, its first byte that
-    /// is wanted, how many, and where they go. (Between them there is none where a write failed.)
-    fn parts(
-        &self,
-        cluster: u64,
-        range: core::ops::Range<usize>,
-        each: &mut [Option<(Value, usize, usize, usize)>],
-    ) -> Result<usize, Errno> {
-        let values = self.values.lock();
-        let all = values.get(&cluster).map_or(&[][..], |all| &all[..]);
-        let first = all.partition_point(|value| value.range().end <= range.start);
-        let (mut count, mut begins, mut ends) = (0, false, false);
-        for value in &all[first..] {
-            let of = value.range();
-            if of.start >= range.end {
-                break;
-            }
-            begins |= of.start <= range.start;
-            ends |= of.end >= range.end;
-            let (start, end) = (of.start.max(range.start), of.end.min(range.end));
-            let slot = each.get_mut(count).ok_or(Errno::INVAL)?;
-            *slot = Some((*value, start - of.start, end - start, start - range.start));
-            count += 1;
-        }
-        if !begins || !ends {
-            return Err(Errno::NOENT);
-        }
-        Ok(count)
-    }
-
     /// Reads what was written, having begun to wait at `since` (CLOCK_MONOTONIC, ns); `goes_on`
     /// is asked now and then, and the read given up for what it says.
     ///
@@ -257,10 +168,7 @@ impl NetworkBacking {
         goes_on: &mut dyn FnMut() -> Result<(), Errno>,
     ) -> Result<(), Errno> {
         let until = self.deadline_ns.map(|ns| since.saturating_add(ns));
-        let mut waiting = Waiting {
-            since,
-            is_long: false,
-        };
+        let mut waiting = Waiting::new(since);
         let mut goes_on = || {
             waiting.look();
             if until.is_some_and(|until| now() >= until) {
@@ -269,25 +177,38 @@ impl NetworkBacking {
             goes_on()
         };
         let (cluster, inside) = place(offset);
-        let mut parts = [None; 2 + CLUSTER / (8 << 10)];
-        let count = self.parts(cluster, inside..inside + into.len(), &mut parts)?;
+        let mut parts = [None; PARTS];
+        let range = inside..inside + into.len();
+        let count = parts_of(&self.values.lock(), cluster, range, &mut parts)?;
         let mut result = Ok(());
         let mut rest = &parts[..count];
-        while let Some(Some((first, from, len, _))) = rest.first() {
+        while let Some(Some((first, from, len, to))) = rest.first() {
             if result.is_err() {
                 break;
             }
-            let cell = self.cells.claim(Use::Read, &mut goes_on)?;
+            let part = (first.id, *from);
+            let into_part = &mut into[*to..to + len];
+            let taken = self.early.take(&self.cells, part, into_part, &mut goes_on);
+            if let Some(of) = taken {
+                result = of;
+                rest = &rest[1..];
+                continue;
+            }
+            let cell = self.claim_for_read(&mut goes_on)?;
             let mut asked: [Option<Asked>; GETS] = [const { None }; GETS];
-            asked[0] = Some(self.ask_for(cell, first, *from, *len));
+            asked[0] = Some(self.cells.post(cell, &first.request(*from, *len)));
             // As many more as there are cells for now: who waits for a cell holds none.
             for (part, asked) in rest.iter().flatten().zip(&mut asked).skip(1) {
                 let (value, from, len, _) = part;
+                if self.early.has(value.id, *from, *len) {
+                    break;
+                }
                 let Some(cell) = self.cells.claim_now(Use::Read) else {
                     break;
                 };
-                *asked = Some(self.ask_for(cell, value, *from, *len));
+                *asked = Some(self.cells.post(cell, &value.request(*from, *len)));
             }
+            self.cells.exchange.ring_the_bell();
             let posted = asked.iter().flatten().count();
             let (these, others) = rest.split_at(posted);
             rest = others;
@@ -312,15 +233,15 @@ impl NetworkBacking {
         result
     }
 
-    fn ask_for(&self, cell: usize, value: &Value, from: usize, len: usize) -> Asked {
-        let request = Request {
-            op: op::GET,
-            id: value.id,
-            salts: value.salts,
-            from,
-            len,
-        };
-        self.cells.ask(cell, &request)
+    fn claim_for_read(
+        &self,
+        goes_on: &mut dyn FnMut() -> Result<(), Errno>,
+    ) -> Result<usize, Errno> {
+        if let Some(cell) = self.cells.claim_now(Use::Read) {
+            return Ok(cell);
+        }
+        self.early.give_way(&self.cells);
+        self.cells.claim(Use::Read, goes_on)
     }
 }
 
@@ -413,11 +334,12 @@ impl Backing for NetworkBacking {
                 len: part.len(),
             };
             puts[index] = Some(Put {
-                asked: self.cells.ask(*cell, &request),
+                asked: self.cells.post(*cell, &request),
                 value,
                 result: None,
             });
         }
+        self.cells.exchange.ring_the_bell();
         *write = Some(Write {
             cluster,
             until: now() + WRITE_NS,
@@ -472,6 +394,27 @@ impl Backing for NetworkBacking {
 
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Errno> {
         self.read_while(offset, into, now(), &mut || Ok(()))
+    }
+
+    fn reads_ahead(&self) -> bool {
+        true
+    }
+
+    fn will_read(&self, parts: &mut dyn Iterator<Item = (u64, usize)>) {
+        let mut is_any = false;
+        for (offset, len) in parts {
+            let (cluster, inside) = place(offset);
+            let mut each = [None; PARTS];
+            // (What is not there any more is nobody's to read.)
+            let range = inside..inside + len;
+            let count = parts_of(&self.values.lock(), cluster, range, &mut each);
+            for (value, from, len, _) in each[..count.unwrap_or(0)].iter().flatten() {
+                is_any |= self.early.ask(&self.cells, &value.request(*from, *len));
+            }
+        }
+        if is_any {
+            self.cells.exchange.ring_the_bell();
+        }
     }
 
     fn discard(&self, offset: u64, _len: u64) {

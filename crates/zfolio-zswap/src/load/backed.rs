@@ -37,23 +37,24 @@ impl<A: Arena> Zswap<A> {
             }
         }
         records[..count].sort_unstable_by_key(|record| record.map(|(at, ..)| at));
-        let mut rest = &records[..count];
+        let most = context.io.len() as u64;
+        let all = &records[..count];
+        if run_of(all, most).is_some_and(|(run, _)| run < count) {
+            // (What one of these reads waits for is on its way when the next begins.)
+            let mut rest = all;
+            let mut parts = core::iter::from_fn(|| {
+                let (run, len) = run_of(rest, most)?;
+                let first = rest[0].map(|(at, ..)| at.offset())?;
+                rest = &rest[run..];
+                Some((first, len))
+            });
+            door.backing.will_read(&mut parts);
+        }
+        let mut rest = all;
         let mut late = false;
-        while let Some(Some((first, ..))) = rest.first() {
-            let fits = |record: &&Option<_>| {
-                record.is_some_and(|(at, _, record, _): (Position, _, Record, _)| {
-                    let len = at.offset() - first.offset() + record_len(&record) as u64;
-                    at.cluster() == first.cluster() && len <= context.io.len() as u64
-                })
-            };
-            let run = rest.iter().take_while(fits).count().max(1);
+        while let (Some((run, len)), Some(Some((first, ..)))) = (run_of(rest, most), rest.first()) {
             let (these, others) = rest.split_at(run);
             rest = others;
-            let len = these
-                .iter()
-                .flatten()
-                .map(|(at, _, record, _)| byte(at.offset() - first.offset()) + record_len(record));
-            let len = len.max().unwrap_or(0);
             let read = match context.io.get_mut(..len) {
                 // (What has been waited for in vain is not waited for again.)
                 _ if late => Err(Errno::TIMEDOUT),
@@ -90,6 +91,26 @@ impl<A: Arena> Zswap<A> {
             }
         }
     }
+}
+
+/// A record in the order of the backing: where, which page of the caller's, and what it is.
+type Placed = Option<(Position, usize, Record, Nonce)>;
+
+/// How many of these records are read together, first to last `most` bytes, and how many bytes
+/// that is.
+fn run_of(records: &[Placed], most: u64) -> Option<(usize, usize)> {
+    let (first, ..) = records.first().copied().flatten()?;
+    let fits = |record: &&Placed| {
+        record.is_some_and(|(at, _, record, _)| {
+            let len = at.offset() - first.offset() + record_len(&record) as u64;
+            at.cluster() == first.cluster() && len <= most
+        })
+    };
+    let run = records.iter().take_while(fits).count().max(1);
+    let ends = records[..run].iter().flatten();
+    let ends =
+        ends.map(|(at, _, record, _)| byte(at.offset() - first.offset()) + record_len(record));
+    Some((run, ends.max()?))
 }
 
 /// Bytes of a record.

@@ -110,6 +110,20 @@ impl<A: Arena> Zswap<A> {
         records.all(|(_, part)| parts.covers(part))
     }
 
+    /// Has what is in the backing of these pages on its way, which will be loaded next: first of
+    /// `now`, then of `later`. Waits for nothing.
+    ///
+    /// # Panics
+    /// With more than 64 slots in one of them.
+    pub fn will_load(&self, now: &[Slot], later: &[Slot]) {
+        if let Some(door) = self.door().filter(|door| door.backing.reads_ahead()) {
+            let parts = [now, later].map(|slots| self.parts_behind(slots));
+            let parts = parts.iter().flatten().flat_map(Parts::iter);
+            let mut parts = parts.map(|part| (part.offset, part.len));
+            door.backing.will_read(&mut parts);
+        }
+    }
+
     fn records(&self, slots: &[Slot], into: &mut [Option<(Position, Part)>]) {
         if !self.is_backed() {
             return;

@@ -104,6 +104,15 @@ impl<A: Arena> Zswap<A> {
         }
     }
 
+    /// What is needed to read and write the backing, where there is one.
+    pub(crate) fn door(&self) -> Option<Door> {
+        if !self.is_backed() {
+            return None;
+        }
+        let pool = self.pool.lock();
+        pool.behind.as_ref().map(|behind| behind.door.clone())
+    }
+
     /// Whether there is a backing.
     pub fn is_backed(&self) -> bool {
         self.backed.load(Relaxed)
@@ -236,7 +245,7 @@ impl<A: Arena> Zswap<A> {
     /// process has one thread.
     pub fn reset_in_fork_child(&self) {
         zfolio_sys::lock::reset_in_fork_child(&self.pool);
-        crate::backing::network::forget_reads();
+        crate::backing::waits::forget_reads();
         let mut pool = self.pool.lock();
         pool.zs.abandon_compaction();
         // (Not dropped: that would be the parent's to do.)

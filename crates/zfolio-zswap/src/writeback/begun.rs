@@ -34,14 +34,6 @@ impl<A: Arena> Zswap<A> {
         self.settle_begun(Some(Errno::INTR));
     }
 
-    fn door(&self) -> Option<Door> {
-        if !self.is_backed() {
-            return None;
-        }
-        let pool = self.pool.lock();
-        pool.behind.as_ref().map(|behind| behind.door.clone())
-    }
-
     /// Whether another go can be begun now.
     pub(super) fn is_ready(&self) -> bool {
         self.door().is_none_or(|door| door.backing.is_ready())
