@@ -126,9 +126,9 @@ mod tests {
     use super::*;
 
     fn stacks() -> CallStacks {
-        let layout = std::alloc::Layout::from_size_align(COUNT * SIZE, 4096).expect("a layout");
+        let layout = core::alloc::Layout::from_size_align(COUNT * SIZE, 4096).expect("a layout");
         // SAFETY: of a size, and never freed: the stacks have it.
-        let stacks = unsafe { CallStacks::at(std::alloc::alloc_zeroed(layout) as usize) };
+        let stacks = unsafe { CallStacks::at(alloc::alloc::alloc_zeroed(layout) as usize) };
         stacks.reset();
         stacks
     }

@@ -11,7 +11,7 @@
 //! | room | what it owns | lock |
 //! |---|---|---|
 //! | `raw` | the few instructions that touch program memory, and bare system calls | |
-//! | `pins` | the protocol by which a system call keeps its pages | fences |
+//! | `pins`, `call_stacks` | the protocol by which a system call keeps its pages; stacks that calls are answered on | fences; none |
 //! | `signal`, `cancel` | what is known of signals; calls at which a thread may be cancelled | one each |
 //! | `threads` | one record a thread: its stacks for handlers, its pins | none: each its own |
 //! | `process` | the threads, what was asked for, whether it is still managed | |

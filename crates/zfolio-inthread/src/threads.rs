@@ -72,8 +72,6 @@ pub(crate) struct Record {
     pub(crate) cancellation: Cancellation,
     pub(crate) pieces: Pieces,
     pub(crate) ticks: Ticks,
-    /// Head of the list of robust locks.
-    pub(crate) robust: AtomicUsize,
     pub(crate) faults: Faults,
 }
 
@@ -268,7 +266,6 @@ impl Record {
         self.cancellation.reset();
         self.pieces.reset();
         self.ticks.forget();
-        self.robust.store(0, Ordering::Relaxed);
         self.spawned.store(0, Ordering::Relaxed);
         self.faults.store_wait.end();
         self.call_stacks().reset();

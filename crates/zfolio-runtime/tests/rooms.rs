@@ -64,7 +64,7 @@ const ZSWAP_ORDER: [&[&str]; 8] = [
 /// The rooms of `zfolio-inthread`, bottom to top.
 const INTHREAD_ORDER: [&[&str]; 11] = [
     &["raw"],
-    &["pins"],
+    &["pins", "call_stacks"],
     &["signal", "cancel"],
     &["threads"],
     &["process"],

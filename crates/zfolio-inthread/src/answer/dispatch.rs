@@ -138,12 +138,7 @@ fn route(keeper: &Keeper<'_>, frame: &mut Frame, number: usize, args: [usize; 6]
         | nr::RECVFROM
         | nr::SENDMSG
         | nr::GETRANDOM => moving(keeper, number, args),
-        nr::SET_ROBUST_LIST => {
-            record.robust.store(args[0], Ordering::Relaxed);
-            leave_to_kernel(state, args[0], args[1]);
-            raw::for_program(number, args)
-        }
-        nr::RSEQ => {
+        nr::SET_ROBUST_LIST | nr::RSEQ => {
             leave_to_kernel(state, args[0], args[1]);
             raw::for_program(number, args)
         }

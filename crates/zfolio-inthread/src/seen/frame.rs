@@ -23,8 +23,7 @@ pub(crate) struct Frame {
     pub(crate) slot: usize,
     /// Where its own text has the call return to, and where it goes on: the same, or the copy
     /// of what is there in a stub.
-    rip: usize,
-    goes_on: usize,
+    returns: [usize; 2],
 }
 
 /// What the program may use below its stack pointer.
