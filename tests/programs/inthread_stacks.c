@@ -135,6 +135,7 @@ static void interrupted(void) {
 
 // Without a signal stack they run where the call was made, as bare.
 static void interrupted_there(void) {
+    squeeze();
     char *stack = stack_like(32);
     stack_t none = {.ss_flags = SS_DISABLE};
     SETUP(sigaltstack(&none, NULL) == 0 && pipe(to) == 0);

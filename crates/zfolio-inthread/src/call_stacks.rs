@@ -4,7 +4,7 @@
 //! which needs some KiB. On the stack that a thread was made with there is room below. Elsewhere
 //! (goroutines, coroutines, stacks that an allocator gave) what lies a few bytes below may be somebody
 //! else's. So a thread has [`COUNT`] stacks of ours beside its record, and a call that is made anywhere
-//! but well within the thread's own stack is answered on the first of them that is free: a
+//! but well within the thread's own stack, or on its signal stack, is answered on the first of them that is free: a
 //! handler that interrupts it and makes calls itself has the next one.
 //!
 //! The entry (`answer::entry`) takes a stack before anything is written, and gives it back when the

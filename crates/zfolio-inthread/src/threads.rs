@@ -146,14 +146,17 @@ impl StoreWait {
 /// Stacks of the program's that a thread has.
 #[repr(C)]
 pub(crate) struct Stacks {
-    /// Its signal stack: start, bytes (0: it has none).
-    pub(crate) signals: [AtomicUsize; 2],
+    /// The signal stack that handlers run on, the program's or ours: from, to. The entry reads it.
+    signals: [AtomicUsize; 2],
     /// One known not to be managed memory: see [`crate::seen::stack`].
     pub(crate) plain: [AtomicUsize; 3],
     /// The one it was made with, where calls are answered on it: from, to. The entry reads it.
     pub(crate) own: [AtomicUsize; 2],
 }
 
+/// From a record to [`Stacks::signals`], bytes.
+pub(crate) const SIGNAL_STACK: usize =
+    core::mem::offset_of!(Record, stacks) + core::mem::offset_of!(Stacks, signals);
 /// From a record to [`Stacks::own`], bytes.
 pub(crate) const OWN_STACK: usize =
     core::mem::offset_of!(Record, stacks) + core::mem::offset_of!(Stacks, own);
@@ -336,22 +339,36 @@ impl Record {
     }
 
     /// The signal stack of ours: start, bytes.
-    pub(crate) fn signal_stack(&self) -> (usize, usize) {
+    pub(crate) fn own_signal_stack(&self) -> (usize, usize) {
         (self.service_top, SIGNAL)
+    }
+
+    /// The one that handlers run on: from, to.
+    pub(crate) fn signal_stack(&self) -> [usize; 2] {
+        [0, 1].map(|at: usize| self.stacks.signals[at].load(Ordering::Relaxed))
+    }
+
+    /// Notes which one the kernel has.
+    pub(crate) fn set_signal_stack(&self, [from, to]: [usize; 2]) {
+        self.stacks.signals[0].store(from, Ordering::Relaxed);
+        self.stacks.signals[1].store(to, Ordering::Relaxed);
+    }
+
+    /// Whether that is the program's own.
+    pub(crate) fn has_signal_stack(&self) -> bool {
+        self.signal_stack()[0] != self.service_top
     }
 
     /// Whether `address` lies on the stack that signals are handled on now.
     pub(crate) fn is_on_signal_stack(&self, address: usize) -> bool {
-        let (start, len) = match self.stacks.signals[1].load(Ordering::Relaxed) {
-            0 => self.signal_stack(),
-            len => (self.stacks.signals[0].load(Ordering::Relaxed), len),
-        };
-        address.wrapping_sub(start) < len
+        let [from, to] = self.signal_stack();
+        (from..to).contains(&address)
     }
 
     /// Has the kernel use our signal stack.
     pub(crate) fn use_own_signal_stack(&self) {
-        let (start, len) = self.signal_stack();
+        let (start, len) = self.own_signal_stack();
+        self.set_signal_stack([start, start + len]);
         let stack = [start as u64, 0, len as u64];
         // SAFETY: one stack_t of this frame, naming memory that is never unmapped.
         unsafe {

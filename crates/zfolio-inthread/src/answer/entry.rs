@@ -6,15 +6,17 @@
 //! in a [`Frame`]; the vector registers too, since the code called uses them.
 //!
 //! It lies on the stack that the call is answered on. On the thread's own that is below the 128
-//! bytes that the program may use under its stack pointer. From anywhere else nothing may be written to the
-//! program's stack: there the first thing is to take a stack of ours ([`call_stacks`]).
+//! bytes that the program may use under its stack pointer. So it is on the signal stack: left for another, the
+//! kernel would take it for free, and write the next signal's frame over the handler's. From anywhere else
+//! nothing may be written to the program's stack: there the first thing is to take a stack of ours
+//! ([`call_stacks`]).
 
 use super::dispatch;
 use crate::call_stacks;
 use crate::seen::frame::Frame;
 use crate::seen::stubs;
 use crate::seen::table::{CALLS, PLAIN};
-use crate::threads::{FIRST_SLOT, OWN_STACK};
+use crate::threads::{FIRST_SLOT, OWN_STACK, SIGNAL_STACK};
 use core::arch::global_asm;
 
 global_asm!(
@@ -43,6 +45,11 @@ global_asm!(
     "mov rcx, r11",
     "jmp 10f",
     "4:",
+    "cmp rsp, [rcx + {signals}]",
+    "jb 40f",
+    "cmp rsp, [rcx + {signals} + 8]",
+    "jbe 3b",
+    "40:",
     "lea rcx, [rcx + {first_slot}]",
     "lock bts dword ptr [rcx + {taken}], 0",
     "jnc 41f",
@@ -71,6 +78,11 @@ global_asm!(
     "lea rcx, [rcx + r11 - {from}]",
     "jmp 10f",
     "7:",
+    "cmp rsp, [rcx + {signals}]",
+    "jb 70f",
+    "cmp rsp, [rcx + {signals} + 8]",
+    "jbe 6b",
+    "70:",
     "lea rcx, [rcx + {first_slot}]",
     "lock bts dword ptr [rcx + {taken}], 0",
     "jnc 71f",
@@ -248,6 +260,7 @@ global_asm!(
     "ret",
     calls = const CALLS,
     own = const OWN_STACK,
+    signals = const SIGNAL_STACK,
     first_slot = const first_slot_of(3),
     size = const call_stacks::SIZE,
     taken = const call_stacks::TAKEN,

@@ -94,7 +94,7 @@ pub(crate) fn step_aside(state: &State, record: &Record, in_handler: bool) {
     }
     raw::block(record.blocked());
     record.set_blocked(0);
-    if record.stacks.signals[1].load(Ordering::Relaxed) == 0 && !in_handler {
+    if !record.has_signal_stack() && !in_handler {
         let none = [0_u64, 2, 0];
         raw::own(nr::SIGALTSTACK, [none.as_ptr() as usize, 0, 0]);
     }

@@ -250,7 +250,7 @@ fn vfork_on_stack(
     // SAFETY: the stack that the program named for it.
     let at = unsafe { frame::copy_to(task.stack.end, frame, inherits, task.stack.end) };
     let blocked = record.blocked();
-    let stacks = [0, 1].map(|at: usize| record.stacks.signals[at].load(Ordering::Relaxed));
+    let signal_stack = record.signal_stack();
     let spawned = (&raw const signals) as usize;
     let taken = record.call_stacks().taken();
     let before = record.spawned.swap(spawned, Ordering::Relaxed);
@@ -258,9 +258,7 @@ fn vfork_on_stack(
     record.spawned.store(before, Ordering::Relaxed);
     record.call_stacks().free_others(taken);
     record.set_blocked(blocked);
-    for (word, was) in record.stacks.signals.iter().zip(stacks) {
-        word.store(was, Ordering::Relaxed);
-    }
+    record.set_signal_stack(signal_stack);
     raw::set_mask(mask);
     result
 }

@@ -175,7 +175,7 @@ fn signal_stack(record: &Record) -> Stack {
     let mut now = Stack::ZERO;
     // SAFETY: one stack_t of this frame.
     unsafe { raw::call(nr::SIGALTSTACK, [0, (&raw mut now) as usize, 0, 0, 0, 0]) };
-    let (ours, _) = record.signal_stack();
+    let (ours, _) = record.own_signal_stack();
     if now.start == ours as u64 {
         return Stack {
             flags: SS_DISABLE,
@@ -197,7 +197,6 @@ pub(crate) fn alternate(state: &State, record: &Record, args: [usize; 6]) -> isi
             return err::PERM;
         }
         if wanted.flags & SS_DISABLE != 0 {
-            record.stacks.signals[1].store(0, Ordering::Relaxed);
             record.use_own_signal_stack();
         } else {
             let start = usize::try_from(wanted.start).unwrap_or(0);
@@ -214,8 +213,7 @@ pub(crate) fn alternate(state: &State, record: &Record, args: [usize; 6]) -> isi
             if result != 0 {
                 return result;
             }
-            record.stacks.signals[0].store(start, Ordering::Relaxed);
-            record.stacks.signals[1].store(len, Ordering::Relaxed);
+            record.set_signal_stack([start, start.saturating_add(len)]);
         }
     }
     if old != 0 && !raw::write(old, before) {

@@ -275,7 +275,7 @@ mod tests {
         #[test]
         fn ranges_are_what_a_page_by_page_model_says(
             steps in proptest::collection::vec(
-                (0_usize..60, 1_usize..20, 0_u8..6), 1..80)
+                (1_usize..60, 1_usize..20, 0_u8..6), 1..80)
         ) {
             let mut ranges = Ranges::default();
             let mut model: Vec<Option<Kind>> = std::vec![None; 80];
