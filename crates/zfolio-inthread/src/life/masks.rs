@@ -48,19 +48,27 @@ pub(crate) fn note(state: &State, record: &Record, signal: usize, info: &[u64; I
         return;
     }
     // To the process: whichever thread waits for it or does not block it has it.
-    if record.waiting.signals() & bit == 0 {
-        let is_its = |other: &&Record| {
-            !core::ptr::eq(*other, record)
-                && (other.blocked() & bit == 0 || other.waiting.signals() & bit != 0)
-        };
-        let other = state.threads.all().filter(is_its).find_map(Record::thread);
-        if other.is_some_and(|thread| queue(thread, signal, info) == 0) {
-            return;
-        }
+    let put = || {
+        state.some_sent.store(true, Ordering::SeqCst);
+        state.sent.lock().put(signal, info);
+        record.waiting.end(bit);
+    };
+    put();
+    if record.waiting.signals() & bit != 0 {
+        return;
     }
-    state.some_sent.store(true, Ordering::Relaxed);
-    state.sent.lock().put(signal, info);
-    record.waiting.end(bit);
+    // (A thread that begins to wait says so before it looks for what has come: it finds it, or is found here.)
+    let is_its = |other: &&Record| {
+        !core::ptr::eq(*other, record)
+            && (other.blocked() & bit == 0 || other.waiting.signals() & bit != 0)
+    };
+    let Some(other) = state.threads.all().filter(is_its).find_map(Record::thread) else {
+        return;
+    };
+    let is_there = state.sent.lock().take(bit).is_some();
+    if is_there && queue(other, signal, info) != 0 {
+        put();
+    }
 }
 
 /// Takes what waits of `wanted` and came to this thread or the process. All signals are blocked.
@@ -198,7 +206,8 @@ pub(crate) fn taking(state: &State, record: &Record, set: u64, args: [usize; 6])
             break result;
         }
         let result = record.cancellation.call(nr::RT_SIGTIMEDWAIT, args);
-        if !matches!(result, err::INTR | err::AGAIN) || !record.waiting.has_ended() {
+        let is_ended = record.waiting.has_ended() || waits(state, record, set & OURS);
+        if !matches!(result, err::INTR | err::AGAIN) || !is_ended {
             break result;
         }
         // One of ours has come; another thread may have it by now.
