@@ -131,6 +131,19 @@ pub(crate) mod nr {
     pub(crate) const MSEAL: usize = 462;
 }
 
+/// Instructions that load the registers of a call with the six arguments at rsi.
+macro_rules! six_arguments {
+    () => {
+        "mov rdi, [rsi]
+         mov rdx, [rsi + 16]
+         mov r10, [rsi + 24]
+         mov r8, [rsi + 32]
+         mov r9, [rsi + 40]
+         mov rsi, [rsi + 8]"
+    };
+}
+pub(crate) use six_arguments;
+
 // A call of the program's. rdi: the number, rsi: six arguments, rdx: the stack pointer to call with, or
 // 0. The kernel puts the address of
 // `zfolio_program_called` into rcx as the call begins; until then it is 0.
@@ -151,12 +164,7 @@ global_asm!(
     "test rdx, rdx",
     "cmovnz rsp, rdx",
     "mov rax, rdi",
-    "mov rdi, [rsi]",
-    "mov rdx, [rsi + 16]",
-    "mov r10, [rsi + 24]",
-    "mov r8, [rsi + 32]",
-    "mov r9, [rsi + 40]",
-    "mov rsi, [rsi + 8]",
+    six_arguments!(),
     "xor ecx, ecx",
     "syscall",
     "zfolio_program_called:",

@@ -19,6 +19,45 @@ use crate::seen::table::{CALLS, PLAIN};
 use crate::threads::{FIRST_SLOT, OWN_STACK, SIGNAL_STACK};
 use core::arch::global_asm;
 
+/// Instructions that go to 10 where the call is answered on the program's stack, and on with the stack
+/// pointer at the slot of one of ours, which is taken, else; rcx is free until `$restore` has been done.
+macro_rules! choose_stack {
+    ($restore:literal) => {
+        concat!(
+            "mov rcx, qword ptr [rip + zfolio_record@GOTTPOFF]
+             mov rcx, qword ptr fs:[rcx]
+             test rcx, rcx
+             jz 3f
+             cmp rsp, [rcx + {own}]
+             jb 4f
+             cmp rsp, [rcx + {own} + 8]
+             ja 4f
+             3:\n",
+            $restore,
+            "jmp 10f
+             4:
+             cmp rsp, [rcx + {signals}]
+             jb 6f
+             cmp rsp, [rcx + {signals} + 8]
+             jbe 3b
+             6:
+             lea rcx, [rcx + {first_slot}]
+             lock bts dword ptr [rcx + {taken}], 0
+             jnc 7f
+             add rcx, {size}
+             lock bts dword ptr [rcx + {taken}], 0
+             jnc 7f
+             add rcx, {size}
+             lock bts dword ptr [rcx + {taken}], 0
+             jc 3b
+             7:
+             mov [rcx], rsp
+             mov rsp, rcx\n",
+            $restore
+        )
+    };
+}
+
 global_asm!(
     ".hidden zfolio_call_entry",
     ".globl zfolio_call_entry",
@@ -33,70 +72,10 @@ global_asm!(
     // rcx is made free: it is what r11 is, or said in the stub that r11 is in.
     "cmp rcx, r11",
     "jne 5f",
-    "mov rcx, qword ptr [rip + zfolio_record@GOTTPOFF]",
-    "mov rcx, qword ptr fs:[rcx]",
-    "test rcx, rcx",
-    "jz 3f",
-    "cmp rsp, [rcx + {own}]",
-    "jb 4f",
-    "cmp rsp, [rcx + {own} + 8]",
-    "ja 4f",
-    "3:",
-    "mov rcx, r11",
-    "jmp 10f",
-    "4:",
-    "cmp rsp, [rcx + {signals}]",
-    "jb 40f",
-    "cmp rsp, [rcx + {signals} + 8]",
-    "jbe 3b",
-    "40:",
-    "lea rcx, [rcx + {first_slot}]",
-    "lock bts dword ptr [rcx + {taken}], 0",
-    "jnc 41f",
-    "add rcx, {size}",
-    "lock bts dword ptr [rcx + {taken}], 0",
-    "jnc 41f",
-    "add rcx, {size}",
-    "lock bts dword ptr [rcx + {taken}], 0",
-    "jc 3b",
-    "41:",
-    "mov [rcx], rsp",
-    "mov rsp, rcx",
-    "mov rcx, r11",
+    choose_stack!("mov rcx, r11\n"),
     "jmp 20f",
     "5:",
-    "mov rcx, qword ptr [rip + zfolio_record@GOTTPOFF]",
-    "mov rcx, qword ptr fs:[rcx]",
-    "test rcx, rcx",
-    "jz 6f",
-    "cmp rsp, [rcx + {own}]",
-    "jb 7f",
-    "cmp rsp, [rcx + {own} + 8]",
-    "ja 7f",
-    "6:",
-    "movsxd rcx, dword ptr [r11 - {far}]",
-    "lea rcx, [rcx + r11 - {from}]",
-    "jmp 10f",
-    "7:",
-    "cmp rsp, [rcx + {signals}]",
-    "jb 70f",
-    "cmp rsp, [rcx + {signals} + 8]",
-    "jbe 6b",
-    "70:",
-    "lea rcx, [rcx + {first_slot}]",
-    "lock bts dword ptr [rcx + {taken}], 0",
-    "jnc 71f",
-    "add rcx, {size}",
-    "lock bts dword ptr [rcx + {taken}], 0",
-    "jnc 71f",
-    "add rcx, {size}",
-    "lock bts dword ptr [rcx + {taken}], 0",
-    "jc 6b",
-    "71:",
-    "mov [rcx], rsp",
-    "mov rsp, rcx",
-    "movsxd rcx, dword ptr [r11 - {far}]",
-    "lea rcx, [rcx + r11 - {from}]",
+    choose_stack!("movsxd rcx, dword ptr [r11 - {far}]\nlea rcx, [rcx + r11 - {from}]\n"),
     // On a stack of ours, at its slot.
     "20:",
     ".cfi_offset rsp, 0",
@@ -247,12 +226,7 @@ global_asm!(
     ".type zfolio_call_here, @function",
     "zfolio_call_here:",
     "mov rax, rdi",
-    "mov rdi, [rsi]",
-    "mov rdx, [rsi + 16]",
-    "mov r10, [rsi + 24]",
-    "mov r8, [rsi + 32]",
-    "mov r9, [rsi + 40]",
-    "mov rsi, [rsi + 8]",
+    crate::raw::six_arguments!(),
     "lea rcx, [rip + 4f]",
     "mov r11, rcx",
     "jmp zfolio_call_entry",
