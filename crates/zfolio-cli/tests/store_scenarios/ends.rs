@@ -31,14 +31,9 @@ pub(crate) const GONE: Altered = (
 );
 
 pub(crate) fn altered(of: &Place<'_>, (script, words): Altered) {
-    let Some(server) = Server::start(&[]) else {
+    let Some((servers, mut session)) = of.filled("") else {
         return;
     };
-    let servers = [server];
-    let Some(mut session) = of.begin(&["stepped", "40"], &url(&servers, "")) else {
-        return;
-    };
-    session.step("fill 1");
     session.step("check");
     let told = servers[0].cli(&["EVAL", script, "0"]);
     assert_eq!(told.trim(), "", "{}: the script is not run", of.way);
@@ -49,15 +44,9 @@ pub(crate) fn altered(of: &Place<'_>, (script, words): Altered) {
 
 /// A server that stands still for longer than is waited.
 pub(crate) fn no_answer_in_time(of: &Place<'_>) {
-    let Some(server) = Server::start(&[]) else {
+    let Some((servers, mut session)) = of.filled(",deadline=2") else {
         return;
     };
-    let servers = [server];
-    let url = url(&servers, ",deadline=2");
-    let Some(mut session) = of.begin(&["stepped", "40"], &url) else {
-        return;
-    };
-    session.step("fill 1");
     servers[0].signal(Signal::STOP);
     let begin = Instant::now();
     session.ask("check");

@@ -63,6 +63,14 @@ impl<'a> Place<'a> {
         Some(session)
     }
 
+    /// One server, and a session over 40 MiB that has filled them; `choices` of the backing.
+    pub(crate) fn filled(&self, choices: &str) -> Option<([Server; 1], Session)> {
+        let servers = [Server::start(&[])?];
+        let mut session = self.begin(&["stepped", "40"], &url(&servers, choices))?;
+        session.step("fill 1");
+        Some((servers, session))
+    }
+
     /// Runs a command to its end.
     pub(crate) fn run(&self, options: &[&str], command: &[&str]) -> Option<Output> {
         if self.is_own() {

@@ -48,14 +48,9 @@ pub(crate) fn stands(of: &Place<'_>, choices: &str, ms: u64) {
 }
 
 pub(crate) fn pager_killed(of: &Place<'_>) {
-    let Some(server) = Server::start(&[]) else {
+    let Some((servers, mut session)) = of.filled("") else {
         return;
     };
-    let servers = [server];
-    let Some(mut session) = of.begin(&["stepped", "40"], &url(&servers, "")) else {
-        return;
-    };
-    session.step("fill 1");
     for turn in 0..2 {
         session.ask(&format!("fill {turn}"));
         std::thread::sleep(Duration::from_millis(150));

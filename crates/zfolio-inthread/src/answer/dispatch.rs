@@ -27,13 +27,13 @@ pub(crate) fn dispatch(frame: &mut Frame) -> isize {
     frame.rax = number;
     let number = number & 0xffff_ffff;
     let args = table::narrowed(number, frame.args());
-    if leave::is_aside(state, number) {
-        return raw::for_program(number, args);
-    }
-    let Some(record) = threads::current() else {
-        return raw::for_program(number, args);
-    };
     let stack = frame.stack;
+    // With the program's stack pointer, where this is on a stack of ours.
+    let calls_from = if frame.slot == 0 { 0 } else { stack };
+    let record = threads::current().filter(|_| !leave::is_aside(state, number));
+    let Some(record) = record else {
+        return raw::for_program_at(calls_from, number, args);
+    };
     let in_handler = record.is_on_signal_stack(stack);
     record.pinned.drop_stale(stack, in_handler);
     let depth = record.pinned.depth();
@@ -43,12 +43,14 @@ pub(crate) fn dispatch(frame: &mut Frame) -> isize {
         stack,
         in_handler,
     };
-    if frame.slot == 0 {
+    let is_late = if frame.slot == 0 {
         stack::keep(&keeper);
+        !record.is_on_own_stack(stack)
     } else {
         stack::note(&keeper);
-    }
-    if !in_handler && !record.call_stacks().is_first(frame.slot) {
+        !record.call_stacks().is_first(frame.slot)
+    };
+    if is_late && !in_handler {
         drop_stale_stacks(&keeper, frame.slot);
     }
     if !in_handler {
@@ -57,7 +59,7 @@ pub(crate) fn dispatch(frame: &mut Frame) -> isize {
     // (What a signal's handler interrupts is what it was when it returns.)
     let before = record.cancellation.set_call(Call {
         within: cancellable,
-        stack: if frame.slot == 0 { 0 } else { stack },
+        stack: calls_from,
     });
     let result = route(&keeper, frame, number, args);
     record.cancellation.set_call(before);
@@ -66,13 +68,13 @@ pub(crate) fn dispatch(frame: &mut Frame) -> isize {
 }
 
 /// Frees stacks of ours that calls left which never returned, where this call could not have the first.
-#[inline]
+#[cold]
 fn drop_stale_stacks(keeper: &Keeper<'_>, own: usize) {
     let Keeper { state, record, .. } = *keeper;
     // (Tasks that have a record in common are none of them in such a call, and management has ended; the
     // child of posix_spawn is on its parent's.)
     let is_alone = !state.has_left() && record.spawned.load(Ordering::Relaxed) == 0;
-    if is_alone && !record.is_on_own_stack(keeper.stack) {
+    if is_alone {
         record.call_stacks().drop_stale(keeper.stack, own);
     }
 }
