@@ -1,5 +1,6 @@
 // far_beside MIB: as stepped, with a thread that waits while others do not. Steps, a line each:
 //   fill N     all of memory gets contents that N names
+//   ready      all that the other steps need besides is used, so that it is in memory
 //   start      a thread of its own begins to look at all of memory
 //   beside N   N times: memory is mapped, written, moved, looked at and unmapped, which has
 //              nothing to do with the other
@@ -39,6 +40,8 @@ static void beside(size_t n) {
     }
 }
 
+static void *nothing(void *unused) { return unused; }
+
 static void *call(void *of) {
     pthread_t thread = *(pthread_t *)of;
     for (;;) {
@@ -61,6 +64,11 @@ int main(int argc, char **argv) {
         if (sscanf(line, "fill %zu", &n) == 1) {
             tag = 1 + n * pages;
             fill_range(at, pages, tag);
+        } else if (strcmp(line, "ready\n") == 0) {
+            for (int turn = 0; turn < 3; turn++) {
+                SETUP(pthread_create(&thread, NULL, nothing, NULL) == 0 && pthread_join(thread, NULL) == 0);
+                beside(2);
+            }
         } else if (strcmp(line, "start\n") == 0) {
             SETUP(pthread_create(&thread, NULL, look, NULL) == 0);
         } else if (sscanf(line, "beside %zu", &n) == 1) {

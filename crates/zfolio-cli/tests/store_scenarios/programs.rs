@@ -83,6 +83,7 @@ pub(crate) fn one_waits(of: &Place<'_>) {
         return;
     };
     session.step("fill 1");
+    session.step("ready");
     servers[0].signal(Signal::STOP);
     let begin = Instant::now();
     session.step("start");
@@ -108,6 +109,7 @@ pub(crate) fn signals(of: &Place<'_>) {
         return;
     };
     session.step("fill 1");
+    session.step("ready");
     servers[0].signal(Signal::STOP);
     // (It has long come to a page that is not there by the fifth of them.)
     session.ask("signals 8");
