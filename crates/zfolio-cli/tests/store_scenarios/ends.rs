@@ -1,7 +1,6 @@
 //! What ends a program: never with a wrong byte.
 
-use super::place::{Place, url};
-use crate::servers::Server;
+use super::place::Place;
 use crate::servers::session::STEP;
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
