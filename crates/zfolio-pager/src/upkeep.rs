@@ -102,8 +102,15 @@ impl Pager {
             if !all {
                 return;
             }
-            self.ended[member].store(false, Ordering::Release);
-            self.hall.give_ring(member);
+            // What is posted here is looked at again only when nothing of who has ended is: a
+            // thread that takes a request counts it first, takes it if it is still posted, and
+            // looks last whether the member has ended.
+            let ring = self.hall.clear_ring(member);
+            if self.under_way[member].load(Ordering::SeqCst) != 0 {
+                continue; // the next time
+            }
+            self.ended[member].store(false, Ordering::SeqCst);
+            self.hall.give_ring(ring);
         }
     }
 

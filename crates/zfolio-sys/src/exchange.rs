@@ -315,15 +315,31 @@ impl Hall {
         self.file.lock(index).is_ok()
     }
 
-    /// The ring is for the next.
-    pub fn give_ring(&self, index: usize) {
+    /// Forgets all that is asked for in a ring that was taken. Nobody can ask anew until
+    /// [`Self::give_ring`].
+    #[must_use]
+    pub fn clear_ring(&self, index: usize) -> Cleared {
+        for cell in &self.rings[index].cells {
+            // (Who has taken it before has said so before: that is seen behind this.)
+            cell.state.swap(state::FREE, Ordering::AcqRel);
+        }
+        self.head.posted[index].store(0, Ordering::Release);
         let at = size_of::<Head>() + index * size_of::<Ring>();
         self.file.punch(at, size_of::<Ring>());
-        self.head.posted[index].store(0, Ordering::Relaxed);
+        Cleared(index)
+    }
+
+    /// The ring is for the next.
+    pub fn give_ring(&self, ring: Cleared) {
+        let Cleared(index) = ring;
         self.head.owners[index].store(0, Ordering::Release);
         let _ = self.file.unlock(index);
     }
 }
+
+/// A ring that was taken, in which nothing is asked for.
+#[derive(Debug)]
+pub struct Cleared(usize);
 
 /// A file with locks on single bytes of it.
 #[derive(Clone, Copy)]

@@ -166,3 +166,30 @@ fn what_lies_where_is_told_and_found_to_have_changed() {
     }
     panic!("nothing came to lie there");
 }
+
+#[test]
+fn what_was_not_there_when_it_was_looked_up_is_not_covered() {
+    let (zswap, backing) = ahead();
+    let contents = records(96);
+    let slots = stored(&zswap, &contents);
+    let mut context = zswap.context().unwrap();
+    begin(&zswap, &mut context);
+    assert_eq!(zswap.writes_under_way(), 3);
+    // The second of three writes, which lie one behind the other, is answered last.
+    assert_eq!(backing.answer_those(Ok(()), |order| order != 1), 2);
+    assert_eq!(zswap.settle_writes().written, 64);
+    let outer = [&slots[28..32], &slots[64..68]].concat();
+    let parts = zswap.parts_behind(&outer).unwrap();
+    assert_eq!(
+        parts.iter().count(),
+        1,
+        "read as one, with a gap: {parts:?}"
+    );
+    assert_eq!(backing.answer(Ok(())), 1);
+    assert_eq!(zswap.settle_writes().written, 32);
+    assert!(zswap.is_covered(&outer, &parts));
+    for slot in &slots[32..64] {
+        assert!(!zswap.is_covered(&[*slot], &parts), "nobody has read it");
+    }
+    check(&zswap, &slots, &contents);
+}

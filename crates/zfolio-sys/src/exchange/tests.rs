@@ -47,8 +47,22 @@ fn rings_are_given_to_one_and_given_again_when_it_has_gone() {
         "its mappings hold the lock"
     );
     assert!(hall.take_ring(1));
-    hall.give_ring(1);
-    assert_eq!(Exchange::join(&path, 6).unwrap().index, 1);
+    // Nothing that the last owner asked for is the next one's.
+    let cells = &hall.ring(1).cells;
+    for (cell, state) in cells.iter().zip([state::POSTED, state::TAKEN]) {
+        cell.state.store(state, Ordering::Relaxed);
+    }
+    hall.head().posted[1].store(3, Ordering::Relaxed);
+    let ring = hall.clear_ring(1);
+    let states = cells
+        .each_ref()
+        .map(|cell| cell.state.load(Ordering::Relaxed));
+    assert_eq!(states, [state::FREE; CELLS]);
+    assert_eq!(hall.head().posted[1].load(Ordering::Relaxed), 0);
+    let other = Exchange::join(&path, 6).unwrap();
+    assert_eq!(other.index, 4, "it is not given yet");
+    hall.give_ring(ring);
+    assert_eq!(Exchange::join(&path, 7).unwrap().index, 1);
     std::fs::remove_file(path.to_str().unwrap()).unwrap();
 }
 

@@ -196,10 +196,21 @@ impl MemoryBacking {
 
     /// Ends all writes that were begun and go on; how many. Those that fail have not been made.
     pub fn answer(&self, result: Result<(), Errno>) -> usize {
+        self.answer_those(result, |_| true)
+    }
+
+    /// As [`Self::answer`], of those that `is_one` says, by the order in which they were begun.
+    pub fn answer_those(
+        &self,
+        result: Result<(), Errno>,
+        mut is_one: impl FnMut(usize) -> bool,
+    ) -> usize {
         let Some(begun) = &self.begun else { return 0 };
         let mut begun = begun.lock();
         let mut count = 0;
-        for of in begun.iter_mut().filter(|of| of.result.is_none()) {
+        let go_on = begun.iter_mut().filter(|of| of.result.is_none());
+        let these = go_on.enumerate().filter(|(order, _)| is_one(*order));
+        for (_, of) in these {
             if result.is_ok() {
                 self.each(of.offset, of.bytes.len(), |part, from| {
                     part.copy_from_slice(&of.bytes[from..from + part.len()]);

@@ -50,7 +50,8 @@ pub(crate) type Values = BTreeMap<u64, Vec<Value>>;
 pub(crate) type Part = (Value, usize, usize, usize);
 
 /// The parts of values that make up `range` of a cluster: the value, its first byte that
-/// is wanted, how many, and where they go. (Between them there is none where a write failed.)
+/// is wanted, how many, and where they go. (Between them there is none where a
+/// write failed, or goes on.)
 pub(crate) fn parts_of(
     values: &Values,
     cluster: u64,

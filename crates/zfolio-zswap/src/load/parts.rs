@@ -23,11 +23,26 @@ pub struct Part {
     number: u64,
 }
 
-/// Some parts of the backing.
-#[derive(Clone, Copy, Debug, Default)]
+/// Some parts of the backing, and the records in them that were there when they were looked up. A
+/// part may have gaps: what comes to lie there later has not been read with it.
+#[derive(Clone, Copy, Debug)]
 pub struct Parts {
     all: [Part; MOST_PARTS],
     count: usize,
+    /// Where those records begin, in order.
+    records: [Position; MOST_PAGES],
+    records_count: usize,
+}
+
+impl Default for Parts {
+    fn default() -> Self {
+        Self {
+            all: [Part::default(); MOST_PARTS],
+            count: 0,
+            records: [Position(0); MOST_PAGES],
+            records_count: 0,
+        }
+    }
 }
 
 impl Parts {
@@ -48,8 +63,14 @@ impl Parts {
         self.count == 0
     }
 
-    /// Adds a record, which lies behind all that there are; false if there is no room.
-    fn add(&mut self, of: Part, is_same: bool) -> bool {
+    /// Adds a record, which lies behind all that there are; false if there is no room. `is_same`:
+    /// in the cluster that the last lies in.
+    fn add(&mut self, at: Position, of: Part, is_same: bool) -> bool {
+        let Some(record) = self.records.get_mut(self.records_count) else {
+            return false;
+        };
+        *record = at;
+        self.records_count += 1;
         if is_same && let Some(last) = self.all[..self.count].last_mut() {
             let len = end(&of) - last.offset;
             if let Some(len) = usize::try_from(len).ok().filter(|len| *len <= IO) {
@@ -65,10 +86,12 @@ impl Parts {
         true
     }
 
-    fn covers(&self, of: &Part) -> bool {
-        self.iter().any(|part| {
-            part.number == of.number && part.offset <= of.offset && end(of) <= end(part)
-        })
+    fn covers(&self, at: Position, of: &Part) -> bool {
+        let records = &self.records[..self.records_count];
+        records.binary_search(&at).is_ok()
+            && self.iter().any(|part| {
+                part.number == of.number && part.offset <= of.offset && end(of) <= end(part)
+            })
     }
 }
 
@@ -90,7 +113,7 @@ impl<A: Arena> Zswap<A> {
         let mut parts = Parts::default();
         let mut last = None;
         for (at, part) in records.iter().flatten() {
-            if !parts.add(*part, last == Some(at.cluster())) {
+            if !parts.add(*at, *part, last == Some(at.cluster())) {
                 return None;
             }
             last = Some(at.cluster());
@@ -98,7 +121,8 @@ impl<A: Arena> Zswap<A> {
         Some(parts)
     }
 
-    /// Whether all pages of `slots` that are in the backing lie in `parts`, which have been read.
+    /// Whether all pages of `slots` that are in the backing were there when `parts`, which have
+    /// been read, were looked up, and have not been written anew since.
     ///
     /// # Panics
     /// With more than 64 slots.
@@ -107,7 +131,7 @@ impl<A: Arena> Zswap<A> {
         let records = &mut records[..slots.len()];
         self.records(slots, records);
         let mut records = records.iter().flatten();
-        records.all(|(_, part)| parts.covers(part))
+        records.all(|(at, part)| parts.covers(*at, part))
     }
 
     /// Has what is in the backing of these pages on its way, which will be loaded next: first of
