@@ -565,6 +565,52 @@ static void sent_to_the_process(void) {
     SETUP(sigprocmask(SIG_SETMASK, &old, NULL) == 0);
 }
 
+// Sent to a thread that makes calls and faults meanwhile, each of which is told by one of the three as
+// well: none is lost, and every call has its own result.
+static void *sends_to_who_calls(void *arg) {
+    static const int three[] = {SIGSYS, SIGSEGV, SIGSYS, SIGBUS};
+    for (int i = 0; !stop; i++) {
+        RIGHT(pthread_kill(waits, three[i % 4]) == 0);
+        for (double until = seconds() + 10; came <= i && !stop; sched_yield())
+            RIGHT(seconds() < until);
+    }
+    return arg;
+}
+
+static void does_nothing(int signal) { (void)signal; }
+
+static void sent_beside_calls(void) {
+    static const int numbers[] = {SIGSEGV, SIGBUS, SIGSYS};
+    int ends[2];
+    SETUP(pipe(ends) == 0);
+    stop = came = 0;
+    for (int i = 0; i < 3; i++)
+        set_handler(numbers[i], notes, SA_RESTART);
+    pthread_t sender;
+    waits = pthread_self();
+    SETUP(pthread_create(&sender, NULL, sends_to_who_calls, NULL) == 0);
+    // (The handler of a signal that is not ours returns to calls as well.)
+    SETUP(signal(SIGALRM, does_nothing) != SIG_ERR);
+    setitimer(ITIMER_REAL, &(struct itimerval){{0, 150}, {0, 150}}, NULL);
+    char *byte = place(1);
+    for (double until = seconds() + 2; seconds() < until;) {
+        for (int i = 0; i < 100; i++) {
+            *byte = (char)i;
+            // (Through the place of the C library at which threads may be cancelled.)
+            RIGHT(write(ends[1], byte, 1) == 1 && poll(&(struct pollfd){ends[0], POLLIN, 0}, 1, 0) == 1);
+            RIGHT(read(ends[0], byte, 1) == 1 && *byte == (char)i);
+            RIGHT(getppid() > 0 && lseek(ends[0], 0, SEEK_CUR) == -1 && errno == ESPIPE);
+        }
+        out();
+    }
+    interrupt_no_more();
+    stop = 1;
+    RIGHT(pthread_join(sender, NULL) == 0 && came > 100);
+    for (int i = 0; i < 3; i++)
+        SETUP(signal(numbers[i], SIG_DFL) != SIG_ERR);
+    SETUP(close(ends[0]) == 0 && close(ends[1]) == 0);
+}
+
 CASES({"sent", sent}, {"deadly", deadly}, {"fault_in_a_handler", fault_in_a_handler}, {"flags", flags}, {"masks", masks},
       {"masks_of_contexts", masks_of_contexts},
       {"on_the_stack_that_was_interrupted", on_the_stack_that_was_interrupted},
@@ -572,4 +618,4 @@ CASES({"sent", sent}, {"deadly", deadly}, {"fault_in_a_handler", fault_in_a_hand
       {"with_descriptors", with_descriptors}, {"wait_while_blocked", wait_while_blocked},
       {"handlers_while_waiting", handlers_while_waiting}, {"identities_while_waiting", identities_while_waiting},
       {"handlers_around_calls_with_masks", handlers_around_calls_with_masks}, {"taken_while_waiting", taken_while_waiting},
-      {"sent_to_the_process", sent_to_the_process})
+      {"sent_to_the_process", sent_to_the_process}, {"sent_beside_calls", sent_beside_calls})

@@ -66,11 +66,6 @@ const KNOWN: &[(&str, &str, &str)] = &[
     ),
     (
         "inthread_signals",
-        "sent_to_the_process",
-        "a wait for SIGSEGV, SIGBUS or SIGSYS ends by EINTR now and then",
-    ),
-    (
-        "inthread_signals",
         "stacks_that_nobody_uses",
         "faults use the signal stack that is set",
     ),
@@ -167,6 +162,8 @@ fn signals() {
         "identities_while_waiting",
         "handlers_around_calls_with_masks",
         "taken_while_waiting",
+        "sent_to_the_process",
+        "sent_beside_calls",
         "stacks",
     ];
     in_each_way("inthread_signals", &cases);

@@ -41,6 +41,8 @@ pub(crate) struct Entries {
     pub(crate) signal: u64,
     /// Where handlers return to.
     pub(crate) restorer: u64,
+    /// Where those return to that ours have entered.
+    pub(crate) entered_restorer: u64,
     /// Has signals handled on stacks that are not closed (`life::signals::handle_elsewhere`).
     pub(crate) handle_elsewhere: fn(),
     /// Where a thread of the program's is sent to make one that holds the process (`life::hold`).

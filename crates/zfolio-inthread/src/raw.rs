@@ -9,6 +9,7 @@ pub(crate) const SHIFT: u32 = zfolio_mm::PAGE_SHIFT;
 /// Error numbers as system calls return them, negative.
 pub(crate) mod err {
     pub(crate) const PERM: isize = -1;
+    pub(crate) const NO_THREAD: isize = -3;
     pub(crate) const INTR: isize = -4;
     pub(crate) const TOO_BIG: isize = -7;
     pub(crate) const BADF: isize = -9;
@@ -72,6 +73,7 @@ pub(crate) mod nr {
     pub(crate) const READLINK: usize = 89;
     pub(crate) const GETRLIMIT: usize = 97;
     pub(crate) const PTRACE: usize = 101;
+    pub(crate) const GETUID: usize = 102;
     pub(crate) const CAPGET: usize = 125;
     pub(crate) const RT_SIGPENDING: usize = 127;
     pub(crate) const RT_SIGTIMEDWAIT: usize = 128;
@@ -82,6 +84,7 @@ pub(crate) mod nr {
     pub(crate) const PRCTL: usize = 157;
     pub(crate) const ARCH_PRCTL: usize = 158;
     pub(crate) const GETTID: usize = 186;
+    pub(crate) const TKILL: usize = 200;
     pub(crate) const IO_SETUP: usize = 206;
     pub(crate) const SET_TID_ADDRESS: usize = 218;
     pub(crate) const TIMER_CREATE: usize = 222;

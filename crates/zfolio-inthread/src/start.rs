@@ -104,6 +104,7 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
             call: entry::address(),
             signal: handlers::entry(),
             restorer: handlers::restorer(),
+            entered_restorer: handlers::entered_restorer(),
             handle_elsewhere: || signals::handle_elsewhere(state::get()),
             leave: |why| leave::leave(state::get(), why),
             hold: hold::entry(),

@@ -12,9 +12,8 @@ use crate::call_stacks::{self, CallStacks};
 use crate::cancel::Cancellation;
 use crate::pins::Pinned;
 use crate::raw::{self, PAGE};
+use crate::signal::of_thread::OfThread;
 use crate::signal::pieces::Pieces;
-use crate::signal::sent::Sent;
-use crate::signal::waiting::Waiting;
 use core::arch::{asm, global_asm};
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -59,12 +58,7 @@ pub(crate) struct Record {
     /// Id of the thread that has it; 0: nobody's.
     pub(crate) used: AtomicU32,
     pub(crate) pinned: Pinned,
-    /// Which of the three signals that are ours the program believes blocked.
-    pub(crate) masked: AtomicUsize,
-    /// Those of them that were sent to this thread meanwhile.
-    pub(crate) sent: Sent,
-    /// Those of them that it waits for (rt_sigtimedwait).
-    pub(crate) waiting: Waiting,
+    pub(crate) signals: OfThread,
     pub(crate) stacks: Stacks,
     /// Address of a `Mutex<Signals>`: what the child of posix_spawn that lives on this record
     /// does with signals; 0: there is none.
@@ -263,9 +257,7 @@ impl Record {
 
     fn reset(&self) {
         self.pinned.clear();
-        self.sent.clear();
-        self.waiting.clear();
-        self.masked.store(0, Ordering::Relaxed);
+        self.signals.reset();
         self.cancellation.reset();
         self.pieces.reset();
         self.ticks.forget();

@@ -2,7 +2,7 @@
 
 use super::{advise, kinds, transfer};
 use crate::cancel::{self, Call};
-use crate::life::{descriptors, end, leave, masks, process, signals};
+use crate::life::{descriptors, end, leave, masks, process, sending, signals};
 use crate::memory::space;
 use crate::raw::{self, OURS, err, is_error, nr};
 use crate::seen::frame::{self, Frame};
@@ -118,6 +118,13 @@ fn route(keeper: &Keeper<'_>, frame: &mut Frame, number: usize, args: [usize; 6]
             masks::pending(state, record, args)
         }
         nr::RT_SIGTIMEDWAIT => take_signal(keeper, args),
+        nr::TKILL | nr::TGKILL => sending::to_thread(state, number, args)
+            .unwrap_or_else(|| record.cancellation.call(number, args)),
+        nr::RT_TGSIGQUEUEINFO => {
+            keeper.keep(args[3], 128);
+            sending::to_thread(state, number, args)
+                .unwrap_or_else(|| record.cancellation.call(number, args))
+        }
         nr::RT_SIGRETURN => {
             keeper.keep(frame.stack, raw::PAGE);
             frame::return_from_signal(frame)

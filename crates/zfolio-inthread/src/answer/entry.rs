@@ -2,7 +2,8 @@
 //!
 //! r11 has the address at which the program goes on. rcx has the one at which it would by its own
 //! text, which unwinders are shown. (rcx and r11 are the kernel's to change.) All other registers are as
-//! for the call. Calls without pointers go straight to the kernel. For the others all registers are saved
+//! for the call. Where the program goes on rcx is never the address that it goes on at, as it is behind a call
+//! that the processor has made and nobody has answered (`life::handlers`). Calls without pointers go straight to the kernel. For the others all registers are saved
 //! in a [`Frame`]; the vector registers too, since the code called uses them.
 //!
 //! It lies on the stack that the call is answered on. On the thread's own that is below the 128
@@ -123,6 +124,7 @@ global_asm!(
     "pop rcx",
     "pop r11",
     "lea rsp, [rsp + 128]",
+    "xor ecx, ecx",
     "jmp r11",
     "11:",
     "lea r11, [rsp + 144]",
@@ -215,8 +217,8 @@ global_asm!(
     "mov dword ptr [rcx + {taken}], 0",
     "jmp r11",
     "31:",
-    "mov rcx, [rsp + 16]",
     "mov rsp, [rsp]",
+    "xor ecx, ecx",
     "jmp r11",
     ".cfi_endproc",
     // A call of the program's that reached a function of ours: rdi its number, rsi its six

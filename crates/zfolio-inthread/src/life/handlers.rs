@@ -5,11 +5,13 @@
 //! ours, is then entered as if by the kernel.
 
 use super::leave;
-use super::masks::{self, returning};
-use super::signals::{self, Action, DEFAULT, IGNORE, NODEFER, RESETHAND, RESTORER};
+use super::masks::returning;
+use super::passing::{Frame, pass_on_as_told, posted};
+use super::signals::{self, SI_TKILL};
 use super::ticks;
+use super::unanswered;
 use crate::cancel;
-use crate::memory::bring::{Access, Brought};
+use crate::memory::bring::Brought;
 use crate::memory::core::MemoryCore;
 use crate::memory::following::SIGNAL_NS;
 use crate::memory::transit::swap_in::bring_beside;
@@ -17,9 +19,10 @@ use crate::memory::way::Kind;
 use crate::raw::{self, OURS, SHIFT, nr};
 use crate::seen::arm;
 use crate::seen::rewrite;
-use crate::signal::actions;
+use crate::signal::actions::is_ours;
 use crate::signal::context::{Context, SAVED, at};
-use crate::signal::{pieces, sent};
+use crate::signal::pieces;
+use crate::signal::posted::CARRIER;
 use crate::state::{self, State};
 use crate::threads::{self, Record};
 use core::arch::global_asm;
@@ -135,6 +138,10 @@ global_asm!(
     "test dword ptr [rsp + 8 * {saved}], {ours}",
     "mov esi, 0",
     "jnz 5f",
+    // (It may return to a call that was not answered.)
+    "mov rax, qword ptr [rsp + 8 * {rip}]",
+    "cmp rax, qword ptr [rsp + 8 * {rcx}]",
+    "je 5f",
     // (A call in pieces may be what it returns to.)
     "mov rax, qword ptr [rip + zfolio_record@GOTTPOFF]",
     "mov rax, qword ptr fs:[rax]",
@@ -164,6 +171,8 @@ global_asm!(
     "syscall",
     ".cfi_endproc",
     saved = const SAVED,
+    rip = const at::RIP,
+    rcx = const at::RCX,
     ours = const OURS,
     stage = const offset_of!(Record, pieces) + pieces::STAGE,
     returning = sym returning,
@@ -183,66 +192,8 @@ pub(crate) fn restorer() -> u64 {
     zfolio_restorer as *const () as u64
 }
 
-/// What the program's frame is about.
-struct Frame<'a> {
-    info: &'a [i32; 32],
-    context: &'a mut Context,
-}
-
-impl Frame<'_> {
-    fn code(&self) -> i32 {
-        self.info[2]
-    }
-
-    /// Of a signal that was sent: the process that did.
-    fn sender(&self) -> isize {
-        self.info[4] as isize
-    }
-
-    /// Of a timer's: what it was made with.
-    #[allow(clippy::cast_possible_truncation, reason = "64 bits")]
-    fn value(&self) -> usize {
-        self.words()[3] as usize
-    }
-
-    /// Of a call that dispatch stopped: by which gate it came.
-    fn gate(&self) -> u32 {
-        self.info[7].cast_unsigned()
-    }
-
-    /// What a page fault was about.
-    fn access(&self) -> Access {
-        const WRITE: usize = 2;
-        if self.register(at::ERROR) & WRITE == 0 {
-            Access::Read
-        } else {
-            Access::Write
-        }
-    }
-
-    fn address(&self) -> usize {
-        let low = self.info[4].cast_unsigned() as usize;
-        let high = self.info[5].cast_unsigned() as usize;
-        high << 32 | low
-    }
-
-    /// The `siginfo_t`, by words.
-    fn words(&self) -> [u64; 16] {
-        let half = |at: usize| u64::from(self.info[at].cast_unsigned());
-        core::array::from_fn(|at| half(2 * at + 1) << 32 | half(2 * at))
-    }
-
-    /// Has the handler return to `address`.
-    fn return_to(&mut self, address: u64) {
-        let context = core::ptr::from_mut(self.context).cast::<u64>();
-        // SAFETY: below the context lies the word that the kernel put the return address in.
-        unsafe { context.sub(1).write(address) };
-    }
-
-    #[allow(clippy::cast_possible_truncation, reason = "64 bits")]
-    fn register(&self, at: usize) -> usize {
-        self.context[at] as usize
-    }
+pub(crate) fn entered_restorer() -> u64 {
+    zfolio_entered_restorer as *const () as u64
 }
 
 /// Serves one of the signals. Returns 0, or the handler of the program's to be entered.
@@ -252,11 +203,29 @@ unsafe extern "C" fn signal(signal: i32, info: *mut [i32; 32], context: *mut Con
     // SAFETY: what the kernel gave the handler: 128 bytes of siginfo, and a context of
     // more than 512 bytes, on this thread's signal stack.
     let (info, context) = unsafe { (&mut *info, &mut *context) };
-    sent::restore_code(info);
     let mut frame = Frame { info, context };
     let signal = signal.cast_unsigned() as usize;
-    if signal == SIGSYS && frame.code() == SYS_USER_DISPATCH {
+    let handler = if signal == SIGSYS && frame.code() == SYS_USER_DISPATCH {
         redirect(state, &mut frame);
+        0
+    } else {
+        unanswered::answer(state, frame.context);
+        serve_or_pass_on(state, record, signal, &mut frame)
+    };
+    match record {
+        Some(record) if is_ours(signal) => posted(state, record, signal, &mut frame, handler),
+        _ => handler,
+    }
+}
+
+/// Serves a signal that is not one of dispatch's. Returns 0, or the handler of the program's to be entered.
+fn serve_or_pass_on(
+    state: &State,
+    record: Option<&'static Record>,
+    signal: usize,
+    frame: &mut Frame<'_>,
+) -> usize {
+    if frame.code() == CARRIER && is_ours(signal) {
         return 0;
     }
     if signal == SIGSYS && ticks::is_one(state, frame.code(), frame.value()) {
@@ -267,7 +236,7 @@ unsafe extern "C" fn signal(signal: i32, info: *mut [i32; 32], context: *mut Con
     }
     if signal == cancel::SIGNAL {
         // (As libc's handler has it: from elsewhere it cancels nobody.)
-        if frame.code() == signals::SI_TKILL
+        if frame.code() == SI_TKILL
             && frame.sender() == raw::own(nr::GETPID, [0; 3])
             && let Some(record) = record
             && let Some((pc, result)) = record.cancellation.interrupted(frame.register(at::RIP))
@@ -275,12 +244,12 @@ unsafe extern "C" fn signal(signal: i32, info: *mut [i32; 32], context: *mut Con
             frame.context[at::RIP] = pc as u64;
             frame.context[at::RAX] = result;
         }
-        return pass_on(state, record, signal, &mut frame);
+        return pass_on_as_told(state, record, signal, frame);
     }
-    if signal != SIGSYS && frame.code() > 0 && serve(state, record, signal, &mut frame) {
+    if signal != SIGSYS && frame.code() > 0 && serve(state, record, signal, frame) {
         return 0;
     }
-    pass_on(state, record, signal, &mut frame)
+    pass_on_as_told(state, record, signal, frame)
 }
 
 /// A call that dispatch stopped goes on at our entry.
@@ -293,11 +262,8 @@ fn redirect(state: &State, frame: &mut Frame<'_>) {
         frame.context[at::RIP] = (back - 2) as u64;
         return;
     }
-    let number = frame.register(at::RAX);
-    frame.context[at::RAX] = cancel::marked(back, number) as u64;
-    frame.context[at::R11] = rewrite::consider(state, back, number) as u64;
-    frame.context[at::RCX] = back as u64;
-    frame.context[at::RIP] = state.entries.call as u64;
+    let goes_on = rewrite::consider(state, back, frame.register(at::RAX));
+    unanswered::answer_at(state, frame.context, back, goes_on);
 }
 
 fn serve(
@@ -406,62 +372,4 @@ fn is_to_be_tried_again(record: Option<&Record>, address: usize) -> bool {
         count.store(0, Ordering::Relaxed);
     }
     count.fetch_add(1, Ordering::Relaxed) < TRIES
-}
-
-/// A signal that is the program's: as the kernel would deliver it.
-fn pass_on(
-    state: &State,
-    record: Option<&'static Record>,
-    signal: usize,
-    frame: &mut Frame<'_>,
-) -> usize {
-    let action = {
-        let mut signals = state.signals_here().lock();
-        let action = signals.actions[signal];
-        if action.flags & RESETHAND != 0 && action.handler > IGNORE {
-            signals.actions[signal].handler = DEFAULT;
-        }
-        action
-    };
-    let bit = 1_u64 << (signal - 1);
-    let forced = frame.code() > 0;
-    if action.handler == IGNORE && !forced {
-        return 0;
-    }
-    let blocked = record.filter(|record| record.blocked() & bit != 0);
-    if let Some(record) = blocked
-        && !forced
-    {
-        masks::note(state, record, signal, &frame.words(), frame.code());
-        return 0;
-    }
-    if action.handler <= IGNORE || blocked.is_some() {
-        // It ends the process, as it would have; sent again where nothing repeats it.
-        let default = Action {
-            handler: DEFAULT,
-            flags: RESTORER,
-            restorer: restorer(),
-            mask: 0,
-        };
-        signals::install(signal, &default);
-        if !forced {
-            let (pid, thread) = (
-                raw::own(raw::nr::GETPID, [0; 3]),
-                raw::own(raw::nr::GETTID, [0; 3]),
-            );
-            let ids = [pid.cast_unsigned(), thread.cast_unsigned(), signal];
-            raw::own(raw::nr::TGKILL, ids);
-        }
-        return 0;
-    }
-    if signal == SIGSYS && !actions::restarts(&action) {
-        // (The kernel takes it for one that does: `installed`.)
-        ticks::end_call(frame.context);
-    }
-    let deferred = if action.flags & NODEFER == 0 { bit } else { 0 };
-    let mask = masks::entering(record, frame.context, action.mask | deferred);
-    frame.context[at::ENTERED] = mask;
-    frame.return_to(zfolio_entered_restorer as *const () as u64);
-    #[allow(clippy::cast_possible_truncation, reason = "64 bits")]
-    return action.handler as usize;
 }

@@ -6,7 +6,7 @@
 //!
 //! | | with the kernel | with us |
 //! |---|---|---|
-//! | blocked | the other signals | [`Record::masked`] |
+//! | blocked | the other signals | [`OfThread::masked`](crate::signal::of_thread::OfThread::masked) |
 //! | pending | the other signals | [`Sent`](crate::signal::sent::Sent): of a thread, and of the process |
 //! | saved in a handler's frame | all of them, while the handler runs | put back by [`returning`] |
 //!
@@ -14,14 +14,15 @@
 //! A [`Sent`](crate::signal::sent::Sent) is touched with all signals blocked: a thread's by the thread alone, the
 //! process's under its lock.
 
-use super::signals::SI_TKILL;
+use super::{sending, unanswered};
 use crate::raw::{self, Blocked, OURS, err, nr};
 use crate::signal::context::{Context, SAVED, at};
-use crate::signal::sent::{INFO, bit, queue};
+use crate::signal::posted::{Signal, To};
+use crate::signal::sent::{INFO, bit};
 use crate::signal::waiting::Wait;
 use crate::state::{self, State};
 use crate::threads::{self, Record};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 use zfolio_sys::thread::{Clock, now_ns};
 
 const SIG_BLOCK: usize = 0;
@@ -29,52 +30,56 @@ const SIG_UNBLOCK: usize = 1;
 const SIG_SETMASK: usize = 2;
 impl Record {
     pub(crate) fn blocked(&self) -> u64 {
-        self.masked.load(Ordering::Relaxed) as u64
+        self.signals.masked.load(Ordering::Relaxed) as u64
     }
 
     #[allow(clippy::cast_possible_truncation, reason = "64 bits")]
     pub(crate) fn set_blocked(&self, signals: u64) {
-        self.masked
+        self.signals
+            .masked
             .store((signals & OURS) as usize, Ordering::Relaxed);
     }
 }
 
 /// A signal was sent that `record`'s thread has blocked. In a handler, all signals blocked.
-pub(crate) fn note(state: &State, record: &Record, signal: usize, info: &[u64; INFO], code: i32) {
+pub(crate) fn note(state: &State, record: &Record, (signal, to, info): &Signal) {
+    let signal = *signal;
     let bit = bit(signal);
-    if code == SI_TKILL {
-        record.sent.put(signal, info);
-        record.waiting.end(bit);
+    if *to == To::Thread {
+        record.signals.sent.put(signal, info);
+        record.signals.waiting.end(bit);
         return;
     }
     // To the process: whichever thread waits for it or does not block it has it.
     let put = || {
         state.some_sent.store(true, Ordering::SeqCst);
         state.sent.lock().put(signal, info);
-        record.waiting.end(bit);
+        record.signals.waiting.end(bit);
     };
     put();
-    if record.waiting.signals() & bit != 0 {
+    if record.signals.waiting.signals() & bit != 0 {
         return;
     }
     // (A thread that begins to wait says so before it looks for what has come: it finds it, or is found here.)
     let is_its = |other: &&Record| {
         !core::ptr::eq(*other, record)
-            && (other.blocked() & bit == 0 || other.waiting.signals() & bit != 0)
+            && (other.blocked() & bit == 0 || other.signals.waiting.signals() & bit != 0)
     };
-    let Some(other) = state.threads.all().filter(is_its).find_map(Record::thread) else {
+    let Some(other) = state.threads.all().find(is_its) else {
         return;
     };
     let is_there = state.sent.lock().take(bit).is_some();
-    if is_there && queue(other, signal, info) != 0 {
+    if is_there && sending::send(other, &(signal, To::Process, *info)) != 0 {
         put();
     }
 }
 
 /// Takes what waits of `wanted` and came to this thread or the process. All signals are blocked.
-fn take(state: &State, record: &Record, wanted: u64) -> Option<(usize, [u64; INFO])> {
-    let of_process = || state.sent.lock().take(wanted);
-    record.sent.take(wanted).or_else(of_process)
+fn take(state: &State, record: &Record, wanted: u64) -> Option<Signal> {
+    let one = |to: To| move |(signal, info): (usize, [u64; INFO])| (signal, to, info);
+    let of_process = || state.sent.lock().take(wanted).map(one(To::Process));
+    let of_thread = record.signals.sent.take(wanted).map(one(To::Thread));
+    of_thread.or_else(of_process)
 }
 
 /// Sends this thread again what waits of `wanted`: it is pending with the kernel from here on.
@@ -89,14 +94,14 @@ fn send_again(state: &State, record: &Record, wanted: u64) {
         let _blocked = Blocked::new();
         take(state, record, wanted)
     };
-    while let Some((signal, info)) = next() {
-        queue(this, signal, &info);
+    while let Some(signal) = next() {
+        sending::send(record, &signal);
     }
 }
 
 /// Whether any of `wanted` waits.
 fn waits(state: &State, record: &Record, wanted: u64) -> bool {
-    (record.sent.bits() | state.waiting()) & wanted != 0
+    (record.signals.sent.bits() | state.waiting()) & wanted != 0
 }
 
 /// rt_sigprocmask. Pointers are pinned.
@@ -191,7 +196,7 @@ pub(crate) fn taking(state: &State, record: &Record, set: u64, args: [usize; 6])
     let others = set & !OURS;
     let mut args = args;
     args[0] = (&raw const others) as usize;
-    args[2] = record.waiting.time();
+    args[2] = record.signals.waiting.time();
     let before = record.blocked();
     record.set_blocked(before | set);
     let mut wait = Wait {
@@ -200,14 +205,21 @@ pub(crate) fn taking(state: &State, record: &Record, set: u64, args: [usize; 6])
         ended: false,
     };
     // (Of a call that this one's handler interrupted.)
-    let outer = record.waiting.set(&wait);
+    let outer = record.signals.waiting.set(&wait);
     let result = loop {
         if let Some(result) = taken(state, record, set, info_at) {
             break result;
         }
         let result = record.cancellation.call(nr::RT_SIGTIMEDWAIT, args);
-        let is_ended = record.waiting.has_ended() || waits(state, record, set & OURS);
-        if !matches!(result, err::INTR | err::AGAIN) || !is_ended {
+        let has_come = record.signals.waiting.has_ended() || waits(state, record, set & OURS);
+        let goes_on = match result {
+            // (The kernel ends a wait for one that another thread takes then; with no handler run, it is none
+            // that the program is told of.)
+            err::INTR => has_come || !is_over(record),
+            err::AGAIN => has_come,
+            _ => false,
+        };
+        if !goes_on {
             break result;
         }
         // One of ours has come; another thread may have it by now.
@@ -215,11 +227,11 @@ pub(crate) fn taking(state: &State, record: &Record, set: u64, args: [usize; 6])
             let left = until.saturating_sub(now_ns(Clock::Monotonic));
             wait.time = [left / NS, left % NS];
         }
-        record.waiting.set(&wait);
+        record.signals.waiting.set(&wait);
     };
-    record.waiting.set(&outer);
+    record.signals.waiting.set(&outer);
     if waits(state, record, outer.signals) {
-        record.waiting.end(outer.signals);
+        record.signals.waiting.end(outer.signals);
     }
     record.set_blocked(before);
     if waits(state, record, !before & set & OURS) {
@@ -230,13 +242,19 @@ pub(crate) fn taking(state: &State, record: &Record, set: u64, args: [usize; 6])
     result
 }
 
+/// Whether a wait that was interrupted is over: a handler of the program's has run, or the thread is to end.
+fn is_over(record: &Record) -> bool {
+    let is_to_end = |came: &AtomicU32| came.load(Ordering::Relaxed) != 0;
+    record.signals.waiting.was_handled() || record.cancellation.stop().is_some_and(is_to_end)
+}
+
 /// Takes one of ours in `set` that waits: what rt_sigtimedwait returns of it, what was told of it written
 /// to `info_at`.
 fn taken(state: &State, record: &Record, set: u64, info_at: usize) -> Option<isize> {
     if !waits(state, record, set & OURS) {
         return None;
     }
-    let (signal, info) = {
+    let (signal, _, info) = {
         let _all = Blocked::new();
         take(state, record, set & OURS)?
     };
@@ -249,7 +267,7 @@ fn taken(state: &State, record: &Record, set: u64, info_at: usize) -> Option<isi
 /// rt_sigpending. The pointer is pinned.
 pub(crate) fn pending(state: &State, record: &Record, args: [usize; 6]) -> isize {
     let result = raw::for_program(nr::RT_SIGPENDING, args);
-    let waiting = (record.sent.bits() | state.waiting()) & record.blocked();
+    let waiting = (record.signals.sent.bits() | state.waiting()) & record.blocked();
     if result != 0 || waiting == 0 || args[1] < 8 {
         return result;
     }
@@ -277,11 +295,16 @@ pub(super) unsafe extern "C" fn returning(context: *mut Context, entered: usize)
     raw::set_mask(!0);
     // SAFETY: the frame that the thread is about to return to the kernel.
     let context = unsafe { &mut *context };
+    let state = state::get();
+    unanswered::answer(state, context);
     let blocked = context[SAVED] & OURS;
     context[SAVED] &= !OURS;
     let Some(record) = threads::current() else {
         return;
     };
+    if entered != 2 && unanswered::is_ended(context) {
+        record.signals.waiting.note_handled();
+    }
     #[allow(clippy::cast_possible_truncation, reason = "64 bits")]
     if entered != 2
         && let Some((pc, result)) = record.pieces.returning(context[at::RIP] as usize)
@@ -289,7 +312,6 @@ pub(super) unsafe extern "C" fn returning(context: *mut Context, entered: usize)
         context[at::RIP] = pc as u64;
         context[at::RAX] = result;
     }
-    let state = state::get();
     if entered != 1 {
         record.set_blocked(record.blocked() | blocked);
         return;

@@ -6,7 +6,9 @@
 //! | [`ticks`] | a thread that makes neither calls nor faults is stopped now and then, to follow `high` |
 //! | [`leave`] | the end of management: every page is brought back, and the process goes on unmanaged |
 //! | [`descriptors`] | ours, which the program does not see, and those by which it reaches its memory |
-//! | [`signals`], [`masks`] | what the program does with signals, and which it blocks |
+//! | [`signals`], [`sending`], [`masks`] | what the program does with signals, which it sends to its threads, and which it blocks |
+//! | [`unanswered`] | calls that dispatch has stopped and whose signal was dropped |
+//! | [`passing`] | whom a signal that is the program's is told to, and how its handlers are entered |
 //! | [`handlers`] | the handlers of SIGSEGV, SIGBUS and SIGSYS: where faults and calls arrive |
 //! | [`hold`] | a thread of ours that holds everything in place for `zfolio inspect` |
 //! | [`begin`], [`process`], [`end`] | new threads; forks; exec and the end |
@@ -24,6 +26,9 @@ pub(crate) mod hold;
 pub(crate) mod installed;
 pub(crate) mod leave;
 pub(crate) mod masks;
+mod passing;
 pub(crate) mod process;
+pub(crate) mod sending;
 pub(crate) mod signals;
 pub(crate) mod ticks;
+mod unanswered;

@@ -339,7 +339,7 @@ fn fork_locked(
     sent.clear();
     if let Some(record) = threads::current() {
         state.threads.forget_others(record);
-        record.sent.clear();
+        record.signals.forget();
     }
     state.batches.reset();
     state.remote.reset_in_child();

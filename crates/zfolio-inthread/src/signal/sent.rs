@@ -1,16 +1,12 @@
 //! Signals of the three that are ours which were sent while they were blocked: a thread's, or
 //! the process's. What is done with them is `life::masks`'s.
 
-use crate::raw::{self, nr};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Words of a `siginfo_t`.
 pub(crate) const INFO: usize = 16;
-/// `si_code` of what kill(2) sends: nobody may send another thread one with it.
-const SI_USER: i32 = 0;
-/// In its place, of one that is passed on: no code of the kernel's.
-const PASSED_ON: i32 = -0x5a46;
-const SIGNALS: [usize; 3] = [7, 11, 31];
+/// SIGBUS, SIGSEGV, SIGSYS.
+pub(crate) const SIGNALS: [usize; 3] = [7, 11, 31];
 
 pub(crate) const fn bit(signal: usize) -> u64 {
     1 << (signal - 1)
@@ -62,30 +58,5 @@ impl Sent {
         let taken = bit(SIGNALS[place]) as usize;
         self.bits.fetch_and(!taken, Ordering::Relaxed);
         Some((SIGNALS[place], info))
-    }
-}
-
-/// Gives what is told of a signal, by halves of its words, the code it had before it was passed on.
-pub(crate) fn restore_code(info: &mut [i32; 2 * INFO]) {
-    if info[2] == PASSED_ON {
-        info[2] = SI_USER;
-    }
-}
-
-/// Sends a signal to a thread of this process, with what is told of it.
-pub(crate) fn queue(thread: u32, signal: usize, info: &[u64; INFO]) -> isize {
-    const CODE: u64 = 0xffff_ffff;
-    let pid = raw::own(nr::GETPID, [0; 3]).cast_unsigned();
-    let mut info = *info;
-    if thread != zfolio_sys::thread::id() && info[1] & CODE == u64::from(SI_USER.cast_unsigned()) {
-        info[1] |= u64::from(PASSED_ON.cast_unsigned());
-    }
-    let at = info.as_ptr() as usize;
-    // SAFETY: a siginfo of ours.
-    unsafe {
-        raw::call(
-            nr::RT_TGSIGQUEUEINFO,
-            [pid, thread as usize, signal, at, 0, 0],
-        )
     }
 }

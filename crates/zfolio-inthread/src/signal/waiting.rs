@@ -23,6 +23,8 @@ pub(crate) struct Waiting {
     signals: AtomicUsize,
     time: [AtomicU64; 2],
     ended: AtomicBool,
+    /// A handler of the program's has run, and the call that it interrupted has ended.
+    handled: AtomicBool,
 }
 
 impl Waiting {
@@ -32,6 +34,7 @@ impl Waiting {
             signals: AtomicUsize::new(0),
             time: [const { AtomicU64::new(0) }; 2],
             ended: AtomicBool::new(false),
+            handled: AtomicBool::new(false),
         }
     }
 
@@ -55,6 +58,7 @@ impl Waiting {
             word.store(value, Ordering::SeqCst);
         }
         self.ended.store(wait.ended, Ordering::SeqCst);
+        self.handled.store(false, Ordering::SeqCst);
         self.signals.store(wait.signals as usize, Ordering::SeqCst);
         before
     }
@@ -72,6 +76,16 @@ impl Waiting {
 
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.load(Ordering::SeqCst)
+    }
+
+    /// A handler of the program's returns to behind a call that it has ended.
+    pub(crate) fn note_handled(&self) {
+        self.handled.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether one has since this was last asked, or a wait began.
+    pub(crate) fn was_handled(&self) -> bool {
+        self.handled.swap(false, Ordering::SeqCst)
     }
 
     /// Address of the `timespec` that the kernel is given.
