@@ -150,12 +150,7 @@ impl MemoryCore {
         closing: &mut Closing<'_>,
     ) {
         let pages = window.start >> SHIFT..window.end >> SHIFT;
-        let nothing = if state.words.has_leaf(pages.start) {
-            !state.words.is_any_open(&pages)
-        } else {
-            state.words.get(pages.start) == Word::Untouched
-        };
-        if nothing {
+        if !state.words.may_any_leave(&pages) {
             return;
         }
         if !self.is_watched(state, window) {

@@ -8,7 +8,8 @@
 //! # Invariants
 //! 1. `closed` is the number of pages whose word is not open, `standby` and `transit` of those
 //!    among them that are on standby or in transit, `clean` of those that are clean.
-//! 2. A leaf counts its words that are not zero; one without any is free.
+//! 2. A leaf counts its words that are not zero; one without any is free. It counts those whose pages may
+//!    leave memory, too.
 //! 3. An area counts its entries of [`Words::top`] that do not say *open*; or it is untouched as a
 //!    whole, and all of them say *open*, which holds for nobody then.
 
@@ -108,6 +109,11 @@ impl Word {
     const fn is_clean(self) -> bool {
         matches!(self, Self::Clean(_))
     }
+
+    /// Whether the page is in memory, and may leave it.
+    const fn may_leave(self) -> bool {
+        matches!(self, Self::Open { .. } | Self::Standby)
+    }
 }
 
 /// What [`Words::top`] says where there is no leaf.
@@ -125,6 +131,8 @@ pub(crate) struct Words {
     leaves: &'static [[AtomicU32; LEAF]],
     /// Words of a leaf that are not zero; of a free one: the next free one.
     used: &'static [AtomicU32],
+    /// Words of a leaf whose pages may leave memory.
+    leaving: &'static [AtomicU32],
     /// Leaves taken so far.
     taken: AtomicU32,
     /// The first free one among them; 0: none.
@@ -152,6 +160,7 @@ impl Words {
             areas: reserved::<AtomicU32>(TOP / AREA)?,
             leaves: reserved::<[AtomicU32; LEAF]>(LEAVES)?,
             used: reserved::<AtomicU32>(LEAVES)?,
+            leaving: reserved::<AtomicU32>(LEAVES)?,
             taken: AtomicU32::new(0),
             free: AtomicU32::new(0),
             closed: AtomicUsize::new(0),
@@ -314,6 +323,8 @@ impl Words {
         let used = if fill == 0 { 0 } else { LEAF };
         #[allow(clippy::cast_possible_truncation, reason = "512")]
         self.used[index as usize].store(used as u32, Ordering::Relaxed);
+        #[allow(clippy::cast_possible_truncation, reason = "512")]
+        self.leaving[index as usize].store((LEAF - used) as u32, Ordering::Relaxed);
         self.say(page / LEAF, index + FIRST);
         Some(index as usize)
     }
@@ -355,6 +366,12 @@ impl Words {
         ] {
             Self::count(counter, usize::from(before), usize::from(after));
         }
+        let leaving = &self.leaving[leaf];
+        match (before.may_leave(), word.may_leave()) {
+            (false, true) => leaving.fetch_add(1, Ordering::Relaxed),
+            (true, false) => leaving.fetch_sub(1, Ordering::Relaxed),
+            _ => 0,
+        };
         let used = &self.used[leaf];
         match (was, is) {
             (false, true) => {
@@ -455,9 +472,13 @@ impl Words {
     }
 
     /// Whether any page of a part of a leaf is in memory, and may leave it.
-    pub(crate) fn is_any_open(&self, pages: &Range<Vpn>) -> bool {
-        let may_go = |page| matches!(self.get(page), Word::Open { .. } | Word::Standby);
-        pages.clone().any(may_go)
+    pub(crate) fn may_any_leave(&self, pages: &Range<Vpn>) -> bool {
+        let may_leave = |page| self.get(page).may_leave();
+        let of_leaf = match self.says(pages.start / LEAF).unwrap_or(OPEN) {
+            OPEN | UNTOUCHED => return !pages.is_empty() && may_leave(pages.start),
+            leaf => self.leaving[(leaf - FIRST) as usize].load(Ordering::Relaxed),
+        };
+        of_leaf > 0 && (pages.len() == LEAF || pages.clone().any(may_leave))
     }
 
     /// The first page of `from .. end` that is closed.

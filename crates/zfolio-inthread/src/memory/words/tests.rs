@@ -60,6 +60,14 @@ proptest! {
             prop_assert_eq!(words.next(0, 6000, |word| word.slot().is_some()), first);
             let first = model.iter().find(|(_, word)| word.is_closed()).map(|(page, _)| *page);
             prop_assert_eq!(words.next_closed(0, 6000), first);
+            for leaf in 0..10 {
+                for pages in [0..LEAF, 0..LEAF / 2, 100..LEAF, 17..18] {
+                    let pages = leaf * LEAF + pages.start..leaf * LEAF + pages.end;
+                    let of = |page| model.get(&page).copied().unwrap_or(Word::OPEN);
+                    let any = pages.clone().any(|page| of(page).may_leave());
+                    prop_assert_eq!(words.may_any_leave(&pages), any);
+                }
+            }
         }
     }
 
