@@ -209,7 +209,7 @@ unsafe extern "C" fn signal(signal: i32, info: *mut [i32; 32], context: *mut Con
         redirect(state, &mut frame);
         0
     } else {
-        unanswered::answer(state, frame.context);
+        unanswered::answer(state, record, frame.context);
         serve_or_pass_on(state, record, signal, &mut frame)
     };
     match record {

@@ -296,7 +296,7 @@ pub(super) unsafe extern "C" fn returning(context: *mut Context, entered: usize)
     // SAFETY: the frame that the thread is about to return to the kernel.
     let context = unsafe { &mut *context };
     let state = state::get();
-    unanswered::answer(state, context);
+    unanswered::answer(state, threads::current(), context);
     let blocked = context[SAVED] & OURS;
     context[SAVED] &= !OURS;
     let Some(record) = threads::current() else {

@@ -10,12 +10,16 @@ use crate::raw::{self, err};
 use crate::signal::context::{Context, at};
 use crate::signal::pieces;
 use crate::state::State;
+use crate::threads::Record;
 
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
-/// Has the call be answered that the program has made last, if `context` is behind one that was not.
-pub(super) fn answer(state: &State, context: &mut Context) {
-    if let Some(back) = behind_one(state, context) {
+/// Has the call be answered that the thread of `record` has made last, if `context` is behind one that was
+/// not. (One without a record makes its calls unseen.)
+pub(super) fn answer(state: &State, record: Option<&Record>, context: &mut Context) {
+    if record.is_some()
+        && let Some(back) = behind_one(state, context)
+    {
         answer_at(state, context, back, back);
     }
 }
