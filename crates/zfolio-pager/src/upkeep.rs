@@ -232,3 +232,6 @@ impl Pager {
         Ok(Some(next.clone()))
     }
 }
+
+#[cfg(test)]
+mod model;
