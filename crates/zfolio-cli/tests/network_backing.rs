@@ -20,8 +20,6 @@ const IN_THREAD: &str = "in-thread";
 const GUARD: &str = "guard";
 const PROTECT: &str = "protect";
 const ALL: [&str; 4] = [MESSAGE, IN_THREAD, GUARD, PROTECT];
-/// The ways in which a thread serves itself, and looks for signals while it waits.
-const OWN: [&str; 3] = [IN_THREAD, GUARD, PROTECT];
 /// By messages, and by a thread that serves itself.
 const TWO: [&str; 2] = [MESSAGE, IN_THREAD];
 /// The other ways in which a thread serves itself.
@@ -42,7 +40,7 @@ scenarios! {
     what_is_sent_comes_back_and_nothing_is_left in ALL: content::comes_back;
     forks_threads_and_other_programs in ALL: programs::forks_and_threads;
     who_waits_holds_nobody_else_up in ALL: programs::one_waits;
-    signals_come_to_who_waits in OWN: programs::signals;
+    signals_come_to_who_waits in ALL: programs::signals;
     nothing_can_be_read_in_the_store_or_its_files in TWO: content::is_secret;
     a_value_that_was_changed_ends_the_program in ALL: |of| ends::altered(of, ends::CHANGED);
     a_value_that_is_anothers_ends_the_program in TWO: |of| ends::altered(of, ends::ANOTHERS);
