@@ -82,25 +82,35 @@ fn pages(command: &Command) -> io::Result<Vec<(String, Vec<u8>)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::ValueEnum;
     use clap_complete::Shell;
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::io::Write;
 
-    /// Every command, with its page's name, and the options of each that are shown.
-    fn each(command: &Command, page: &str, found: &mut Vec<(String, Vec<String>)>) {
-        let options = command.get_arguments().filter(|arg| !arg.is_hide_set());
-        let options = options.filter_map(|arg| arg.get_long()).map(str::to_owned);
-        found.push((page.to_owned(), options.collect()));
+    /// A command: what is typed for it, its options that are shown, and the others.
+    type Found = (Vec<String>, BTreeSet<String>, BTreeSet<String>);
+
+    /// A command, and all below it.
+    fn each(command: &Command, typed: &[String], found: &mut Vec<Found>) {
+        let options = |hidden| {
+            let of = command
+                .get_arguments()
+                .filter(move |arg| arg.is_hide_set() == hidden);
+            of.filter_map(|arg| arg.get_long())
+                .map(str::to_owned)
+                .collect()
+        };
+        found.push((typed.to_vec(), options(false), options(true)));
         for below in command.get_subcommands() {
             if !below.is_hide_set() && below.get_name() != "help" {
-                each(below, &format!("{page}-{}", below.get_name()), found);
+                each(below, &[typed, &[below.get_name().into()]].concat(), found);
             }
         }
     }
 
-    fn all() -> Vec<(String, Vec<String>)> {
+    fn all() -> Vec<Found> {
         let mut found = Vec::new();
         // (Not `definition`: nothing of the command line may be lost in that.)
-        each(&Cli::command(), "zfolio", &mut found);
+        each(&Cli::command(), &["zfolio".into()], &mut found);
         assert!(found.len() > 10, "{found:?}");
         found
     }
@@ -113,7 +123,8 @@ mod tests {
         })
         .unwrap();
         let mut count = 0;
-        for (page, options) in all() {
+        for (typed, options, _) in all() {
+            let page = typed.join("-");
             let path = dir.path().join(format!("{page}.1"));
             let text = fs::read_to_string(&path).unwrap_or_else(|_| panic!("no {page}.1"));
             let text = text.replace("\\-", "-");
@@ -132,25 +143,174 @@ mod tests {
         );
     }
 
-    #[test]
-    fn shells_complete_every_command_and_option() {
-        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-            assert!(Shell::value_variants().contains(&shell));
-            let mut text = Vec::new();
-            clap_complete::generate(shell, &mut definition(), "zfolio", &mut text);
-            let text = String::from_utf8(text).unwrap();
-            for (page, options) in all() {
-                let name = page.rsplit('-').next().unwrap();
-                assert!(text.contains(name), "{shell}: {name}");
-                for option in options {
-                    let written = match shell {
-                        Shell::Fish => format!("-l {option}"),
-                        _ => format!("--{option}"),
-                    };
-                    assert!(text.contains(&written), "{shell}: {page} {written}");
-                }
+    fn completions_of(shell: Shell) -> String {
+        let mut text = Vec::new();
+        clap_complete::generate(shell, &mut definition(), "zfolio", &mut text);
+        let text = String::from_utf8(text).unwrap();
+        assert!(!text.contains("demo-work"), "{shell}: a hidden command");
+        text
+    }
+
+    /// That each command has its own options, and no other's; `of` is what the shell completes. (Which is
+    /// those that are hidden as well.)
+    fn completes(shell: Shell, mut of: impl FnMut(&[String]) -> BTreeSet<String>) {
+        let mut count = 0;
+        for (typed, options, hidden) in all() {
+            let mut found = of(&typed);
+            assert!(found.remove("help"), "{shell}: {typed:?}: {found:?}");
+            if typed.len() == 1 {
+                assert!(found.remove("version"), "{shell}: {found:?}");
             }
-            assert!(!text.contains("demo-work"), "{shell}: a hidden command");
+            let found: BTreeSet<String> = found.difference(&hidden).cloned().collect();
+            assert_eq!(found, options, "{shell}: {typed:?}");
+            count += found.len();
         }
+        assert!(count > 30, "{count}");
+    }
+
+    /// What bash, which has loaded the completions, completes each of the lines to: the last word of them.
+    fn bash(lines: &[String]) -> Option<Vec<String>> {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("zfolio"), completions_of(Shell::Bash)).unwrap();
+        // As readline calls it. (The blank before the end is an empty word.)
+        fs::write(dir.path().join("lines"), lines.join("\n") + "\n").unwrap();
+        let script = r#"source ./zfolio && complete -p zfolio >/dev/null || exit
+            while IFS= read -r line; do
+                read -r -a COMP_WORDS <<<"$line"
+                [[ $line != *" " ]] || COMP_WORDS+=("")
+                COMP_CWORD=$((${#COMP_WORDS[@]} - 1)) COMPREPLY=()
+                _zfolio zfolio "${COMP_WORDS[-1]}" "${COMP_WORDS[-2]}"
+                echo "${COMPREPLY[*]}"
+            done <lines"#;
+        let mut command = std::process::Command::new("bash");
+        command.args(["--norc", "--noprofile", "-c", script]);
+        let Ok(output) = command.current_dir(dir.path()).output() else {
+            skip("the completions of bash: there is none");
+            return None;
+        };
+        let told = String::from_utf8(output.stdout).unwrap();
+        let wrong = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && wrong.is_empty(), "{wrong}");
+        let found: Vec<String> = told.lines().map(str::to_owned).collect();
+        assert_eq!(found.len(), lines.len(), "{told}");
+        Some(found)
+    }
+
+    /// Past the harness's capture.
+    fn skip(what: &str) {
+        let _ = writeln!(io::stderr().lock(), "SKIPPED: {what}");
+    }
+
+    fn long(text: &str) -> BTreeSet<String> {
+        let words = text.split(' ').filter_map(|word| word.strip_prefix("--"));
+        words.map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn bash_completes_what_is_typed() {
+        let typed = [
+            ("zfolio run --hi", "--high"),
+            ("zfolio stat --wa", "--watch"),
+            ("zfolio compa", "compact"),
+            ("zfolio bench compr", "compressors"),
+            ("zfolio run --on-max ", "kill wait allow"),
+            ("zfolio compact --hi", ""),
+        ];
+        let Some(found) = bash(&typed.map(|(line, _)| line.to_owned())) else {
+            return;
+        };
+        for ((line, completed), found) in typed.iter().zip(found) {
+            assert_eq!(found, *completed, "{line}");
+        }
+        let lines: Vec<String> = all()
+            .iter()
+            .map(|(typed, ..)| typed.join(" ") + " --")
+            .collect();
+        let mut found = bash(&lines).unwrap().into_iter();
+        completes(Shell::Bash, |_| long(&found.next().unwrap()));
+    }
+
+    #[test]
+    fn zsh_completes_every_option_of_each_command() {
+        let text = completions_of(Shell::Zsh);
+        // Where options of a command are, of whose choices: `case $line[1] in`, `(saved)`.
+        let mut page = "zfolio".to_owned();
+        let (mut above, mut cases) = (page.clone(), Vec::new());
+        let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for line in text.lines().map(str::trim) {
+            let name = line
+                .strip_prefix('(')
+                .and_then(|rest| rest.strip_suffix(')'));
+            if let Some((_, rest)) = line.split_once("%:*:*}:") {
+                above = rest.split_once("-command-").expect(line).0.to_owned();
+            } else if line.starts_with("case ") {
+                cases.push((line.contains("$line[1]")).then(|| above.clone()));
+            } else if line == "esac" {
+                cases.pop().expect("a case");
+            } else if let (Some(name), Some(Some(above))) = (name, cases.last()) {
+                page = format!("{above}-{name}");
+            } else if let Some(option) = line.strip_prefix('\'') {
+                // Maybe after those that it cannot stand beside.
+                let option = match option.strip_prefix('(') {
+                    Some(rest) => rest.split_once(')').expect(line).1,
+                    None => option,
+                };
+                let Some(option) = option.trim_start_matches('*').strip_prefix("--") else {
+                    continue;
+                };
+                let name = option.split(['=', '[']).next().unwrap_or(option);
+                found.entry(page.clone()).or_default().insert(name.into());
+            }
+        }
+        completes(Shell::Zsh, |typed| {
+            found.remove(&typed.join("-")).unwrap_or_default()
+        });
+        reads("zsh", &text);
+    }
+
+    #[test]
+    fn fish_completes_every_option_of_each_command() {
+        let text = completions_of(Shell::Fish);
+        completes(Shell::Fish, |typed| {
+            // (One that has others below it says that none of them was typed.)
+            let conditions = match typed {
+                [_] => ["__fish_zfolio_needs_command\" ".to_owned(), "-".into()],
+                [_, name] => ["\" ", "; and not "]
+                    .map(|end| format!("__fish_zfolio_using_subcommand {name}{end}")),
+                [_, above, name] => ["\" ", " "].map(|end| {
+                    format!("__fish_zfolio_using_subcommand {above}; and __fish_seen_subcommand_from {name}{end}")
+                }),
+                _ => panic!("{typed:?}"),
+            };
+            let of = |line: &str| {
+                let condition = line.strip_prefix("complete -c zfolio -n \"")?;
+                conditions.iter().find(|is| condition.starts_with(*is))?;
+                let (options, _) = line.split_once(" -d '")?;
+                Some(options.split_once(" -l ")?.1.split(' ').next()?.to_owned())
+            };
+            text.lines().filter_map(of).collect()
+        });
+        reads("fish", &text);
+    }
+
+    /// That the shell can read it.
+    fn reads(shell: &str, text: &str) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("completions");
+        fs::write(&path, text).unwrap();
+        let Ok(output) = std::process::Command::new(shell)
+            .arg("-n")
+            .arg(path)
+            .output()
+        else {
+            return skip(&format!(
+                "{shell} -n of its completions: there is no {shell}"
+            ));
+        };
+        let wrong = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            output.status.success() && wrong.is_empty(),
+            "{shell}: {wrong}"
+        );
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Made of the types that are written, so that neither can have what the other has not.
 
+use crate::doctor::shown::DoctorShown;
 use crate::options::args::{Schema, Written};
 use crate::report::json::StatsFile;
 use std::process::ExitCode;
@@ -19,6 +20,7 @@ pub(crate) fn schema(args: &Schema) -> Result<ExitCode, Failure> {
         Written::Stat => zfolio_views::schema::stat(),
         Written::Record => zfolio_views::schema::record(),
         Written::Sample => zfolio_views::schema::sample(),
+        Written::Doctor => of::<DoctorShown<'_>>(),
         Written::Bench => zfolio_bench::schema(),
     };
     print(&format!("{:#}\n", schema.as_value())).map(|_| ExitCode::SUCCESS)

@@ -17,7 +17,8 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Where Debian's package has it, or where the gate puts it.
+/// Where the gate says that it is (`ZFOLIO_TEST_PROMETHEUS`), has put it where `CARGO_TARGET_DIR` is
+/// not set, or Debian's package has it.
 fn prometheus() -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let unpacked = root.join("target/prometheus/usr/bin/prometheus");

@@ -9,7 +9,7 @@ use live::{Live, zfolio};
 use serde_json::{Value, json};
 use std::fs;
 
-const NAMES: [&str; 5] = ["stats", "stat", "record", "sample", "bench"];
+const NAMES: [&str; 6] = ["stats", "stat", "record", "sample", "bench", "doctor"];
 
 fn schema(name: &str) -> Value {
     let output = zfolio(&["schema", name]);
@@ -119,6 +119,40 @@ fn a_run_writes_what_its_schemas_say() {
     let mut text = end;
     text["total"]["counters"]["pages_out"] = "many".into();
     assert_eq!(faults(&strict, &text).len(), 1);
+}
+
+#[test]
+fn the_doctor_writes_what_its_schema_says() {
+    let read = |words: &[&str]| -> Value {
+        let output = zfolio(&[&["doctor", "--json"], words].concat());
+        // (78: programs cannot be managed here.)
+        assert!(
+            matches!(output.status.code(), Some(0 | 78)),
+            "{}",
+            output.stderr
+        );
+        serde_json::from_str(&output.stdout).expect("JSON")
+    };
+    let alone = read(&[]);
+    fits("doctor", &alone);
+    // (Nobody answers there, which is a check more.)
+    let store = read(&["--backing", "redis://127.0.0.1:1"]);
+    fits("doctor", &store);
+    let count = |of: &Value| of["checks"].as_array().expect("checks").len();
+    assert!(count(&store) > count(&alone), "{store}");
+    assert_eq!(store["usable"], false);
+    // That the test sees: another level, a check without what was found, a key too many.
+    let strict = strict(schema("doctor"));
+    let mut other = alone.clone();
+    other["checks"][0]["level"] = "fine".into();
+    assert!(!faults(&strict, &other).is_empty());
+    let mut less = alone.clone();
+    let check = less["checks"][0].as_object_mut().expect("a check");
+    check.remove("found");
+    assert!(!faults(&strict, &less).is_empty());
+    let mut more = alone;
+    more["regions"]["some_key"] = 1.into();
+    assert!(!faults(&strict, &more).is_empty());
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! A finding, and what mends it.
 
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 /// Checks of what only `--faults message` needs.
 pub(super) const FOR_MESSAGES: [&str; 5] = [
@@ -16,12 +17,15 @@ pub(super) const GRANT: &str = "run as root; in a container: docker run --cap-ad
     --security-opt seccomp=unconfined";
 
 /// How bad a finding is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub(super) enum Level {
+    #[serde(rename = "ok")]
     Ok,
     /// Works, but not as well as it could, or only so far.
+    #[serde(rename = "warn")]
     Warn,
     /// `zfolio run` cannot work.
+    #[serde(rename = "FAIL")]
     Fail,
 }
 
@@ -36,7 +40,7 @@ impl Level {
 }
 
 /// One line.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub(super) struct Check {
     pub(super) name: &'static str,
     pub(super) level: Level,
@@ -63,10 +67,6 @@ impl Check {
             found: found.into(),
             mend,
         }
-    }
-
-    pub(super) fn json(&self) -> Value {
-        json!({ "name": self.name, "level": self.level.word(), "found": self.found, "mend": self.mend })
     }
 }
 

@@ -7,15 +7,17 @@ mod messages;
 mod place;
 mod regions;
 pub(crate) mod seccomp_profile;
+pub(crate) mod shown;
 mod store;
 
 use check::{Check, Level};
 use place::Place;
 use regions::Regions;
+use shown::DoctorShown;
 
 use crate::options::backing_options::Backing;
 use crate::preload;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::path::Path;
 use std::process::ExitCode;
 use zfolio_host::exit::{Failure, Status};
@@ -39,11 +41,15 @@ pub(crate) fn doctor(json: bool, backing: Option<&Backing>) -> Result<ExitCode, 
     let place = Place::here();
     let next = next(&checks, way, &place);
     let text = if json {
-        let checks: Vec<Value> = checks.iter().map(Check::json).collect();
-        let regions = regions.json();
-        let found = json!({ "usable": usable, "faults": way, "regions": regions, "checks": checks,
-                            "place": place.words(), "next": next });
-        format!("{found:#}\n")
+        let found = DoctorShown {
+            usable,
+            faults: way,
+            regions: regions.shown(),
+            checks: &checks,
+            place: place.words(),
+            next: &next,
+        };
+        format!("{:#}\n", json!(found))
     } else {
         let mut lines: Vec<String> = checks.iter().map(Check::to_string).collect();
         match way.filter(|_| usable) {
@@ -158,7 +164,7 @@ mod tests {
         assert_eq!(fine.to_string(), format!("{:<5} {:<26} found", "ok", "a"));
         let bad = Check::new("a", Level::Fail, "found", "do this");
         assert!(bad.to_string().ends_with("\n      mend: do this"));
-        assert_eq!(bad.json()["level"], "FAIL");
+        assert_eq!(json!(bad)["level"], "FAIL");
     }
 
     #[test]

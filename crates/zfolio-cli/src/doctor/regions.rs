@@ -1,7 +1,7 @@
 //! How regions, memory that a program asks for, are served here.
 
 use super::check::{Check, Level};
-use serde_json::{Value, json};
+use super::shown::RegionsShown;
 use zfolio_host::uffd_probe;
 use zfolio_runtime::error::Unavailable;
 use zfolio_runtime::protect::probe;
@@ -47,8 +47,11 @@ impl Regions {
         }
     }
 
-    pub(super) fn json(&self) -> Value {
-        json!({ "way": self.way(), "why": self.why() })
+    pub(super) fn shown(&self) -> RegionsShown {
+        RegionsShown {
+            way: self.way(),
+            why: self.why(),
+        }
     }
 
     pub(super) fn sentence(&self) -> String {

@@ -130,7 +130,7 @@ pub(crate) struct Completions {
 #[derive(Args, Debug)]
 pub(crate) struct Schema {
     /// Whose JSON: of run --stats, of stat --json, of the first line of run --record, of the
-    /// other lines (sample), of bench --json
+    /// other lines (sample), of bench --json, of doctor --json
     #[arg(value_name = "NAME", value_enum)]
     pub(crate) name: Written,
 }
@@ -143,6 +143,7 @@ pub(crate) enum Written {
     Record,
     Sample,
     Bench,
+    Doctor,
 }
 
 /// `zfolio demo-work`.
