@@ -14,7 +14,8 @@
 //! | `supervise` | starting, signalling, waiting |
 //! | `requests` | what can be asked of a run while it lasts |
 //! | `report` | what is told afterwards |
-//! | `run`, `set`, `compact`, `inspect`, `doctor`, `demo`, `manual`, `schema` | the commands; `advise`, `bench` and `usemem` are those of `zfolio-bench`, `stat`, `top`, `metrics` and `plot` of `zfolio-views` |
+//! | `run`, `set`, `compact`, `inspect`, `doctor`, `demo`, `manual` | the commands; `advise`, `bench` and `usemem` are those of `zfolio-bench`, `stat`, `top`, `metrics` and `plot` of `zfolio-views` |
+//! | `schema` | what the JSON looks like that commands write |
 //!
 //! What this crate, `zfolio-bench` and `zfolio-views` need of the machine is in `zfolio-host`.
 #![forbid(unsafe_code)]

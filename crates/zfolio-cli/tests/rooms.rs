@@ -86,8 +86,9 @@ const CRATES: [Order; 4] = [
             &["supervise", "requests"],
             &["report"],
             &[
-                "run", "set", "compact", "inspect", "doctor", "demo", "manual", "schema",
+                "run", "set", "compact", "inspect", "doctor", "demo", "manual",
             ],
+            &["schema"],
             &["main"],
         ],
     },
