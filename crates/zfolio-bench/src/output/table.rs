@@ -21,6 +21,11 @@ impl Table {
         self.rows.push(row);
     }
 
+    /// Whether it has no rows.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.len() == 1
+    }
+
     /// The lines. A column whose first cell below the name is not a number is
     /// one of names.
     pub(crate) fn text(&self) -> String {

@@ -2,6 +2,7 @@
 
 use super::source::Project;
 use crate::args::BenchKernelBuild;
+use crate::experiments::usemem::GROUP;
 use crate::output::progress::Progress;
 use crate::rig::{self, Job, Ran, Rig, Side};
 use std::collections::BTreeMap;
@@ -29,7 +30,7 @@ const WORDS: usize = 8;
 pub(super) struct Column {
     pub(super) side: Side,
     /// Of ours: codec and folio.
-    ours: Option<(&'static str, &'static str)>,
+    pub(super) ours: Option<(&'static str, &'static str)>,
 }
 
 impl Column {
@@ -178,8 +179,9 @@ impl Plan {
                 let at = &mut all[(round + turn) % count];
                 if at.failed.is_none() {
                     let ours = at.column.ours;
-                    let options =
-                        ours.map(|(codec, folio)| ["--compressor", codec, "--folio", folio]);
+                    let options = ours.map(|(codec, folio)| {
+                        ["--group", GROUP, "--compressor", codec, "--folio", folio]
+                    });
                     let options = options.as_ref().map_or(&[][..], |options| &options[..]);
                     match self.once(rig, project, &at.column.side, at.limit, options) {
                         Ok(ran) => at.runs.push(ran),

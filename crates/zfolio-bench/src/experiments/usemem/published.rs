@@ -54,7 +54,7 @@ pub(super) fn against_split(all: &[Compared]) -> String {
 }
 
 /// `figure` less `base`, in % of `base`.
-pub(super) fn change(figure: Option<f64>, base: Option<f64>) -> Option<f64> {
+pub(in crate::experiments) fn change(figure: Option<f64>, base: Option<f64>) -> Option<f64> {
     let (figure, base) = (figure?, base.filter(|base| *base > 0.0)?);
     Some((figure / base - 1.0) * 100.0)
 }
@@ -69,7 +69,8 @@ fn split_of<'a>(compared: &'a Compared, whole: &Column) -> Option<&'a Measured> 
     })
 }
 
-fn percent(change: Option<f64>) -> String {
+/// As tables show it.
+pub(in crate::experiments) fn percent(change: Option<f64>) -> String {
     change.map_or("-".to_owned(), |change| format!("{change:+.1} %"))
 }
 
