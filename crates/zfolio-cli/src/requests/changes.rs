@@ -210,7 +210,9 @@ fn check_values(changes: &Changes, segment: &Segment, index: u32) -> Result<(), 
             .check(high)
             .map_err(|failure| Refused::new("--high", failure.to_string(), "give it more"))?;
     }
-    if let Some(max) = max.filter(|max| *max < high) {
+    // (Of a group both may have been set apart, by two commands that joined it.)
+    let either = changes.max.is_some() || changes.high.is_some();
+    if let Some(max) = max.filter(|max| either && *max < high) {
         let why = format!(
             "--max, {}, would be below --high, {}",
             human(max),

@@ -137,6 +137,14 @@ fn max_of_a_group_is_its_own() {
         ..high(21)
     };
     assert!(told(apply(&high, &segment, &mut fitting)).starts_with("--high: --max, 20 MiB"));
+    // What was set apart before hinders no other change.
+    segment.groups[cc].high.store(30 * MIB, Relaxed);
+    let swap_max = Changes {
+        group: Some("cc".into()),
+        swap_max: Some(Limit::Bytes(MIB)),
+        ..Changes::default()
+    };
+    assert!(apply(&swap_max, &segment, &mut fitting).is_ok());
     let none = Changes {
         group: Some("cc".into()),
         max: Some(Limit::None),
