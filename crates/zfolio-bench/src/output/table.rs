@@ -57,6 +57,11 @@ impl Table {
     }
 }
 
+/// A figure with so many digits; `-` where there is none.
+pub(crate) fn shown(figure: Option<f64>, digits: usize) -> String {
+    figure.map_or("-".to_owned(), |figure| format!("{figure:.digits$}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,6 +3,7 @@
 use super::source::Project;
 use crate::args::BenchKernelBuild;
 use crate::experiments::usemem::GROUP;
+use crate::output::ministat::Summary;
 use crate::output::progress::Progress;
 use crate::rig::{self, Job, Ran, Rig, Side};
 use std::collections::BTreeMap;
@@ -58,6 +59,19 @@ pub(super) struct Measured {
     pub(super) runs: Vec<Ran>,
     pub(super) failed: Option<String>,
     pub(super) broken: bool,
+}
+
+impl Measured {
+    /// The figures of all runs, if each has one.
+    pub(super) fn summary(&self, of: impl Fn(&Ran) -> Option<f64>) -> Option<Summary> {
+        let figures: Option<Vec<f64>> = self.runs.iter().map(of).collect();
+        Summary::of(&figures?)
+    }
+
+    /// Their median.
+    pub(super) fn median(&self, of: impl Fn(&Ran) -> Option<f64>) -> Option<f64> {
+        self.summary(of).map(|summary| summary.median)
+    }
 }
 
 /// What to do.

@@ -3,9 +3,8 @@
 //! codec to the other, and how much of what went out came back.
 
 use super::plan::Measured;
-use super::report::{median, shown};
 use crate::experiments::usemem::{change, percent};
-use crate::output::table::Table;
+use crate::output::table::{Table, shown};
 use crate::rig::Ran;
 
 /// Codec, size of folio, and what was published of it: seconds of real and sys time with
@@ -55,7 +54,7 @@ pub(super) fn beside_published(all: &[Measured]) -> String {
         let Some(column) = column.filter(|m| !m.runs.is_empty()) else {
             continue;
         };
-        let here = COMPARED.map(|(_, figure, _)| median(column, figure));
+        let here = COMPARED.map(|(_, figure, _)| column.median(figure));
         let mut cells = vec![column.column.name()];
         for (at, (.., digits)) in COMPARED.into_iter().enumerate() {
             cells.push(shown(here[at], digits));

@@ -3,9 +3,9 @@
 use super::plan::{Column, Measured, Plan};
 use super::published::beside_published;
 use crate::experiments::usemem::{COUNTERS, Row};
-use crate::output::ministat::{Summary, explained, mark};
+use crate::output::ministat::{explained, mark};
 use crate::output::plot::{self, Series};
-use crate::output::table::Table;
+use crate::output::table::{Table, shown};
 use crate::rig::{Ran, Rig, Side};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -102,7 +102,7 @@ fn cell(
     of: impl Fn(&Column, &Ran) -> Option<f64>,
     digits: usize,
 ) -> String {
-    let figures = |m: &Measured| summary(m, |ran| of(&m.column, ran));
+    let figures = |m: &Measured| m.summary(|ran| of(&m.column, ran));
     let found = figures(measured);
     let reference = base.and_then(figures);
     let median = found.as_ref().map(|found| found.median);
@@ -111,19 +111,6 @@ fn cell(
 
 fn counter(row: &Row, ran: &Ran, column: &Column) -> Option<f64> {
     row.of(ran, &column.side, column.size())
-}
-
-fn summary(measured: &Measured, figure: impl Fn(&Ran) -> Option<f64>) -> Option<Summary> {
-    let figures: Option<Vec<f64>> = measured.runs.iter().map(figure).collect();
-    Summary::of(&figures?)
-}
-
-pub(super) fn median(measured: &Measured, figure: impl Fn(&Ran) -> Option<f64>) -> Option<f64> {
-    summary(measured, figure).map(|summary| summary.median)
-}
-
-pub(super) fn shown(figure: Option<f64>, digits: usize) -> String {
-    figure.map_or("-".to_owned(), |figure| format!("{figure:.digits$}"))
 }
 
 pub(super) fn to_json(plan: &Plan, rig: &Rig, all: &[Measured]) -> Value {
@@ -165,7 +152,7 @@ pub(super) fn draw(all: &[Measured]) -> Result<String, String> {
     for (name, figure, _) in &ROWS[..3] {
         let points = all.iter().enumerate().filter_map(|(at, m)| {
             let at = u32::try_from(at).ok()?;
-            Some((f64::from(at), median(m, figure)?))
+            Some((f64::from(at), m.median(figure)?))
         });
         series.push(Series {
             name: (*name).to_owned(),
