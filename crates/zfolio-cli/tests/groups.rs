@@ -404,3 +404,40 @@ fn a_max_of_a_group_is_kept_by_it_alone() {
         Ok(())
     });
 }
+
+/// `zfolio set` in a run that has no maximum at all: members read it again.
+#[test]
+fn a_max_of_a_group_given_later_is_kept_by_it_alone() {
+    let Some(z) = support::real() else { return };
+    let Some(program) = compiled("atmax") else {
+        return;
+    };
+    // (What happens at `max` is the run's, and needs messages here.)
+    if std::env::var("ZFOLIO_TEST_FAULTS").is_ok_and(|way| way != "message") {
+        return;
+    }
+    // The first goes on growing when it is given one. (On a busy machine its group may not be
+    // there at once.)
+    let script = format!(
+        "ZFOLIO_GROUP=small {0} 16 300 & sleep 0.5; for try in {{1..50}}; do \
+         {1} set $PPID --group small --max 24M && break; sleep 0.1; done; \
+         wait $!; echo $?; ZFOLIO_GROUP=large {0} 32 32; echo $?",
+        program.display(),
+        z.exe().display()
+    );
+    let run = || Some(z.run_with(&["--high", "48M"], &["bash", "-c", &script], ""));
+    support::until(run, |output| {
+        let ends: Vec<&str> = output.stdout.lines().collect();
+        let expected = ["max: none, now 24M", "70", "0"];
+        support::check(ends == expected, || format!("{ends:?} {}", output.stderr))?;
+        let groups = output.stats["groups"].as_array().expect("groups");
+        let max = |name: &str| {
+            let mut groups = groups.iter();
+            &groups.find(|group| group["name"] == name).expect(name)["max_bytes"]
+        };
+        assert_eq!(max("small"), 24 << 20);
+        assert!(max("large").is_null());
+        assert!(output.stats["config"]["max_bytes"].is_null());
+        Ok(())
+    });
+}

@@ -22,7 +22,7 @@ use crate::page_fault::{Fault, Outcome};
 use crate::pager::{Access, RegionEngine};
 use crate::scope::{Scope, Serving};
 use crate::segment::Segment;
-use crate::segment::run_group::RUN;
+use crate::segment::run_group::{RUN, named};
 use crate::transfer::move_out::EvictMode;
 use alloc::vec::Vec;
 use core::cell::RefCell;
@@ -115,13 +115,29 @@ impl Rig {
 
     /// A process with `pages` pages, all registered, which may use `high`.
     pub(crate) fn of_process(high: usize, pages: usize) -> Self {
+        let segment = segment();
+        Self::of_member(segment, Membership::of(RUN), high, pages)
+    }
+
+    /// A process in a named group of a run.
+    pub(crate) fn in_group(name: &str, high: usize, pages: usize) -> Self {
+        let segment = segment();
+        let group = named(segment, name).expect("a group");
+        Self::of_member(segment, Membership::of(group), high, pages)
+    }
+
+    fn of_member(
+        segment: &'static Segment,
+        membership: Membership,
+        high: usize,
+        pages: usize,
+    ) -> Self {
         zfolio_fake_kernel::restart();
         let options = options(high);
         let open = |path| File::open(path).expect("a file");
-        let segment = segment();
         let made = assemble(Parts {
             options,
-            membership: Membership::of(RUN),
+            membership,
             map: reserve_arena(high, usize::MAX).expect("addresses"),
             opened: OpenedFiles {
                 program: Uffd::open(PROGRAM_FEATURES).expect("userfaultfd"),

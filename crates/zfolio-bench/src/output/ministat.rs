@@ -80,6 +80,29 @@ impl Difference {
     }
 }
 
+/// What a table has behind a figure that is not proven to differ from the reference's. (Figures
+/// that are equal, or too few, have none: nothing differs, or nothing is known.)
+pub(crate) const NOISE: &str = " ~";
+
+/// The mark of a figure, [`NOISE`] or none.
+pub(crate) fn mark(reference: Option<&Summary>, other: Option<&Summary>) -> &'static str {
+    let difference = reference.zip(other);
+    let difference =
+        difference.and_then(|(reference, other)| Difference::between(reference, other));
+    match difference {
+        Some(difference) if difference.by != 0.0 && !difference.is_proven() => NOISE,
+        _ => "",
+    }
+}
+
+/// What the mark means in a table whose reference is the column `base`.
+pub(crate) fn explained(base: &str) -> String {
+    format!(
+        "~ : no difference from {base} proven at 95 % confidence (Student's t of the rounds); one \
+         round alone marks nothing.\n"
+    )
+}
+
 /// The 97.5 % point of Student's t, for a two-sided 95 % interval.
 ///
 /// Up to 30 degrees of freedom from the usual table; above, the Cornish-Fisher
@@ -198,6 +221,19 @@ mod tests {
             close(student_t(freedom), t, 1e-4);
         }
         close(student_t(1_000_000), 1.95996, 1e-5);
+    }
+
+    #[test]
+    fn what_is_within_the_spread_is_marked() {
+        let of = |samples: &[f64]| Summary::of(samples);
+        let base = of(&[10.0, 11.0, 12.0]);
+        let marked = |other: &[f64]| mark(base.as_ref(), of(other).as_ref());
+        assert_eq!(marked(&[10.5, 11.5, 12.5]), NOISE);
+        assert_eq!(marked(&[20.0, 21.0, 22.0]), "");
+        assert_eq!(marked(&[10.0, 11.0, 12.0]), "", "no difference");
+        let one = of(&[10.0]);
+        assert_eq!(mark(one.as_ref(), of(&[10.1]).as_ref()), "");
+        assert_eq!(mark(None, base.as_ref()), "");
     }
 
     #[test]

@@ -21,6 +21,11 @@ impl Table {
         self.rows.push(row);
     }
 
+    /// Whether it has no rows.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.len() == 1
+    }
+
     /// The lines. A column whose first cell below the name is not a number is
     /// one of names.
     pub(crate) fn text(&self) -> String {
@@ -50,6 +55,11 @@ impl Table {
         }
         text
     }
+}
+
+/// A figure with so many digits; `-` where there is none.
+pub(crate) fn shown(figure: Option<f64>, digits: usize) -> String {
+    figure.map_or("-".to_owned(), |figure| format!("{figure:.digits$}"))
 }
 
 #[cfg(test)]

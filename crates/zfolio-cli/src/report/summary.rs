@@ -4,7 +4,7 @@ use super::finished::Finished;
 use std::path::Path;
 use zfolio_host::exit::one_line;
 use zfolio_host::size::{grouped, human, short};
-use zfolio_host::statistics::Process;
+use zfolio_host::statistics::{Figures, Process};
 use zfolio_host::staying;
 use zfolio_mm::PAGE_SIZE;
 use zfolio_runtime::segment::{Counter, state};
@@ -127,12 +127,11 @@ impl Finished {
                 pages(Counter::PagesIn),
             ),
             format!(
-                "zfolio: cost: {} page faults served (p50 {}, p99 {}), {} of CPU for compression, {} waiting at high.",
+                "zfolio: cost: {} page faults served (p50 {}, p99 {}), {}.",
                 grouped(faults.count()),
                 duration(faults.percentile_ns(50)),
                 duration(faults.percentile_ns(99)),
-                duration(total.get(Counter::ManagerCpuNs)),
-                duration(total.get(Counter::StallNs)),
+                about_time(largest, total),
             ),
         ];
         lines.extend(self.about_high(largest));
@@ -258,6 +257,19 @@ fn about_faults(process: &Process) -> String {
     match process.told_by {
         "message" => String::new(),
         way => format!(" ({way})"),
+    }
+}
+
+/// What moving out cost: CPU of threads of ours and waiting for them, or, where there are none,
+/// what the program's threads spent on it (counted under both names).
+fn about_time(process: &Process, total: &Figures) -> String {
+    let stalled = duration(total.get(Counter::StallNs));
+    match process.told_by {
+        "message" => {
+            let cpu = duration(total.get(Counter::ManagerCpuNs));
+            format!("{cpu} of CPU for zfolio's threads, {stalled} waiting at high")
+        }
+        _ => format!("{stalled} of its threads' time making room at high"),
     }
 }
 

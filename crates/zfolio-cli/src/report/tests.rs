@@ -8,13 +8,14 @@ use crate::options::settings::{Folios, Settings};
 use crate::options::slowdown::Asked;
 use crate::supervise::Outcome;
 use serde_json::json;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use zfolio_host::compressor::Compressor;
 use zfolio_host::controller::Bought;
 use zfolio_host::statistics::Tree;
 use zfolio_mm::Order;
 use zfolio_runtime::options::Codec;
-use zfolio_runtime::segment::{Counter, state};
+use zfolio_runtime::segment::{Counter, faults, state};
 
 fn finished(tree: Tree) -> Finished {
     Finished {
@@ -63,9 +64,23 @@ fn the_summary_is_three_lines_of_plain_words() {
         [
             "zfolio: python3 needed 474 MiB at its peak and lived in 201 MiB (high 200M); 3 processes, 1 managed.",
             "zfolio: 380 MiB compressed to 120 MiB (3.2x) at most; 1.1 GiB moved out, 781 MiB brought back.",
-            "zfolio: cost: 100 page faults served (p50 20 us, p99 20 us), 4.1 s of CPU for compression, 0.3 s waiting at high.",
+            "zfolio: cost: 100 page faults served (p50 20 us, p99 20 us), 4.1 s of CPU for zfolio's threads, 0.3 s waiting at high.",
         ]
     );
+}
+
+#[test]
+fn without_threads_of_ours_the_time_is_the_programs() {
+    let segment = crate::example::example();
+    for slot in &segment.slots {
+        slot.process.told_by.store(faults::GUARD, Relaxed);
+    }
+    let line = &finished(Tree::read(&segment)).summary()[2];
+    assert!(
+        line.ends_with("(p50 20 us, p99 20 us), 0.3 s of its threads' time making room at high."),
+        "{line}"
+    );
+    assert!(!line.contains("CPU"), "{line}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Which limits of a run may change while it lasts, to what, and how.
 //!
-//! Those that processes read again and again: `high`, `swap.high`, `swap.max`, `zswap.max` and
-//! writeback of the run and its groups, `max` and what happens there, how large the pool may be and
+//! Those that processes read again and again: `high`, `max`, `swap.high`, `swap.max`, `zswap.max` and
+//! writeback of the run and its groups, what happens at `max`, how large the pool may be and
 //! whether it is written back before; and attributes of engines that batches read as they begin.
 //! Values are held to what `zfolio run` holds them to at the start, and `high` to [`MOST_TIMES`] what
 //! the run began with, for which tables are made. A request changes all that it names, or nothing.
@@ -67,7 +67,7 @@ pub(crate) fn apply(
         say("writeback", yes_no(was), yes_no(writeback));
     }
     if let Some(max) = changes.max {
-        let was = config.limits.max.swap(bytes_of(max).unwrap_or(0), Relaxed);
+        let was = max_word(segment, index).swap(bytes_of(max).unwrap_or(0), Relaxed);
         say("max", words((was > 0).then_some(was)), words(bytes_of(max)));
     }
     if let Some(what) = changes.on_max {
@@ -151,8 +151,8 @@ fn check_kind(changes: &Changes, segment: &Segment) -> Result<(), Refused> {
     }
     let by_messages = config.faults.load(Relaxed) == faults::MESSAGE;
     let engines = ("--engines", changes.engines.is_some());
-    let of_both = [swap_high, swap_max, zswap_max];
-    let of_run = [max, on_max, max_pool, accept, shrinker, engines];
+    let of_both = [swap_high, swap_max, zswap_max, max];
+    let of_run = [on_max, max_pool, accept, shrinker, engines];
     let of_messages = first(&of_both).or(first(&of_run));
     if let Some(name) = of_messages.filter(|_| !by_messages) {
         let why = "works with --faults message only, which the run has not";
@@ -170,7 +170,7 @@ fn check_values(changes: &Changes, segment: &Segment, index: u32) -> Result<(), 
     let config = segment.config();
     let max = match changes.max {
         Some(limit) => bytes_of(limit),
-        None => Some(config.limits.max.load(Relaxed)).filter(|max| *max > 0),
+        None => Some(max_word(segment, index).load(Relaxed)).filter(|max| *max > 0),
     };
     let high = match (changes.high, index) {
         (Some(Limit::Bytes(bytes)), RUN) => bytes,
@@ -178,8 +178,17 @@ fn check_values(changes: &Changes, segment: &Segment, index: u32) -> Result<(), 
             let why = "a run has one always";
             return Err(Refused::new("--high", why, "give a size"));
         }
-        _ => high_now(segment),
+        (_, RUN) => high_now(segment),
+        // (A group without one has 0: nothing that its `max` could be below.)
+        (Some(limit), _) => bytes_of(limit).unwrap_or(0),
+        (None, _) => segment.groups[index as usize].high.load(Relaxed),
     };
+    if let (Some(Limit::Bytes(max)), true) = (changes.max, index != RUN)
+        && max < MIN_HIGH
+    {
+        let why = format!("{} is below the least, {}", human(max), short(MIN_HIGH));
+        return Err(Refused::new("--max", why, "give it more"));
+    }
     if changes.high.is_some() && index == RUN {
         let begun = config.limits.high.load(Relaxed);
         let most = begun.saturating_mul(MOST_TIMES);
@@ -201,7 +210,9 @@ fn check_values(changes: &Changes, segment: &Segment, index: u32) -> Result<(), 
             .check(high)
             .map_err(|failure| Refused::new("--high", failure.to_string(), "give it more"))?;
     }
-    if let Some(max) = max.filter(|max| *max < high) {
+    // (Of a group both may have been set apart, by two commands that joined it.)
+    let either = changes.max.is_some() || changes.high.is_some();
+    if let Some(max) = max.filter(|max| either && *max < high) {
         let why = format!(
             "--max, {}, would be below --high, {}",
             human(max),
@@ -214,7 +225,8 @@ fn check_values(changes: &Changes, segment: &Segment, index: u32) -> Result<(), 
         };
         return Err(Refused::new(name, why, "change both"));
     }
-    if changes.on_max.is_some() && max.is_none() {
+    let of_a_group = || all(segment).any(|(_, group)| group.max.load(Relaxed) > 0);
+    if changes.on_max.is_some() && max.is_none() && !of_a_group() {
         let why = "the run has no --max";
         return Err(Refused::new("--on-max", why, "give one with it"));
     }
@@ -233,6 +245,14 @@ fn check_values(changes: &Changes, segment: &Segment, index: u32) -> Result<(), 
             Err(Refused::new("--on-max", why, "give kill, wait or allow"))
         }
         _ => Ok(()),
+    }
+}
+
+/// Where `max` of a group is, or of the run.
+fn max_word(segment: &Segment, index: u32) -> &AtomicU64 {
+    match index {
+        RUN => &segment.config().limits.max,
+        _ => &segment.groups[index as usize].max,
     }
 }
 

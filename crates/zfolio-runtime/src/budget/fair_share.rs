@@ -124,15 +124,17 @@ impl Membership {
         }
     }
 
-    /// Counts an event for the group whose limit is meant, and for those above it.
+    /// Counts an event for the group whose limit is meant, and for those above it. Pages that
+    /// find no room are those of this process's own group, whatever limit that was.
     pub fn count_event(&self, segment: &Segment, event: GroupEvent) {
-        let which = match event {
-            GroupEvent::High => holding::HIGH,
-            GroupEvent::Max => holding::MAX,
-            GroupEvent::SwapHigh => holding::SWAP_HIGH,
-            GroupEvent::SwapMax | GroupEvent::SwapFail => holding::SWAP_MAX,
+        let holder = |which: usize| self.holding[which].load(Ordering::Relaxed);
+        let group = match event {
+            GroupEvent::High => holder(holding::HIGH),
+            GroupEvent::Max => holder(holding::MAX),
+            GroupEvent::SwapHigh => holder(holding::SWAP_HIGH),
+            GroupEvent::SwapMax => holder(holding::SWAP_MAX),
+            GroupEvent::SwapFail => self.group,
         };
-        let group = self.holding[which].load(Ordering::Relaxed);
         for (_, group) in path(segment, group) {
             group.events[event as usize].fetch_add(1, Ordering::Relaxed);
         }

@@ -9,9 +9,11 @@
 //! |---|---|
 //! | `source` | the project: fetched, copied, and what was built of it |
 //! | `plan` | what is run, and the columns it gives |
+//! | `published` | ours beside what the series found |
 //! | `report` | table, JSON, plot |
 
 mod plan;
+mod published;
 mod report;
 mod source;
 

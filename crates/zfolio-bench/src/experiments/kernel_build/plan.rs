@@ -2,6 +2,8 @@
 
 use super::source::Project;
 use crate::args::BenchKernelBuild;
+use crate::experiments::usemem::GROUP;
+use crate::output::ministat::Summary;
 use crate::output::progress::Progress;
 use crate::rig::{self, Job, Ran, Rig, Side};
 use std::collections::BTreeMap;
@@ -29,7 +31,7 @@ const WORDS: usize = 8;
 pub(super) struct Column {
     pub(super) side: Side,
     /// Of ours: codec and folio.
-    ours: Option<(&'static str, &'static str)>,
+    pub(super) ours: Option<(&'static str, &'static str)>,
 }
 
 impl Column {
@@ -57,6 +59,19 @@ pub(super) struct Measured {
     pub(super) runs: Vec<Ran>,
     pub(super) failed: Option<String>,
     pub(super) broken: bool,
+}
+
+impl Measured {
+    /// The figures of all runs, if each has one.
+    pub(super) fn summary(&self, of: impl Fn(&Ran) -> Option<f64>) -> Option<Summary> {
+        let figures: Option<Vec<f64>> = self.runs.iter().map(of).collect();
+        Summary::of(&figures?)
+    }
+
+    /// Their median.
+    pub(super) fn median(&self, of: impl Fn(&Ran) -> Option<f64>) -> Option<f64> {
+        self.summary(of).map(|summary| summary.median)
+    }
 }
 
 /// What to do.
@@ -178,8 +193,9 @@ impl Plan {
                 let at = &mut all[(round + turn) % count];
                 if at.failed.is_none() {
                     let ours = at.column.ours;
-                    let options =
-                        ours.map(|(codec, folio)| ["--compressor", codec, "--folio", folio]);
+                    let options = ours.map(|(codec, folio)| {
+                        ["--group", GROUP, "--compressor", codec, "--folio", folio]
+                    });
                     let options = options.as_ref().map_or(&[][..], |options| &options[..]);
                     match self.once(rig, project, &at.column.side, at.limit, options) {
                         Ok(ran) => at.runs.push(ran),

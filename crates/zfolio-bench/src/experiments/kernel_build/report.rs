@@ -1,11 +1,12 @@
 //! What is shown of the runs.
 
 use super::plan::{Column, Measured, Plan};
+use super::published::beside_published;
 use crate::experiments::usemem::{COUNTERS, Row};
-use crate::output::ministat::Summary;
+use crate::output::ministat::{explained, mark};
 use crate::output::plot::{self, Series};
-use crate::output::table::Table;
-use crate::rig::{Ran, Rig};
+use crate::output::table::{Table, shown};
+use crate::rig::{Ran, Rig, Side};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use zfolio_host::machine;
@@ -47,24 +48,30 @@ pub(super) fn text(plan: &Plan, rig: &Rig, all: &[Measured]) -> String {
         rig.group_version(),
     );
     let done: Vec<&Measured> = all.iter().filter(|m| !m.runs.is_empty()).collect();
+    let base = base(&done);
     let mut table = Table::new(
         ["row".to_owned()]
             .into_iter()
             .chain(done.iter().map(|m| m.column.name())),
     );
     for (name, figure, digits) in ROWS {
-        let cells = done.iter().map(|m| shown(median(m, figure), digits));
+        let cells = done
+            .iter()
+            .map(|m| cell(m, base, |_, ran| figure(ran), digits));
         table.row([name.to_owned()].into_iter().chain(cells));
     }
     for row in COUNTERS {
-        let cells = done.iter().map(|m| {
-            let of = |ran: &Ran| counter(row, ran, &m.column);
-            shown(median(m, of), 0)
-        });
+        let cells = done
+            .iter()
+            .map(|m| cell(m, base, |column, ran| counter(row, ran, column), 0));
         let name = row.name(Some("folio")).unwrap_or_default();
         table.row([name].into_iter().chain(cells));
     }
     text.push_str(&table.text());
+    if let Some(base) = base {
+        text.push_str(&explained(&base.column.name()));
+    }
+    text.push_str(&beside_published(all));
     for why in all
         .iter()
         .filter_map(|m| Some((m.column.name(), m.failed.as_ref()?)))
@@ -77,17 +84,33 @@ pub(super) fn text(plan: &Plan, rig: &Rig, all: &[Measured]) -> String {
     text
 }
 
+/// What the marks are against: zram with lz4, or the first that has a limit.
+fn base<'a>(done: &[&'a Measured]) -> Option<&'a Measured> {
+    let named = |m: &&&Measured| m.column.name() == "zram-lz4";
+    let limited = |m: &&&Measured| m.column.side != Side::Native;
+    let found = done
+        .iter()
+        .find(named)
+        .or_else(|| done.iter().find(limited));
+    found.copied()
+}
+
+/// The median of a column's figures, marked where it is within the spread of the base.
+fn cell(
+    measured: &Measured,
+    base: Option<&Measured>,
+    of: impl Fn(&Column, &Ran) -> Option<f64>,
+    digits: usize,
+) -> String {
+    let figures = |m: &Measured| m.summary(|ran| of(&m.column, ran));
+    let found = figures(measured);
+    let reference = base.and_then(figures);
+    let median = found.as_ref().map(|found| found.median);
+    shown(median, digits) + mark(reference.as_ref(), found.as_ref())
+}
+
 fn counter(row: &Row, ran: &Ran, column: &Column) -> Option<f64> {
     row.of(ran, &column.side, column.size())
-}
-
-fn median(measured: &Measured, figure: impl Fn(&Ran) -> Option<f64>) -> Option<f64> {
-    let figures: Option<Vec<f64>> = measured.runs.iter().map(figure).collect();
-    Summary::of(&figures?).map(|summary| summary.median)
-}
-
-fn shown(figure: Option<f64>, digits: usize) -> String {
-    figure.map_or("-".to_owned(), |figure| format!("{figure:.digits$}"))
 }
 
 pub(super) fn to_json(plan: &Plan, rig: &Rig, all: &[Measured]) -> Value {
@@ -129,7 +152,7 @@ pub(super) fn draw(all: &[Measured]) -> Result<String, String> {
     for (name, figure, _) in &ROWS[..3] {
         let points = all.iter().enumerate().filter_map(|(at, m)| {
             let at = u32::try_from(at).ok()?;
-            Some((f64::from(at), median(m, figure)?))
+            Some((f64::from(at), m.median(figure)?))
         });
         series.push(Series {
             name: (*name).to_owned(),

@@ -23,7 +23,8 @@ mod store;
 use crate::args::BenchUsemem;
 use crate::output::results::Results;
 use crate::rig::Rig;
-pub(super) use rows::{COUNTERS, Row};
+pub(super) use published::{change, percent};
+pub(super) use rows::{COUNTERS, GROUP, Row};
 
 use plan::{FOLIOS, Plan, columns};
 use std::process::ExitCode;

@@ -1,6 +1,6 @@
 //! What is run, and the columns it gives.
 
-use super::rows::Row;
+use super::rows::{GROUP, Row};
 use crate::args::BenchUsemem;
 use crate::output::ministat::Summary;
 use crate::output::progress::Progress;
@@ -319,6 +319,7 @@ impl Plan {
                     }
                     let mut options: Vec<&str> = options.iter().map(String::as_str).collect();
                     options.extend(["--compressor", at.column.codec.unwrap_or("lz4")]);
+                    options.extend(["--group", GROUP]);
                     let job = self.job(command, at.limit, &options, &settings);
                     match rig.run(&at.column.side, &job) {
                         Ok(ran) => at.runs.push(ran),
@@ -395,14 +396,19 @@ pub(super) fn settings(folio: Folio) -> Vec<(PathBuf, String)> {
 }
 
 impl Measured {
-    /// The median of a row's figure, if the runs have it.
-    pub(super) fn median(&self, row: &Row, folio: Folio) -> Option<f64> {
+    /// A row's figures, if all runs have it.
+    pub(super) fn summary(&self, row: &Row, folio: Folio) -> Option<Summary> {
         let figures = self
             .runs
             .iter()
             .map(|ran| row.of(ran, &self.column.side, folio.kernel));
         let figures: Option<Vec<f64>> = figures.collect();
-        Summary::of(&figures?).map(|summary| summary.median)
+        Summary::of(&figures?)
+    }
+
+    /// Their median.
+    pub(super) fn median(&self, row: &Row, folio: Folio) -> Option<f64> {
+        self.summary(row, folio).map(|summary| summary.median)
     }
 }
 

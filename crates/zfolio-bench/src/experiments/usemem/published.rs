@@ -3,6 +3,7 @@
 
 use super::plan::{Column, Compared, How, Measured};
 use super::rows::{ROWS, Row};
+use crate::output::ministat::{explained, mark};
 use crate::output::table::Table;
 
 /// Size of folio, codec, and the changes of total throughput, elapsed and sys time, %.
@@ -40,7 +41,8 @@ pub(super) fn against_split(all: &[Compared]) -> String {
             for (at, (row, _)) in COMPARED.into_iter().enumerate() {
                 let of = |measured: &Measured, row: &Row| measured.median(row, compared.folio);
                 let here = change(of(whole, &ROWS[row]), of(split, &ROWS[row]));
-                cells.push(percent(here));
+                let all = |measured: &Measured| measured.summary(&ROWS[row], compared.folio);
+                cells.push(percent(here) + mark(all(split).as_ref(), all(whole).as_ref()));
                 cells.push(percent(published.map(|(.., found)| found[at])));
             }
             table.row(cells);
@@ -50,11 +52,11 @@ pub(super) fn against_split(all: &[Compared]) -> String {
     if rows == 0 {
         return String::new();
     }
-    format!("\n{}", table.text())
+    format!("\n{}{}", table.text(), explained("split folios"))
 }
 
 /// `figure` less `base`, in % of `base`.
-pub(super) fn change(figure: Option<f64>, base: Option<f64>) -> Option<f64> {
+pub(in crate::experiments) fn change(figure: Option<f64>, base: Option<f64>) -> Option<f64> {
     let (figure, base) = (figure?, base.filter(|base| *base > 0.0)?);
     Some((figure / base - 1.0) * 100.0)
 }
@@ -69,7 +71,8 @@ fn split_of<'a>(compared: &'a Compared, whole: &Column) -> Option<&'a Measured> 
     })
 }
 
-fn percent(change: Option<f64>) -> String {
+/// As tables show it.
+pub(in crate::experiments) fn percent(change: Option<f64>) -> String {
     change.map_or("-".to_owned(), |change| format!("{change:+.1} %"))
 }
 

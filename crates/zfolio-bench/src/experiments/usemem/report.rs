@@ -1,9 +1,10 @@
 //! What is shown of the runs.
 
 use super::plan::{Compared, Measured, Plan};
-use super::published::{against_split, change};
+use super::published::{against_split, change, percent};
 use super::rows::ROWS;
 use super::store;
+use crate::output::ministat::{explained, mark};
 use crate::output::plot::{self, Series};
 use crate::output::table::Table;
 use crate::rig::{Ran, Rig};
@@ -66,6 +67,7 @@ fn table(compared: &Compared) -> String {
         .iter()
         .filter(|measured| !measured.runs.is_empty())
         .collect();
+    let base = base(compared);
     let names = done.iter().map(|measured| measured.column.name());
     let mut table = Table::new(["row".to_owned()].into_iter().chain(names));
     for row in &ROWS {
@@ -73,8 +75,11 @@ fn table(compared: &Compared) -> String {
             continue;
         };
         let cells = done.iter().map(|measured| {
-            let figure = measured.median(row, compared.folio);
-            figure.map_or("-".to_owned(), |figure| row.shown(figure))
+            let Some(found) = measured.summary(row, compared.folio) else {
+                return "-".to_owned();
+            };
+            let reference = base.and_then(|base| base.summary(row, compared.folio));
+            row.shown(found.median) + mark(reference.as_ref(), Some(&found))
         });
         table.row([name].into_iter().chain(cells));
     }
@@ -91,16 +96,17 @@ fn table(compared: &Compared) -> String {
         let cells = done.iter().map(|measured| mib(of(measured)));
         table.row([name.to_owned()].into_iter().chain(cells));
     }
-    if let Some(base) = base(compared) {
+    if let Some(base) = base {
         let throughput = |m: &Measured| m.median(&ROWS[0], compared.folio);
         let cells = done.iter().map(|measured| {
-            change(throughput(measured), throughput(base))
-                .map_or("-".into(), |c| format!("{c:+.1} %"))
+            let of = |m: &Measured| m.summary(&ROWS[0], compared.folio);
+            let mark = mark(of(base).as_ref(), of(measured).as_ref());
+            percent(change(throughput(measured), throughput(base))) + mark
         });
         let name = format!("throughput against {}", base.column.name());
         table.row([name].into_iter().chain(cells));
     }
-    table.text()
+    table.text() + &base.map_or(String::new(), |base| explained(&base.column.name()))
 }
 
 /// Larger folios against pages, beside what the series found for zswap storing
@@ -258,9 +264,34 @@ mod tests {
             "ZSWPOUT-64kB",
             "throughput against zram-lz4",
             "+50.0 %",
+            "~ : no difference from zram-lz4",
         ] {
             assert!(text.contains(part), "{part} in {text}");
         }
+        assert!(!text.contains(" ~\n"), "one round marks nothing: {text}");
+        let rounds = |kb: [u64; 3], side| {
+            let mut measured = measured(side, Some("zstd"), "");
+            measured.runs = kb
+                .map(|kb| Ran {
+                    stdout: line(kb),
+                    ..Ran::default()
+                })
+                .into();
+            measured
+        };
+        let close = Compared {
+            folio: FOLIOS[1],
+            columns: vec![
+                rounds([100, 110, 120], Side::Run),
+                rounds([104, 114, 124], Side::Run),
+                rounds([200, 210, 220], Side::Run),
+            ],
+        };
+        let text = table(&close);
+        let against = text.lines().find(|line| line.starts_with("throughput"));
+        let against = against.expect("a row").split_whitespace();
+        let words: Vec<&str> = against.skip(3).collect();
+        assert_eq!(words, ["+0.0", "%", "+3.6", "%", "~", "+90.9", "%"]);
         assert!(draw(&[compared]).expect("drawn").contains("run-zstd"));
     }
 }

@@ -4,6 +4,9 @@ use crate::rig::{Ran, Side};
 use crate::workloads::usemem::throughput;
 use serde_json::Value;
 
+/// The group of a run that ours is in: its events are read of it.
+pub(in crate::experiments) const GROUP: &str = "bench";
+
 /// A row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::experiments) struct Row {
@@ -21,6 +24,8 @@ enum Figure {
     Sys,
     /// A counter of the kernel's and of ours, by name.
     Counter(&'static str, Option<&'static str>),
+    /// An event of the group: the kernel's name, and ours.
+    Event(&'static str, &'static str),
     /// A counter by size: the kernel's, and ours.
     BySize(&'static str, Option<&'static str>),
 }
@@ -52,7 +57,10 @@ pub(in crate::experiments) const ROWS: [Row; 19] = [
     counter("memcg_high", Some("high")),
     // Of control groups of version 1 there is only this.
     counter("memcg_max", Some("max")),
-    counter("memcg_swap_fail", None),
+    Row {
+        label: "memcg_swap_fail",
+        figure: Figure::Event("memcg_swap_fail", "swap_fail"),
+    },
     counter("pswpout", Some("pswpout")),
     counter("pswpin", Some("pswpin")),
     counter("zswpout", Some("zswpout")),
@@ -105,7 +113,14 @@ impl Row {
             Figure::Elapsed => Some(ran.wall),
             Figure::Sys => Some(ran.sys),
             Figure::Counter(_, name) if ours => number(&ran.stats["total"]["counters"][name?]),
-            Figure::Counter(name, _) => ran.kernel.get(name).map(|count| *count as f64),
+            Figure::Event(_, name) if ours => {
+                let mut groups = ran.stats["groups"].as_array()?.iter();
+                let group = groups.find(|group| group["name"] == GROUP)?;
+                number(&group["events"][name])
+            }
+            Figure::Counter(name, _) | Figure::Event(name, _) => {
+                ran.kernel.get(name).map(|count| *count as f64)
+            }
             Figure::BySize(_, name) if ours => {
                 let folios = &ran.stats["total"]["folios"];
                 number(&folios[format!("hugepages-{}", size?)][name?])
@@ -137,8 +152,15 @@ mod tests {
         let ran = Ran {
             stdout: "9 bytes / 1 usecs = 10 KB/s\nx\n9 bytes / 1 usecs = 30 KB/s\n".to_owned(),
             wall: 1.5,
-            kernel: BTreeMap::from([("zswpout".to_owned(), 7), ("64kB-zswpout".to_owned(), 3)]),
-            stats: json!({ "total": {
+            kernel: BTreeMap::from([
+                ("zswpout".to_owned(), 7),
+                ("64kB-zswpout".to_owned(), 3),
+                ("memcg_swap_fail".to_owned(), 2),
+            ]),
+            stats: json!({ "groups": [
+                { "name": "of the program", "events": { "swap_fail": 1 } },
+                { "name": GROUP, "events": { "swap_fail": 8 } },
+            ], "total": {
                 "counters": { "zswpout": 100, "high": 12, "swap_ra_hit": 6 },
                 "folios": { "hugepages-64kB": { "zswpout": 5, "swpout_fallback": 1 } },
             } }),
@@ -160,6 +182,8 @@ mod tests {
         assert_eq!(figure("memcg_high", &kernel), None);
         assert_eq!(figure("memcg_high", &Side::Run), Some(12.0));
         assert_eq!(figure("swap_ra_hit", &Side::Run), Some(6.0));
+        assert_eq!(figure("memcg_swap_fail", &Side::Run), Some(8.0));
+        assert_eq!(figure("memcg_swap_fail", &kernel), Some(2.0));
     }
 
     #[test]

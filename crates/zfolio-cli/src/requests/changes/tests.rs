@@ -94,6 +94,73 @@ fn max_and_high_go_together_and_all_changes_or_nothing() {
 }
 
 #[test]
+fn max_of_a_group_is_its_own() {
+    let (segment, mut fitting) = run(true, faults::MESSAGE);
+    let cc = named(&segment, "cc").expect("a group") as usize;
+    let mut set = |high: Option<u64>, max: Limit| {
+        let changes = Changes {
+            group: Some("cc".into()),
+            high: high.map(|mib| Limit::Bytes(mib * MIB)),
+            max: Some(max),
+            ..Changes::default()
+        };
+        apply(&changes, &segment, &mut fitting)
+    };
+    // (Below the run's `high`: that is no matter.)
+    let mib = |mib: u64| Limit::Bytes(mib * MIB);
+    assert_eq!(set(None, mib(24)), Ok(vec!["max: none, now 24M".into()]));
+    let lines = ["high: none, now 16M", "max: 24M, now 20M"];
+    assert_eq!(set(Some(16), mib(20)), Ok(lines.map(String::from).into()));
+    assert_eq!(
+        told(set(None, mib(15))),
+        "--max: --max, 15 MiB, would be below --high, 16M; change both"
+    );
+    assert!(told(set(Some(8), mib(7))).contains("7.0 MiB is below the least, 8M"));
+    assert_eq!(segment.groups[cc].max.load(Relaxed), 20 * MIB);
+    assert_eq!(segment.groups[cc].high.load(Relaxed), 16 * MIB);
+    assert_eq!(segment.config().limits.max.load(Relaxed), 0, "the run's");
+    assert_eq!(segment.groups[0].max.load(Relaxed), 0);
+    // What happens there is the run's.
+    let on_max = Changes {
+        on_max: Some(on_max::WAIT),
+        ..Changes::default()
+    };
+    assert!(apply(&on_max, &segment, &mut fitting).is_ok());
+    let on_max = Changes {
+        group: Some("cc".into()),
+        ..on_max
+    };
+    assert!(told(apply(&on_max, &segment, &mut fitting)).contains("is the run's, not a group's"));
+    // What stays counts as well.
+    let high = Changes {
+        group: Some("cc".into()),
+        ..high(21)
+    };
+    assert!(told(apply(&high, &segment, &mut fitting)).starts_with("--high: --max, 20 MiB"));
+    // What was set apart before hinders no other change.
+    segment.groups[cc].high.store(30 * MIB, Relaxed);
+    let swap_max = Changes {
+        group: Some("cc".into()),
+        swap_max: Some(Limit::Bytes(MIB)),
+        ..Changes::default()
+    };
+    assert!(apply(&swap_max, &segment, &mut fitting).is_ok());
+    let none = Changes {
+        group: Some("cc".into()),
+        max: Some(Limit::None),
+        ..Changes::default()
+    };
+    assert_eq!(
+        apply(&none, &segment, &mut fitting),
+        Ok(vec!["max: 20M, now none".into()])
+    );
+    // Without messages it is refused, as the run's is.
+    let (without, mut fitting) = run(true, faults::AUTO);
+    named(&without, "cc").expect("a group");
+    assert!(told(apply(&none, &without, &mut fitting)).contains("message only"));
+}
+
+#[test]
 fn what_a_run_lacks_is_refused() {
     let on_max = Changes {
         on_max: Some(on_max::WAIT),

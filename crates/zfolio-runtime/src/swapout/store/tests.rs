@@ -2,8 +2,10 @@
 
 use super::*;
 use crate::rig::Rig;
+use crate::segment::run_group::{RUN, named};
+use core::sync::atomic::Ordering;
 use zfolio_fake_kernel::program;
-use zfolio_zswap::Limits;
+use zfolio_zswap::{GroupLimits, Limits};
 
 /// A program of which 32 pages stand by.
 fn rigs() -> impl Iterator<Item = Rig> {
@@ -147,4 +149,50 @@ fn of_a_folio_that_is_put_back_the_touched_page_is_left_out() {
         assert_eq!(standing_by(&rig), 31);
         ends_well(&rig);
     }
+}
+
+/// Each store that is refused is one `swap_fail` of the process's group and of those above it,
+/// whether the pool is full or `swap.max` is reached, and none of another group.
+#[test]
+fn refused_stores_are_counted_one_by_one() {
+    let mut rig = Rig::in_group("build/cc", 2048, 64);
+    rig.write_all(0..32);
+    assert_eq!(rig.move_out(0..32), Ok(32));
+    let segment = rig.manager.segment();
+    let other = named(segment, "other").expect("a group");
+    let count = |group: u32, event: GroupEvent| {
+        segment.groups[group as usize].events[event as usize].load(Ordering::Relaxed)
+    };
+    let of = |name| named(segment, name).expect("a group");
+    let refused = |times: usize| {
+        let mut worker = rig.manager.workers[0].lock();
+        for _ in 0..times {
+            let stored = rig.manager.store_coldest(&mut worker, 1);
+            assert!(!matches!(stored, Stored::Pages(_)), "{stored:?}");
+        }
+    };
+    full(&rig, true);
+    refused(7);
+    let (cc, build) = (of("build/cc"), of("build"));
+    for group in [cc, build, RUN] {
+        assert_eq!(count(group, GroupEvent::SwapFail), 7, "group {group}");
+        assert_eq!(count(group, GroupEvent::SwapMax), 0, "group {group}");
+    }
+    full(&rig, false);
+    let none_out = GroupLimits {
+        swap_max: Some(0),
+        ..GroupLimits::default()
+    };
+    rig.manager.zswap.set_group_limits(none_out);
+    refused(5);
+    for group in [cc, build, RUN] {
+        assert_eq!(count(group, GroupEvent::SwapFail), 12, "group {group}");
+    }
+    // (Nobody has said whose limit that is: it is the run's.)
+    assert_eq!(count(RUN, GroupEvent::SwapMax), 5);
+    assert_eq!(count(other, GroupEvent::SwapFail), 0);
+    rig.manager.zswap.set_group_limits(GroupLimits::default());
+    // What is stored in the end is none.
+    ends_well(&rig);
+    assert_eq!(count(cc, GroupEvent::SwapFail), 12);
 }

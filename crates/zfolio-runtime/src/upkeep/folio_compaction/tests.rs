@@ -80,3 +80,55 @@ fn a_folio_that_misses_a_block_of_its_order_wants_one() {
         0
     );
 }
+
+/// Two blocks of 2 MiB with a run of 16 pages each: one run is carried into the other's block.
+#[test]
+fn a_planned_evacuation_counts_what_it_does() {
+    for mut rig in Rig::both(4096, 64) {
+        rig.write_all(0..32);
+        assert_eq!(rig.move_out(0..16), Ok(16));
+        assert_eq!(rig.move_out(16..32), Ok(16));
+        let space: &Space = rig.manager;
+        let mut evacuating = Evacuating::new(space.arena().map().slots());
+        evacuating.list_standby(space);
+        let (_, mut view) = evacuating.view(space, 0);
+        let blocks = [0, 16].map(|page| {
+            let Place::Standby(from) = rig.place(page) else {
+                panic!("{:?}", rig.place(page))
+            };
+            let block = space.arena().take_holes(Order::HUGE).expect("a block");
+            (0..BLOCK_SLOTS).for_each(|slot| view.note(block.offset(slot), Kind::Hole));
+            assert_eq!(view.migrate(from, block, 16), Ok(()));
+            view.give(from, 16);
+            view.give(block.offset(16), BLOCK_SLOTS - 16);
+            block
+        });
+        rig.validate();
+        evacuating.request();
+        evacuating.evacuate(space, 1_000_000_000);
+        // The second block is as empty as the first: the first is emptied. Its free slots are
+        // claimed, the run in it is listed, and one free block of its order taken in the other.
+        let (free, run) = ((BLOCK_SLOTS - 16) as u64, 16);
+        for (counter, expected) in [
+            // A block is looked at to choose it, then the region (of the same size) to list it.
+            (Counter::CompactMigrateScanned, 2 * BLOCK_SLOTS as u64),
+            // In the other block: the run there, and the free block behind it.
+            (Counter::CompactFreeScanned, 2 * run),
+            (Counter::CompactIsolated, free + run + run),
+            (Counter::PgmigrateSuccess, run),
+            (Counter::PgmigrateFail, 0),
+            (Counter::ThpMigrationSuccess, 1),
+            (Counter::ThpMigrationFail, 0),
+            (Counter::ThpMigrationSplit, 0),
+            (Counter::CompactDaemonWake, 1),
+            (Counter::CompactStall, 0),
+        ] {
+            let counted = space.stats().counter(counter).load(Ordering::Relaxed);
+            assert_eq!(counted, expected, "{counter:?}");
+        }
+        assert_eq!(rig.place(16), Place::Standby(blocks[1]));
+        assert_eq!(rig.place(0), Place::Standby(blocks[1].offset(16)));
+        rig.validate();
+        rig.read_all();
+    }
+}
