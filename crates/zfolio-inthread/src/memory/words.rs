@@ -13,12 +13,15 @@
 //! 3. An area counts its entries of [`Words::top`] that do not say *open*; or it is untouched as a
 //!    whole, and all of them say *open*, which holds for nobody then.
 
+pub(crate) use word::Word;
+
 use super::Vpn;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use zfolio_sys::arena::reserve_private;
 use zfolio_sys::syscall::Errno;
-use zfolio_zswap::Slot;
+
+mod word;
 
 /// Pages of a leaf.
 pub(crate) const LEAF: usize = 512;
@@ -30,91 +33,6 @@ const AREA: usize = 512;
 const LEAVES: usize = 1 << 17;
 /// Pages of the address space of a program.
 pub(crate) const PAGES: usize = TOP * LEAF;
-
-/// Where a page is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Word {
-    /// Where the kernel has it; passed over by reclaim so many times. Of memory that is not
-    /// managed too.
-    Open { heat: u8 },
-    /// Open, and in the pool too: until it is written to it may leave as it came.
-    Clean(Slot),
-    /// Open, and never to be closed.
-    Kept,
-    /// Closed, by a call for a whole run; nothing is stored.
-    Untouched,
-    /// Closed page by page; zeros.
-    Zero,
-    /// Closed; in the pool.
-    Stored(Slot),
-    /// Closed, its bytes in place.
-    Standby,
-    /// On its way in or out: whoever has the stage of this number says what it is next
-    /// ([`super::transit`]). It counts as closed, and may be present.
-    Transit(u32),
-}
-
-impl Word {
-    pub(crate) const OPEN: Self = Self::Open { heat: 0 };
-
-    const fn bits(self) -> u32 {
-        match self {
-            Self::Open { heat } => (heat as u32) << 4,
-            Self::Kept => 1,
-            Self::Untouched => 2,
-            Self::Zero => 3,
-            Self::Standby => 4,
-            Self::Clean(slot) => slot.as_u32() << 3 | 5,
-            Self::Transit(stage) => stage << 3 | 6,
-            Self::Stored(slot) => slot.as_u32() << 3 | 7,
-        }
-    }
-
-    const fn of(bits: u32) -> Self {
-        match bits & 7 {
-            0 => Self::Open {
-                heat: (bits >> 4 & 3) as u8,
-            },
-            1 => Self::Kept,
-            2 => Self::Untouched,
-            3 => Self::Zero,
-            4 => Self::Standby,
-            5 => Self::Clean(Slot::from_u32(bits >> 3)),
-            6 => Self::Transit(bits >> 3),
-            _ => Self::Stored(Slot::from_u32(bits >> 3)),
-        }
-    }
-
-    pub(crate) const fn is_closed(self) -> bool {
-        !matches!(self, Self::Open { .. } | Self::Clean(_) | Self::Kept)
-    }
-
-    /// Whether the kernel may read and write there for a call: open, and not write-protected.
-    pub(crate) const fn is_ready(self) -> bool {
-        matches!(self, Self::Open { .. } | Self::Kept)
-    }
-
-    /// What the pool has of it.
-    pub(crate) const fn slot(self) -> Option<Slot> {
-        match self {
-            Self::Stored(slot) | Self::Clean(slot) => Some(slot),
-            _ => None,
-        }
-    }
-
-    const fn is_transit(self) -> bool {
-        matches!(self, Self::Transit(_))
-    }
-
-    const fn is_clean(self) -> bool {
-        matches!(self, Self::Clean(_))
-    }
-
-    /// Whether the page is in memory, and may leave it.
-    const fn may_leave(self) -> bool {
-        matches!(self, Self::Open { .. } | Self::Standby)
-    }
-}
 
 /// What [`Words::top`] says where there is no leaf.
 const OPEN: u32 = 0;

@@ -4,6 +4,7 @@ extern crate std;
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
+use zfolio_zswap::Slot;
 
 fn word() -> impl Strategy<Value = Word> {
     prop_oneof![
