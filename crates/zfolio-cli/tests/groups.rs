@@ -296,7 +296,7 @@ fn thousands_of_processes_are_accounted_for_by_guard() {
         support::skip(&format!("--faults guard: {}", first.stderr));
         return;
     }
-    thousands(&guard, 3000);
+    thousands(&guard, 2000);
 }
 
 /// The named group of a run that has one.
