@@ -11,6 +11,7 @@ use crate::signal::context::{Context, at};
 use crate::signal::posted::{Signal, To};
 use crate::state::State;
 use crate::threads::Record;
+use core::sync::atomic::Ordering;
 
 const SIGSYS: usize = 31;
 
@@ -93,7 +94,9 @@ pub(super) fn posted(
     frame: &mut Frame<'_>,
     handler: usize,
 ) -> usize {
-    let Some(thread) = record.thread() else {
+    // (The child of a posix_spawn is on the record of its parent, whose they are.)
+    let is_spawned = record.spawned.load(Ordering::Relaxed) != 0;
+    let Some(thread) = record.thread().filter(|_| !is_spawned) else {
         return handler;
     };
     let mut handler = handler;

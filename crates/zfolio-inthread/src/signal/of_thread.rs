@@ -20,7 +20,8 @@ pub(crate) struct OfThread {
 impl OfThread {
     /// A thread begins.
     pub(crate) fn reset(&self) {
-        self.forget();
+        self.sent.clear();
+        self.posted.drop_left();
         self.waiting.clear();
         self.masked.store(0, Ordering::Relaxed);
     }
