@@ -11,7 +11,6 @@ use crate::signal::context::{Context, at};
 use crate::signal::posted::{Signal, To};
 use crate::state::State;
 use crate::threads::Record;
-use core::sync::atomic::Ordering;
 
 const SIGSYS: usize = 31;
 
@@ -94,9 +93,7 @@ pub(super) fn posted(
     frame: &mut Frame<'_>,
     handler: usize,
 ) -> usize {
-    // (The child of a posix_spawn is on the record of its parent, whose they are.)
-    let is_spawned = record.spawned.load(Ordering::Relaxed) != 0;
-    let Some(thread) = record.thread().filter(|_| !is_spawned) else {
+    let Some(thread) = record.thread() else {
         return handler;
     };
     let mut handler = handler;

@@ -10,10 +10,6 @@ use crate::threads::Record;
 /// tkill, tgkill or rt_tgsigqueueinfo, whose pointers are pinned. `None`: it is for the kernel, as the
 /// program made it.
 pub(crate) fn to_thread(state: &State, number: usize, args: [usize; 6]) -> Option<isize> {
-    if !state.is_own_process() {
-        // The child of a posix_spawn: what it sends is another process's.
-        return None;
-    }
     let process = raw::own(nr::GETPID, [0; 3]).cast_unsigned();
     let [group, thread, signal, info_at] = match number {
         nr::TKILL => [process, args[0], args[1], 0],

@@ -7,19 +7,20 @@
 
 use crate::cancel;
 use crate::raw::{self, err};
-use crate::seen::rewrite;
 use crate::signal::context::{Context, at};
 use crate::signal::pieces;
 use crate::state::State;
 use crate::threads::Record;
 
+const SYSCALL: [u8; 2] = [0x0f, 0x05];
+
 /// Has the call be answered that the thread of `record` has made last, if `context` is behind one that was
 /// not. (One without a record makes its calls unseen.)
 pub(super) fn answer(state: &State, record: Option<&Record>, context: &mut Context) {
     if record.is_some()
-        && let Some((back, goes_on)) = behind_one(state, context)
+        && let Some(back) = behind_one(state, context)
     {
-        answer_at(state, context, back, goes_on);
+        answer_at(state, context, back, back);
     }
 }
 
@@ -43,16 +44,17 @@ pub(super) fn is_ended(context: &Context) -> bool {
         && after.iter().any(|after| context[at::RIP] == *after as u64)
 }
 
-/// Behind which address a call was not answered, if `context` is there, and where the program goes on. (The processor puts that
+/// Where the program goes on, if that is behind a call that was not answered. (The processor puts that
 /// address into rcx, where `answer::entry` never leaves it.)
-fn behind_one(state: &State, context: &Context) -> Option<(usize, usize)> {
+fn behind_one(state: &State, context: &Context) -> Option<usize> {
     let pc = context[at::RIP];
     if pc != context[at::RCX] || state.has_left() {
         return None;
     }
     let pc = usize::try_from(pc).ok()?;
-    if state.text.contains(&pc) {
-        return None;
-    }
-    Some((pc, rewrite::behind_call(pc)?))
+    let mut before = [0; SYSCALL.len()];
+    let is_one = !state.text.contains(&pc)
+        && raw::read_bytes(pc.wrapping_sub(SYSCALL.len()), &mut before)
+        && before == SYSCALL;
+    is_one.then_some(pc)
 }

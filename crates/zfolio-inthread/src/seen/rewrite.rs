@@ -48,23 +48,6 @@ pub(crate) fn reserve(entry: usize, program: Option<usize>) -> Result<(), Errno>
     STUBS.lock().reserve(entry, program)
 }
 
-/// Where a call goes on that was made at `site`, which has been rewritten since.
-fn redirected(site: usize) -> Option<usize> {
-    let jump = read(site)?;
-    let stub = STUBS.lock().target(site, jump)?;
-    Some(stub.goes_on())
-}
-
-/// Where the program goes on behind a call before `back`, if there is one, or was until it was
-/// rewritten. In a signal handler, all signals blocked.
-pub(crate) fn behind_call(back: usize) -> Option<usize> {
-    let site = back.checked_sub(SYSCALL)?;
-    match read(site) {
-        Some([0x0f, 0x05]) => Some(back),
-        _ => redirected(site),
-    }
-}
-
 /// A call has come from before `back`, by dispatch. Returns where it goes on. In a signal
 /// handler, all signals blocked.
 pub(crate) fn consider(state: &State, back: usize, number: usize) -> usize {
@@ -78,7 +61,9 @@ pub(crate) fn consider(state: &State, back: usize, number: usize) -> usize {
     // (What was just run can be read. A fault here would end the process.)
     let Some([0x0f, 0x05]) = read(site) else {
         // Another thread has been here first.
-        return redirected(site).unwrap_or(back);
+        let jump = read(site).unwrap_or([0; JUMP]);
+        let stub = STUBS.lock().target(site, jump);
+        return stub.map_or(back, |stub| stub.goes_on());
     };
     let aligned = SEVERAL.load(Ordering::Relaxed);
     match form_of(&text, site, number) {

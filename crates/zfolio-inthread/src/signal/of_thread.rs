@@ -20,8 +20,7 @@ pub(crate) struct OfThread {
 impl OfThread {
     /// A thread begins.
     pub(crate) fn reset(&self) {
-        self.sent.clear();
-        self.posted.drop_left();
+        self.forget();
         self.waiting.clear();
         self.masked.store(0, Ordering::Relaxed);
     }

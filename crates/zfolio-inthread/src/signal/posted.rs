@@ -61,23 +61,16 @@ impl Posted {
         }
     }
 
-    /// Drops what was there for the thread before, which has ended. (Who is at one for it yet takes
-    /// it back: the kernel knows no such thread.)
-    pub(crate) fn drop_left(&self) {
-        for slot in self.slots.iter().flatten() {
-            slot.change(THERE, FREE);
-        }
-    }
-
     /// Puts one down for `thread`; false if one of its number is on its way already. The caller has all signals
     /// blocked.
     pub(crate) fn put(&self, thread: u32, (signal, to, info): &Signal) -> bool {
         let Some(slot) = self.slot(*signal, *to) else {
             return false;
         };
-        let is_anothers = || slot.thread.load(Ordering::Relaxed) != thread;
-        let is_taken = slot.change(FREE, BUSY) || is_anothers() && slot.change(THERE, BUSY);
-        if !is_taken {
+        let is_free = slot
+            .state
+            .compare_exchange(FREE, BUSY, Ordering::Acquire, Ordering::Relaxed);
+        if is_free.is_err() {
             return false;
         }
         for (word, value) in slot.info.iter().zip(info) {
@@ -127,23 +120,18 @@ impl Slot {
         }
     }
 
-    fn change(&self, from: u32, to: u32) -> bool {
-        self.state
-            .compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed)
-            .is_ok()
-    }
-
     fn is_there(&self, thread: u32) -> bool {
         self.state.load(Ordering::Acquire) == THERE && self.thread.load(Ordering::Relaxed) == thread
     }
 
     fn take(&self, thread: u32) -> Option<[u64; INFO]> {
-        if !self.is_there(thread) || !self.change(THERE, BUSY) {
-            return None;
-        }
-        if self.thread.load(Ordering::Relaxed) != thread {
-            // (Another thread's by now.)
-            self.state.store(THERE, Ordering::Release);
+        // (What is there for another thread stays until that one's record is begun anew.)
+        let taken = self.is_there(thread)
+            && self
+                .state
+                .compare_exchange(THERE, BUSY, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok();
+        if !taken {
             return None;
         }
         let info = core::array::from_fn(|at| self.info[at].load(Ordering::Relaxed));
@@ -177,14 +165,6 @@ mod tests {
         posted.withdraw(7, &of(31, To::Thread, 0));
         assert!(posted.put(7, &of(31, To::Thread, 6)));
         assert_eq!(posted.take(7, 31), Some(of(31, To::Thread, 6)));
-        // What was for a thread that has ended keeps nobody's place.
-        assert!(posted.put(7, &of(7, To::Thread, 8)));
-        assert!(posted.put(9, &of(7, To::Thread, 9)));
-        assert_eq!(posted.take(7, 7), None);
-        assert_eq!(posted.take(9, 7), Some(of(7, To::Thread, 9)));
-        assert!(posted.put(7, &of(7, To::Thread, 10)));
-        posted.drop_left();
-        assert_eq!(posted.take(7, 7), None, "as a later thread of this number");
     }
 
     #[test]
