@@ -324,15 +324,14 @@ impl Hall {
             cell.state.swap(state::FREE, Ordering::AcqRel);
         }
         self.head.posted[index].store(0, Ordering::Release);
+        let at = size_of::<Head>() + index * size_of::<Ring>();
+        self.file.punch(at, size_of::<Ring>());
         Cleared(index)
     }
 
     /// The ring is for the next.
     pub fn give_ring(&self, ring: Cleared) {
         let Cleared(index) = ring;
-        // (Not before: nothing is written where there is no memory any more.)
-        let at = size_of::<Head>() + index * size_of::<Ring>();
-        self.file.punch(at, size_of::<Ring>());
         self.head.owners[index].store(0, Ordering::Release);
         let _ = self.file.unlock(index);
     }
