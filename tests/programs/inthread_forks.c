@@ -72,6 +72,54 @@ static void storm(void) {
         pthread_join(threads[i], NULL);
 }
 
+static int maps_on;
+
+static void *maps(void *arg) {
+    while (__atomic_load_n(&maps_on, __ATOMIC_SEQ_CST)) {
+        char *memory = map_new(64 * PAGE);
+        memory[0] = 1;
+        SETUP(munmap(memory, 64 * PAGE) == 0);
+    }
+    return arg;
+}
+
+static void *comes_and_goes(void *arg) {
+    while (__atomic_load_n(&maps_on, __ATOMIC_SEQ_CST))
+        squeeze();
+    return arg;
+}
+
+static void *ends_at_once(void *arg) { return arg; }
+
+// Threads wait until nothing is on its way in or out, one of them to fork: the child, which has
+// threads of its own by and by, waits for none of the others.
+static void forks_beside_maps(void) {
+    enum { OWN = 20 << 8 }; // pages: more than it may have
+    pthread_t threads[4];
+    maps_on = 1;
+    for (int i = 0; i < 4; i++)
+        SETUP(pthread_create(&threads[i], NULL, i ? maps : comes_and_goes, NULL) == 0);
+    for (int turn = 0; turn < 12; turn++) {
+        fill_range(area, AREA, TAG + turn);
+        pid_t child = fork();
+        SETUP(child >= 0);
+        if (child == 0) {
+            pthread_t thread;
+            SETUP(pthread_create(&thread, NULL, ends_at_once, NULL) == 0);
+            pthread_join(thread, NULL);
+            char *own = map_new(OWN * PAGE);
+            fill_range(own, OWN, 2 * TAG);
+            check_range(own, OWN, 2 * TAG, "of a child with threads");
+            check_range(area, AREA, TAG + turn, "of a child with threads");
+            _exit(0);
+        }
+        expect_child(child, "beside maps");
+    }
+    maps_on = 0;
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+}
+
 static volatile int forked_in_handlers;
 
 static void forks_here(int signal) {
@@ -526,7 +574,7 @@ static void odd_flags(void) {
     SETUP(sigaction(SIGUSR1, &before, NULL) == 0);
 }
 
-CASES({"spawned_beside_faults", spawned_beside_faults}, {"double_fork", double_fork}, {"storm", storm}, {"in_handlers", in_handlers}, {"spawned", spawned}, {"vforked", vforked},
+CASES({"spawned_beside_faults", spawned_beside_faults}, {"double_fork", double_fork}, {"storm", storm}, {"forks_beside_maps", forks_beside_maps}, {"in_handlers", in_handlers}, {"spawned", spawned}, {"vforked", vforked},
       {"vfork_shares", vfork_shares}, {"raw_ones", raw_ones}, {"sharing", sharing},
       {"cleared_and_sharing", cleared_and_sharing},
       {"sharing_and_running", sharing_and_running}, {"exec_in_a_thread", exec_in_a_thread}, {"not_dumpable", not_dumpable},

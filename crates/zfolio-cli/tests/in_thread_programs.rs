@@ -192,6 +192,7 @@ fn threads_that_fault_at_once() {
 fn children() {
     let cases = [
         "storm",
+        "forks_beside_maps",
         "cleared_and_sharing",
         "exec_in_a_thread",
         "spawned_beside_faults",

@@ -19,8 +19,8 @@ pub(crate) struct ProcessState {
     pub(crate) pid: AtomicU32,
     /// More than one thread; never again one.
     pub(crate) several: AtomicBool,
-    /// A thread of ours is there beside the program's: `life::hold`.
-    pub(crate) accompanied: AtomicBool,
+    /// Threads of ours beside the program's: `life::hold`, `life::reclaimer`. Changed under the core lock.
+    pub(crate) accompanied: AtomicU32,
     /// Management has ended: every page is open and stays so.
     pub(crate) left: AtomicBool,
     /// The program filters its calls, and would not let ours through: `life::leave::step_aside`.
@@ -60,7 +60,7 @@ impl ProcessState {
 
     /// Whether another thread than the caller may touch the program's memory.
     pub(crate) fn is_several(&self) -> bool {
-        self.several.load(Ordering::Acquire) || self.accompanied.load(Ordering::Acquire)
+        self.several.load(Ordering::Acquire) || self.accompanied.load(Ordering::Acquire) != 0
     }
 
     /// Whether this task is of the process whose memory this is: not so the child of

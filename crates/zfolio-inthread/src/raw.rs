@@ -74,17 +74,31 @@ pub(crate) mod nr {
     pub(crate) const GETRLIMIT: usize = 97;
     pub(crate) const PTRACE: usize = 101;
     pub(crate) const GETUID: usize = 102;
+    pub(crate) const SETUID: usize = 105;
+    pub(crate) const SETGID: usize = 106;
+    pub(crate) const SETREUID: usize = 113;
+    pub(crate) const SETREGID: usize = 114;
+    pub(crate) const SETGROUPS: usize = 116;
+    pub(crate) const SETRESUID: usize = 117;
+    pub(crate) const SETRESGID: usize = 119;
+    pub(crate) const SETFSUID: usize = 122;
+    pub(crate) const SETFSGID: usize = 123;
     pub(crate) const CAPGET: usize = 125;
+    pub(crate) const CAPSET: usize = 126;
     pub(crate) const RT_SIGPENDING: usize = 127;
     pub(crate) const RT_SIGTIMEDWAIT: usize = 128;
     pub(crate) const RT_SIGSUSPEND: usize = 130;
     pub(crate) const SIGALTSTACK: usize = 131;
+    pub(crate) const SETPRIORITY: usize = 141;
+    pub(crate) const SCHED_SETPARAM: usize = 142;
+    pub(crate) const SCHED_SETSCHEDULER: usize = 144;
     pub(crate) const MLOCK: usize = 149;
     pub(crate) const MLOCKALL: usize = 151;
     pub(crate) const PRCTL: usize = 157;
     pub(crate) const ARCH_PRCTL: usize = 158;
     pub(crate) const GETTID: usize = 186;
     pub(crate) const TKILL: usize = 200;
+    pub(crate) const SCHED_SETAFFINITY: usize = 203;
     pub(crate) const IO_SETUP: usize = 206;
     pub(crate) const SET_TID_ADDRESS: usize = 218;
     pub(crate) const TIMER_CREATE: usize = 222;
@@ -97,6 +111,7 @@ pub(crate) mod nr {
     pub(crate) const MQ_NOTIFY: usize = 244;
     pub(crate) const WAITID: usize = 247;
     pub(crate) const KEYCTL: usize = 250;
+    pub(crate) const IOPRIO_SET: usize = 251;
     pub(crate) const PSELECT6: usize = 270;
     pub(crate) const PPOLL: usize = 271;
     pub(crate) const UNSHARE: usize = 272;
@@ -111,8 +126,10 @@ pub(crate) mod nr {
     pub(crate) const PREADV: usize = 295;
     pub(crate) const PWRITEV: usize = 296;
     pub(crate) const RT_TGSIGQUEUEINFO: usize = 297;
+    pub(crate) const SETNS: usize = 308;
     pub(crate) const PROCESS_VM_READV: usize = 310;
     pub(crate) const PROCESS_VM_WRITEV: usize = 311;
+    pub(crate) const SCHED_SETATTR: usize = 314;
     pub(crate) const SECCOMP: usize = 317;
     pub(crate) const GETRANDOM: usize = 318;
     pub(crate) const BPF: usize = 321;
@@ -130,7 +147,9 @@ pub(crate) mod nr {
     pub(crate) const CLOSE_RANGE: usize = 436;
     pub(crate) const PROCESS_MADVISE: usize = 440;
     pub(crate) const EPOLL_PWAIT2: usize = 441;
+    pub(crate) const LANDLOCK_RESTRICT_SELF: usize = 446;
     pub(crate) const FUTEX_REQUEUE: usize = 456;
+    pub(crate) const LSM_SET_SELF_ATTR: usize = 460;
     pub(crate) const MSEAL: usize = 462;
 }
 

@@ -2,10 +2,11 @@
 //! thread and none of its code has run.
 
 use crate::answer::entry;
-use crate::life::{handlers, hold, installed, leave, signals, ticks};
+use crate::life::{handlers, hold, installed, leave, reclaimer, signals, ticks};
 use crate::memory::core::MemoryCore;
 use crate::memory::following::Following;
 use crate::memory::layer::{Descriptors, MemoryState};
+use crate::memory::pressure::Pressure;
 use crate::memory::remote::Remote;
 use crate::memory::texts::Texts;
 use crate::memory::transit::stage::Stages;
@@ -24,7 +25,7 @@ use alloc::boxed::Box;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use zfolio_runtime::fair_share::Membership;
-use zfolio_runtime::options::{Options, PoolOptions};
+use zfolio_runtime::options::{BackgroundReclaim, Options, PoolOptions};
 use zfolio_runtime::segment::run_group;
 use zfolio_runtime::segment::{RunGroup, Segment, faults};
 use zfolio_sys::lock::Mutex;
@@ -73,6 +74,14 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
         && !segment.groups.iter().any(is_limited);
     let beside = way.kind != Kind::Guard && is_simple;
     hold::reserve().map_err(failed("reserving memory"))?;
+    let processors = zfolio_sys::thread::processors();
+    // (It makes room beside the program's threads: not where there is one processor for both.)
+    let background = if is_simple && processors > 1 {
+        BackgroundReclaim::of_number(config.background_reclaim.load(Ordering::Relaxed))
+    } else {
+        BackgroundReclaim::Off
+    };
+    reclaimer::reserve().map_err(failed("reserving memory"))?;
     let words = Words::reserve().map_err(failed("reserving memory"))?;
     let threads = Threads::reserve().map_err(failed("reserving memory"))?;
     let is_store = options.backing.is_some_and(|backing| backing.is_store);
@@ -96,7 +105,7 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
         options,
         pid: AtomicU32::new(zfolio_sys::thread::pid()),
         several: AtomicBool::new(false),
-        accompanied: AtomicBool::new(false),
+        accompanied: AtomicU32::new(0),
         left: AtomicBool::new(false),
         filtered: AtomicU32::new(0),
         moving_stacks: AtomicBool::new(false),
@@ -119,7 +128,8 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
         following,
         remote,
         bells: Bells::new(),
-        stages: Stages::for_processors(zfolio_sys::thread::processors()),
+        stages: Stages::for_processors(processors),
+        pressure: Pressure::new(background),
         texts: Mutex::new(texts),
         beside,
         descriptors: Descriptors::new(),

@@ -1,6 +1,6 @@
 //! What the runtime was asked for.
 
-use crate::segment::{Config, PATH, backing, codec, on_max};
+use crate::segment::{Config, PATH, background_reclaim, backing, codec, on_max};
 use core::array::from_fn;
 use core::ffi::CStr;
 use core::ops::Range;
@@ -96,6 +96,40 @@ pub enum OnMax {
     Wait,
     /// It is counted, and goes on.
     Allow,
+}
+
+/// Whether a thread of ours reclaims beside the program's, where those serve their faults
+/// themselves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BackgroundReclaim {
+    /// While memory runs short.
+    Auto,
+    /// Never.
+    Off,
+    /// From the first page that leaves. For tests.
+    Eager,
+}
+
+impl BackgroundReclaim {
+    /// By its number in a control segment (`segment::background_reclaim`).
+    #[must_use]
+    pub const fn of_number(number: u32) -> Self {
+        match number {
+            background_reclaim::OFF => Self::Off,
+            background_reclaim::EAGER => Self::Eager,
+            _ => Self::Auto,
+        }
+    }
+
+    /// The opposite.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        match self {
+            Self::Auto => background_reclaim::AUTO,
+            Self::Off => background_reclaim::OFF,
+            Self::Eager => background_reclaim::EAGER,
+        }
+    }
 }
 
 impl MaxOptions {

@@ -7,7 +7,7 @@ use zfolio_host::compressor::Compressor;
 use zfolio_host::group_state::high_now;
 use zfolio_mm::PAGE_SIZE;
 use zfolio_runtime::options::codec_of;
-use zfolio_runtime::segment::{Segment, faults, on_max};
+use zfolio_runtime::segment::{Segment, background_reclaim, faults, on_max};
 
 /// The part of `config` of `--stats` that shows while a run lasts, by the same names.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
@@ -31,6 +31,8 @@ pub struct Config {
     engines_auto: bool,
     /// `off` or `auto`.
     tier: &'static str,
+    /// Whether a thread of ours reclaims beside the program's: `auto` or `off`.
+    background_reclaim: &'static str,
     folio_compaction: bool,
     max_bytes: Option<u64>,
     on_max: Option<&'static str>,
@@ -94,6 +96,11 @@ impl Config {
                 "off"
             } else {
                 "auto"
+            },
+            background_reclaim: match config.background_reclaim.load(Relaxed) {
+                background_reclaim::OFF => "off",
+                background_reclaim::EAGER => "eager",
+                _ => "auto",
             },
             folio_compaction: config.folios.no_compaction.load(Relaxed) == 0,
             max_bytes: (max > 0).then_some(max),

@@ -25,9 +25,10 @@ pub(crate) const NAME: &str = "zfolio.toml";
 const MOST: u64 = 1 << 20;
 
 /// What a file of a directory may say.
-pub(crate) const OF_DIRECTORY: [&str; 24] = [
+pub(crate) const OF_DIRECTORY: [&str; 25] = [
     "accept-threshold",
     "allow-unmanaged",
+    "background-reclaim",
     "compressor",
     "engines",
     "faults",

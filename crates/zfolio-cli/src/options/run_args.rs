@@ -11,6 +11,7 @@ use zfolio_host::compressor::Compressor;
 use zfolio_host::exit;
 use zfolio_host::size::{self, Size};
 use zfolio_mm::Order;
+use zfolio_runtime::options::BackgroundReclaim;
 use zfolio_runtime::segment::faults;
 use zfolio_views::args::WhileRunning;
 
@@ -121,6 +122,12 @@ pub(crate) struct Work {
     /// --backing, --folio above 256K and --page-cluster above 6 need message
     #[arg(long, value_name = "WAY", value_enum, default_value_t = Faults::Auto)]
     pub(crate) faults: Faults,
+    /// Whether a thread of ours moves memory out beside the program's threads, where those
+    /// that touch bring it back (--faults in-thread, guard, protect) and there is more
+    /// than one processor. auto: while memory runs short. off: the program's threads
+    /// alone do it
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = Background::Auto)]
+    pub(crate) background_reclaim: Background,
 }
 
 /// What is said of a run: while it goes, and at its end.
@@ -173,6 +180,38 @@ impl Faults {
     /// The name as the command line takes it.
     pub(crate) const fn name(self) -> &'static str {
         faults::NAMES[self.number() as usize]
+    }
+}
+
+/// Whether a thread of ours reclaims beside the program's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Background {
+    /// While memory runs short
+    Auto,
+    /// The program's threads alone do it
+    Off,
+    /// From the first page that leaves: for tests
+    #[value(hide = true)]
+    Eager,
+}
+
+impl Background {
+    /// The choice that processes read.
+    pub(crate) const fn choice(self) -> BackgroundReclaim {
+        match self {
+            Self::Auto => BackgroundReclaim::Auto,
+            Self::Off => BackgroundReclaim::Off,
+            Self::Eager => BackgroundReclaim::Eager,
+        }
+    }
+
+    /// The name as the command line takes it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Off => "off",
+            Self::Eager => "eager",
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::options::backing_options::Checked;
 use crate::options::engines::Engines;
 use crate::options::fault_ways::Taken;
-use crate::options::run_args::Tier;
+use crate::options::run_args::{Background, Tier};
 use crate::options::slowdown::Asked;
 use zfolio_host::compressor::Compressor;
 use zfolio_mm::Order;
@@ -31,6 +31,7 @@ pub(crate) struct Settings {
     pub(crate) engines: Engines,
     /// Whether there is a second tier.
     pub(crate) tier: Tier,
+    pub(crate) background: Background,
     /// Nothing on the program's stderr.
     pub(crate) quiet: bool,
     /// `high` is shared by all processes.
@@ -103,6 +104,9 @@ impl Settings {
             .compression
             .tier
             .store((self.tier == Tier::Auto).into(), Relaxed);
+        config
+            .background_reclaim
+            .store(self.background.choice().number(), Relaxed);
         config.runner.quiet.store(self.quiet.into(), Relaxed);
         config.runner.filters.store(filters(), Relaxed);
         if let Ok(stat) = rustix::fs::fstat(std::io::stderr()) {

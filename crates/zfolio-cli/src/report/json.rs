@@ -60,6 +60,8 @@ struct ConfigShown {
     engine_attributes: Option<BTreeMap<&'static str, AttributeShown>>,
     folio_compaction: bool,
     tier: &'static str,
+    /// Whether a thread of ours reclaims beside the program's: auto or off. Not by messages, where one always does.
+    background_reclaim: &'static str,
     #[serde(flatten)]
     faults: FaultsShown,
     #[serde(flatten)]
@@ -85,6 +87,7 @@ impl ConfigShown {
             engine_attributes: settings.engines.shown(),
             folio_compaction: settings.folios.compaction,
             tier: settings.tier.name(),
+            background_reclaim: settings.background.name(),
             faults: settings.faults.shown(),
             behind: settings.behind.shown(),
         }

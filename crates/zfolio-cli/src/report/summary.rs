@@ -269,7 +269,14 @@ fn about_time(process: &Process, total: &Figures) -> String {
             let cpu = duration(total.get(Counter::ManagerCpuNs));
             format!("{cpu} of CPU for zfolio's threads, {stalled} waiting at high")
         }
-        _ => format!("{stalled} of its threads' time making room at high"),
+        _ => {
+            let made = format!("{stalled} of its threads' time making room at high");
+            let all = total.get(Counter::ManagerCpuNs);
+            match all.saturating_sub(total.get(Counter::StallNs)) {
+                0 => made,
+                beside => format!("{made}, {} of CPU beside them", duration(beside)),
+            }
+        }
     }
 }
 

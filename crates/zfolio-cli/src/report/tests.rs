@@ -3,7 +3,7 @@ use super::summary::duration;
 use crate::options::backing_options::Checked;
 use crate::options::engines::Engines;
 use crate::options::fault_ways::Taken;
-use crate::options::run_args::Tier;
+use crate::options::run_args::{Background, Tier};
 use crate::options::settings::{Folios, Settings};
 use crate::options::slowdown::Asked;
 use crate::supervise::Outcome;
@@ -36,6 +36,7 @@ fn finished(tree: Tree) -> Finished {
             },
             engines: Engines::default(),
             tier: Tier::Off,
+            background: Background::Auto,
             quiet: false,
             shared: true,
             behind: Checked::default(),

@@ -251,6 +251,7 @@ fn settings(args: &Run, faults: Taken, chosen: Chosen) -> Result<Settings, Failu
         },
         engines: args.work.engines,
         tier: args.work.tier,
+        background: args.work.background_reclaim,
         quiet: args.said.quiet,
         shared: !args.per_process,
         behind: args.behind.check(high)?,

@@ -2,6 +2,7 @@
 
 use super::{advise, kinds, transfer};
 use crate::cancel::{self, Call};
+use crate::life::reclaimer::{self, Alone};
 use crate::life::{descriptors, end, leave, masks, process, sending, signals};
 use crate::memory::space;
 use crate::raw::{self, OURS, err, is_error, nr};
@@ -81,6 +82,7 @@ fn drop_stale_stacks(keeper: &Keeper<'_>, own: usize) {
 
 fn route(keeper: &Keeper<'_>, frame: &mut Frame, number: usize, args: [usize; 6]) -> isize {
     let (state, record) = (keeper.state, keeper.record);
+    let _alone = reclaimer::is_alone(number, &args).then(|| Alone::begin(state));
     match number {
         nr::MMAP
         | nr::MUNMAP
@@ -118,10 +120,14 @@ fn route(keeper: &Keeper<'_>, frame: &mut Frame, number: usize, args: [usize; 6]
             masks::pending(state, record, args)
         }
         nr::RT_SIGTIMEDWAIT => take_signal(keeper, args),
-        nr::TKILL | nr::TGKILL => sending::to_thread(state, number, args)
-            .unwrap_or_else(|| record.cancellation.call(number, args)),
+        nr::TKILL | nr::TGKILL => {
+            reclaimer::hide_from(state, number, &args);
+            sending::to_thread(state, number, args)
+                .unwrap_or_else(|| record.cancellation.call(number, args))
+        }
         nr::RT_TGSIGQUEUEINFO => {
             keeper.keep(args[3], 128);
+            reclaimer::hide_from(state, number, &args);
             sending::to_thread(state, number, args)
                 .unwrap_or_else(|| record.cancellation.call(number, args))
         }

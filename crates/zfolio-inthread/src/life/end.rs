@@ -3,7 +3,8 @@
 //! The kernel reads memory then that no call's arguments name: the strings of exec, and the
 //! locks that a thread which ends holds. All of it is brought before.
 
-use super::{installed, signals, ticks};
+use super::reclaimer::Alone;
+use super::{installed, own_thread, signals, ticks};
 use crate::raw::{self, Blocked, PAGE, nr};
 use crate::seen::arm;
 use crate::seen::pinning::Keeper;
@@ -18,6 +19,7 @@ const STRINGS: usize = 1 << 20;
 pub(crate) fn exec(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isize {
     let state = keeper.state;
     let first = usize::from(number == nr::EXECVEAT);
+    let _alone = Alone::begin(state);
     keeper.keep_everything();
     let touch = |address: usize| {
         let mut at = address;
@@ -83,6 +85,12 @@ pub(crate) fn exit_thread(keeper: &Keeper<'_>, args: [usize; 6]) -> isize {
         return raw::for_program(nr::EXIT, args);
     }
     keep_robust_of(state, record);
+    own_thread::note_status(args[0]);
+    if state.threads.all().nth(1).is_none() {
+        // (The process ends with its last thread, and none is to come. Should two end at once a thread of
+        // ours sees that there are none.)
+        core::mem::forget(Alone::begin(state));
+    }
     // From here on a handler would have no record; and the record's stacks are another
     // thread's once it is released, this code's among them perhaps.
     raw::stop_stepping();

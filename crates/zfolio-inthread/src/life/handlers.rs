@@ -7,6 +7,7 @@
 use super::leave;
 use super::masks::returning;
 use super::passing::{Frame, pass_on_as_told, posted};
+use super::reclaimer;
 use super::signals::{self, SI_TKILL};
 use super::ticks;
 use super::unanswered;
@@ -317,6 +318,9 @@ fn serve(
         };
         if let (Brought::Open(kind), Some(came)) = (brought, came) {
             state.core.lock().note_served(kind, came);
+        }
+        if state.pressure.is_wanted() {
+            reclaimer::begin(state);
         }
         state.end_work(work, SIGNAL_NS);
         if pages && !state.moving_stacks.load(Ordering::Relaxed) {

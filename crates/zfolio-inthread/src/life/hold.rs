@@ -13,31 +13,24 @@
 //! Invariant: at most one such thread at a time. It has `BUSY` from before it uses the stack until
 //! after.
 
+use super::own_thread::{CLONE_FLAGS, Place, STATUS};
 use crate::memory::core::MemoryCore;
-use crate::raw::{PAGE, SHIFT, nr};
+use crate::raw::{SHIFT, nr};
 use crate::state::{self, State};
-use crate::threads;
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use zfolio_runtime::segment::inspection::{Watched, held};
 use zfolio_runtime::segment::{Counter, ProcessSlot};
-use zfolio_sys::arena::reserve_private;
 use zfolio_sys::lock::pause;
 use zfolio_sys::syscall::Errno;
 use zfolio_sys::thread::{Clock, now_ns, set_name};
 
-/// Bytes of its stack.
-const STACK: usize = 128 << 10;
 /// For so long it waits for a lease, ns: the inspector has one before it sends anybody.
 const PATIENCE_NS: u64 = 2_000_000_000;
 /// For so long it closes pages at the end at most, ns.
 const CLOSES_NS: u64 = 60_000_000_000;
 /// Between two looks at the leases, ns.
 const LOOK_NS: u64 = 20_000_000;
-
-/// As `zfolio_sys::thread` makes threads: VM, FILES, FS, SIGHAND, THREAD, SYSVSEM, SETTLS, UNTRACED.
-const CLONE_FLAGS: usize =
-    0x100 | 0x200 | 0x400 | 0x800 | 0x1_0000 | 0x4_0000 | 0x8_0000 | 0x80_0000;
 
 /// 1 while there is such a thread.
 static BUSY: AtomicU32 = AtomicU32::new(0);
@@ -76,7 +69,7 @@ global_asm!(
     "mov dword ptr [rip + {busy}], 0",
     "8:",
     "mov eax, {exit}",
-    "xor edi, edi",
+    "mov edi, dword ptr [rip + {status}]",
     "syscall",
     "9:",
     "ud2",
@@ -84,6 +77,7 @@ global_asm!(
     busy = sym BUSY,
     top = sym TOP,
     life = sym life,
+    status = sym STATUS,
     flags = const CLONE_FLAGS,
     clone = const nr::CLONE,
     exit = const nr::EXIT,
@@ -98,21 +92,17 @@ pub(crate) fn entry() -> usize {
     zfolio_hold_entry as *const () as usize
 }
 
-/// Has addresses ready for the thread. (Memory they take when there is one.)
+/// Has addresses ready for the thread.
 pub(crate) fn reserve() -> Result<(), Errno> {
-    // (Below its thread pointer, as far as our word of thread-local storage: zeros, no record.)
-    let storage = 0_usize.wrapping_sub(threads::place_of_record(0));
-    let storage = storage.next_multiple_of(PAGE);
-    let range = reserve_private(STACK + storage + PAGE, c"zfolio inspect")?;
-    TOP.store(range.start + STACK, Ordering::Relaxed);
-    POINTER.store(range.start + STACK + storage, Ordering::Relaxed);
+    let place = Place::reserve(c"zfolio inspect")?;
+    TOP.store(place.top, Ordering::Relaxed);
+    POINTER.store(place.pointer, Ordering::Relaxed);
     Ok(())
 }
 
 /// In the child of a fork, which is not held: the thread is the parent's.
-pub(crate) fn reset_in_child(state: &State, core: &mut MemoryCore) {
+pub(crate) fn reset_in_child(core: &mut MemoryCore) {
     core.inspected = false;
-    state.accompanied.store(false, Ordering::SeqCst);
     BUSY.store(0, Ordering::Relaxed);
 }
 
@@ -125,13 +115,13 @@ unsafe extern "C" fn life() {
     let state = state::get();
     // (The program's one thread may be about to fill a page in place: it has the lock.)
     let slot = state.locked(|core| {
-        state.accompanied.store(true, Ordering::SeqCst);
+        state.accompanied.fetch_add(1, Ordering::SeqCst);
         core.pool.as_ref().map(|pool| pool.stats)
     });
     if let Some(slot) = slot {
         hold(state, slot);
     }
-    state.locked(|_| state.accompanied.store(false, Ordering::SeqCst));
+    state.locked(|_| state.accompanied.fetch_sub(1, Ordering::SeqCst));
 }
 
 /// Holds the process, whose slot it is, as long as a lease does.

@@ -10,6 +10,8 @@
 //! | [`unanswered`] | calls that dispatch has stopped and whose signal was dropped |
 //! | [`passing`] | whom a signal that is the program's is told to, and how its handlers are entered |
 //! | [`handlers`] | the handlers of SIGSEGV, SIGBUS and SIGSYS: where faults and calls arrive |
+//! | [`own_thread`] | threads of ours in the program |
+//! | [`reclaimer`] | one that reclaims beside the program's |
 //! | [`hold`] | a thread of ours that holds everything in place for `zfolio inspect` |
 //! | [`begin`], [`process`], [`end`] | new threads; forks; exec and the end |
 //!
@@ -26,8 +28,10 @@ pub(crate) mod hold;
 pub(crate) mod installed;
 pub(crate) mod leave;
 pub(crate) mod masks;
+mod own_thread;
 mod passing;
 pub(crate) mod process;
+pub(crate) mod reclaimer;
 pub(crate) mod sending;
 pub(crate) mod signals;
 pub(crate) mod ticks;

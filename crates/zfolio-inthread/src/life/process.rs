@@ -5,6 +5,7 @@
 //! (what it does first is [`begin`]'s).
 
 use super::begin::{self, CLEARED};
+use super::reclaimer::{self, Alone};
 use super::{hold, leave, signals, ticks};
 use crate::memory::core::MemoryCore;
 use crate::memory::way::Kind;
@@ -291,6 +292,7 @@ fn fork_to(
 /// A child with memory of its own. `flags` are those that were asked for: its descriptors may
 /// be the parent's as well, and where it asked for the parent's memory it has a copy of all of it.
 fn fork(state: &State, number: usize, args: [usize; 6], flags: usize) -> isize {
+    let _alone = Alone::begin(state);
     if !state.has_left() && !state.locked(|core| core.way.can_be_renewed()) {
         leave::leave(
             state,
@@ -347,7 +349,10 @@ fn fork_locked(
         .pid
         .store(zfolio_sys::thread::pid(), Ordering::Relaxed);
     state.several.store(false, Ordering::SeqCst);
-    hold::reset_in_child(state, &mut core);
+    hold::reset_in_child(&mut core);
+    reclaimer::reset_in_child(state);
+    state.accompanied.store(0, Ordering::SeqCst);
+    core.forget_who_waits();
     let mut renewed = true;
     if !state.has_left() {
         renewed = core.way.renew(flags & CLONE_FILES != 0).is_ok()

@@ -73,6 +73,19 @@ pub(super) struct InTransit {
     pub(super) frozen: Frozen,
 }
 
+impl InTransit {
+    /// Nothing, and nobody waits for that.
+    pub(super) const fn new() -> Self {
+        Self {
+            transits: Transits::new(),
+            going: 0,
+            crowd: 0,
+            last: 0,
+            frozen: Frozen::new(),
+        }
+    }
+}
+
 /// Where what is closed goes.
 pub(crate) struct Pool {
     /// Used in transit, or under the lock.
@@ -104,6 +117,16 @@ pub(crate) struct Figures {
     pub(crate) waits: u64,
     /// Time spent in making room, ns.
     pub(crate) waited_ns: u64,
+    pub(crate) beside: Beside,
+}
+
+/// What the thread of ours that reclaims has done.
+#[derive(Default)]
+pub(crate) struct Beside {
+    /// Pages that it closed.
+    pub(crate) pages: u64,
+    /// Processor time that it took, ns.
+    pub(crate) cpu_ns: u64,
 }
 
 /// What the program did with its memory.
@@ -132,13 +155,7 @@ impl MemoryCore {
                 apart: 0,
                 overdraft: 0,
             },
-            transit: InTransit {
-                transits: Transits::default(),
-                going: 0,
-                crowd: 0,
-                last: 0,
-                frozen: Frozen::new(),
-            },
+            transit: InTransit::new(),
             has_devices: false,
             leaving: false,
             inspected: false,

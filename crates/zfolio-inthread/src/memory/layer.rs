@@ -3,6 +3,7 @@
 
 use super::core::MemoryCore;
 use super::following::Following;
+use super::pressure::Pressure;
 use super::remote::Remote;
 use super::texts::Texts;
 use super::transit::stage::Stages;
@@ -26,6 +27,8 @@ pub(crate) struct MemoryState {
     pub(crate) following: Following,
     pub(crate) remote: Remote,
     pub(crate) bells: Bells,
+    /// When a thread of ours reclaims beside the program's.
+    pub(crate) pressure: Pressure,
     /// Held before the core lock.
     pub(crate) stages: Stages,
     /// Taken with all signals blocked.

@@ -206,7 +206,11 @@ impl MemoryCore {
                 (Counter::Unmaps, figures.events.unmaps),
                 (Counter::HighEvents, figures.waits),
                 (Counter::StallNs, figures.waited_ns),
-                (Counter::ManagerCpuNs, figures.waited_ns),
+                (
+                    Counter::ManagerCpuNs,
+                    figures.waited_ns + figures.beside.cpu_ns,
+                ),
+                (Counter::PgstealKswapd, figures.beside.pages),
             ] {
                 stats.add(counter, value);
             }

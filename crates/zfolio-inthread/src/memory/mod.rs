@@ -16,6 +16,7 @@
 //! | [`second_tier`] | the pool is made denser before calls that wait |
 //! | [`bring`] | swap-in, and room for it |
 //! | [`reclaim`] | swap-out |
+//! | [`reclaimer`], [`pressure`] | of swap-out, what a thread of ours does beside the program's, and when |
 //! | [`empty`] | memory that holds nothing is closed as whole runs |
 //! | [`folios`] | of swap-out, how runs are stored, counted and split |
 //! | [`inspect`](mod@inspect) | all of it in place, for who looks into the process |
@@ -50,9 +51,11 @@ mod manage;
 mod outgoing;
 mod own_file;
 mod own_store;
+pub(crate) mod pressure;
 pub(crate) mod ranges;
 mod recall;
 pub(crate) mod reclaim;
+mod reclaimer;
 mod remap;
 pub(crate) mod remote;
 mod second_tier;

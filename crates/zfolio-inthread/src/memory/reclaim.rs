@@ -63,8 +63,12 @@ impl MemoryCore {
     /// Closes pages until `pages` more may be opened; what cannot be closed is gone over
     /// twice, and then they are opened all the same.
     pub(crate) fn make_room(&mut self, state: &MemoryState, pages: usize) {
-        if self.closes_nothing() || self.pool.is_none() || self.usage(state) + pages <= self.limit()
-        {
+        if self.closes_nothing() || self.pool.is_none() {
+            return;
+        }
+        let usage = self.usage(state);
+        self.call_reclaimer(state, usage, pages);
+        if usage + pages <= self.limit() {
             return;
         }
         let refused = self.closing.bounds.begin();
@@ -86,13 +90,25 @@ impl MemoryCore {
         state
             .membership
             .count_event(state.segment, GroupEvent::High);
+        let (closed, pool) = self.close_until(state, goal);
+        // Nothing more to close, or the pool takes what closing gives: the limit is raised,
+        // until there is less to do again.
+        let helpless = self.usage(state) > goal && closed < 2 * pool + SLACK;
+        self.settle_room(state, pages, helpless);
+        self.figures.waited_ns += now_ns(Clock::Monotonic) - start;
+        state.pressure.note_made(closed, start);
+    }
+
+    /// Closes pages until usage is at `goal`, or what there is has been gone over twice: how many were closed,
+    /// and by how many the pool grew.
+    pub(super) fn close_until(&mut self, state: &MemoryState, goal: usize) -> (usize, usize) {
         state
             .batches
             .begin(|| state.threads.pinned(), &mut self.seen);
+        let (closed, pool) = (state.words.closed(), self.pool_pages());
         self.drop_clean(state, goal);
         let most = 3 * self.ranges.managed_pages() + LEAF;
         let mut looked = 0;
-        let (closed, pool) = (state.words.closed(), self.pool_pages());
         while looked < most && self.usage(state) > goal && self.closing.bounds.goes_on() {
             let Some(window) = self.next_window(state, &mut looked) else {
                 break;
@@ -102,11 +118,7 @@ impl MemoryCore {
         state.batches.end();
         let closed = state.words.closed().saturating_sub(closed);
         let pool = self.pool_pages().saturating_sub(pool);
-        // Nothing more to close, or the pool takes what closing gives: the limit is raised,
-        // until there is less to do again.
-        let helpless = self.usage(state) > goal && closed < 2 * pool + SLACK;
-        self.settle_room(state, pages, helpless);
-        self.figures.waited_ns += now_ns(Clock::Monotonic) - start;
+        (closed, pool)
     }
 
     /// The next part of managed memory under the hand, a leaf's at most, that somebody may have

@@ -37,6 +37,16 @@ pub mod faults {
     pub const NAMES: [&str; 5] = ["auto", "message", "in-thread", "guard", "protect"];
 }
 
+/// Choices of [`Config::background_reclaim`].
+pub mod background_reclaim {
+    /// While memory runs short.
+    pub const AUTO: u32 = 0;
+    /// Never.
+    pub const OFF: u32 = 1;
+    /// From the first page that leaves.
+    pub const EAGER: u32 = 2;
+}
+
 /// What `zfolio run` was asked for.
 ///
 /// Processes read most of it once, when they begin. `max`, `on_max`, `pool`, `rest` of the
@@ -60,6 +70,8 @@ pub struct Config {
     pub runner: Runner,
     /// How faults are told: one of [`faults`].
     pub faults: AtomicU32,
+    /// Whether a thread of ours reclaims beside the program's: one of [`background_reclaim`].
+    pub background_reclaim: AtomicU32,
     /// Processes that are held for an inspector.
     pub leases: [Lease; LEASES],
 }

@@ -136,6 +136,8 @@ counters! {
     /// Times that a thread of the program, which made no calls, was stopped as it ran and closed
     /// pages because `high` had sunk.
     HighTicks = "high_ticks",
+    /// Pages closed by a thread of ours that reclaims beside the program's, without privilege.
+    PgstealKswapd = "pgsteal_kswapd",
     /// Times memory was wanted beyond `max`.
     MaxEvents = "max",
     /// Nanoseconds of CPU spent by the manager's threads.

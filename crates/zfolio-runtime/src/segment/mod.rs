@@ -25,7 +25,8 @@ mod threads;
 
 pub use config::{
     BackingAsked, CompressionAsked, Config, ENGINE_ATTRIBUTES, EnginesAsked, FoliosAsked,
-    LimitsAsked, MOST_TIMES, PATH, PoolAsked, Runner, backing, codec, faults, on_max,
+    LimitsAsked, MOST_TIMES, PATH, PoolAsked, Runner, background_reclaim, backing, codec, faults,
+    on_max,
 };
 pub use counter::{Counter, FaultKind};
 pub use describe::describe;

@@ -1,7 +1,7 @@
 //! The core lock, taken at a moment at which nothing is in transit, or something may begin.
 
 use super::waits::Ring;
-use crate::memory::core::MemoryCore;
+use crate::memory::core::{InTransit, MemoryCore};
 use crate::memory::layer::MemoryState;
 use crate::threads::Record;
 use core::sync::atomic::Ordering;
@@ -21,6 +21,12 @@ impl MemoryCore {
             CROWD
         };
         self.transit.transits.begin();
+    }
+
+    /// In the child of a fork, which was made while nothing was in transit: the threads that waited
+    /// for that are the parent's.
+    pub(crate) fn forget_who_waits(&mut self) {
+        self.transit = InTransit::new();
     }
 }
 

@@ -110,7 +110,7 @@ impl Stages {
 
     /// Takes one that nobody has, or waits for one. All signals are blocked; neither the core
     /// lock nor a stage is held.
-    pub(super) fn take(&self) -> Taken<'_> {
+    pub(in crate::memory) fn take(&self) -> Taken<'_> {
         let free = self.places[..self.count]
             .iter()
             .enumerate()

@@ -1,8 +1,8 @@
 //! Swap-in beside other threads: as [`bring`](mod@crate::memory::bring), which says what comes
 //! with a page, but for the work, which is done while the pages are in transit.
 
+use super::room::{Whom, make_room};
 use super::stage::{Stage, Taken};
-use super::swap_out::make_room;
 use crate::memory::Vpn;
 use crate::memory::bring::{
     Access, Brought, FOLIO, ahead, alike, bring, fresh, set, set_open, stored_run, was_open,
@@ -102,7 +102,7 @@ pub(crate) fn bring_beside(
                 touch.has_waited = true;
             }
             Next::MakeRoom(pages) => {
-                make_room(state, &mut taken, pages);
+                make_room(state, &mut taken, Whom::Caller(pages));
                 touch.has_room = true;
             }
             Next::Load(incoming) => {

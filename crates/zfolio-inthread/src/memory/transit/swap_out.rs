@@ -10,15 +10,14 @@ use crate::memory::Vpn;
 use crate::memory::bring::set;
 use crate::memory::core::MemoryCore;
 use crate::memory::layer::MemoryState;
-use crate::memory::reclaim::{Closing, ROOM, SLACK};
+use crate::memory::reclaim::Closing;
 use crate::memory::way::{Kind, STAGE, Way};
-use crate::memory::words::{LEAF, Word};
+use crate::memory::words::Word;
 use crate::raw::{PAGE, SHIFT};
 use core::ops::Range;
-use zfolio_runtime::segment::GroupEvent;
 use zfolio_sys::arena::{Discarded, discard_all_by};
+use zfolio_sys::lock::MutexGuard;
 use zfolio_sys::syscall::Linux;
-use zfolio_sys::thread::{Clock, now_ns};
 use zfolio_zswap::Slot;
 
 /// Windows looked at under one hold of the lock, if nothing is found in them.
@@ -30,7 +29,9 @@ impl MemoryCore {
     /// Whether pages must leave before so many come.
     pub(super) fn lacks_room(&self, state: &MemoryState, pages: usize) -> bool {
         let may = self.limit() + self.about_to_go();
-        self.pool.is_some() && !self.closes_nothing() && self.usage(state) + pages > may
+        let usage = self.usage(state);
+        self.call_reclaimer(state, usage, pages);
+        self.pool.is_some() && !self.closes_nothing() && usage + pages > may
     }
 
     /// Pages on their way out that are counted as gone: so that one thread makes room for
@@ -113,79 +114,52 @@ impl MemoryCore {
     }
 }
 
-/// Closes pages until `pages` more may be opened, as [`MemoryCore::make_room`] does.
-pub(super) fn make_room(state: &MemoryState, taken: &mut Taken<'_>, pages: usize) {
-    let begun = now_ns(Clock::Monotonic);
-    let (mut looked, mut closed) = (0_usize, 0);
-    let mut pool = None;
-    loop {
-        let mut guard = state.at_gate();
-        let core = &mut *guard;
-        if core.closes_nothing() {
-            return;
-        }
-        let pool = *pool.get_or_insert_with(|| {
-            // (Spans are few: each may look.)
-            let now = core.closes_in_place();
-            core.look(state, now);
-            core.figures.waits += 1;
-            state
-                .membership
-                .count_event(state.segment, GroupEvent::High);
-            core.pool_pages()
-        });
-        // (More than is asked for: a span costs the same, and others find room.)
-        let beyond = if core.closes_in_place() {
-            core.slack().clamp(SLACK, MOST)
-        } else {
-            SLACK
-        };
-        let goal = core.limit().saturating_sub(pages + beyond);
-        let most = 3 * core.ranges.managed_pages() + LEAF;
-        let beyond = core.beyond(state, goal);
-        if beyond == 0 || looked >= most {
-            let pool = core.pool_pages().saturating_sub(pool);
-            if beyond > 0 && closed < 2 * pool + SLACK {
-                core.closing.overdraft += ROOM.max(pages);
-            } else {
-                core.closing.overdraft -= core.closing.overdraft.div_ceil(64);
-            }
-            core.figures.waited_ns += now_ns(Clock::Monotonic) - begun;
-            return;
-        }
-        let mut batch = core.choose(state, taken.mark(), goal, &mut looked);
-        if batch.len == 0 {
-            continue;
-        }
-        let number = taken.number;
-        let Some(stage) = taken.get() else {
-            core.fail(format_args!("a thread has pages in transit by nothing"));
-        };
-        let way = stage.way(core);
-        core.transit.going += batch.len;
-        if let Some(span) = &batch.span {
-            core.transit.frozen.add(number, &span.pages);
-        }
-        let thread = crate::threads::current();
-        core.begin_transit(thread);
-        state.stages.note_thread(number, thread);
-        drop(guard);
-        if let Err((page, errno)) = batch.send(stage, &way) {
-            state.core.lock().fail(format_args!(
-                "the memory at {:#x} could not be closed, nor opened again (errno {errno})",
-                page << SHIFT
-            ));
-        }
-        let mut guard = state.core.lock();
-        let core = &mut *guard;
-        core.publish_batch(state, &batch);
-        if batch.span.is_some() {
-            core.transit.frozen.remove(number);
-        }
-        core.transit.going -= batch.len;
-        closed += batch.len;
-        state.end_transit(guard, number);
+/// Closes the next pages on the way to `goal`; how many were to leave. Adds how many pages have been
+/// looked at.
+pub(super) fn send_next(
+    state: &MemoryState,
+    mut guard: MutexGuard<'_, MemoryCore>,
+    taken: &mut Taken<'_>,
+    goal: usize,
+    looked: &mut usize,
+) -> usize {
+    let core = &mut *guard;
+    if taken.made(core).is_none() {
+        *looked = usize::MAX;
+        return 0;
     }
+    let mut batch = core.choose(state, taken.mark(), goal, looked);
+    if batch.len == 0 {
+        return 0;
+    }
+    let number = taken.number;
+    let Some(stage) = taken.get() else {
+        core.fail(format_args!("a thread has pages in transit by nothing"));
+    };
+    let way = stage.way(core);
+    core.transit.going += batch.len;
+    if let Some(span) = &batch.span {
+        core.transit.frozen.add(number, &span.pages);
+    }
+    let thread = crate::threads::current();
+    core.begin_transit(thread);
+    state.stages.note_thread(number, thread);
+    drop(guard);
+    if let Err((page, errno)) = batch.send(stage, &way) {
+        state.core.lock().fail(format_args!(
+            "the memory at {:#x} could not be closed, nor opened again (errno {errno})",
+            page << SHIFT
+        ));
+    }
+    let mut guard = state.core.lock();
+    let core = &mut *guard;
+    core.publish_batch(state, &batch);
+    if batch.span.is_some() {
+        core.transit.frozen.remove(number);
+    }
+    core.transit.going -= batch.len;
+    state.end_transit(guard, number);
+    batch.len
 }
 
 /// A page that is neither here nor there, and the error number.

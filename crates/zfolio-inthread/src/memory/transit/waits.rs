@@ -29,6 +29,14 @@ pub(crate) enum Ring {
 }
 
 impl Transits {
+    /// Nothing is under way, and nobody waits for that.
+    pub(crate) const fn new() -> Self {
+        Self {
+            under_way: 0,
+            wanting: 0,
+        }
+    }
+
     /// Whether something may begin.
     pub(crate) const fn may_begin(self) -> bool {
         self.wanting == 0
