@@ -49,7 +49,7 @@ static void run_short(void) {
 
 // The child of a fork, and the fork itself, have one thread.
 static void forked(void) {
-    for (int turn = 0; turn < 20; turn++) {
+    for (int turn = 0; turn < 8; turn++) {
         run_short();
         pid_t child = fork();
         SETUP(child >= 0);
@@ -66,7 +66,7 @@ static void forked(void) {
 
 // Only a process of one thread may do this; nobody may keep it from being one.
 static void in_a_namespace(void) {
-    for (int turn = 0; turn < 10; turn++) {
+    for (int turn = 0; turn < 4; turn++) {
         run_short();
         pid_t child = fork();
         SETUP(child >= 0);
@@ -148,7 +148,7 @@ static void send_to(int thread) {
 static void told_each(void) {
     struct sigaction action = {.sa_handler = is_told, .sa_flags = SA_RESTART};
     SETUP(sigaction(SIGUSR1, &action, NULL) == 0);
-    for (int turn = 0; turn < 20; turn++) {
+    for (int turn = 0; turn < 8; turn++) {
         run_short();
         told = sent = 0;
         each_thread(send_to);
@@ -191,7 +191,7 @@ static void last_exit(void) {
 
 // A table of descriptors of its own: what is closed there is closed.
 static void descriptors_apart(void) {
-    for (int turn = 0; turn < 10; turn++) {
+    for (int turn = 0; turn < 4; turn++) {
         int fds[2];
         run_short();
         SETUP(pipe(fds) == 0);
@@ -217,7 +217,7 @@ static void descriptors_apart(void) {
 
 static void spawned(void) {
     char *const argv[] = {"true", NULL};
-    for (int turn = 0; turn < 20; turn++) {
+    for (int turn = 0; turn < 8; turn++) {
         pid_t child;
         run_short();
         SETUP(posix_spawn(&child, "/bin/true", NULL, NULL, argv, environ) == 0);
@@ -228,7 +228,7 @@ static void spawned(void) {
 
 // An exec that fails, and one that does not.
 static void replaced(void) {
-    for (int turn = 0; turn < 10; turn++) {
+    for (int turn = 0; turn < 4; turn++) {
         run_short();
         RIGHT(execl("/does/not/exist", "x", (char *)NULL) == -1 && errno == ENOENT);
         run_short();
@@ -245,7 +245,7 @@ static void replaced(void) {
 
 static void *works(void *arg) {
     size_t id = (size_t)arg, part = AREA / 4;
-    for (int turn = 0; turn < 30; turn++) {
+    for (int turn = 0; turn < 10; turn++) {
         fill_range(area + id * part * PAGE, part, TAG * (id + 2) + turn);
         check_range(area + id * part * PAGE, part, TAG * (id + 2) + turn, "of a thread under pressure");
         pthread_t thread;
@@ -261,7 +261,7 @@ static void beside_threads(void) {
     run_short();
     for (size_t i = 0; i < 4; i++)
         SETUP(pthread_create(&threads[i], NULL, works, (void *)i) == 0);
-    for (int turn = 0; turn < 30; turn++) {
+    for (int turn = 0; turn < 10; turn++) {
         squeeze();
         char *mapped = map_new(64 * PAGE);
         fill_range(mapped, 64, TAG);
