@@ -69,6 +69,10 @@ def drawn(seed, folder, zfolio, way):
     # (Drawn last: older seeds have the other options as they had them.)
     if "--per-process" not in run and draw.random() < 0.15:
         run += [draw.choice(["--swap-max", "--zswap-max"]), f"{draw.choice([2, 8, 24])}M"]
+    # (There from the first page on, so that every operation meets it.)
+    background = draw.choice(["eager", "eager", "auto", "off"])
+    if way != "message":
+        run += ["--background-reclaim", background]
     return run, program
 
 

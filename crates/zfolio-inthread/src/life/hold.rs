@@ -1,6 +1,6 @@
 //! A thread of ours that holds the process for who looks into it (`zfolio inspect`).
 //!
-//! There is no thread of ours that could be asked, and the program's may sleep in one call for
+//! No thread of ours stays that could be asked, and the program's may sleep in one call for
 //! ever. So the inspector, whom the kernel lets trace the process, sends one of the program's threads
 //! to [`zfolio_hold_entry`](entry) for one system call, a clone, and puts back all its registers: the
 //! call that it was in goes on as after any stop by a tracer. What is made there brings everything

@@ -5,7 +5,7 @@
 //! (what it does first is [`begin`]'s).
 
 use super::begin::{self, CLEARED};
-use super::reclaimer::{self, Alone};
+use super::reclaimer::{self, Alone, make_room_for_task};
 use super::{hold, leave, signals, ticks};
 use crate::memory::core::MemoryCore;
 use crate::memory::way::Kind;
@@ -196,7 +196,7 @@ fn new_task(
     // SAFETY: the service stack of a thread that is not there yet; or the stack that the
     // program named for it.
     let at = unsafe { frame::copy_to(begins_at, frame, inherits, top) };
-    let result = call(at);
+    let result = make_room_for_task(state, || call(at));
     if is_error(result)
         && let Some(record) = record
     {
@@ -255,7 +255,7 @@ fn vfork_on_stack(
     let spawned = (&raw const signals) as usize;
     let taken = record.call_stacks().taken();
     let before = record.spawned.swap(spawned, Ordering::Relaxed);
-    let result = call(at);
+    let result = make_room_for_task(state, || call(at));
     record.spawned.store(before, Ordering::Relaxed);
     record.call_stacks().free_others(taken);
     record.set_blocked(blocked);

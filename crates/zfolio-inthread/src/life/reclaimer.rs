@@ -13,6 +13,7 @@
 //! | close_range with a table of its own | it would keep the descriptors open |
 //! | exec; a signal to its number | it is none of the program's |
 //! | the last exit | the process would wait for it |
+//! | a task that is one too many for a limit | it is the program's to make |
 //!
 //! For these an [`Alone`] is had: it ends the thread, waits until the kernel has it no more, and none begins as long
 //! as there is one.
@@ -21,7 +22,7 @@
 //! thread, which never takes it. A thread is made under it alone, when the one before has left its stack.
 
 use super::own_thread::{CLONE_FLAGS, Place, STATUS};
-use crate::raw::{self, Blocked, nr};
+use crate::raw::{self, Blocked, err, nr};
 use crate::state::{self, State};
 use core::arch::asm;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -38,6 +39,8 @@ const GONE_NS: u64 = 1_000_000_000;
 /// So many looks: its batch under way, at the slowest, takes a fraction of the minute that they take. (Not a
 /// time: the process may be stopped meanwhile.)
 const MOST_LOOKS: u32 = 1 << 20;
+/// After somebody wanted there to be none, ns.
+const AFTERWARDS_NS: u64 = 5_000_000;
 /// After one could not be made, ns.
 const RETRY_NS: u64 = 1_000_000_000;
 
@@ -108,8 +111,11 @@ pub(super) fn begin(state: &State) {
     if !may {
         return;
     }
+    // (It has the mask of who makes it.)
+    let blocked = Blocked::new();
     // SAFETY: nobody else has the place: the last one has left its stack.
     let made = unsafe { make(seat.place) };
+    drop(blocked);
     match u32::try_from(made) {
         Ok(thread) => seat.last = thread,
         Err(_) => {
@@ -216,6 +222,8 @@ impl Drop for Alone {
             let mut seat = SEAT.lock();
             // (In the child of a fork none is counted.)
             seat.alone = seat.alone.saturating_sub(1);
+            // (Who forks may count its threads afterwards.)
+            seat.not_before = now_ns(Clock::Monotonic) + AFTERWARDS_NS;
         }
     }
 }
@@ -251,6 +259,16 @@ impl Seat {
             }
         }
     }
+}
+
+/// Makes a task by `call`; once more without the thread where it was one too many (RLIMIT_NPROC, pids.max).
+pub(super) fn make_room_for_task(state: &State, call: impl Fn() -> isize) -> isize {
+    let result = call();
+    if result != err::AGAIN || !state.pressure.is_there() {
+        return result;
+    }
+    let _alone = Alone::begin(state);
+    call()
 }
 
 /// Whether a call is one for which there must be none, of those that are not forks, ends or signals.

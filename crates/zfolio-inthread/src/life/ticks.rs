@@ -1,7 +1,7 @@
 //! Ticks: a thread that runs for long, without a call and without a fault, is stopped for a moment
 //! now and then.
 //!
-//! There is no thread of ours, so what sinks (`high`, by `zfolio set`, `--slowdown` or a smaller limit) is
+//! No thread of ours is there for it, so what sinks (`high`, by `zfolio set`, `--slowdown` or a smaller limit) is
 //! followed by the program's threads: as they make calls (`memory::follow`), and here as they run.
 //! Each has a timer of its own processor time, whose signal is SIGSYS, one of the three that are
 //! ours. What the handler does is no more than what a fault may do at that place: take the core

@@ -1,6 +1,6 @@
 //! System calls close pages where `high` has sunk.
 //!
-//! There is no thread of ours: room is made by the thread that needs memory. A lower `high`
+//! Room is made by the thread that needs memory, or ahead of it while memory runs short. A lower `high`
 //! (`--slowdown`, `zfolio set`, a limit of memory that shrank) would take effect at the next fault only,
 //! and a program whose memory is all there makes none. So each call compares the `high` of the process's
 //! groups with what was kept last: a load for each group, and a comparison. Where they differ, a call

@@ -78,9 +78,14 @@ impl Pressure {
         self.is_wanted.load(Ordering::Relaxed)
     }
 
+    /// Whether there is such a thread.
+    pub(crate) fn is_there(&self) -> bool {
+        self.is_there.load(Ordering::Relaxed)
+    }
+
     /// Calls the thread, where there is one.
     pub(super) fn call(&self) {
-        if !self.is_there.load(Ordering::Relaxed) {
+        if !self.is_there() {
             return;
         }
         if self.word.load(Ordering::Relaxed) & CALLED == 0

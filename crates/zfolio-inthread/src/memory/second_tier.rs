@@ -1,7 +1,7 @@
 //! The second tier (`--tier auto`): what stays in the pool is compressed again, denser. How is
 //! `zfolio_zswap`'s matter, when `zfolio_runtime::tier`'s.
 //!
-//! There is no thread of ours whose time that could be. So it is done before calls that wait, as a
+//! No thread of ours is idle whose time that could be. So it is done before calls that wait, as a
 //! rule, for something, where the program is idle by what it did lately; and by threads that are stopped
 //! as they run (`life::ticks`), where the pool is what takes the memory. A call is put off by a 20th of
 //! the time since the last such turn, [`LONGEST_NS`] at most.
