@@ -5,7 +5,7 @@
 //! called: [`pressure`](super::pressure).
 
 use super::core::MemoryCore;
-use super::transit::room::{Whom, make_room};
+use super::transit::relief::{Whom, make_room};
 use crate::memory::layer::MemoryState;
 use zfolio_sys::thread::{Clock, now_ns};
 

@@ -14,7 +14,7 @@
 //! | [`waits`], [`gate`] | who may begin, and who waits for whom |
 //! | [`stage`] | what a thread has while it works: two places for pages, a compressor's state |
 //! | [`swap_in`], [`swap_out`] | the two ways |
-//! | [`room`] | how much leaves, for whom |
+//! | [`relief`] | how much leaves, for whom |
 //! | [`batch`] | pages on their way out, and what becomes of each |
 //! | [`span`] | in-thread: how many pages leave for one interrupt |
 //! | `model` | every order of the steps of a few threads |
@@ -47,7 +47,7 @@ pub(super) mod batch;
 mod gate;
 #[cfg(test)]
 mod model;
-pub(super) mod room;
+pub(super) mod relief;
 mod span;
 pub(crate) mod stage;
 pub(crate) mod swap_in;

@@ -1,7 +1,7 @@
 //! Swap-in beside other threads: as [`bring`](mod@crate::memory::bring), which says what comes
 //! with a page, but for the work, which is done while the pages are in transit.
 
-use super::room::{Whom, make_room};
+use super::relief::{Whom, make_room};
 use super::stage::{Stage, Taken};
 use crate::memory::Vpn;
 use crate::memory::bring::{
