@@ -104,6 +104,13 @@ impl MemoryCore {
         page
     }
 
+    /// Counts the folios of a run of pages that were stored beside other threads, as [`Self::store`] does.
+    pub(super) fn count_folios(&self, state: &MemoryState, run: &Range<Vpn>) {
+        for folio in folios(run, state.options.folio) {
+            self.count_folio(state, &folio);
+        }
+    }
+
     /// Counts a folio that was stored: if it was all, and anything in it but zeros.
     fn count_folio(&self, state: &MemoryState, folio: &Range<Vpn>) {
         let words = || folio.clone().map(|page| state.words.get(page));

@@ -284,6 +284,8 @@ impl Touch<'_> {
         if came != Came::Not && !incoming.untouched {
             core.figures.pages_in += count;
             core.figures.ahead += count - 1;
+            // (There is nothing behind the pool where pages come so.)
+            core.count_loaded(run.len(), core.loaded_from_behind());
         }
         state.end_transit(guard, taken.number);
         (came != Came::Not).then_some(Brought::Open(match run.len() {

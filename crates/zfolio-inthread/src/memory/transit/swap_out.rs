@@ -97,6 +97,11 @@ impl MemoryCore {
                 }
             }
         }
+        if !batch.clean {
+            for (places, start) in batch.runs() {
+                self.count_folios(state, &(start..start + places.len()));
+            }
+        }
         if let Some(span) = &batch.span {
             span.open_rest(state, self);
         }
