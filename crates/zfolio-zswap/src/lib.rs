@@ -74,7 +74,8 @@ mod writeback;
 
 pub use arena::{Arena, PlainArena};
 pub use backing::{
-    Backing, FileBacking, MemoryBacking, NetworkBacking, NullBacking, store_is_waited_for,
+    Backing, ByDistance, FileBacking, InOrder, MemoryBacking, NetworkBacking, NullBacking,
+    store_is_waited_for,
 };
 pub use limits::Limits;
 pub use load::error::{LoadError, LoadFault};

@@ -4,11 +4,12 @@ use super::config::Config;
 use super::owner::Owner;
 use super::process_slot::ProcessSlot;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use zfolio_zswap::ByDistance;
 
 /// First word of a segment: "zfolio01".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"zfolio01");
 /// Layout version: both sides must agree.
-pub const VERSION: u32 = 21;
+pub const VERSION: u32 = 22;
 /// Process slots in a segment.
 pub const SLOTS: usize = 1024;
 /// The slot of those who find none that is free: the last, nobody's own.
@@ -30,7 +31,7 @@ pub struct Member {
     /// Pages it has out, in bytes.
     pub swap_bytes: AtomicU64,
     /// What its backing takes.
-    pub backing_bytes: AtomicU64,
+    pub backing_bytes: ByDistance<AtomicU64>,
     /// Index of its group.
     pub group: AtomicU32,
     /// Its part of the run's `high` beside others that need more than they get, in

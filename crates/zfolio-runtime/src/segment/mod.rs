@@ -25,7 +25,7 @@ mod threads;
 
 pub use config::{
     BackingAsked, CompressionAsked, Config, ENGINE_ATTRIBUTES, EnginesAsked, FoliosAsked,
-    LimitsAsked, MOST_TIMES, PATH, PoolAsked, Runner, backing, codec, faults, on_max,
+    LimitsAsked, MOST_TIMES, PATH, PathAsked, PoolAsked, Runner, codec, faults, on_max,
 };
 pub use counter::{Counter, FaultKind};
 pub use describe::describe;

@@ -24,6 +24,11 @@ pub trait Backing: Send + Sync {
     /// Bytes it may come to hold.
     fn capacity(&self) -> u64;
 
+    /// The first byte of the part that is on other machines, whose reads may wait long.
+    fn far_from(&self) -> u64 {
+        u64::MAX
+    }
+
     /// Writes all of `bytes` at `offset`, which nobody else writes or reads
     /// meanwhile.
     ///

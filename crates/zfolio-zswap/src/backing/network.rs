@@ -276,6 +276,10 @@ impl Backing for NetworkBacking {
         self.capacity
     }
 
+    fn far_from(&self) -> u64 {
+        0
+    }
+
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
         let until = now() + WRITE_NS;
         let write = loop {
