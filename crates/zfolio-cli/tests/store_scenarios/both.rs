@@ -145,7 +145,7 @@ pub(crate) fn refused(z: &Zfolio) {
     let doctor = doctor.output().expect("it runs");
     let told = String::from_utf8_lossy(&doctor.stdout).into_owned();
     for words in [
-        "4 MiB at most in ",
+        "4.0 MiB at most in ",
         "then to the store",
         "redis://127.0.0.1:1",
     ] {
