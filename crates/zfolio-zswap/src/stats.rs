@@ -3,7 +3,7 @@
 //! Events only grow; gauges say how it is now and change under the pool lock,
 //! together with what they count.
 
-use crate::backing::ByDistance;
+use crate::by_distance::ByDistance;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use zfolio_mm::{ORDERS, Order, PAGE_SIZE};
 

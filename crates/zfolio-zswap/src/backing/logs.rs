@@ -3,11 +3,11 @@
 //! Each part is a log of its own ([`Clusters`]), with places of its own. A near part that did
 //! not take a write is left alone for a while, if there is a far one; what is there stays.
 
-use crate::backing::by_distance::ByDistance;
 use crate::backing::cells::now;
 use crate::backing::clusters::{Clusters, GO, Position, granules};
 use crate::backing::encryption::Nonce;
 use crate::backing::kinds::{Backing, CLUSTER};
+use crate::by_distance::ByDistance;
 use alloc::string::String;
 use zfolio_mm::PAGE_SIZE;
 

@@ -5,7 +5,7 @@
 //! - `cells`: what it asks the pager for, each in a cell of the exchange.
 //! - `values`: which of the store's values has which bytes.
 //! - `ahead`: what is asked for before it is wanted; `waits`: who waits long.
-//! - `in_order`: a near one and a far one as one; `by_distance`: what there is of each.
+//! - `in_order`: a near one and a far one as one.
 //! - `clusters`: a backing is a log in clusters; where each record lies. `logs`: near or far.
 //! - `encryption`: nobody else can read a record there, nor put another in its place.
 //! - `writeback_order`: the list of entries that may be written back, oldest first.
@@ -17,7 +17,6 @@
 //! Below: the slots. Who decides what goes out is `writeback`, above the pool.
 
 pub(crate) mod ahead;
-pub(crate) mod by_distance;
 pub(crate) mod cells;
 pub(crate) mod clusters;
 pub(crate) mod encryption;
@@ -29,7 +28,6 @@ pub(crate) mod values;
 pub(crate) mod waits;
 pub(crate) mod writeback_order;
 
-pub use by_distance::ByDistance;
 pub use in_order::InOrder;
 pub use kinds::{Backing, CLUSTER, Call, FileBacking, MemoryBacking, NullBacking};
 pub use network::NetworkBacking;

@@ -3,10 +3,10 @@
 //! The lock protocol is at the head of the crate.
 
 use crate::arena::Arena;
-use crate::backing::by_distance::ByDistance;
 use crate::backing::kinds::Backing;
 use crate::backing::logs::Logs;
 use crate::backing::writeback_order::Lru;
+use crate::by_distance::ByDistance;
 use crate::entry::multi_page::Units;
 use crate::entry::table::Entries;
 use crate::frame_reserve::Reserve;
