@@ -103,7 +103,7 @@ fn what_is_near_is_filled_first() {
     assert_eq!(now.backing_full, 0, "there is room");
     let used = now.backing_used();
     assert_eq!(used.near, 3 * CLUSTER as u64);
-    assert!(used.far >= far * 4096 && used.far % CLUSTER as u64 == 0);
+    assert!(used.far >= far * 4096 && used.far.is_multiple_of(CLUSTER as u64));
     rig.check();
     let now = rig.zswap.stats().snapshot();
     assert_eq!((now.pswpin, now.pswpin_store), (320, far));
