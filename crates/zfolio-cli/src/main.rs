@@ -72,7 +72,7 @@ fn dispatch(command: Command) -> Result<ExitCode, Failure> {
         Command::Run(args) => run::run(*args),
         Command::Doctor(args) => match &args.seccomp_profile {
             Some(base) => doctor::seccomp_profile::write_out(base),
-            None => doctor::doctor(args.json, args.backing.as_ref()),
+            None => doctor::doctor(args.json, &args.backing),
         },
         Command::Stat(args) => zfolio_views::stat(&args),
         Command::Top(args) => zfolio_views::top(&args),

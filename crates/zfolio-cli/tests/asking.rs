@@ -349,6 +349,17 @@ fn swap_high_and_parameters_of_the_pool_change() {
         set(z, &run, &words),
         "max-pool: none, now 50%\naccept-threshold: 90%, now 70%\nshrinker: yes, now no\n"
     );
+    let shown = zfolio(z, &["stat", &pid, "--json"]).stdout;
+    let shown: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
+    let of = |name: &str| shown["config"][name].as_u64();
+    assert_eq!(
+        [
+            of("max_pool_percent"),
+            of("accept_threshold_percent"),
+            of("shrinker_enabled")
+        ],
+        [Some(50), Some(70), Some(0)]
+    );
     let refused = zfolio(z, &["set", &pid, "--no-shrinker"]);
     is_refused(&refused, 2, "what does is --shrinker; give --shrinker no");
     let (status, told, stats) = run.end();

@@ -13,7 +13,7 @@ mod support;
 
 use nobody::Nobody;
 use store_scenarios::place::Place;
-use store_scenarios::{content, ends, programs, servers_end};
+use store_scenarios::{both, content, ends, programs, servers_end};
 
 const MESSAGE: &str = "message";
 const IN_THREAD: &str = "in-thread";
@@ -39,6 +39,9 @@ macro_rules! scenarios {
 scenarios! {
     what_is_sent_comes_back_and_nothing_is_left in ALL: content::comes_back;
     forks_threads_and_other_programs in ALL: programs::forks_and_threads;
+    a_file_is_filled_before_the_store in ALL: both::in_order;
+    forks_with_a_file_before_the_store in TWO: both::forks;
+    a_full_disk_before_a_store_is_passed_by in TWO: both::disk_is_full;
     who_waits_holds_nobody_else_up in ALL: programs::one_waits;
     signals_come_to_who_waits in ALL: programs::signals;
     nothing_can_be_read_in_the_store_or_its_files in TWO: content::is_secret;
@@ -82,4 +85,10 @@ fn a_cluster_loses_a_primary() {
 fn a_store_that_would_lose_pages_is_refused() {
     let Some(z) = support::real() else { return };
     servers_end::refused(z);
+}
+
+#[test]
+fn a_wrong_order_is_refused() {
+    let Some(z) = support::real() else { return };
+    both::refused(z);
 }

@@ -22,6 +22,7 @@ const CRATES: [Order; 4] = [
             &[
                 "size",
                 "compressor",
+                "engine_attributes",
                 "exit",
                 "outfile",
                 "histogram",

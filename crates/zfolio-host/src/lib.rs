@@ -5,7 +5,7 @@
 //!
 //! | module | concept |
 //! |---|---|
-//! | `size`, `compressor` | sizes and codecs as people write them |
+//! | `size`, `compressor`, `engine_attributes` | sizes and codecs as people write them; attributes as JSON |
 //! | `controller` | the least memory at which a program loses no more time than asked for |
 //! | `exit` | exit statuses, and failures told in one line |
 //! | `outfile`, `histogram` | files for results; service times |
@@ -34,6 +34,7 @@ pub mod class_table;
 pub mod compressor;
 pub mod controller;
 pub mod elf;
+pub mod engine_attributes;
 mod engine_queues;
 #[cfg(test)]
 mod example;

@@ -14,8 +14,7 @@ use std::mem::{offset_of, size_of};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::atomic::Ordering::Relaxed;
-use zfolio_runtime::segment::{Config, backing};
+use zfolio_runtime::segment::Config;
 use zfolio_sys::exchange::{BUCKETS, BYTES, Head, MAGIC};
 
 /// What the pagers of a run did.
@@ -57,10 +56,15 @@ impl StoreTotals {
     /// cannot be read.
     #[must_use]
     pub fn of_run(config: &Config) -> Option<Self> {
-        if config.backing.kind.load(Relaxed) != backing::STORE {
+        if config.backing.sizes().far == 0 {
             return None;
         }
-        let path = config.backing.with_dir(|path| Ok(path.to_owned())).ok()?;
+        let path = config
+            .backing
+            .path
+            .far
+            .with(|path| Ok(path.to_owned()))
+            .ok()?;
         Self::read(Path::new(std::ffi::OsStr::from_bytes(path.to_bytes())))
     }
 

@@ -84,7 +84,7 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
     reclaimer::reserve().map_err(failed("reserving memory"))?;
     let words = Words::reserve().map_err(failed("reserving memory"))?;
     let threads = Threads::reserve().map_err(failed("reserving memory"))?;
-    let is_store = options.backing.is_some_and(|backing| backing.is_store);
+    let is_store = options.backing.is_some_and(|backing| backing.has_store());
     let remote = Remote::reserve(is_store).map_err(failed("reserving memory"))?;
     let texts = Texts::now();
     rewrite::reserve(entry::address(), texts.lowest()).map_err(failed("reserving memory"))?;

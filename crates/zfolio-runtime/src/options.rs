@@ -1,6 +1,6 @@
 //! What the runtime was asked for.
 
-use crate::segment::{Config, PATH, background_reclaim, backing, codec, on_max};
+use crate::segment::{Config, PATH, background_reclaim, codec, on_max};
 use core::array::from_fn;
 use core::ffi::CStr;
 use core::ops::Range;
@@ -10,6 +10,7 @@ use zfolio_compress::deflate::Tables;
 use zfolio_compress::engine::attributes::MAX_ENGINES;
 pub use zfolio_compress::engine::{Attributes, SyncMode};
 use zfolio_mm::{Order, PAGE_SHIFT};
+pub use zfolio_zswap::ByDistance;
 use zfolio_zswap::Limits;
 
 /// Most engines that may be asked for.
@@ -48,7 +49,7 @@ pub struct Options {
     pub folio_compaction: bool,
     /// Of regions: memory that they must not exceed.
     pub at_max: MaxOptions,
-    /// A file or a store behind the pool.
+    /// A file, a store or both behind the pool.
     pub backing: Option<BackingOptions>,
     /// How large the pool may be.
     pub pool: PoolOptions,
@@ -162,15 +163,13 @@ impl OnMax {
     }
 }
 
-/// The file or the store behind the pool.
+/// The file, the store or both behind the pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BackingOptions {
-    /// Most bytes of it.
-    pub size: u64,
-    /// Where it is; `None`: where the control segment says.
+    /// Most bytes of the file, and of the store behind a pager; 0: there is none.
+    pub size: ByDistance<u64>,
+    /// Where the file is; `None`: where the control segment says.
     pub directory: Option<Directory>,
-    /// It is no file but a store behind a pager.
-    pub is_store: bool,
     /// Of a store: how long a read may take, ns; `None`: for ever.
     pub deadline_ns: Option<u64>,
 }
@@ -195,6 +194,14 @@ impl Directory {
     #[must_use]
     pub fn path(&self) -> &CStr {
         CStr::from_bytes_until_nul(&self.0).unwrap_or(c".")
+    }
+}
+
+impl BackingOptions {
+    /// Whether there is a store.
+    #[must_use]
+    pub const fn has_store(&self) -> bool {
+        self.size.far > 0
     }
 }
 
@@ -254,7 +261,7 @@ impl Options {
         if high < 1024 {
             return Err("`high` is below 4 MiB");
         }
-        let size = config.backing.size.load(Ordering::Relaxed);
+        let size = config.backing.sizes();
         let engines = config.engines.count.load(Ordering::Relaxed) as usize;
         let numbers = from_fn(|at| config.engines.attributes[at].load(Ordering::Relaxed));
         let engine_attributes = match engines {
@@ -272,10 +279,9 @@ impl Options {
                 page_cluster,
             },
             folio_compaction: config.folios.no_compaction.load(Ordering::Relaxed) == 0,
-            backing: (size > 0).then_some(BackingOptions {
+            backing: (size.sum() > 0).then_some(BackingOptions {
                 size,
                 directory: None,
-                is_store: config.backing.kind.load(Ordering::Relaxed) == backing::STORE,
                 deadline_ns: match config.backing.deadline_ns.load(Ordering::Relaxed) {
                     0 => None,
                     deadline => Some(deadline),

@@ -86,7 +86,7 @@ impl<'a> Program<'a> {
             needs: HIGH / 8,
             zswap_bytes: charged.zswap,
             swap_bytes: charged.swap,
-            backing_bytes: self.zswap.stats().snapshot().backing_bytes,
+            backing_bytes: self.zswap.stats().snapshot().backing_used(),
         };
         let allowed = self.membership.update(self.segment, having, HIGH);
         self.zswap.set_group_limits(allowed.limits);

@@ -51,7 +51,15 @@ const ORDER: [&[&str]; 18] = [
 /// The rooms of `zfolio-zswap`, bottom to top.
 const ZSWAP_ORDER: [&[&str]; 8] = [
     // The vocabulary.
-    &["arena", "frame_reserve", "limits", "slot", "spans", "stats"],
+    &[
+        "arena",
+        "by_distance",
+        "frame_reserve",
+        "limits",
+        "slot",
+        "spans",
+        "stats",
+    ],
     &["backing"],
     &["entry"],
     &["pool"],

@@ -2,11 +2,13 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 use zfolio_host::compressor::Compressor;
+use zfolio_host::engine_attributes::{AttributeShown, shown};
 use zfolio_host::group_state::high_now;
 use zfolio_mm::PAGE_SIZE;
-use zfolio_runtime::options::codec_of;
+use zfolio_runtime::options::{Attributes, PoolOptions, codec_of};
 use zfolio_runtime::segment::{Segment, background_reclaim, faults, on_max};
 
 /// The part of `config` of `--stats` that shows while a run lasts, by the same names.
@@ -33,9 +35,17 @@ pub struct Config {
     tier: &'static str,
     /// Whether a thread of ours reclaims beside the program's: `auto` or `off`.
     background_reclaim: &'static str,
+    /// By name; `None` without engines.
+    engine_attributes: Option<BTreeMap<&'static str, AttributeShown>>,
     folio_compaction: bool,
     max_bytes: Option<u64>,
     on_max: Option<&'static str>,
+    /// What a pool may take of `high`; `None`: that is not limited.
+    max_pool_percent: Option<u32>,
+    /// A pool that was at its maximum takes pages again at so much of that.
+    accept_threshold_percent: u32,
+    /// 1: the pool is written back because memory is short, too.
+    shrinker_enabled: u8,
 }
 
 impl Config {
@@ -64,6 +74,30 @@ impl Config {
         &self.compressor
     }
 
+    /// What limits pools, and the attributes of engines: for people; empty where there is nothing to
+    /// be said.
+    pub(crate) fn lines(&self) -> String {
+        let mut text = String::new();
+        if let Some(most) = self.max_pool_percent {
+            let accepts = self.accept_threshold_percent;
+            let shrinker = match self.shrinker_enabled {
+                0 => "off",
+                _ => "on",
+            };
+            text += &format!(
+                "pool: {most}% of high at most, takes pages again at {accepts}% of that, shrinker {shrinker}\n"
+            );
+        }
+        if let Some(attributes) = &self.engine_attributes {
+            let each = attributes
+                .iter()
+                .map(|(name, value)| format!("{name}={value}"));
+            let each: Vec<String> = each.collect();
+            text += &format!("engines: {}, {}\n", self.engines, each.join(","));
+        }
+        text
+    }
+
     /// Copies it. (Whatever stands there, it is shown: a number that means nothing as `unknown`.)
     pub fn read(segment: &Segment) -> Self {
         let config = segment.config();
@@ -80,6 +114,11 @@ impl Config {
             on_max::ALLOW => "allow",
             _ => "unknown",
         };
+        let engines = config.engines.count.load(Relaxed);
+        let numbers = config.engines.attributes.each_ref();
+        let numbers = numbers.map(|word| word.load(Relaxed));
+        let attributes = Attributes::from_numbers(&numbers).ok();
+        let pool = PoolOptions::of(config);
         Self {
             high_bytes: high_now(segment),
             high_is_shared: config.limits.shared.load(Relaxed) != 0,
@@ -90,7 +129,7 @@ impl Config {
             split_huge_pages: config.folios.split_huge_pages.load(Relaxed) != 0,
             huge_page_assembly: config.folios.huge_page_assembly.load(Relaxed) != 0,
             page_cluster: config.folios.page_cluster.load(Relaxed).checked_sub(1),
-            engines: config.engines.count.load(Relaxed),
+            engines,
             engines_auto: config.engines.auto.load(Relaxed) != 0,
             tier: if config.compression.tier.load(Relaxed) == 0 {
                 "off"
@@ -102,9 +141,13 @@ impl Config {
                 background_reclaim::EAGER => "eager",
                 _ => "auto",
             },
+            engine_attributes: attributes.filter(|_| engines > 0).as_ref().map(shown),
             folio_compaction: config.folios.no_compaction.load(Relaxed) == 0,
             max_bytes: (max > 0).then_some(max),
             on_max: (max > 0).then_some(at_max),
+            max_pool_percent: pool.percent,
+            accept_threshold_percent: pool.accept_percent,
+            shrinker_enabled: pool.shrinker.into(),
         }
     }
 }
@@ -133,6 +176,23 @@ mod tests {
         assert_eq!(Config::read(&segment).faults, Some("guard"));
         assert!(seen.high_is_shared && seen.folio_compaction);
         assert_eq!((seen.max_bytes, seen.on_max), (None, None));
+        assert_eq!((seen.max_pool_percent, seen.lines()), (None, String::new()));
+        config.pool.percent.store(30, Relaxed);
+        config.pool.no_shrinker.store(1, Relaxed);
+        config.engines.count.store(2, Relaxed);
+        let numbers = Attributes::for_engines(2).numbers();
+        for (word, number) in config.engines.attributes.iter().zip(numbers) {
+            word.store(number, Relaxed);
+        }
+        let lines = Config::read(&segment).lines();
+        for words in [
+            "pool: 30% of high",
+            "at 90% of that, shrinker off",
+            "engines: 2, ",
+            "sync_mode=",
+        ] {
+            assert!(lines.contains(words), "{lines}");
+        }
         config.limits.max.store(1 << 30, Relaxed);
         config.compression.codec.store(99, Relaxed);
         config.faults.store(99, Relaxed);

@@ -83,6 +83,8 @@ fn text(look: &Look, seen: &Seen) -> String {
         text.push_str(&slowdown.line());
         text.push('\n');
     }
+    text.push_str(&seen.config.lines());
+    text.push_str(&behind(look.segment(), &seen.tree));
     if let Some(store) = &seen.store {
         text.push_str(&store.words());
         text.push('\n');
@@ -92,6 +94,27 @@ fn text(look: &Look, seen: &Seen) -> String {
         text.push('\n');
     }
     text + &table(&seen.tree)
+}
+
+/// What is in files and in a store behind the pools, and what may be; empty without.
+fn behind(segment: &Segment, tree: &Tree) -> String {
+    let sizes = segment.config().backing.sizes();
+    let bytes = |which| tree.total.get(which);
+    let store = bytes(Counter::BackingStoreBytes);
+    let files = bytes(Counter::BackingBytes).saturating_sub(store);
+    let part = |name: &str, used: u64, size: u64| match size {
+        0 => None,
+        _ => Some(format!("{} of {} in {name}", human(used), human(size))),
+    };
+    let parts = [
+        part("files", files, sizes.near),
+        part("a store", store, sizes.far),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    match parts.is_empty() {
+        true => String::new(),
+        false => format!("backing: {}\n", parts.join(", then ")),
+    }
 }
 
 /// Each pool's table of classes, where there is one.

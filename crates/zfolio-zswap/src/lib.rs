@@ -13,7 +13,7 @@
 //!
 //! | room, bottom to top | concept |
 //! |---|---|
-//! | [`arena`], [`slot`], `limits`, [`stats`], `spans`, `frame_reserve` | where pages and the pool live; the swap entry; how large the pool may get; counters under the kernel's names; several places of the arena at once; frames fetched outside the lock |
+//! | [`arena`], [`slot`], `limits`, `by_distance`, [`stats`], `spans`, `frame_reserve` | where pages and the pool live; the swap entry; how large the pool may get; what there is near and far; counters under the kernel's names; several places of the arena at once; frames fetched outside the lock |
 //! | [`backing`] | what is behind the pool: a file, memory, nothing; where in it things are |
 //! | `entry` | the table of entries, 12 bytes each; objects that hold several pages |
 //! | `pool` | [`Zswap`]: entries, objects, what is charged for them; invalidate, compact, validate |
@@ -60,6 +60,7 @@ extern crate std;
 
 pub mod arena;
 pub mod backing;
+mod by_distance;
 mod entry;
 mod frame_reserve;
 mod limits;
@@ -74,8 +75,9 @@ mod writeback;
 
 pub use arena::{Arena, PlainArena};
 pub use backing::{
-    Backing, FileBacking, MemoryBacking, NetworkBacking, NullBacking, store_is_waited_for,
+    Backing, FileBacking, InOrder, MemoryBacking, NetworkBacking, NullBacking, store_is_waited_for,
 };
+pub use by_distance::ByDistance;
 pub use limits::Limits;
 pub use load::error::{LoadError, LoadFault};
 pub use load::parts::{MOST_PARTS, Part, Parts};

@@ -3,6 +3,7 @@
 //! Events only grow; gauges say how it is now and change under the pool lock,
 //! together with what they count.
 
+use crate::by_distance::ByDistance;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use zfolio_mm::{ORDERS, Order, PAGE_SIZE};
 
@@ -98,6 +99,10 @@ counters! {
     pswpin,
     /// Pages written to a backing.
     pswpout,
+    /// Of those read, from a store on other machines.
+    pswpin_store,
+    /// Of those written, to one.
+    pswpout_store,
     /// Zero pages loaded.
     swpin_zero,
     /// Zero pages stored.
@@ -180,13 +185,26 @@ counters! {
     dictionary_bytes,
     /// Gauge: pages in the backing.
     backing_pages,
+    /// Gauge: of those, in a store on other machines.
+    backing_store_pages,
     /// Gauge: bytes of the backing in use, gaps included.
     backing_bytes,
+    /// Gauge: of those, of a store on other machines.
+    backing_store_bytes,
     /// Gauge: bytes of all objects as the codec (or a kept page) made them.
     compressed_bytes,
 }
 
 impl Snapshot {
+    /// Bytes of the backing in use, gaps included.
+    #[must_use]
+    pub const fn backing_used(&self) -> ByDistance<u64> {
+        ByDistance {
+            near: self.backing_bytes.saturating_sub(self.backing_store_bytes),
+            far: self.backing_store_bytes,
+        }
+    }
+
     /// Bytes of all zspages (debugfs `pool_total_size`).
     #[must_use]
     pub fn pool_total_size(&self) -> u64 {
@@ -204,6 +222,8 @@ impl Stats {
             &self.zswpwb,
             &self.pswpin,
             &self.pswpout,
+            &self.pswpin_store,
+            &self.pswpout_store,
             &self.swpin_zero,
             &self.swpout_zero,
             &self.pool_limit_hit,

@@ -28,7 +28,7 @@ use crate::backing::kinds::CLUSTER;
 use crate::entry::held::{Held, Record};
 use crate::frame_reserve::Reserve;
 use crate::pool::context::WorkContext;
-use crate::pool::state::{Behind, Door, Going, List, Pool};
+use crate::pool::state::{Door, Going, List, Pool};
 use crate::pool::zswap::Zswap;
 use crate::slot::Slot;
 use crate::spans::Span;
@@ -174,10 +174,9 @@ impl<A: Arena> Zswap<A> {
     pub fn tend_backing(&self) -> usize {
         let mut given = 0;
         while let Some((dead, door)) = self.take_dead() {
-            let offset = dead as u64 * CLUSTER as u64;
-            door.backing.discard(offset, CLUSTER as u64);
+            door.backing.discard(dead.offset(), CLUSTER as u64);
             if let Some(behind) = &mut self.pool.lock().behind {
-                behind.clusters.free(dead);
+                behind.logs.free(dead);
                 self.note_backing(behind);
             }
             given += 1;
@@ -185,13 +184,13 @@ impl<A: Arena> Zswap<A> {
         given
     }
 
-    fn take_dead(&self) -> Option<(usize, Door)> {
+    fn take_dead(&self) -> Option<(Position, Door)> {
         if !self.is_backed() {
             return None;
         }
         let mut pool = self.pool.lock();
         let behind = pool.behind.as_mut()?;
-        let dead = behind.clusters.take_dead()?;
+        let dead = behind.logs.take_dead()?;
         Some((dead, behind.door.clone()))
     }
 
@@ -242,6 +241,8 @@ impl<A: Arena> Zswap<A> {
         let pool = &mut *guard;
         let behind = pool.behind.as_mut()?;
         let entries = pool.lru.len();
+        // (All of a go lies in one part of the backing.)
+        let mut before = None;
         for going in list.iter_mut().take(most.min(entries)) {
             let slot = pool.lru.oldest()?;
             shrunk.scanned += 1;
@@ -258,12 +259,13 @@ impl<A: Arena> Zswap<A> {
                 // Overwritten: it stays, and whoever loads it finds out.
                 _ => continue,
             };
-            let to = behind.clusters.place(granules(object.len));
+            let to = behind.logs.place(granules(object.len), before);
             let Some(to) = to else {
                 pool.lru.push_oldest(slot);
-                shrunk.full = true;
+                shrunk.full = behind.logs.is_full_behind(before);
                 break;
             };
+            before = Some(to);
             pool.zs.pin(object.handle);
             *going = Some(Going {
                 slot,
@@ -273,7 +275,7 @@ impl<A: Arena> Zswap<A> {
                     offset: at.offset,
                     len: usize::from(object.len),
                 },
-                to: Some((to, behind.clusters.nonce(to))),
+                to: Some((to, behind.logs.nonce(to))),
                 written: false,
             });
         }
@@ -294,7 +296,7 @@ impl<A: Arena> Zswap<A> {
         self.seal_runs(context, door, list, |start, bytes, _| {
             let result = door.backing.write(start.offset(), bytes);
             if let Err(errno) = result {
-                self.note_failed(shrunk, errno);
+                self.note_failed(shrunk, errno, start);
                 failed = Some(start);
             }
             result.is_ok()
@@ -302,9 +304,13 @@ impl<A: Arena> Zswap<A> {
         failed
     }
 
-    /// A write has failed.
-    fn note_failed(&self, shrunk: &mut Shrunk, errno: Errno) {
-        let first = shrunk.errno.replace(errno).is_none();
+    /// A write at `at` has failed.
+    fn note_failed(&self, shrunk: &mut Shrunk, errno: Errno, at: Position) {
+        let mut pool = self.pool.lock();
+        let behind = pool.behind.as_mut();
+        let goes_elsewhere = behind.is_some_and(|behind| behind.logs.leave_alone(at));
+        drop(pool);
+        let first = goes_elsewhere || shrunk.errno.replace(errno).is_none();
         add(&self.stats.backing_write_fail, u64::from(first));
     }
 
@@ -386,7 +392,7 @@ impl<A: Arena> Zswap<A> {
         let mut frames = Reserve::new();
         let mut guard = self.pool.lock();
         let pool = &mut *guard;
-        let mut written = 0;
+        let (mut written, mut far) = (0, 0);
         for going in list.iter().flatten() {
             let Going { slot, object, .. } = *going;
             pool.zs.unpin(object.handle);
@@ -394,17 +400,18 @@ impl<A: Arena> Zswap<A> {
                 self.free_object(pool, slot, &object, &mut frames);
             } else if going.written && self.swap_for_record(pool, going, &mut frames) {
                 written += 1;
+                far += usize::from(pool.is_far(going));
             } else {
                 // At the new end, so that the others have their turn.
                 pool.lru.push_newest(slot);
             }
             if let (Some((at, _)), Some(behind)) = (going.to, &mut pool.behind) {
-                behind.clusters.unpin(at);
+                behind.logs.unpin(at);
             }
         }
         if let Some(behind) = &mut pool.behind {
             if let Some(at) = failed {
-                behind.clusters.give_up(at);
+                behind.logs.give_up(at);
             }
             self.note_backing(behind);
         }
@@ -414,6 +421,7 @@ impl<A: Arena> Zswap<A> {
         add(&self.stats.zswpwb, written as u64);
         add(&self.stats.written_back_pages, written as u64);
         add(&self.stats.pswpout, written as u64);
+        add(&self.stats.pswpout_store, far as u64);
         written
     }
 
@@ -436,8 +444,10 @@ impl<A: Arena> Zswap<A> {
                 version: object.version,
             }),
         );
-        if let Some(Behind { clusters, .. }) = &mut pool.behind {
-            clusters.keep(at);
+        if let Some(behind) = &mut pool.behind {
+            behind.logs.keep(at);
+            let is_far = behind.logs.is_far(at);
+            add(&self.stats.backing_store_pages, u64::from(is_far));
         }
         self.leave_pool(pool, &object);
         add(&self.stats.backing_pages, 1);

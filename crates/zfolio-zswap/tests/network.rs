@@ -201,6 +201,42 @@ fn any_part_of_what_was_written_comes_back() {
     );
 }
 
+/// What is written a page at a time, where pages are small, is many values.
+#[test]
+fn a_read_has_as_many_values_as_lie_there() {
+    let rig = rig("small", None);
+    let part = 128;
+    let all = bytes(5, 300 * part);
+    for (index, bytes) in all.chunks(part).enumerate() {
+        // (A write that failed leaves a gap.)
+        if index % 50 != 49 {
+            rig.backing.write((index * part) as u64, bytes).unwrap();
+        }
+    }
+    let reads = |from: usize, len: usize| {
+        let mut into = vec![0; len];
+        assert_eq!(rig.backing.read(from as u64, &mut into), Ok(()), "{len}");
+        for (at, (got, wrote)) in into.iter().zip(&all[from..]).enumerate() {
+            let is_gap = (from + at) / part % 50 == 49;
+            assert!(is_gap || got == wrote, "{len} from {from}, byte {at}");
+        }
+    };
+    for values in 30..=38 {
+        reads(7 * part, values * part);
+    }
+    // (Several lie behind each other: what is read ahead is the first.)
+    rig.will_read(&[(0, 299 * part)]);
+    for from in [0, 1, 64, part * 32] {
+        reads(from, 299 * part - from);
+    }
+    let mut beyond = vec![0; 300 * part];
+    let ended = rig.backing.read(0, &mut beyond);
+    assert_eq!(ended, Err(Errno::NOENT), "its end is not there");
+    rig.fake.values.lock().unwrap().remove(&200);
+    let ended = rig.backing.read(0, &mut beyond[..299 * part]);
+    assert_eq!(ended, Err(Errno::NOENT), "one of them is not there");
+}
+
 #[test]
 fn what_is_discarded_is_deleted() {
     let rig = rig("deleted", None);

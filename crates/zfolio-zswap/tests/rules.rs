@@ -543,6 +543,17 @@ fn churn(zswap: &Zswap<PlainArena>, thread: u64) {
             zswap.invalidate(&slots);
         }
     }
+    // (Holes are left: who compacts has its turn before all are gone, however long it waits for a
+    // processor.)
+    let begin = std::time::Instant::now();
+    while zswap.stats().snapshot().objs_moved == 0 {
+        let waited = begin.elapsed();
+        assert!(
+            waited < std::time::Duration::from_secs(300),
+            "nothing is moved"
+        );
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
     for folio in folios {
         check(&mut context, folio);
     }

@@ -3,7 +3,7 @@
 use crate::error::Error;
 use zfolio_mm::{Order, PAGE_SHIFT};
 use zfolio_runtime::options::{
-    Attributes, BackingOptions, Codec, Directory, MOST_ENGINES, OnMax, Options,
+    Attributes, BackingOptions, ByDistance, Codec, Directory, MOST_ENGINES, OnMax, Options,
 };
 
 /// Least of a backing, bytes.
@@ -168,9 +168,11 @@ fn backing_of(text: &str) -> Option<BackingOptions> {
     let (dir, bytes) = text.strip_prefix("file:")?.rsplit_once(",size=")?;
     let bytes = size(bytes).filter(|bytes| *bytes >= LEAST_BACKING)?;
     Some(BackingOptions {
-        size: bytes,
+        size: ByDistance {
+            near: bytes,
+            far: 0,
+        },
         directory: Some(Directory::new(dir.as_bytes())?),
-        is_store: false,
         deadline_ns: None,
     })
 }
@@ -201,7 +203,7 @@ mod tests {
         let backing = backed.backing.expect("one");
         let path = backing.directory.expect("one");
         assert_eq!(
-            (backing.size, path.path().to_bytes()),
+            (backing.size.near, path.path().to_bytes()),
             (1 << 30, &b"/a,b"[..])
         );
         assert_eq!(backed.pool.percent, Some(MAX_POOL));

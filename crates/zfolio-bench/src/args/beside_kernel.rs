@@ -1,6 +1,7 @@
 //! The command lines of the experiments that stand beside the kernel.
 
 use super::files::BenchFiles;
+use super::series::KernelSeries;
 use clap::{Args, value_parser};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -87,6 +88,10 @@ pub struct BenchPeers {
 /// `zfolio bench usemem`.
 #[derive(Args, Debug)]
 pub struct BenchUsemem {
+    /// What a series of the kernel's measured: its sizes of folio, columns, page-cluster, and part of
+    /// the memory that may be kept. --folio, --only and --page-cluster change it
+    #[arg(long, value_name = "SERIES", value_enum)]
+    pub series: Option<KernelSeries>,
     /// What each process writes; 256M, or 48M with --quick
     #[arg(long, value_name = "SIZE", value_parser = Size::parse)]
     pub size: Option<Size>,

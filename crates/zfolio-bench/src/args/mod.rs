@@ -3,6 +3,7 @@
 mod alone;
 mod beside_kernel;
 mod files;
+mod series;
 mod workloads;
 
 pub use alone::{BenchArena, BenchCompaction, BenchCompressors, BenchTier, BenchZsmalloc};
@@ -11,6 +12,7 @@ pub use beside_kernel::{
 };
 pub use files::BenchFiles;
 pub(crate) use files::chosen;
+pub use series::KernelSeries;
 pub use workloads::{BenchChild, BenchWork, Usemem, Work};
 
 use clap::{Args, Subcommand};

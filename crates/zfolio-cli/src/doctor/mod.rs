@@ -1,5 +1,6 @@
 //! `zfolio doctor`: what this machine allows, and what would mend the rest.
 
+mod backing;
 mod check;
 mod faults;
 mod machine;
@@ -15,7 +16,7 @@ use place::Place;
 use regions::Regions;
 use shown::DoctorShown;
 
-use crate::options::backing_options::Backing;
+use crate::options::backings::Backings;
 use crate::preload;
 use serde_json::json;
 use std::path::Path;
@@ -30,13 +31,11 @@ use zfolio_runtime::segment::Segment;
 ///
 /// # Errors
 /// What was found cannot be written.
-pub(crate) fn doctor(json: bool, backing: Option<&Backing>) -> Result<ExitCode, Failure> {
+pub(crate) fn doctor(json: bool, asked: &[Backings]) -> Result<ExitCode, Failure> {
     let regions = Regions::find();
     let mut checks = examine(&regions);
     let way = faults::judge(&mut checks);
-    if let Some(Backing::Store { spec, .. }) = backing {
-        checks.extend(store::checks(spec));
-    }
+    checks.extend(backing::checks(asked));
     let usable = checks.iter().all(|check| check.level != Level::Fail);
     let place = Place::here();
     let next = next(&checks, way, &place);

@@ -1,7 +1,8 @@
 //! The command line.
 
 use crate::options::asking::{Compact, Inspect, Set, fixed};
-use crate::options::backing_options::{Backing, ENV_BACKING};
+use crate::options::backing_options::ENV_BACKING;
+use crate::options::backings::Backings;
 use crate::options::mistake;
 use crate::options::run_args::{Run, run_help};
 use crate::own;
@@ -87,11 +88,11 @@ pub(crate) struct Doctor {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Look at a store as well, as `zfolio run --backing` takes it: how fast it is, and
-    /// what would be lost when
-    #[arg(long, value_name = "redis://HOST", env = ENV_BACKING, hide_env = true,
-          value_parser = Backing::parse)]
-    pub(crate) backing: Option<Backing>,
+    /// Look at what is to be behind the pool as well, as `zfolio run --backing` takes it: how
+    /// much there is, how fast a store is, and what would be lost when
+    #[arg(long, value_name = "file:DIR|redis://HOST", env = ENV_BACKING, hide_env = true,
+          value_parser = Backings::parse)]
+    pub(crate) backing: Vec<Backings>,
     /// Only print a seccomp profile for containers: this one with userfaultfd for user faults
     /// allowed, which --faults in-thread needs
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = PODMAN_PROFILE,

@@ -103,7 +103,7 @@ pub(crate) fn fixed(option: &str) -> (&'static str, &'static str) {
         | "huge-page-assembly" => "pools are made with it when a process begins to be managed",
         "faults" => "a process keeps to the way in which it began",
         "per-process" => "members count as they began",
-        "backing" => "each process has opened its file",
+        "backing" => "each process has opened it",
         _ => "it is read at the start only",
     };
     (why, "start the run anew with it")

@@ -1,8 +1,8 @@
 //! `--engines N[,ATTRIBUTE=VALUE...]`: threads that help to compress, and how they are set up.
 
-use crate::options::shown::AttributeShown;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
+use zfolio_host::engine_attributes::{AttributeShown, shown};
 use zfolio_host::exit::{Failure, Status};
 use zfolio_host::machine;
 use zfolio_host::size::human;
@@ -107,11 +107,7 @@ impl Engines {
     /// The value of an attribute as it is shown.
     fn value(&self, name: &str) -> String {
         let shown = self.shown().unwrap_or_default();
-        match shown.get(name) {
-            Some(AttributeShown::Name(value)) => (*value).into(),
-            Some(AttributeShown::Number(value)) => value.to_string(),
-            None => String::new(),
-        }
+        shown.get(name).map(ToString::to_string).unwrap_or_default()
     }
 
     /// Checks that their buffers leave the program its memory.
@@ -154,16 +150,7 @@ impl Engines {
 
     /// The attributes by name, for the JSON; `None` without engines.
     pub(crate) fn shown(&self) -> Option<BTreeMap<&'static str, AttributeShown>> {
-        let all = Attributes::NAMES.into_iter().zip(self.attributes.numbers());
-        let all = all.map(|(name, number)| {
-            let value = match name {
-                "sync_mode" => AttributeShown::Name(self.attributes.sync_mode.name()),
-                "decompress" => AttributeShown::Name(self.attributes.decompress.name()),
-                _ => AttributeShown::Number(number),
-            };
-            (name, value)
-        });
-        (self.count > 0).then(|| all.collect())
+        (self.count > 0).then(|| shown(&self.attributes))
     }
 }
 

@@ -222,7 +222,10 @@ fn on_command_line(
             return None;
         }
         let value = match takes_value {
-            true => run.1.get_raw(&id)?.next()?.to_string_lossy().into_owned(),
+            true => {
+                let all = run.1.get_raw(&id)?.map(|value| value.to_string_lossy());
+                all.collect::<Vec<_>>().join(" ")
+            }
             false => "true".to_owned(),
         };
         Some((name.clone(), (value, "command line".to_owned())))

@@ -2,6 +2,7 @@
 //!
 //! | module | concept |
 //! |---|---|
+//! | `backings` | what may be behind the pool |
 //! | `backing_options` | the backing and `max` |
 //! | `engines` | threads that help to compress, and their attributes |
 //! | `groups` | named parts of a run |
@@ -18,6 +19,7 @@
 pub(crate) mod args;
 pub(crate) mod asking;
 pub(crate) mod backing_options;
+pub(crate) mod backings;
 pub(crate) mod config_file;
 pub(crate) mod engines;
 pub(crate) mod fault_ways;

@@ -14,14 +14,6 @@ pub(crate) struct FaultsShown {
     pub(crate) faults_refused: BTreeMap<&'static str, String>,
 }
 
-/// The value of an attribute of the engines.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
-#[serde(untagged)]
-pub(crate) enum AttributeShown {
-    Name(&'static str),
-    Number(u64),
-}
-
 /// What is behind the pool, and `max`. Null: none.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct BehindShown {
@@ -42,6 +34,8 @@ pub(crate) enum BackingShown {
         size_bytes: u64,
         max_pool_percent: Option<u32>,
     },
+    /// Two: to the first while it has room.
+    InOrder { in_order: Vec<BackingShown> },
     Store {
         /// Where it is, without its password.
         store: String,

@@ -3,13 +3,14 @@
 use super::bought::BoughtShown;
 use super::finished::Finished;
 use crate::options::settings::Settings;
-use crate::options::shown::{AttributeShown, BehindShown, FaultsShown};
+use crate::options::shown::{BehindShown, FaultsShown};
 use crate::supervise::Outcome;
 use crate::tree::unreached::Stranger;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use zfolio_host::engine_attributes::AttributeShown;
 use zfolio_host::machine;
 use zfolio_host::shown::Program;
 use zfolio_host::statistics::Tree;

@@ -158,6 +158,10 @@ impl Finished {
             return None;
         }
         let pages = |which| human(total.get(which).saturating_mul(PAGE_SIZE as u64));
+        let of_store = |way: &str, which| match self.settings.behind.has_both() {
+            true => format!(" ({} {way} the store)", pages(which)),
+            false => String::new(),
+        };
         let refused = self.tree.processes.iter();
         let refused = refused.filter(|process| process.figures.get(Counter::BackingRefused) > 0);
         let trouble = [
@@ -167,9 +171,11 @@ impl Finished {
         ];
         let trouble = troubles(&trouble);
         Some(format!(
-            "zfolio: backing: {} written back, {} read{trouble}.",
+            "zfolio: backing: {} written back{}, {} read{}{trouble}.",
             pages(Counter::Pswpout),
+            of_store("to", Counter::PswpoutStore),
             pages(Counter::Pswpin),
+            of_store("from", Counter::PswpinStore),
         ))
     }
 

@@ -83,14 +83,21 @@ fn logins(shown: &[u8]) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     let mut start = 0;
     for word in shown.split(|byte| *byte == 0) {
-        let text = word.windows(3).position(|of| of == b"://");
+        // (Behind a file, where one is named first.)
+        let begins = |scheme: &[u8]| {
+            let mut all = word.windows(scheme.len());
+            let at = all.position(|of| of == scheme);
+            at.map(|at| at + scheme.len())
+        };
         let (from, to) = (
-            text.map(|at| at + 3),
+            begins(b"redis://")
+                .into_iter()
+                .chain(begins(b"rediss://"))
+                .min(),
             word.iter().rposition(|of| *of == b'@'),
         );
         if let (Some(from), Some(to)) = (from, to)
             && from < to
-            && word[..from].windows(5).any(|of| of == b"redis")
         {
             found.push(start + from..start + to);
         }
@@ -112,6 +119,10 @@ mod tests {
         assert_eq!(
             without_login("redis://u:p@h,copies=2"),
             "redis://***@h,copies=2"
+        );
+        assert_eq!(
+            without_login("file:///a redis://u:p@h"),
+            "file:///a redis://***@h"
         );
         assert_eq!(without_login("file:/a@b"), "file:/a@b");
     }

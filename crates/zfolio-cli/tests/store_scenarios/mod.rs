@@ -1,5 +1,6 @@
 //! What may become of a run with a store: each scenario once, for whatever way of telling faults.
 
+pub(crate) mod both;
 pub(crate) mod content;
 pub(crate) mod ends;
 pub(crate) mod place;

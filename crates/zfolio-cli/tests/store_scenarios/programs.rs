@@ -34,12 +34,17 @@ os.execvp('sh', ['sh', '-c', 'echo right'])
 ";
 
 pub(crate) fn forks_and_threads(of: &Place<'_>) {
+    forks_and_threads_behind(of, "");
+}
+
+/// The same where `before` stands before the store.
+pub(crate) fn forks_and_threads_behind(of: &Place<'_>, before: &str) {
     let Some(server) = Server::start(&[]) else {
         return;
     };
     let servers = [server];
-    let url = url(&servers, "");
-    let options = ["--high", "16M", "--backing", &url, "--max-pool", "20"];
+    let backing = format!("{before}{}", url(&servers, ""));
+    let options = ["--high", "16M", "--backing", &backing, "--max-pool", "20"];
     let programs: [(&str, &[&str]); 3] = [
         ("forks", &["libc"]),
         ("forks", &["raw"]),

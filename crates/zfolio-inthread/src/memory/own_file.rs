@@ -21,7 +21,7 @@ pub(super) struct OwnFile {
 impl OwnFile {
     /// Makes the file in the directory that the run was given, to grow to `capacity` bytes.
     pub(super) fn create(config: &Config, capacity: u64) -> Result<Self, Errno> {
-        let made = config.backing.with_dir(DiskFile::anonymous)?;
+        let made = config.backing.path.near.with(DiskFile::anonymous)?;
         Ok(Self {
             fd: AtomicUsize::new(lift_descriptor(made.fd())),
             capacity,

@@ -36,7 +36,7 @@ impl OwnStore {
         deadline_ns: Option<u64>,
     ) -> Result<Arc<Self>, Errno> {
         let join = |path: &core::ffi::CStr| Exchange::join(path, identity::of_process());
-        let exchange = config.backing.with_dir(join)?.without_descriptor();
+        let exchange = config.backing.path.far.with(join)?.without_descriptor();
         Ok(Arc::new(Self {
             inner: NetworkBacking::new(exchange, capacity, deadline_ns).ahead(),
             offered: Mutex::new(None),
@@ -107,6 +107,10 @@ impl Backing for OwnStore {
 
     fn capacity(&self) -> u64 {
         self.inner.capacity()
+    }
+
+    fn far_from(&self) -> u64 {
+        self.inner.far_from()
     }
 
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), Errno> {

@@ -28,7 +28,10 @@ use zfolio_runtime::segment::Counter;
 use zfolio_sys::secret::KeyPage;
 use zfolio_sys::syscall::Errno;
 use zfolio_sys::thread::{Clock, now_ns};
-use zfolio_zswap::{Arena, Limits, LoadError, Slot, StoreError, StoreReport, WorkContext, Zswap};
+use zfolio_zswap::{
+    Arena, ByDistance, InOrder, Limits, LoadError, Slot, StoreError, StoreReport, WorkContext,
+    Zswap,
+};
 
 /// Between two tries of a backing that refused, ns.
 const RETRY_NS: u64 = 1_000_000_000;
@@ -163,7 +166,7 @@ impl MemoryState {
 
     /// Takes this process's part of what backings may hold, as it is now.
     fn share_backing(&self, zswap: &Zswap<PoolArena>) {
-        let out = zswap.stats().snapshot().backing_bytes;
+        let out = zswap.stats().snapshot().backing_used();
         if let Some(part) = self.membership.backing(self.segment, out) {
             zswap.limit_backing(part);
         }
@@ -172,8 +175,8 @@ impl MemoryState {
 }
 
 impl MemoryCore {
-    /// Opens this process's own file, or takes its ring of the exchange with the pager of a
-    /// store, if one is asked for, and puts it behind the pool. Without it the process is managed
+    /// Opens this process's own file, takes its ring of the exchange with the pager of a
+    /// store, or both, as is asked for, and puts it behind the pool. Without it the process is managed
     /// all the same; the error is for the statistics.
     pub(super) fn open_backing(
         &mut self,
@@ -183,24 +186,27 @@ impl MemoryCore {
         let Some(backing) = &state.options.backing else {
             return Ok(());
         };
-        if backing.is_store {
-            let (size, deadline) = (backing.size, backing.deadline_ns);
-            let store = OwnStore::join(state.segment.config(), size, deadline)?;
-            let key = KeyPage::random()?;
-            self.way.store = Some(Arc::clone(&store));
-            zswap.attach(store, key);
-            return Ok(());
-        }
-        let file = Arc::new(OwnFile::create(state.segment.config(), backing.size)?);
-        let key = match KeyPage::random() {
-            Ok(key) => key,
-            Err(errno) => {
+        let (size, config) = (backing.size, state.segment.config());
+        let file = (size.near > 0).then(|| OwnFile::create(config, size.near));
+        let file = file.transpose()?.map(Arc::new);
+        // (A ring of the exchange is not given back: it is taken last.)
+        let opened = KeyPage::random().and_then(|key| {
+            let join = || OwnStore::join(config, size.far, backing.deadline_ns);
+            Ok((key, backing.has_store().then(join).transpose()?))
+        });
+        let (key, store) = opened.inspect_err(|_| {
+            if let Some(file) = &file {
                 file.close();
-                return Err(errno);
             }
-        };
-        self.way.backing = Some(Arc::clone(&file));
-        zswap.attach(file, key);
+        })?;
+        self.way.backing.clone_from(&file);
+        self.way.store.clone_from(&store);
+        match (file, store) {
+            (Some(file), Some(store)) => zswap.attach(Arc::new(InOrder::new(file, store)), key),
+            (Some(file), None) => zswap.attach(file, key),
+            (None, Some(store)) => zswap.attach(store, key),
+            (None, None) => {}
+        }
         state.note_descriptors(&self.way);
         Ok(())
     }
@@ -214,14 +220,15 @@ impl MemoryCore {
     }
 
     /// Bytes that the backing takes.
-    pub(super) fn backing_bytes(&self) -> u64 {
+    pub(super) fn backing_bytes(&self) -> ByDistance<u64> {
         let pool = self.pool.as_ref().filter(|pool| pool.zswap.is_backed());
-        pool.map_or(0, |pool| pool.zswap.stats().snapshot().backing_bytes)
+        let used = pool.map(|pool| pool.zswap.stats().snapshot().backing_used());
+        used.unwrap_or_default()
     }
 
     /// Gives room in the backing back, and tries it again if it refused; sets the pool's limits.
     /// `part`: how much of the backing this process may have, bytes.
-    pub(super) fn tend_backing(&mut self, state: &MemoryState, part: u64) {
+    pub(super) fn tend_backing(&mut self, state: &MemoryState, part: ByDistance<u64>) {
         let high = self.high;
         let Some(pool) = self.pool.as_ref() else {
             return;

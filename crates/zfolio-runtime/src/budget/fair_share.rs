@@ -25,7 +25,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use zfolio_mm::PAGE_SIZE;
 use zfolio_sys::process::is_there;
 use zfolio_sys::thread::{Clock, now_ns};
-use zfolio_zswap::GroupLimits;
+use zfolio_zswap::{ByDistance, GroupLimits};
 
 /// A member not written for so long has ended (or is stopped), ns.
 const STALE_NS: u64 = 2_000_000_000;
@@ -87,7 +87,7 @@ pub struct Having {
     /// Pages it has out, in bytes.
     pub swap_bytes: u64,
     /// What its backing takes.
-    pub backing_bytes: u64,
+    pub backing_bytes: ByDistance<u64>,
 }
 
 /// What it may have.
@@ -98,7 +98,7 @@ pub struct Allowed {
     /// Its part of the limits of the pool and of what is out.
     pub limits: GroupLimits,
     /// Its part of what backings may take, bytes.
-    pub backing: u64,
+    pub backing: ByDistance<u64>,
     /// Its part of `max`, the run's and its groups', pages.
     pub max: usize,
     /// The least `max` of its groups, pages: with more it is too large alone. (The run's is
@@ -110,6 +110,11 @@ pub struct Allowed {
     pub swap_penalty_ns: u64,
     /// The groups that the narrowest limits are of, by [`holding`].
     holding: [u32; holding::COUNT],
+}
+
+fn store(into: &ByDistance<AtomicU64>, bytes: ByDistance<u64>) {
+    let each = into.as_ref().zip(bytes);
+    each.map(|(into, bytes)| into.store(bytes, Ordering::Relaxed));
 }
 
 impl Membership {
@@ -207,20 +212,28 @@ impl Membership {
 
     /// Says that this process's backing takes `out` bytes, and returns its part of
     /// what all may take; `None` for one on its own.
-    pub fn backing(&self, segment: &Segment, out: u64) -> Option<u64> {
+    pub fn backing(&self, segment: &Segment, out: ByDistance<u64>) -> Option<ByDistance<u64>> {
         let at = self.place.load(Ordering::Relaxed) as usize;
         let mine = segment.sharing.members.get(at)?;
         let now = now_ns(Clock::Realtime);
-        mine.backing_bytes.store(out, Ordering::Relaxed);
+        store(&mine.backing_bytes, out);
         // Writing back may take long, and nothing is published meanwhile.
         mine.updated_ns.store(now, Ordering::Release);
-        let all = self
-            .living(segment, now)
-            .map(|member| member.backing_bytes.load(Ordering::Relaxed));
-        let all = all.fold(0, u64::saturating_add);
-        segment.backing_peak.fetch_max(all, Ordering::Relaxed);
-        let size = segment.config().backing.size.load(Ordering::Relaxed);
-        Some(size.saturating_sub(all.saturating_sub(out)))
+        let each = self.living(segment, now).map(|member| {
+            let bytes = member.backing_bytes.as_ref();
+            bytes.map(|bytes| bytes.load(Ordering::Relaxed))
+        });
+        let all = each.fold(ByDistance::default(), |all, of| {
+            all.zip(of)
+                .map(|(all, of): (u64, u64)| all.saturating_add(of))
+        });
+        segment.backing_peak.fetch_max(all.sum(), Ordering::Relaxed);
+        let size = segment.config().backing.sizes();
+        let others = all.zip(out).map(|(all, out)| all.saturating_sub(out));
+        Some(
+            size.zip(others)
+                .map(|(size, others)| size.saturating_sub(others)),
+        )
     }
 
     /// Writes what this process has and needs, and returns what it may have, where the run
@@ -234,7 +247,7 @@ impl Membership {
         let all = Allowed {
             high,
             limits: GroupLimits::default(),
-            backing: segment.config().backing.size.load(Ordering::Relaxed),
+            backing: segment.config().backing.sizes(),
             max,
             max_alone: usize::MAX,
             max_of_run: max,
@@ -278,8 +291,7 @@ impl Membership {
         mine.needed_bytes.store(bytes(of.needs), Ordering::Relaxed);
         mine.zswap_bytes.store(of.zswap_bytes, Ordering::Relaxed);
         mine.swap_bytes.store(of.swap_bytes, Ordering::Relaxed);
-        mine.backing_bytes
-            .store(of.backing_bytes, Ordering::Relaxed);
+        store(&mine.backing_bytes, of.backing_bytes);
         mine.updated_ns.store(now, Ordering::Release);
         let mut allowed = all;
         let weight = mine.weight_now();

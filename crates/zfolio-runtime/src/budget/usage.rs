@@ -89,7 +89,7 @@ impl Memory {
     /// Takes this process's part of what backings may hold, as it is now: a file is
     /// filled in less time than lies between two publications.
     pub(crate) fn share_backing(&self) {
-        let out = self.zswap.stats().snapshot().backing_bytes;
+        let out = self.zswap.stats().snapshot().backing_used();
         let part = self.membership.backing(self.segment(), out);
         if let Some(part) = part {
             self.zswap.limit_backing(part);
@@ -115,7 +115,7 @@ impl Memory {
             needs: grown(needs),
             zswap_bytes: figures.zswap,
             swap_bytes: figures.swap,
-            backing_bytes: self.zswap.stats().snapshot().backing_bytes,
+            backing_bytes: self.zswap.stats().snapshot().backing_used(),
         };
         let begun = self.scope.high(self.options.high);
         let allowed = self.membership.update(self.segment(), of, begun);

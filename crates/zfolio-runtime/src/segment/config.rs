@@ -5,6 +5,7 @@ use core::ffi::CStr;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use zfolio_compress::engine::Attributes;
 use zfolio_sys::syscall::Errno;
+use zfolio_zswap::ByDistance;
 
 /// Codec choices of [`CompressionAsked::codec`].
 pub mod codec {
@@ -145,20 +146,20 @@ pub struct PoolAsked {
     pub no_shrinker: AtomicU32,
 }
 
-/// What is behind the pool.
+/// What is behind the pool: near a file of each process's, far a store.
 #[repr(C)]
 pub struct BackingAsked {
-    /// Most bytes of the backings: of all together, or of each process's; 0: no
-    /// backing.
-    pub size: AtomicU64,
-    /// The directory it lies in, or what [`backing`] says: a path of less than [`PATH`] bytes,
-    /// NUL-padded, eight bytes a word.
-    pub dir: [AtomicU64; PATH / 8],
-    /// One of [`backing`].
-    pub kind: AtomicU32,
+    /// Most bytes of the backings: of all together, or of each process's; 0: there is none.
+    pub size: ByDistance<AtomicU64>,
+    /// The directory that the files lie in; the exchange with the pager of the store.
+    pub path: ByDistance<PathAsked>,
     /// Of a store: how long a read may take, ns; 0: for ever.
     pub deadline_ns: AtomicU64,
 }
+
+/// A path of less than [`PATH`] bytes, NUL-padded, eight bytes a word.
+#[repr(C)]
+pub struct PathAsked([AtomicU64; PATH / 8]);
 
 /// What processes know of `zfolio run`.
 #[repr(C)]
@@ -169,14 +170,6 @@ pub struct Runner {
     pub quiet: AtomicU32,
     /// Device and inode of its standard error.
     pub standard_error: [AtomicU64; 2],
-}
-
-/// What a backing is: choices of [`BackingAsked::kind`].
-pub mod backing {
-    /// A file in the directory [`super::BackingAsked::dir`].
-    pub const FILE: u32 = 0;
-    /// A store, through the pager of the exchange whose path is there.
-    pub const STORE: u32 = 1;
 }
 
 /// What is allowed while a run lasts: `high` up to so many times what it began with. The tables
@@ -200,12 +193,20 @@ pub mod on_max {
 }
 
 impl BackingAsked {
-    /// Keeps the path of the backing's directory; false if it is too long.
+    /// The sizes.
     #[must_use]
-    pub fn set_dir(&self, path: &[u8]) -> bool {
+    pub fn sizes(&self) -> ByDistance<u64> {
+        self.size.as_ref().map(|size| size.load(Ordering::Relaxed))
+    }
+}
+
+impl PathAsked {
+    /// Keeps a path; false if it is too long.
+    #[must_use]
+    pub fn set(&self, path: &[u8]) -> bool {
         let fits = path.len() < PATH && !path.contains(&0);
         if fits {
-            for (word, bytes) in self.dir.iter().zip(path.chunks(8)) {
+            for (word, bytes) in self.0.iter().zip(path.chunks(8)) {
                 let mut raw = [0; 8];
                 raw[..bytes.len()].copy_from_slice(bytes);
                 word.store(u64::from_le_bytes(raw), Ordering::Relaxed);
@@ -214,16 +215,16 @@ impl BackingAsked {
         fits
     }
 
-    /// Calls `with` on that path.
+    /// Calls `with` on the path.
     ///
     /// # Errors
     /// `INVAL` if there is none, or what `with` says.
-    pub fn with_dir<R>(&self, with: impl FnOnce(&CStr) -> Result<R, Errno>) -> Result<R, Errno> {
+    pub fn with<R>(&self, with: impl FnOnce(&CStr) -> Result<R, Errno>) -> Result<R, Errno> {
         let mut path = [0; PATH];
-        for (bytes, word) in path.chunks_mut(8).zip(&self.dir) {
+        for (bytes, word) in path.chunks_mut(8).zip(&self.0) {
             bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
         }
-        let dir = CStr::from_bytes_until_nul(&path).map_err(|_| Errno::INVAL)?;
-        with(dir)
+        let path = CStr::from_bytes_until_nul(&path).map_err(|_| Errno::INVAL)?;
+        with(path)
     }
 }

@@ -69,6 +69,10 @@ counters! {
     Pswpout = "pswpout",
     /// Pages read from a backing.
     Pswpin = "pswpin",
+    /// Of those written, to a store on other machines.
+    PswpoutStore = "pswpout_store",
+    /// Of those read, from one.
+    PswpinStore = "pswpin_store",
     /// Zero pages stored without an object.
     SwpoutZero = "swpout_zero",
     /// Pages that left as they had come, and were in the pool still.
@@ -159,8 +163,12 @@ counters! {
     WrittenBack = "written_back_pages",
     /// Pages in the backing now.
     BackingPages = "backing_pages",
+    /// Of those, in a store on other machines.
+    BackingStorePages = "backing_store_pages",
     /// Bytes of the backing in use, gaps included.
     BackingBytes = "backing_bytes",
+    /// Of those, of a store on other machines.
+    BackingStoreBytes = "backing_store_bytes",
     /// Writes to the backing that failed.
     BackingWriteFail = "backing_write_fail",
     /// Times that the backing had no room left.

@@ -4,6 +4,7 @@ use super::config::Config;
 use super::owner::Owner;
 use super::process_slot::ProcessSlot;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use zfolio_zswap::ByDistance;
 
 /// First word of a segment: "zfolio01".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"zfolio01");
@@ -30,7 +31,7 @@ pub struct Member {
     /// Pages it has out, in bytes.
     pub swap_bytes: AtomicU64,
     /// What its backing takes.
-    pub backing_bytes: AtomicU64,
+    pub backing_bytes: ByDistance<AtomicU64>,
     /// Index of its group.
     pub group: AtomicU32,
     /// Its part of the run's `high` beside others that need more than they get, in

@@ -25,7 +25,7 @@ mod threads;
 
 pub use config::{
     BackingAsked, CompressionAsked, Config, ENGINE_ATTRIBUTES, EnginesAsked, FoliosAsked,
-    LimitsAsked, MOST_TIMES, PATH, PoolAsked, Runner, background_reclaim, backing, codec, faults,
+    LimitsAsked, MOST_TIMES, PATH, PathAsked, PoolAsked, Runner, background_reclaim, codec, faults,
     on_max,
 };
 pub use counter::{Counter, FaultKind};

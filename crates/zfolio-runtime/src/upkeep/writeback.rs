@@ -6,7 +6,7 @@
 //! refuses, the pool may be larger than its part of `high`: nothing is lost and
 //! nobody waits for a device that does not work; once a second it is tried again.
 
-use crate::options::PoolOptions;
+use crate::options::{BackingOptions, PoolOptions};
 use crate::segment::Counter;
 use crate::transfer::worker::Worker;
 use crate::upkeep::Upkeep;
@@ -18,7 +18,7 @@ use zfolio_sys::identity;
 use zfolio_sys::secret::KeyPage;
 use zfolio_sys::syscall::Errno;
 use zfolio_sys::thread::{Clock, now_ns};
-use zfolio_zswap::{Backing, FileBacking, Limits, NetworkBacking, Shrunk};
+use zfolio_zswap::{Backing, FileBacking, InOrder, Limits, NetworkBacking, Shrunk};
 
 /// Between two tries of a backing that refused, ns.
 const RETRY_NS: u64 = 1_000_000_000;
@@ -33,22 +33,8 @@ impl Upkeep {
         let Some(backing) = &self.options.backing else {
             return;
         };
-        let open = |path: &CStr| {
-            let opened: Arc<dyn Backing> = if backing.is_store {
-                let exchange = Exchange::join(path, identity::of_process())?;
-                let (size, deadline) = (backing.size, backing.deadline_ns);
-                Arc::new(NetworkBacking::new(exchange, size, deadline))
-            } else {
-                let file = FileBacking::create(path, backing.size)?;
-                Arc::new(self.keep_descriptor(file))
-            };
-            Ok::<_, Errno>((opened, KeyPage::random()?))
-        };
-        let opened = match &backing.directory {
-            Some(directory) => open(directory.path()),
-            None => self.segment().config().backing.with_dir(open),
-        };
-        match opened {
+        let opened = self.open(backing);
+        match opened.and_then(|opened| Ok((opened, KeyPage::random()?))) {
             Ok((opened, key)) => {
                 self.hand.lock().vmas.keep_private(key.range());
                 self.zswap.attach(opened, key);
@@ -58,6 +44,31 @@ impl Upkeep {
                 let errno = u64::from(errno.0.unsigned_abs());
                 self.stats().set(Counter::BackingRefused, errno);
             }
+        }
+    }
+
+    /// The file, the store, or both, the file before the store.
+    fn open(&self, backing: &BackingOptions) -> Result<Arc<dyn Backing>, Errno> {
+        let asked = &self.segment().config().backing;
+        let create = |path: &CStr| -> Result<Arc<dyn Backing>, Errno> {
+            let file = FileBacking::create(path, backing.size.near)?;
+            Ok(Arc::new(self.keep_descriptor(file)))
+        };
+        let join = |path: &CStr| -> Result<Arc<dyn Backing>, Errno> {
+            let exchange = Exchange::join(path, identity::of_process())?;
+            let (size, deadline) = (backing.size.far, backing.deadline_ns);
+            Ok(Arc::new(NetworkBacking::new(exchange, size, deadline)))
+        };
+        // (A ring of the exchange is not given back: it is taken last.)
+        let file = (backing.size.near > 0).then(|| match &backing.directory {
+            Some(directory) => create(directory.path()),
+            None => asked.path.near.with(create),
+        });
+        let file = file.transpose()?;
+        let store = backing.has_store().then(|| asked.path.far.with(join));
+        match (file, store.transpose()?) {
+            (Some(file), Some(store)) => Ok(Arc::new(InOrder::new(file, store))),
+            (file, store) => file.or(store).ok_or(Errno::INVAL),
         }
     }
 

@@ -17,7 +17,7 @@ const SECTIONS: [&str; 5] = [
 ];
 
 /// What is as it is now, and may become less; all other counters only grow.
-const GAUGES: [Counter; 30] = [
+const GAUGES: [Counter; 32] = [
     Counter::ProgramBytes,
     Counter::ProgramPeak,
     Counter::ResidentBytes,
@@ -40,7 +40,9 @@ const GAUGES: [Counter; 30] = [
     Counter::StaysNoAccess,
     Counter::StaysApart,
     Counter::BackingPages,
+    Counter::BackingStorePages,
     Counter::BackingBytes,
+    Counter::BackingStoreBytes,
     Counter::BackingRefused,
     Counter::Units,
     Counter::UnitPages,

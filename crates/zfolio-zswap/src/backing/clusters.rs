@@ -27,6 +27,9 @@ pub(crate) const GRANULE: usize = 64;
 #[allow(clippy::cast_possible_truncation, reason = "it is 4096")]
 pub(crate) const GRANULES: u32 = (CLUSTER / GRANULE) as u32;
 
+/// Bytes of all places that there can be: a position is a 32-bit number.
+pub(crate) const MOST_POSITIONS: u64 = (1 << 32) * GRANULE as u64;
+
 /// Granules of the record of an object of `len` bytes.
 #[allow(clippy::cast_possible_truncation, reason = "a page at most")]
 pub(crate) const fn granules(len: u16) -> u32 {
@@ -81,10 +84,12 @@ struct Cluster {
     pins: u32,
 }
 
-/// All clusters of a backing.
+/// All clusters of a backing, or of a part of it.
 #[derive(Debug)]
 pub(crate) struct Clusters {
     all: Vec<Cluster>,
+    /// The place of the first, in clusters.
+    first: usize,
     /// Most there may be.
     most: usize,
     open: Option<usize>,
@@ -94,19 +99,23 @@ pub(crate) struct Clusters {
     dead: usize,
 }
 
-/// Clusters in so many bytes.
-fn most(capacity: u64) -> usize {
-    // A position is a 32-bit number.
+/// Clusters in so many bytes, where `first` of them lie before.
+fn most(capacity: u64, first: usize) -> usize {
     let most = (capacity / CLUSTER as u64).min(u64::from(u32::MAX / GRANULES));
-    usize::try_from(most).unwrap_or(usize::MAX)
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    most.min(((u32::MAX / GRANULES) as usize).saturating_sub(first))
 }
+
+/// The first number of clusters that lie behind others, which have less: none is given twice.
+const NUMBERS_BEHIND: u64 = 1 << 63;
 
 impl Clusters {
     /// None yet, of a backing of `capacity` bytes.
     pub(crate) fn new(capacity: u64) -> Self {
         Self {
             all: Vec::new(),
-            most: most(capacity),
+            first: 0,
+            most: most(capacity, 0),
             open: None,
             next_number: 1,
             free: 0,
@@ -114,9 +123,29 @@ impl Clusters {
         }
     }
 
+    /// The same behind the place of cluster `first`, of a part of a backing that begins there.
+    pub(crate) fn behind(first: usize, capacity: u64) -> Self {
+        Self {
+            first,
+            most: most(capacity, first),
+            next_number: NUMBERS_BEHIND,
+            ..Self::new(0)
+        }
+    }
+
+    fn index(&self, at: Position) -> usize {
+        at.cluster() - self.first
+    }
+
+    /// Whether so many granules are left in the open cluster, or there may be another one.
+    pub(crate) fn has_room(&self, granules: u32) -> bool {
+        let is_left = |open: usize| self.all[open].filled + granules <= GRANULES;
+        self.open.is_some_and(is_left) || self.all.len() - self.free < self.most
+    }
+
     /// There may be so many bytes from now on; what is there stays.
     pub(crate) fn limit(&mut self, capacity: u64) {
-        self.most = most(capacity);
+        self.most = most(capacity, self.first);
     }
 
     /// Room for a record of so many granules, behind the last, pinned; `None`
@@ -136,44 +165,54 @@ impl Clusters {
         let granule = cluster.filled;
         cluster.filled += granules;
         cluster.pins += 1;
-        let first = u32::try_from(index).ok()? * GRANULES;
-        Some(Position(first + granule))
+        Some(Position(self.begins(index)?.0 + granule))
+    }
+
+    /// Where a cluster begins.
+    fn begins(&self, index: usize) -> Option<Position> {
+        let cluster = u32::try_from(self.first + index).ok()?;
+        cluster.checked_mul(GRANULES).map(Position)
     }
 
     /// What a record at `at` is sealed under.
     pub(crate) fn nonce(&self, at: Position) -> Nonce {
         Nonce {
-            number: self.all[at.cluster()].number,
+            number: self.all[self.index(at)].number,
             granule: at.granule(),
         }
     }
 
     /// Somebody reads there.
     pub(crate) fn pin(&mut self, at: Position) {
-        self.all[at.cluster()].pins += 1;
+        let index = self.index(at);
+        self.all[index].pins += 1;
     }
 
     /// Takes a pin back.
     pub(crate) fn unpin(&mut self, at: Position) {
-        self.all[at.cluster()].pins -= 1;
-        self.look(at.cluster());
+        let index = self.index(at);
+        self.all[index].pins -= 1;
+        self.look(index);
     }
 
     /// An entry names the record there from now on. (It is pinned.)
     pub(crate) fn keep(&mut self, at: Position) {
-        self.all[at.cluster()].live += 1;
+        let index = self.index(at);
+        self.all[index].live += 1;
     }
 
     /// It does not any more.
     pub(crate) fn drop(&mut self, at: Position) {
-        self.all[at.cluster()].live -= 1;
-        self.look(at.cluster());
+        let index = self.index(at);
+        self.all[index].live -= 1;
+        self.look(index);
     }
 
     /// Nothing more is written into the cluster of `at`: a write there failed.
     pub(crate) fn give_up(&mut self, at: Position) {
-        if self.open == Some(at.cluster()) {
-            self.close(at.cluster());
+        let index = self.index(at);
+        if self.open == Some(index) {
+            self.close(index);
         }
     }
 
@@ -184,20 +223,22 @@ impl Clusters {
     }
 
     /// A dead cluster, to be discarded and then [`Self::free`]d by the caller.
-    pub(crate) fn take_dead(&mut self) -> Option<usize> {
+    pub(crate) fn take_dead(&mut self) -> Option<Position> {
         if self.dead == 0 {
             return None;
         }
         let dead = self.all.iter().position(|of| of.state == State::Dead)?;
+        let begins = self.begins(dead)?;
         // Nobody else takes it, nobody begins it.
         self.all[dead].state = State::Closed;
         self.all[dead].pins = 1;
         self.dead -= 1;
-        Some(dead)
+        Some(begins)
     }
 
     /// A cluster that was dead and has been discarded.
-    pub(crate) fn free(&mut self, index: usize) {
+    pub(crate) fn free(&mut self, dead: Position) {
+        let index = self.index(dead);
         self.all[index].pins = 0;
         self.all[index].state = State::Free;
         self.free += 1;
@@ -371,9 +412,9 @@ mod tests {
         clusters.drop(at);
         assert_eq!(clusters.take_dead(), None, "its write is not over");
         clusters.unpin(at);
-        assert_eq!(clusters.take_dead(), Some(0));
+        assert_eq!(clusters.take_dead(), Some(Position(0)));
         assert_eq!(clusters.place(1).map(Position::cluster), Some(1));
-        clusters.free(0);
+        clusters.free(Position(0));
         assert_eq!(clusters.used_bytes(), CLUSTER as u64);
         clusters.validate(&[]).unwrap();
     }

@@ -24,6 +24,11 @@ pub trait Backing: Send + Sync {
     /// Bytes it may come to hold.
     fn capacity(&self) -> u64;
 
+    /// The first byte of the part that is on other machines, whose reads may wait long.
+    fn far_from(&self) -> u64 {
+        u64::MAX
+    }
+
     /// Writes all of `bytes` at `offset`, which nobody else writes or reads
     /// meanwhile.
     ///
@@ -185,7 +190,7 @@ impl MemoryBacking {
         }
     }
 
-    /// One whose writes are begun, and end when [`Self::answer`] says so.
+    /// One that is as a store: its writes are begun, and end when [`Self::answer`] says so.
     #[must_use]
     pub fn ahead(capacity: u64) -> Self {
         Self {
@@ -296,6 +301,13 @@ impl Backing for MemoryBacking {
 
     fn capacity(&self) -> u64 {
         self.capacity
+    }
+
+    fn far_from(&self) -> u64 {
+        match self.begun {
+            Some(_) => 0,
+            None => u64::MAX,
+        }
     }
 
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), Errno> {

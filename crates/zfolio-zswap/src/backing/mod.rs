@@ -5,11 +5,12 @@
 //! - `cells`: what it asks the pager for, each in a cell of the exchange.
 //! - `values`: which of the store's values has which bytes.
 //! - `ahead`: what is asked for before it is wanted; `waits`: who waits long.
-//! - `clusters`: a backing is a log in clusters; where each record lies.
+//! - `in_order`: a near one and a far one as one.
+//! - `clusters`: a backing is a log in clusters; where each record lies. `logs`: near or far.
 //! - `encryption`: nobody else can read a record there, nor put another in its place.
 //! - `writeback_order`: the list of entries that may be written back, oldest first.
 //!
-//! State: `Clusters` and `Lru`, which the pool owns; the key, in a page of its own.
+//! State: `Logs` and `Lru`, which the pool owns; the key, in a page of its own.
 //!
 //! Lock: the pool lock for both. A backing is read and written without it.
 //!
@@ -19,12 +20,15 @@ pub(crate) mod ahead;
 pub(crate) mod cells;
 pub(crate) mod clusters;
 pub(crate) mod encryption;
+pub(crate) mod in_order;
 pub(crate) mod kinds;
+pub(crate) mod logs;
 pub(crate) mod network;
 pub(crate) mod values;
 pub(crate) mod waits;
 pub(crate) mod writeback_order;
 
+pub use in_order::InOrder;
 pub use kinds::{Backing, CLUSTER, Call, FileBacking, MemoryBacking, NullBacking};
 pub use network::NetworkBacking;
 pub use waits::store_is_waited_for;

@@ -19,7 +19,7 @@ use crate::backing::ahead::Ahead;
 use crate::backing::cells::{Asked, Cells, Request, Use, now};
 use crate::backing::clusters::{GRANULE, IO};
 use crate::backing::kinds::{Backing, CLUSTER};
-use crate::backing::values::{PARTS, Value, Values, parts_of};
+use crate::backing::values::{Part, Piece, Value, Values};
 use crate::backing::waits::Waiting;
 use alloc::vec::Vec;
 use core::fmt;
@@ -177,24 +177,42 @@ impl NetworkBacking {
             goes_on()
         };
         let (cluster, inside) = place(offset);
-        let mut parts = [None; PARTS];
-        let range = inside..inside + into.len();
-        let count = parts_of(&self.values.lock(), cluster, range, &mut parts)?;
+        let mut left = inside..inside + into.len();
         let mut result = Ok(());
-        let mut rest = &parts[..count];
+        while result.is_ok() && !left.is_empty() {
+            let piece = Piece::of(&self.values.lock(), cluster, left.clone())?;
+            let into = &mut into[left.start - inside..];
+            result = self.read_parts(piece.parts(), into, &mut goes_on);
+            left = piece.rest;
+        }
+        if result != Err(Errno::INTR) {
+            self.note_wait(since);
+        }
+        result
+    }
+
+    /// Reads parts of values, until `goes_on` has an error.
+    fn read_parts(
+        &self,
+        parts: &[Option<Part>],
+        into: &mut [u8],
+        goes_on: &mut dyn FnMut() -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let mut result = Ok(());
+        let mut rest = parts;
         while let Some(Some((first, from, len, to))) = rest.first() {
             if result.is_err() {
                 break;
             }
             let part = (first.id, *from);
             let into_part = &mut into[*to..to + len];
-            let taken = self.early.take(&self.cells, part, into_part, &mut goes_on);
+            let taken = self.early.take(&self.cells, part, into_part, goes_on);
             if let Some(of) = taken {
                 result = of;
                 rest = &rest[1..];
                 continue;
             }
-            let cell = self.claim_for_read(&mut goes_on)?;
+            let cell = self.claim_for_read(goes_on)?;
             let mut asked: [Option<Asked>; GETS] = [const { None }; GETS];
             asked[0] = Some(self.cells.post(cell, &first.request(*from, *len)));
             // As many more as there are cells for now: who waits for a cell holds none.
@@ -214,7 +232,7 @@ impl NetworkBacking {
             rest = others;
             for ((_, _, len, to), asked) in these.iter().flatten().zip(asked.iter().flatten()) {
                 let answer = match result {
-                    Ok(()) => self.cells.answer(asked, &mut goes_on),
+                    Ok(()) => self.cells.answer(asked, goes_on),
                     // (What has been waited for in vain is not waited for again.)
                     Err(errno) => self.cells.give_up(asked, errno),
                 };
@@ -226,9 +244,6 @@ impl NetworkBacking {
                     Err(errno) => result = result.and(Err(errno)),
                 }
             }
-        }
-        if result != Err(Errno::INTR) {
-            self.note_wait(since);
         }
         result
     }
@@ -259,6 +274,10 @@ impl Backing for NetworkBacking {
 
     fn capacity(&self) -> u64 {
         self.capacity
+    }
+
+    fn far_from(&self) -> u64 {
+        0
     }
 
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
@@ -404,11 +423,10 @@ impl Backing for NetworkBacking {
         let mut is_any = false;
         for (offset, len) in parts {
             let (cluster, inside) = place(offset);
-            let mut each = [None; PARTS];
+            let piece = Piece::of(&self.values.lock(), cluster, inside..inside + len);
             // (What is not there any more is nobody's to read.)
-            let range = inside..inside + len;
-            let count = parts_of(&self.values.lock(), cluster, range, &mut each);
-            for (value, from, len, _) in each[..count.unwrap_or(0)].iter().flatten() {
+            let Ok(piece) = piece else { continue };
+            for (value, from, len, _) in piece.parts().iter().flatten() {
                 is_any |= self.early.ask(&self.cells, &value.request(*from, *len));
             }
         }

@@ -9,8 +9,8 @@ use core::ops::Range;
 use zfolio_sys::exchange::op;
 use zfolio_sys::syscall::Errno;
 
-/// Values that a read touches, at most.
-pub(crate) const PARTS: usize = 2 + CLUSTER / (8 << 10);
+/// Parts of a [`Piece`], at most.
+const MOST: usize = 2 + CLUSTER / (8 << 10);
 
 /// A value: where in its cluster it begins, and what it is called.
 #[derive(Clone, Copy, Debug)]
@@ -49,32 +49,51 @@ pub(crate) type Values = BTreeMap<u64, Vec<Value>>;
 /// A part of a value: the first byte of it that is wanted, how many, and where they go.
 pub(crate) type Part = (Value, usize, usize, usize);
 
-/// The parts of values that make up `range` of a cluster: the value, its first byte that
-/// is wanted, how many, and where they go. (Between them there is none where a
-/// write failed, or goes on.)
-pub(crate) fn parts_of(
-    values: &Values,
-    cluster: u64,
-    range: Range<usize>,
-    each: &mut [Option<Part>],
-) -> Result<usize, Errno> {
-    let all = values.get(&cluster).map_or(&[][..], |all| &all[..]);
-    let first = all.partition_point(|value| value.range().end <= range.start);
-    let (mut count, mut begins, mut ends) = (0, false, false);
-    for value in &all[first..] {
-        let of = value.range();
-        if of.start >= range.end {
-            break;
+/// The first of the parts of values that make up a range of a cluster, in order.
+pub(crate) struct Piece {
+    parts: [Option<Part>; MOST],
+    count: usize,
+    /// What of the range lies behind them: it is looked up when they have been read.
+    pub(crate) rest: Range<usize>,
+}
+
+impl Piece {
+    /// The parts of `range` of a cluster, as many as a piece has. (Between them there is none where
+    /// a write failed, or goes on.)
+    ///
+    /// # Errors
+    /// `NOENT` where a value does not begin or end it.
+    pub(crate) fn of(values: &Values, cluster: u64, range: Range<usize>) -> Result<Self, Errno> {
+        let all = values.get(&cluster).map_or(&[][..], |all| &all[..]);
+        let first = all.partition_point(|value| value.range().end <= range.start);
+        let is_within = |value: &&Value| value.range().start < range.end;
+        let mut within = all[first..].iter().take_while(is_within);
+        let mut piece = Self {
+            parts: [None; MOST],
+            count: 0,
+            rest: range.end..range.end,
+        };
+        let mut ends = range.start;
+        for (part, value) in piece.parts.iter_mut().zip(within.by_ref()) {
+            let of = value.range();
+            if piece.count == 0 && of.start > range.start {
+                return Err(Errno::NOENT);
+            }
+            let (start, end) = (of.start.max(range.start), of.end.min(range.end));
+            *part = Some((*value, start - of.start, end - start, start - range.start));
+            piece.count += 1;
+            ends = end;
         }
-        begins |= of.start <= range.start;
-        ends |= of.end >= range.end;
-        let (start, end) = (of.start.max(range.start), of.end.min(range.end));
-        let slot = each.get_mut(count).ok_or(Errno::INVAL)?;
-        *slot = Some((*value, start - of.start, end - start, start - range.start));
-        count += 1;
+        match within.next() {
+            Some(next) => piece.rest.start = next.range().start,
+            None if ends < range.end => return Err(Errno::NOENT),
+            None => {}
+        }
+        Ok(piece)
     }
-    if !begins || !ends {
-        return Err(Errno::NOENT);
+
+    /// Its parts.
+    pub(crate) fn parts(&self) -> &[Option<Part>] {
+        &self.parts[..self.count]
     }
-    Ok(count)
 }

@@ -47,6 +47,8 @@ pub(super) struct Tally {
     pub(super) zero: u64,
     pub(super) loaded: u64,
     pub(super) backed: u64,
+    /// Of those, from the part of the backing that is far away.
+    pub(super) far: u64,
     pub(super) failed: u64,
     /// Of those, failures of the backing.
     pub(super) unread: u64,
@@ -54,6 +56,15 @@ pub(super) struct Tally {
 }
 
 impl Tally {
+    /// Counts what came from `far_from` on in the backing.
+    pub(super) fn add_far(&mut self, found: &[Found], far_from: u64) {
+        let is_far = |found: &&Found| match found.what {
+            What::Backed(record, _) => found.fault.is_none() && record.at.offset() >= far_from,
+            What::Nothing | What::Same(_) | What::Object(..) | What::Unit(..) => false,
+        };
+        self.far += found.iter().filter(is_far).count() as u64;
+    }
+
     /// Adds a batch whose first slot is the call's `base`th.
     pub(super) fn add(&mut self, base: usize, slots: &[Slot], found: &[Found]) {
         for (index, (slot, found)) in slots.iter().zip(found).enumerate() {

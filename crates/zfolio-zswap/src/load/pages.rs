@@ -63,10 +63,12 @@ impl<A: Arena> Zswap<A> {
             let found = &mut found[..slots.len()];
             let door = self.find(slots, found);
             self.load_found(context, found, dst);
-            if let Some(door) = door {
-                self.load_backed(context, &door, slots, found, dst);
+            if let Some(door) = &door {
+                self.load_backed(context, door, slots, found, dst);
             }
+            let far_from = far_from(door.as_ref());
             self.release(slots, found);
+            tally.add_far(found, far_from);
             tally.add(chunk * most, slots, found);
         }
         self.finish(context, &tally)
@@ -107,6 +109,7 @@ impl<A: Arena> Zswap<A> {
         assert_eq!(dst.len(), PAGE_SIZE, "a page to load into");
         let mut found = [Found::ZERO];
         let door = self.find(&[slot], &mut found);
+        let far_from = far_from(door.as_ref());
         match found[0].what {
             What::Nothing => dst.fill(0),
             What::Same(word) => fill(dst, word),
@@ -144,6 +147,7 @@ impl<A: Arena> Zswap<A> {
         }
         self.release(&[slot], &found);
         let mut tally = Tally::default();
+        tally.add_far(&found, far_from);
         tally.add(0, &[slot], &found);
         self.finish(context, &tally)
     }
@@ -181,12 +185,12 @@ impl<A: Arena> Zswap<A> {
                 },
                 Some(Held::Backed(record)) => match &mut pool.behind {
                     Some(behind) => {
-                        behind.clusters.pin(record.at);
+                        behind.logs.pin(record.at);
                         self.hold_version(record.version);
                         door.get_or_insert_with(|| behind.door.clone());
                         pool.shrinker.note_swapin();
                         Found {
-                            what: What::Backed(record, behind.clusters.nonce(record.at)),
+                            what: What::Backed(record, behind.logs.nonce(record.at)),
                             fault: None,
                         }
                     }
@@ -350,7 +354,7 @@ impl<A: Arena> Zswap<A> {
             && let Some(behind) = &mut self.pool.lock().behind
         {
             backed.for_each(|record| {
-                behind.clusters.unpin(record.at);
+                behind.logs.unpin(record.at);
                 self.let_go_version(record.version);
             });
             self.note_backing(behind);
@@ -363,10 +367,16 @@ impl<A: Arena> Zswap<A> {
         add(&self.stats.swpin_zero, tally.zero);
         add(&self.stats.zswpin, tally.loaded);
         add(&self.stats.pswpin, tally.backed);
+        add(&self.stats.pswpin_store, tally.far);
         add(&self.stats.decompress_fail, tally.failed);
         add(&self.stats.backing_read_fail, tally.unread);
         tally.first.map_or(Ok(()), Err)
     }
+}
+
+/// Where in the backing what is far begins.
+fn far_from(door: Option<&Door>) -> u64 {
+    door.map_or(u64::MAX, |door| door.backing.far_from())
 }
 
 /// A page of a unit that was decompressed.

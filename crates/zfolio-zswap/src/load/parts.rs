@@ -1,4 +1,4 @@
-//! Where pages lie in the backing, for who reads them before it takes a lock.
+//! Where pages lie in a store, for who reads them before it takes a lock.
 
 use crate::arena::Arena;
 use crate::backing::clusters::{IO, Position};
@@ -100,8 +100,8 @@ const fn end(part: &Part) -> u64 {
 }
 
 impl<A: Arena> Zswap<A> {
-    /// The parts of the backing in which pages lie that are there: what lies close together is
-    /// one. `None` if they are too many.
+    /// The parts of a store in which pages lie that are there: what lies close together is
+    /// one. `None` if they are too many. (What is near is read when it is loaded.)
     ///
     /// # Panics
     /// With more than 64 slots.
@@ -121,7 +121,7 @@ impl<A: Arena> Zswap<A> {
         Some(parts)
     }
 
-    /// Whether all pages of `slots` that are in the backing were there when `parts`, which have
+    /// Whether all pages of `slots` that are in a store were there when `parts`, which have
     /// been read, were looked up, and have not been written anew since.
     ///
     /// # Panics
@@ -134,7 +134,7 @@ impl<A: Arena> Zswap<A> {
         records.all(|(at, part)| parts.covers(*at, part))
     }
 
-    /// Has what is in the backing of these pages on its way, which will be loaded next: first of
+    /// Has what is in a store of these pages on its way, which will be loaded next: first of
     /// `now`, then of `later`. Waits for nothing.
     ///
     /// # Panics
@@ -158,11 +158,13 @@ impl<A: Arena> Zswap<A> {
             if *slot == Slot::ZERO {
                 continue;
             }
-            if let Some(Held::Backed(record)) = pool.entries.get(*slot) {
+            if let Some(Held::Backed(record)) = pool.entries.get(*slot)
+                && behind.logs.is_far(record.at)
+            {
                 let part = Part {
                     offset: record.at.offset(),
                     len: usize::from(record.len) + TAG,
-                    number: behind.clusters.nonce(record.at).number,
+                    number: behind.logs.nonce(record.at).number,
                 };
                 *into = Some((record.at, part));
             }

@@ -24,6 +24,7 @@ impl<A: Arena> Zswap<A> {
         pool.entries.validate()?;
         pool.zs.validate(&self.arena)?;
         let (mut same, mut raw, mut bytes, mut backed, mut lost) = (0, 0, 0, 0, 0);
+        let mut far = 0;
         let mut members = 0_u64;
         let mut handles = Vec::new();
         let mut live: Vec<u32> = Vec::new();
@@ -49,6 +50,9 @@ impl<A: Arena> Zswap<A> {
                 Held::Lost => lost += 1,
                 Held::Backed(record) => {
                     backed += 1;
+                    let behind = pool.behind.as_ref();
+                    let is_far = behind.is_some_and(|behind| behind.logs.is_far(record.at));
+                    far += u64::from(is_far);
                     let cluster = record.at.cluster();
                     if live.len() <= cluster {
                         live.resize(cluster + 1, 0);
@@ -120,6 +124,7 @@ impl<A: Arena> Zswap<A> {
                 now.stored_pages + backed + lost,
             ),
             ("backing_pages", now.backing_pages, backed),
+            ("backing_store_pages", now.backing_store_pages, far),
             (
                 "dictionary_units",
                 now.dictionary_units,
@@ -156,7 +161,7 @@ impl<A: Arena> Zswap<A> {
             return Err(misplaced);
         }
         if let Some(behind) = &pool.behind {
-            behind.clusters.validate(&live)?;
+            behind.logs.validate(&live)?;
         }
         match equal.iter().find(|(_, counted, found)| counted != found) {
             Some((what, counted, found)) => {

@@ -110,7 +110,9 @@ impl<A: Arena> Zswap<A> {
             }
             Some(Held::Backed(record)) => {
                 if let Some(behind) = &mut pool.behind {
-                    behind.clusters.drop(record.at);
+                    behind.logs.drop(record.at);
+                    let is_far = behind.logs.is_far(record.at);
+                    sub(&self.stats.backing_store_pages, u64::from(is_far));
                     self.note_backing(behind);
                 }
                 sub(&self.stats.backing_pages, 1);

@@ -1,8 +1,9 @@
 //! What the pool lock guards.
 
-use crate::backing::clusters::{Clusters, GO, Position};
+use crate::backing::clusters::{GO, Position};
 use crate::backing::encryption::Nonce;
 use crate::backing::kinds::Backing;
+use crate::backing::logs::Logs;
 use crate::backing::writeback_order::Lru;
 use crate::entry::held::Object;
 use crate::entry::multi_page::Units;
@@ -31,11 +32,22 @@ pub(crate) struct Pool {
     pub(crate) behind: Option<Behind>,
 }
 
+impl Pool {
+    /// Whether an entry goes to the far part of the backing.
+    pub(crate) fn is_far(&self, going: &Going) -> bool {
+        let logs = self.behind.as_ref().map(|behind| &behind.logs);
+        going
+            .to
+            .zip(logs)
+            .is_some_and(|((at, _), logs)| logs.is_far(at))
+    }
+}
+
 /// What is behind the pool.
 #[derive(Debug)]
 pub(crate) struct Behind {
     pub(crate) door: Door,
-    pub(crate) clusters: Clusters,
+    pub(crate) logs: Logs,
     /// Goes whose writes are under way.
     pub(crate) begun: Vec<Begun>,
 }

@@ -3,9 +3,10 @@
 //! The lock protocol is at the head of the crate.
 
 use crate::arena::Arena;
-use crate::backing::clusters::Clusters;
 use crate::backing::kinds::Backing;
+use crate::backing::logs::Logs;
 use crate::backing::writeback_order::Lru;
+use crate::by_distance::ByDistance;
 use crate::entry::multi_page::Units;
 use crate::entry::table::Entries;
 use crate::frame_reserve::Reserve;
@@ -82,14 +83,14 @@ impl<A: Arena> Zswap<A> {
     /// has. Once, before there is anything to be written back or a
     /// [`Self::context`] is made; in the child of a fork once more.
     pub fn attach(&self, backing: Arc<dyn Backing>, key: KeyPage) {
-        let clusters = Clusters::new(backing.capacity());
+        let logs = Logs::of(&*backing);
         let mut pool = self.pool.lock();
         pool.behind = Some(Behind {
             door: Door {
                 backing,
                 key: Arc::new(key),
             },
-            clusters,
+            logs,
             begun: Vec::new(),
         });
         self.backed.store(true, Relaxed);
@@ -97,10 +98,9 @@ impl<A: Arena> Zswap<A> {
 
     /// How much of the backing may be used from now on, bytes: of what it can hold
     /// at most. What is there already stays.
-    pub fn limit_backing(&self, bytes: u64) {
+    pub fn limit_backing(&self, bytes: ByDistance<u64>) {
         if let Some(behind) = &mut self.pool.lock().behind {
-            let capacity = behind.door.backing.capacity();
-            behind.clusters.limit(bytes.min(capacity));
+            behind.logs.limit(bytes);
         }
     }
 
@@ -253,15 +253,22 @@ impl<A: Arena> Zswap<A> {
         pool.entries.lose_backed();
         self.restart_versions(&pool);
         self.backed.store(false, Relaxed);
-        self.stats.backing_pages.store(0, Relaxed);
-        self.stats.backing_bytes.store(0, Relaxed);
+        for gauge in [
+            &self.stats.backing_pages,
+            &self.stats.backing_store_pages,
+            &self.stats.backing_bytes,
+            &self.stats.backing_store_bytes,
+        ] {
+            gauge.store(0, Relaxed);
+        }
         pool.zs.forget_pins();
     }
 
     /// Keeps the gauge of the backing in step.
     pub(crate) fn note_backing(&self, behind: &Behind) {
-        let used = behind.clusters.used_bytes();
-        self.stats.backing_bytes.store(used, Relaxed);
+        let used = behind.logs.used_bytes();
+        self.stats.backing_bytes.store(used.sum(), Relaxed);
+        self.stats.backing_store_bytes.store(used.far, Relaxed);
     }
 
     /// Keeps the gauge that limits are checked against in step; called before

@@ -36,7 +36,13 @@ impl<A: Arena> Zswap<A> {
 
     /// Whether another go can be begun now.
     pub(super) fn is_ready(&self) -> bool {
-        self.door().is_none_or(|door| door.backing.is_ready())
+        let Some(door) = self.door() else { return true };
+        let is_near = || {
+            let pool = self.pool.lock();
+            let behind = pool.behind.as_ref();
+            behind.is_some_and(|behind| behind.logs.is_near_next())
+        };
+        door.backing.is_ready() || is_near()
     }
 
     /// Begins the writes of what was chosen.
@@ -65,17 +71,30 @@ impl<A: Arena> Zswap<A> {
                     true
                 }
                 (begun, _) => {
-                    self.note_failed(shrunk, begun.err().unwrap_or(Errno::BUSY));
+                    self.note_failed(shrunk, begun.err().unwrap_or(Errno::BUSY), start);
                     failed = Some(start);
                     false
                 }
             }
         });
         let begun = Begun { list, runs, failed };
-        if begun.runs.iter().flatten().next().is_none() {
+        let mut runs = begun.runs.iter().flatten();
+        let Some(start) = runs.next().map(|run| run.start) else {
             self.settle_written(&begun.list, failed);
-        } else if let Some(behind) = &mut self.pool.lock().behind {
-            behind.begun.push(begun);
+            return;
+        };
+        let mut pool = self.pool.lock();
+        let Some(behind) = &mut pool.behind else {
+            return;
+        };
+        behind.begun.push(begun);
+        let is_near = !behind.logs.is_far(start);
+        drop(pool);
+        if is_near {
+            // (It has ended already.)
+            let settled = self.settle_begun(None);
+            shrunk.written += settled.written;
+            shrunk.errno = shrunk.errno.or(settled.errno);
         }
     }
 
@@ -106,7 +125,7 @@ impl<A: Arena> Zswap<A> {
                 if let Err(errno) = result {
                     // (What was given up is no failure of the backing's.)
                     if give_up.is_none() {
-                        self.note_failed(&mut shrunk, errno);
+                        self.note_failed(&mut shrunk, errno, run.start);
                     }
                     *failed = Some(run.start);
                     for going in list[run.entries.clone()].iter_mut().flatten() {

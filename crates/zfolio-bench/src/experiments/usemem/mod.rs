@@ -26,7 +26,7 @@ use crate::rig::Rig;
 pub(super) use published::{change, percent};
 pub(super) use rows::{COUNTERS, GROUP, Row};
 
-use plan::{FOLIOS, Plan, columns};
+use plan::{FOLIOS, Plan, columns, of_series};
 use std::process::ExitCode;
 use zfolio_host::exit::{Failure, Status};
 
@@ -41,10 +41,13 @@ pub(crate) fn usemem(args: &BenchUsemem) -> Result<ExitCode, Failure> {
     let internal =
         |why: String| Failure::new(Status::Internal, "bench usemem", why, "free what it names");
     let mut rig = Rig::new().map_err(internal)?;
-    let columns = columns(&rig, &args.only, args.quick)?;
+    let columns = match args.series.filter(|_| args.only.is_empty()) {
+        Some(series) => of_series(&rig, series),
+        None => columns(&rig, &args.only, args.quick)?,
+    };
     let mut all = Vec::new();
     for folio in FOLIOS {
-        if args.folio.is_empty() || args.folio.contains(&folio.order) {
+        if plan.is_wanted(folio) {
             all.push(plan.compare(&mut rig, folio, &columns));
         }
     }

@@ -1,7 +1,7 @@
 //! What is run, and the columns it gives.
 
 use super::rows::{GROUP, Row};
-use crate::args::BenchUsemem;
+use crate::args::{BenchUsemem, KernelSeries};
 use crate::output::ministat::Summary;
 use crate::output::progress::Progress;
 use crate::rig::{self, Job, Ran, Rig, Side};
@@ -150,16 +150,20 @@ pub(super) struct Plan {
     /// Read-ahead fixed, as by the kernel's `page-cluster`; `None`: the kernel's as it is set,
     /// ours judged.
     pub(super) page_cluster: Option<u8>,
+    /// Whose columns and options these are.
+    pub(super) series: Option<KernelSeries>,
+    /// Sizes of folio.
+    folios: Vec<Order>,
 }
 
-/// The columns there are here, or those asked for.
-pub(super) fn columns(rig: &Rig, only: &[String], quick: bool) -> Result<Vec<Column>, Failure> {
+/// The columns there are here; without those that are run only where they are asked for, if `usual`.
+fn offered(rig: &Rig, usual: bool) -> Vec<Column> {
     let engines = machine::cpus().min(16);
     let mut offered: Vec<Column> = Vec::new();
     let sides = rig.sides.iter();
     for side in sides.filter(|side| side.is_kernel() || **side == Side::Run) {
         let codecs: Vec<Option<&'static str>> = if *side == Side::Run {
-            let forms = FORMS.iter().filter(|_| !only.is_empty());
+            let forms = FORMS.iter().filter(|_| !usual);
             let known = CODECS.iter().chain(forms);
             let known = known.filter(|name| Codec::parse(name).is_ok());
             known.copied().map(Some).collect()
@@ -176,13 +180,31 @@ pub(super) fn columns(rig: &Rig, only: &[String], quick: bool) -> Result<Vec<Col
             ];
             let ours = ours.into_iter().filter(|_| codec.is_some());
             for how in [How::Plain].into_iter().chain(ours) {
-                if !(how.is_extra() && only.is_empty()) {
+                if !(how.is_extra() && usual) {
                     let side = side.clone();
                     offered.push(Column { side, codec, how });
                 }
             }
         }
     }
+    offered
+}
+
+/// The columns of a series that there are here.
+pub(super) fn of_series(rig: &Rig, series: KernelSeries) -> Vec<Column> {
+    let offered = offered(rig, false);
+    let named = |name: &&str| {
+        offered
+            .iter()
+            .find(|column| column.name() == *name)
+            .cloned()
+    };
+    series.columns().iter().filter_map(named).collect()
+}
+
+/// The columns there are here, or those asked for.
+pub(super) fn columns(rig: &Rig, only: &[String], quick: bool) -> Result<Vec<Column>, Failure> {
+    let mut offered = offered(rig, only.is_empty());
     if only.is_empty() && quick {
         // One of each of the kernel's kinds, and ours without engines.
         let mut kinds = Vec::new();
@@ -222,7 +244,14 @@ impl Plan {
             size: args.size.map_or(default, |s| s.bytes(machine::mem_total())),
             runs: args.runs.unwrap_or(if args.quick { 1 } else { 3 }),
             timeout: Duration::from_secs(args.limit),
-            page_cluster: args.page_cluster,
+            page_cluster: args
+                .page_cluster
+                .or_else(|| args.series.and_then(KernelSeries::page_cluster)),
+            series: args.series,
+            folios: match (&args.folio[..], args.series) {
+                ([], Some(series)) => series.folios().into(),
+                (asked, _) => asked.into(),
+            },
         };
         if plan.size < 2 * MIN_HIGH {
             let least = short(2 * MIN_HIGH);
@@ -244,9 +273,15 @@ impl Plan {
         self.size * u64::from(self.processes)
     }
 
-    /// Bytes they may keep together: half, as in the series.
+    /// Bytes they may keep together: half, or the part that the series has.
     pub(super) fn total(&self) -> u64 {
-        self.need() / 2
+        let (part, of) = self.series.map_or((1, 2), KernelSeries::kept);
+        self.need() / of * part
+    }
+
+    /// Whether folios of that size are run.
+    pub(super) fn is_wanted(&self, folio: Folio) -> bool {
+        self.folios.is_empty() || self.folios.contains(&folio.order)
     }
 
     pub(super) fn command(&self, rig: &Rig, folio: Folio) -> Vec<OsString> {
@@ -431,6 +466,27 @@ mod tests {
         );
         assert_eq!(of(How::Auto), "--folio 2M --engines auto");
         assert!(!How::Split.is_for(Order::PAGE) && How::Split.is_for(Order::K64));
+    }
+
+    #[test]
+    fn columns_of_a_series_are_columns_of_ours_or_the_swap_file() {
+        let ours = |name: &str| {
+            let hows = [How::Plain, How::Split, How::Engines(2), How::Sequential(2)];
+            let mut all = CODECS
+                .into_iter()
+                .flat_map(|codec| hows.map(|how| (codec, how)));
+            all.any(|(codec, how)| {
+                let (side, codec) = (Side::Run, Some(codec));
+                Column { side, codec, how }.name() == name
+            })
+        };
+        for series in [KernelSeries::V5, KernelSeries::V8, KernelSeries::V9] {
+            for name in series.columns() {
+                assert!(ours(name) || Side::SwapFile.name() == *name, "{name}");
+            }
+        }
+        assert_eq!(KernelSeries::V8.page_cluster(), Some(2));
+        assert_eq!(KernelSeries::V9.page_cluster(), Some(0));
     }
 
     #[test]

@@ -23,7 +23,7 @@ fn base(compared: &Compared) -> Option<&Measured> {
 
 pub(super) fn text(plan: &Plan, rig: &Rig, all: &[Compared], stored: &store::Stored) -> String {
     let mut text = format!(
-        "usemem --init-time -w -O -b 1 -s 1 -n {} {}: all processes together may keep {} MiB, half, \
+        "usemem --init-time -w -O -b 1 -s 1 -n {} {}: all processes together may keep {} MiB of {}, \
          pools included.\n{} run(s), in turn; medians. Linux {}, {} processors, control groups of \
          version {}.\n\
          Sign: a change is the column less the one named, in % of that; + is more of the row, which is \
@@ -34,12 +34,16 @@ pub(super) fn text(plan: &Plan, rig: &Rig, all: &[Compared], stored: &store::Sto
         plan.processes,
         short(plan.size),
         plan.total() >> 20,
+        plan.need() >> 20,
         plan.runs,
         machine::kernel_release(),
         machine::cpus(),
         rig.group_version(),
         machine::cpus().min(16),
     );
+    if let Some(series) = plan.series {
+        let _ = writeln!(text, "Columns and options of series {}.", series.name());
+    }
     if let Some(cluster) = plan.page_cluster {
         let _ = writeln!(text, "Read-ahead: page-cluster {cluster} in all columns.");
     }
@@ -181,6 +185,7 @@ pub(super) fn to_json(plan: &Plan, rig: &Rig, all: &[Compared], stored: &store::
         "total": plan.total(),
         "runs": plan.runs,
         "page_cluster": plan.page_cluster,
+        "series": plan.series.map(crate::args::KernelSeries::name),
         "left_out": rig.left_out,
         "folios": folios.collect::<Vec<_>>(),
         "store": stored.json(),

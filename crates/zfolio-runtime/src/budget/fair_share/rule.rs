@@ -4,6 +4,7 @@ use super::{Allowed, Having, Membership, holding, pages};
 use crate::segment::run_group::{RUN, is_below};
 use crate::segment::{Member, RunGroup, Segment, WEIGHT};
 use core::sync::atomic::{AtomicU64, Ordering};
+use zfolio_zswap::ByDistance;
 
 /// Rounds of the rule: each sets one more process's needs aside, at least.
 const ROUNDS: usize = 64;
@@ -108,8 +109,12 @@ impl Allowed {
             Some(left(max, total, mine))
         };
         if view.group == RUN {
-            let out = view.sum(|member| &member.backing_bytes);
-            self.backing = left(self.backing, out, of.backing_bytes);
+            let out = ByDistance {
+                near: view.sum(|member| &member.backing_bytes.near),
+                far: view.sum(|member| &member.backing_bytes.far),
+            };
+            let each = self.backing.zip(out.zip(of.backing_bytes));
+            self.backing = each.map(|(all, (out, mine))| left(all, out, mine));
         }
         let max = match group.max.load(Ordering::Relaxed) {
             _ if view.group == RUN => self.max_of_run,
