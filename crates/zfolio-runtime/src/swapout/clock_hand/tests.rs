@@ -59,6 +59,9 @@ fn the_page_table_is_read_once_for_many_small_mappings() {
     for mapping in 0..MAPPINGS {
         rig.write_all(mapping * 32 + 3..mapping * 32 + 5);
     }
+    // (What lies beside a page that is touched may be there as well.)
+    let there = |page: &usize| page % 32 < 31 && program::is_present(rig.address(*page));
+    let pages = (0..rig.model.len()).filter(there).count();
     let mut hand = rig.manager.hand.lock();
     let small = |mapping| rig.address(mapping * 32)..rig.address(mapping * 32 + 31);
     *hand.vmas.list_mut() = (0..MAPPINGS).map(small).collect();
@@ -69,7 +72,7 @@ fn the_page_table_is_read_once_for_many_small_mappings() {
     }
     moved += rig.manager.move_gathered(&mut hand).expect("quiet");
     drop(hand);
-    assert_eq!((moved, stand_by(&rig)), (2 * MAPPINGS, 2 * MAPPINGS));
+    assert_eq!((moved, stand_by(&rig)), (pages, pages));
     let scans = plan::made(Call::Scan) - before;
     assert!(scans < MAPPINGS / 4, "{scans} readings of the page table");
     comes_back(&rig);
