@@ -299,3 +299,13 @@ fn locks_that_the_kernel_walks() {
 fn pages_go_out_again_as_they_came_or_changed() {
     Case::new("again", &[]).run();
 }
+
+/// A page in each of 24,000 mappings, which the hand looks at many at a time.
+#[test]
+fn many_small_mappings() {
+    Case {
+        high: "64M",
+        ..Case::new("small_mappings", &["apart"])
+    }
+    .run();
+}

@@ -15,7 +15,7 @@ use crate::address_space::unmanaged::Why;
 use crate::kernel::File;
 use alloc::vec::Vec;
 use core::ops::Range;
-use zfolio_mm::PAGE_SIZE;
+use zfolio_mm::{Order, PAGE_SIZE};
 use zfolio_sys::procfs::{Mapping, for_each_mapping};
 use zfolio_sys::syscall::Errno;
 
@@ -23,6 +23,8 @@ use zfolio_sys::syscall::Errno;
 const LIBRARY_BSS: usize = 4 << 20;
 /// Mappings below this are not worth a registration.
 const SMALLEST: usize = 64 << 10;
+/// Addresses between two mappings that are near to one another, at most, bytes.
+const NEAR: usize = 64 << 10;
 
 /// The managed mappings, in address order.
 pub(crate) struct Vmas {
@@ -135,6 +137,22 @@ impl Vmas {
             .get(index)
             .filter(|vma| vma.start <= address)
             .cloned()
+    }
+
+    /// Where the small mappings end that lie near to one another from `part` of one on, `reach`
+    /// bytes at most. The end of `part` where its mapping goes on.
+    pub(crate) fn end_of_small(&self, part: &Range<usize>, reach: usize) -> usize {
+        let first = self.list.partition_point(|vma| vma.end <= part.start);
+        let mut end = part.end;
+        for vma in &self.list[first..] {
+            let goes_on = vma.start < end && end < vma.end;
+            let near = vma.start.saturating_sub(end) <= NEAR && vma.end - part.start <= reach;
+            if goes_on || !near || vma.len() > Order::HUGE.bytes() {
+                break;
+            }
+            end = vma.end;
+        }
+        end
     }
 
     /// End of the last one.
@@ -320,6 +338,36 @@ mod tests {
         assert_eq!(around(&vmas), Some(pages(12, 30)));
         vmas.keep_private(pages(29, 30));
         assert_eq!(around(&vmas), None);
+    }
+
+    #[test]
+    fn small_mappings_are_looked_at_together() {
+        let mut vmas = Vmas::new(File::from_fd(usize::MAX), Vec::new());
+        vmas.list_mut()
+            .extend([pages(10, 20), pages(21, 30), pages(32, 40)]);
+        let end = |vmas: &Vmas, part, reach| vmas.end_of_small(&part, reach * PAGE_SIZE);
+        assert_eq!(end(&vmas, pages(10, 20), 100), 40 * PAGE_SIZE);
+        assert_eq!(end(&vmas, pages(15, 20), 100), 40 * PAGE_SIZE);
+        assert_eq!(end(&vmas, pages(21, 30), 100), 40 * PAGE_SIZE);
+        assert_eq!(
+            end(&vmas, pages(10, 20), 25),
+            30 * PAGE_SIZE,
+            "as far as asked"
+        );
+        assert_eq!(end(&vmas, pages(10, 15), 100), 15 * PAGE_SIZE, "it goes on");
+        let far = 40 + NEAR / PAGE_SIZE;
+        vmas.list_mut().push(pages(far, far + 600));
+        assert_eq!(
+            end(&vmas, pages(10, 20), 999),
+            40 * PAGE_SIZE,
+            "a large one"
+        );
+        vmas.list_mut().pop();
+        vmas.list_mut().push(pages(far, far + 1));
+        assert_eq!(end(&vmas, pages(10, 20), 100), (far + 1) * PAGE_SIZE);
+        vmas.list_mut().pop();
+        vmas.list_mut().push(pages(far + 1, far + 2));
+        assert_eq!(end(&vmas, pages(10, 20), 100), 40 * PAGE_SIZE, "far away");
     }
 
     #[test]

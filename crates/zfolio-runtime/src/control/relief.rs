@@ -36,11 +36,17 @@ const PUBLISH_TURNS: u32 = 64;
 
 /// How old the list of mappings may be while there is pressure, ns.
 const VMAS_NS: u64 = 100_000_000;
+/// How many times as long as it took to read the list, and to register what is in it, it is used: while
+/// the address space grows or shrinks, and else.
+const TIMES_IF_CHANGED: u64 = 4;
+const TIMES: u64 = 16;
 
 /// What the control thread remembers between rounds.
 #[derive(Default)]
 pub(crate) struct Remembered {
     pub(super) vmas_read_ns: u64,
+    /// How long that took.
+    vmas_took_ns: u64,
     /// Address space, pages, when the mappings were last read.
     pub(super) vmas_size: usize,
     /// Usage when it was last looked at, pages.
@@ -63,6 +69,7 @@ impl Manager {
         compacting: &mut Compacting,
     ) -> Relief {
         let mut hand = self.hand.lock();
+        hand.wake();
         self.arena().keep_at_most(self.watermarks().kept_for_pool());
         // Under way at all, usage is brought down to `stop`; but reclaim that
         // only wants frames leaves it where it is.
@@ -242,13 +249,16 @@ impl Manager {
         }
         let now = now_ns(Clock::Monotonic);
         let size = self.address_space();
-        if size != memory.vmas_size || now - memory.vmas_read_ns > VMAS_NS {
+        let (took, age) = (memory.vmas_took_ns, now - memory.vmas_read_ns);
+        let changed = size != memory.vmas_size && age > TIMES_IF_CHANGED * took;
+        if changed || age > VMAS_NS.max(TIMES * took) {
             if hand.vmas.refresh().is_err() {
                 return;
             }
             memory.vmas_size = size;
             memory.vmas_read_ns = now;
             self.register_all(hand);
+            memory.vmas_took_ns = now_ns(Clock::Monotonic) - now;
         }
     }
 }

@@ -79,7 +79,7 @@ impl Swap {
     fn look_at_extent(&self, hand: &mut ClockHand) -> HandStep {
         self.control_goes_on();
         let Some(rest) = hand.vmas.next(hand.at) else {
-            hand.at = 0;
+            hand.come_round();
             return HandStep::Round;
         };
         let border = (rest.start + Order::HUGE.bytes()) & !(Order::HUGE.bytes() - 1);
@@ -94,22 +94,20 @@ impl Swap {
                 extent.pass(pages_within(part.start, part.end));
             }
             let vmas = &hand.vmas;
-            self.register(&mut core, vmas, &whole) || self.register(&mut core, vmas, &part)
+            // (Whether the record is right is asked before a page leaves.)
+            core.pages.registered.contains(&whole)
+                || self.register(&mut core, vmas, &whole)
+                || self.register(&mut core, vmas, &part)
         };
         hand.at = part.end;
         if !ready {
             return HandStep::Moved(0);
         }
-        let found = self
-            .fds
-            .pagemap()
-            .present(part.start, part.end, &mut hand.runs);
-        let Ok((count, _)) = found else {
+        let pagemap = self.fds.pagemap();
+        let Ok(found) = hand.present.of(pagemap, &hand.vmas, &part) else {
             return HandStep::Moved(0);
         };
-        if count == 0 {
-            hand.at = self.next_present(part.end, hand.vmas.end());
-        }
+        let none = found.is_empty();
         let pages = pages_within(part.start, part.end);
         {
             let mut core = self.core.lock();
@@ -117,15 +115,21 @@ impl Swap {
                 self.forget_vanished(&mut core, pages);
             }
         }
-        if hand.gathered() == 0 {
+        if none {
+            hand.at = self.next_present(hand, part.end);
+            return HandStep::Moved(0);
+        }
+        if hand.gathered.pages() == 0 {
             hand.since = part.start;
         }
         let mut moved = 0;
         let gathered = &mut hand.gathered;
-        let mut runs = hand.runs[..count].chunk_by(|one, other| one.is_huge() == other.is_huge());
+        let mut runs = found.chunk_by(|one, other| one.is_huge() == other.is_huge());
         let all = runs.try_for_each(|runs| {
             let huge = runs[0].is_huge();
-            let runs = runs.iter().map(|run| pages_within(run.start(), run.end()));
+            let runs = runs
+                .iter()
+                .map(|run| pages_within(run.start().max(part.start), run.end().min(part.end)));
             if huge {
                 let how = EvictMode { huge, ..GATHERED };
                 self.move_runs(runs, how, &mut moved)
@@ -144,11 +148,16 @@ impl Swap {
     }
 
     /// Where the hand goes on: most of what it walks over is often empty.
-    fn next_present(&self, from: usize, end: usize) -> usize {
-        match self.fds.pagemap().first_present(from, end) {
-            Ok(Some(address)) => address,
-            Ok(None) => end,
-            Err(_) => from,
+    fn next_present(&self, hand: &mut ClockHand, from: usize) -> usize {
+        let end = hand.vmas.end();
+        match hand.present.next_from(from) {
+            Ok(address) => address,
+            Err(from) if from >= end => end,
+            Err(from) => match self.fds.pagemap().first_present(from, end) {
+                Ok(Some(address)) => address,
+                Ok(None) => end,
+                Err(_) => from,
+            },
         }
     }
 

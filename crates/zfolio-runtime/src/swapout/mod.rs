@@ -1,6 +1,7 @@
 //! A cold page becomes an entry of the pool.
 //!
 //! - [`hand`], [`clock_hand`]: where it is, and how it looks for pages that may go.
+//! - [`present_ahead`]: what the page table has where the hand comes to next.
 //! - [`candidates`]: what several steps of the hand found, until it is worth a MOVE.
 //! - [`store`]: the coldest of what stands by is compressed.
 //! - [`direct_reclaim`]: a fault without a frame stores for itself.
@@ -21,6 +22,7 @@ pub(crate) mod compress_threads;
 pub(crate) mod direct_reclaim;
 pub(crate) mod hand;
 pub(crate) mod moving_pages;
+pub(crate) mod present_ahead;
 pub(crate) mod store;
 
 use crate::address_space::mappings::Vmas;

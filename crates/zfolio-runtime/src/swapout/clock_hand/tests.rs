@@ -2,6 +2,8 @@
 
 use crate::address_space::place::Place;
 use crate::rig::Rig;
+use crate::swapout::clock_hand::HandStep;
+use alloc::vec::Vec;
 use zfolio_fake_kernel::plan::{self, Call};
 use zfolio_fake_kernel::program;
 use zfolio_sys::syscall::Errno;
@@ -48,6 +50,60 @@ fn a_page_shared_with_a_child_is_made_own_and_leaves() {
         assert!(plan::made(Call::Populate) > before, "somebody wrote to it");
         comes_back(&rig);
     }
+}
+
+#[test]
+fn the_page_table_is_read_once_for_many_small_mappings() {
+    const MAPPINGS: usize = 64;
+    let mut rig = Rig::of_process(8192, 2048);
+    for mapping in 0..MAPPINGS {
+        rig.write_all(mapping * 32 + 3..mapping * 32 + 5);
+    }
+    // (What lies beside a page that is touched may be there as well.)
+    let there = |page: &usize| page % 32 < 31 && program::is_present(rig.address(*page));
+    let pages = (0..rig.model.len()).filter(there).count();
+    let mut hand = rig.manager.hand.lock();
+    let small = |mapping| rig.address(mapping * 32)..rig.address(mapping * 32 + 31);
+    *hand.vmas.list_mut() = (0..MAPPINGS).map(small).collect();
+    let before = plan::made(Call::Scan);
+    let mut moved = 0;
+    while let HandStep::Moved(pages) = rig.manager.step_hand(&mut hand) {
+        moved += pages;
+    }
+    moved += rig.manager.move_gathered(&mut hand).expect("quiet");
+    drop(hand);
+    assert_eq!((moved, stand_by(&rig)), (pages, pages));
+    let scans = plan::made(Call::Scan) - before;
+    assert!(scans < MAPPINGS / 4, "{scans} readings of the page table");
+    comes_back(&rig);
+}
+
+#[test]
+fn what_left_or_came_since_the_page_table_was_read_is_as_words_say() {
+    let mut rig = Rig::of_process(8192, 256);
+    rig.write_all(0..192);
+    let small = [0..64, 65..128, 129..192, 193..256];
+    let vmas: Vec<_> = small
+        .iter()
+        .map(|pages| rig.address(pages.start)..rig.address(pages.end))
+        .collect();
+    *rig.manager.hand.lock().vmas.list_mut() = vmas;
+    let step = |rig: &Rig| rig.manager.step_hand(&mut rig.manager.hand.lock());
+    assert!(matches!(step(&rig), HandStep::Moved(_)));
+    // The hand has seen all; some are discarded, some leave, some come anew.
+    rig.discard(70..80);
+    assert_eq!(rig.move_out(130..140), Ok(10));
+    rig.write_all(200..210);
+    while let HandStep::Moved(_) = step(&rig) {}
+    let moved = rig.manager.move_gathered(&mut rig.manager.hand.lock());
+    assert!(moved.is_ok());
+    rig.validate();
+    // A round later the hand comes upon those as well.
+    while let HandStep::Moved(_) = step(&rig) {}
+    let moved = rig.manager.move_gathered(&mut rig.manager.hand.lock());
+    assert!(moved.is_ok());
+    assert!((200..210).all(|page| matches!(rig.place(page), Place::Standby(_))));
+    comes_back(&rig);
 }
 
 #[test]
