@@ -287,3 +287,18 @@ fn environment(envp: *const *const c_char, name: &str) -> Option<&'static CStr> 
 #[used]
 #[unsafe(link_section = ".init_array")]
 static CONSTRUCTOR: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = constructor;
+
+/// The program ends by `exit`: what it has is counted until it is gone, and no longer. (In the other
+/// ways its last call says so.)
+extern "C" fn destructor() {
+    // SAFETY: null or mapped for as long as the process lives.
+    if let Some(segment) = unsafe { SEGMENT.load(Ordering::Acquire).as_ref() }
+        && segment.config().faults.load(Ordering::Relaxed) == faults::MESSAGE
+    {
+        zfolio_runtime::fair_share::announce_end(segment);
+    }
+}
+
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static DESTRUCTOR: extern "C" fn() = destructor;

@@ -157,6 +157,10 @@ pub struct BenchKernelBuild {
     /// Only these columns, by commas: native, run-lz4-64K, run-zstd-2M, zram-lz4, zswap-zstd, file ...
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub only: Vec<String>,
+    /// How the columns of `zfolio run` serve faults
+    #[arg(long, value_name = "WAY", default_value = "auto",
+        value_parser = ["auto", "in-thread", "guard", "protect", "message"])]
+    pub faults: String,
     /// Rounds, 1 to 100; 3, or 1 with --quick
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=100))]
     pub runs: Option<u32>,

@@ -153,7 +153,8 @@ mod tests {
         member(&segment, 1, child.id(), here, true);
         let me = Membership::of(RUN);
         let high = |me: &Membership| me.update(&segment, having(1), HIGH).high;
-        assert!(high(&me) <= HIGH / 2, "{}", high(&me));
+        // (Beside two who have hardly anything it keeps nearly all.)
+        assert!(high(&me) < HIGH, "{}", high(&me));
         assert!(me.resident_of_others(&segment) >= 512);
         for _ in 0..3 {
             members.look(&segment, sight);

@@ -72,7 +72,7 @@ impl MemoryCore {
         };
         let high = high_now(state.segment, state.options.high);
         let left = high.saturating_sub(taken).max(LEAST);
-        self.high = allowed.high.min(left.max(allowed.high / 4));
+        self.high = allowed.high.min(left.max(allowed.assured / 4));
         self.closing.clean.follow(self.high);
         self.take_allowed(state, &allowed);
         self.publish(state);

@@ -11,8 +11,11 @@
 //! Groups within the run have limits of their own: a process keeps to the least
 //! of what each group above it leaves for it.
 //!
-//! The rule is max-min fairness: who needs less than an equal part gets what it
-//! needs, and what is left is shared equally among the others. Under `--slowdown` the parts are not
+//! The rule has two halves. What a process may have *at least* is max-min fair: who needs less
+//! than an equal part gets what it needs, and what is left is shared equally among the others.
+//! Beyond that it may have what nobody has: as long as all together are below `high` nobody moves
+//! out, and once they are not, those give back who have more than their fair part, in
+//! proportion to that. Under `--slowdown` the parts are not
 //! equal: `zfolio run` gives each member a weight, so that room is where it saves most.
 
 mod rule;
@@ -23,6 +26,7 @@ use crate::segment::run_group::{RUN, path};
 use crate::segment::{GroupEvent, LIVES, MOST_TIMES, Member, RunGroup, Segment, Who};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use zfolio_mm::PAGE_SIZE;
+use zfolio_sys::identity;
 use zfolio_sys::process::is_there;
 use zfolio_sys::thread::{Clock, now_ns};
 use zfolio_zswap::{ByDistance, GroupLimits};
@@ -33,6 +37,9 @@ const STALE_NS: u64 = 2_000_000_000;
 const LEAST: usize = 2048;
 /// A process below this part of `high` is no member yet.
 const SMALL: usize = 64;
+/// A member that has said nothing for so long is asked for: it may have ended. Those that live say
+/// something every 20 ms, ns.
+const SILENT_NS: u64 = 25_000_000;
 
 /// What the run may have now, or each of its processes, pages, where it began with `begun`:
 /// `zfolio set` and a limit of memory change it. Everybody can write there, so a process holds
@@ -93,8 +100,13 @@ pub struct Having {
 /// What it may have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Allowed {
-    /// Its part of `high`, pages.
+    /// Its part of `high` and what it may have beside that now, pages.
     pub high: usize,
+    /// What it may come to have whatever the others do, pages: by this is judged when it is worth
+    /// managing.
+    pub assured: usize,
+    /// Members that share the run's `high`, this one among them; 1 where it is not shared.
+    pub members: usize,
     /// Its part of the limits of the pool and of what is out.
     pub limits: GroupLimits,
     /// Its part of what backings may take, bytes.
@@ -246,6 +258,8 @@ impl Membership {
         };
         let all = Allowed {
             high,
+            assured: high,
+            members: 1,
             limits: GroupLimits::default(),
             backing: segment.config().backing.sizes(),
             max,
@@ -269,7 +283,13 @@ impl Membership {
         let mine = mine.filter(|member| member.owner.word.load(Ordering::Relaxed) == of.owner);
         let mine = match mine {
             Some(mine) => mine,
-            None if of.resident < run / SMALL => return Allowed { high: run, ..all },
+            None if of.resident < run / SMALL => {
+                return Allowed {
+                    high: run,
+                    assured: run,
+                    ..all
+                };
+            }
             None => match self.join(segment, of.owner, now) {
                 Some(at) => {
                     self.place
@@ -279,6 +299,7 @@ impl Membership {
                 None => {
                     return Allowed {
                         high: LEAST.min(high),
+                        assured: LEAST.min(high),
                         ..all
                     };
                 }
@@ -302,6 +323,7 @@ impl Membership {
                     segment,
                     now,
                     group: index,
+                    mine,
                     weight,
                 },
                 group,
@@ -309,7 +331,8 @@ impl Membership {
                 high,
             );
         }
-        allowed.high = allowed.high.max(LEAST).min(high);
+        let within = |pages: usize| pages.max(LEAST).min(high);
+        (allowed.high, allowed.assured) = (within(allowed.high), within(allowed.assured));
         for (word, group) in self.holding.iter().zip(allowed.holding) {
             word.store(group, Ordering::Relaxed);
         }
@@ -350,7 +373,8 @@ impl Membership {
             return self.is_gone(member);
         }
         // (Not of the future either: the clock may have been set back.)
-        now.abs_diff(updated) > STALE_NS
+        let silent = now.abs_diff(updated);
+        silent > STALE_NS || (silent > SILENT_NS && self.is_gone(member))
     }
 
     /// Whether a member's process is seen to be gone. In another pid namespace it is not
@@ -374,6 +398,21 @@ impl Membership {
 
 fn pages(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX) / PAGE_SIZE
+}
+
+/// This process is about to end: the others ask for it from now on, each time they add up
+/// what all have, and need not wait until it has been silent.
+pub fn announce_end(segment: &Segment) {
+    let me = identity::of_process();
+    let used = segment.sharing.members_used.load(Ordering::Acquire) as usize;
+    let mut members = segment.sharing.members.iter().take(used);
+    let mine = members.find(|one| one.owner.word.load(Ordering::Relaxed) == me);
+    if let Some(mine) = mine
+        && mine.updated_ns.load(Ordering::Relaxed) != LIVES
+    {
+        let past = now_ns(Clock::Realtime).saturating_sub(STALE_NS / 2);
+        mine.updated_ns.store(past, Ordering::Release);
+    }
 }
 
 /// What a process needs, with something to grow by. Pages.

@@ -56,6 +56,10 @@ pub struct Memory {
 struct Allowance {
     /// Pages of `high`: all, or its share.
     pages: AtomicUsize,
+    /// How many share it.
+    members: AtomicUsize,
+    /// It was ever shared: what this process may have rises and sinks with what others have.
+    changes: AtomicBool,
     /// More than that, and nothing leaves: somebody looks into the process (`zfolio inspect`).
     inspected: AtomicBool,
 }
@@ -83,6 +87,8 @@ impl Memory {
             membership,
             allowance: Allowance {
                 pages: AtomicUsize::new(options.high),
+                members: AtomicUsize::new(1),
+                changes: AtomicBool::new(false),
                 inspected: AtomicBool::new(false),
             },
             hard: HardLimit::of(&options),

@@ -74,17 +74,20 @@ impl Memory {
     }
 
     /// Whether frames to keep at hand can be had of the system: where `high` follows the
-    /// program, or has been raised (`zfolio set`), it may be above what the program needs, and
+    /// program, has been raised (`zfolio set`), or is shared with others, what is left of it may be above what the program needs, and
     /// pages that are moved out for a frame come back.
     pub(crate) fn has_room_for_frames(&self, usage: usize) -> bool {
         let wanted = 2 * self.watermarks().free_target;
         self.has_changing_high() && usage + wanted < self.watermarks().stop + self.overdraft()
     }
 
-    /// Whether `high` of the run follows the program, or was set anew.
+    /// Whether `high` of the run follows the program, was set anew, or is shared.
     fn has_changing_high(&self) -> bool {
         let run = &self.segment().groups[RUN as usize];
-        self.options.follows || self.is_inspected() || run.high.load(Ordering::Relaxed) != 0
+        self.options.follows
+            || self.is_inspected()
+            || self.allowance.changes.load(Ordering::Relaxed)
+            || run.high.load(Ordering::Relaxed) != 0
     }
 
     /// Rings for the control thread if regions with `usage` have work for it.

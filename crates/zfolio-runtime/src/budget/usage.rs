@@ -11,7 +11,8 @@ const WITHOUT_END: usize = 1 << 40;
 
 impl Memory {
     /// Resident pages as /proc has them: program, pool and frames, and files
-    /// up to an eighth of `high` (mapped files are the kernel's to reclaim).
+    /// up to an eighth of `high` (mapped files are the kernel's to reclaim), which the
+    /// processes that share it have together: they are mostly the same files.
     /// For regions: theirs and the arena's.
     pub(crate) fn usage(&self) -> usize {
         if let Some(charged) = self.scope.charged() {
@@ -21,9 +22,14 @@ impl Memory {
             return self.resident.load(Ordering::Relaxed);
         };
         let private = statm.resident.saturating_sub(statm.shared);
-        let usage = private + statm.shared.min(self.high() / 8);
+        let usage = private + statm.shared.min(self.files_counted());
         self.resident.store(usage, Ordering::Relaxed);
         usage
+    }
+
+    /// Pages of files that count as this process's at most.
+    fn files_counted(&self) -> usize {
+        self.high() / 8 / self.allowance.members.load(Ordering::Relaxed).max(1)
     }
 
     /// When reclaim starts and stops, by what this process may have now.
@@ -120,6 +126,12 @@ impl Memory {
         let begun = self.scope.high(self.options.high);
         let allowed = self.membership.update(self.segment(), of, begun);
         self.allowance.pages.store(allowed.high, Ordering::Relaxed);
+        self.allowance
+            .members
+            .store(allowed.members, Ordering::Relaxed);
+        if allowed.members > 1 {
+            self.allowance.changes.store(true, Ordering::Relaxed);
+        }
         if self.zswap.group_limits() != allowed.limits {
             self.zswap.set_group_limits(allowed.limits);
         }

@@ -31,8 +31,11 @@ const USAGE_PAGES: usize = 32;
 /// Pages that a turn of reclaim counts for at least, on the way to the next look at usage.
 const PART_OF_USAGE: usize = 4;
 
-/// Turns of reclaim between two looks at the statistics and the pool.
-const PUBLISH_TURNS: u32 = 64;
+/// Between two times that reclaim says what the process has and learns what it may have, and
+/// looks at the pool, ns: well within the time after which others take its part.
+const PUBLISH_NS: u64 = 20_000_000;
+/// At a mark it does so before it moves anything, unless it did so a moment ago, ns.
+const FRESH_NS: u64 = 1_000_000;
 
 /// How old the list of mappings may be while there is pressure, ns.
 const VMAS_NS: u64 = 100_000_000;
@@ -53,7 +56,20 @@ pub(crate) struct Remembered {
     pub(super) usage: usize,
     /// Looks in a row at usage above `max`.
     pub(super) over_max: u32,
+    /// When what the process has was last said, ns.
+    pub(super) published_ns: u64,
     pub(super) turnover: Turnover,
+}
+
+impl Remembered {
+    /// Whether what the process has is to be said `now`, where it is said every `every` ns: then it is.
+    pub(super) const fn is_due(&mut self, now: u64, every: u64) -> bool {
+        let is_due = now.saturating_sub(self.published_ns) >= every;
+        if is_due {
+            self.published_ns = now;
+        }
+        is_due
+    }
 }
 
 impl Manager {
@@ -75,15 +91,22 @@ impl Manager {
         // only wants frames leaves it where it is.
         let before = self.usage();
         self.count_what_stays(&mut hand, before);
-        let mark = if before > self.watermarks().start + self.overdraft() {
-            self.watermarks().stop
-        } else {
-            self.watermarks().start
-        } + self.overdraft();
+        let is_over = before > self.watermarks().start + self.overdraft();
+        let mut mark = self.mark(is_over);
         let (mut took_passed, mut took_clean) = (false, false);
         let (mut usage, mut stored) = (0, USAGE_PAGES);
-        for turn in 1.. {
+        loop {
             self.control_goes_on();
+            if memory.is_due(now_ns(Clock::Monotonic), PUBLISH_NS) {
+                usage = self.usage();
+                stored = 0;
+                self.publish(usage);
+                // (What it may have is another now.)
+                mark = self.mark(is_over);
+                // As long as there is more to do than can be done it is not left, and a
+                // pool full of holes is part of what there is to do.
+                self.compact(compacting, true);
+            }
             if stored >= USAGE_PAGES {
                 usage = self.usage();
                 stored = 0;
@@ -142,14 +165,21 @@ impl Manager {
                 return relief;
             }
             stored += worker.frames.len().max(PART_OF_USAGE);
-            if turn % PUBLISH_TURNS == 0 {
-                self.publish(usage);
-                // As long as there is more to do than can be done it is not left, and a
-                // pool full of holes is part of what there is to do.
-                self.compact(compacting, true);
-            }
         }
-        Relief::Later
+    }
+
+    /// Where usage is to be brought to: `is_over`, if it was above `start`.
+    fn mark(&self, is_over: bool) -> usize {
+        let marks = self.watermarks();
+        let mark = if is_over { marks.stop } else { marks.start };
+        mark + self.overdraft()
+    }
+
+    /// Before reclaim begins: says what the process has, and learns what it may have by now.
+    pub(crate) fn publish_before_reclaim(&self, memory: &mut Remembered, usage: usize) {
+        if usage > self.watermarks().start && memory.is_due(now_ns(Clock::Monotonic), FRESH_NS) {
+            self.publish(usage);
+        }
     }
 
     /// Fills standby by moving the hand, and stores the coldest once it is
@@ -259,6 +289,29 @@ impl Manager {
             memory.vmas_read_ns = now;
             self.register_all(hand);
             memory.vmas_took_ns = now_ns(Clock::Monotonic) - now;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A turn takes 2 microseconds or, with large folios and a slow codec, 50 milliseconds.
+    #[test]
+    fn what_the_process_has_is_said_by_time_however_long_a_turn_takes() {
+        for turn_ns in [2_000, 50_000_000] {
+            let (mut memory, mut now, mut longest, mut times) = (Remembered::default(), 0, 0, 0);
+            while now < 1_000_000_000 {
+                now += turn_ns;
+                let last = memory.published_ns;
+                if memory.is_due(now, PUBLISH_NS) {
+                    longest = longest.max(now - last);
+                    times += 1;
+                }
+            }
+            assert!(longest <= PUBLISH_NS + turn_ns, "{longest}");
+            assert!((20..=50).contains(&times), "{times}");
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::health::fatal::say_unmanaged;
 use crate::segment::{Counter, THREADS, state};
 use crate::upkeep::recompress::Situation;
 use core::sync::atomic::Ordering;
-use zfolio_sys::thread::{ask_for_low_latency, id};
+use zfolio_sys::thread::{Clock, ask_for_low_latency, id, now_ns};
 
 /// Sleep when reclaim found nothing to do about pressure, ns.
 const STUCK_NS: u64 = 2_000_000;
@@ -40,6 +40,7 @@ impl Manager {
             self.tend_backing();
             self.take_frames(usage);
             let comes_back = self.tend_inspection(&mut inspection, &mut worker);
+            self.publish_before_reclaim(&mut memory, usage);
             let pressed = self.is_pressed(usage);
             self.wakeups.control_works();
             if pressed {
@@ -65,6 +66,7 @@ impl Manager {
             let stuck = pressed && self.is_pressed(self.usage());
             self.count_huge_pages();
             self.publish(self.usage());
+            memory.published_ns = now_ns(Clock::Monotonic);
             // While nothing changes, half of what is left up to `high` itself.
             let calm = usage == memory.usage && relief == Relief::Enough;
             memory.usage = usage;

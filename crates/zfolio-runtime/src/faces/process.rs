@@ -103,7 +103,7 @@ pub fn watch(host: &'static Host, _index: usize, stack: Range<usize>) -> ! {
                 ..Having::default()
             };
             let allowed = membership.update(segment, has, options.high);
-            let activate = Watermarks::of(allowed.high).activate;
+            let activate = Watermarks::of(allowed.assured).activate;
             if usage >= activate {
                 break allowed.high;
             }

@@ -81,6 +81,8 @@ pub(super) struct Plan {
     share: u64,
     pub(super) runs: u32,
     timeout: Duration,
+    /// How faults are served, as of `zfolio run`.
+    pub(super) faults: String,
     pub(super) need: u64,
     pub(super) total: u64,
     objects: BTreeMap<PathBuf, u64>,
@@ -106,6 +108,7 @@ impl Plan {
             share: args.share.into(),
             runs: args.runs.unwrap_or(if args.quick { 1 } else { 3 }),
             timeout: Duration::from_secs(args.limit),
+            faults: args.faults.clone(),
             need: 0,
             total: 0,
             objects: BTreeMap::new(),
@@ -193,11 +196,14 @@ impl Plan {
                 let at = &mut all[(round + turn) % count];
                 if at.failed.is_none() {
                     let ours = at.column.ours;
-                    let options = ours.map(|(codec, folio)| {
-                        ["--group", GROUP, "--compressor", codec, "--folio", folio]
-                    });
-                    let options = options.as_ref().map_or(&[][..], |options| &options[..]);
-                    match self.once(rig, project, &at.column.side, at.limit, options) {
+                    let mut options = Vec::new();
+                    if let Some((codec, folio)) = ours {
+                        options.extend(["--group", GROUP, "--compressor", codec, "--folio", folio]);
+                        if self.faults != "auto" {
+                            options.extend(["--faults", self.faults.as_str()]);
+                        }
+                    }
+                    match self.once(rig, project, &at.column.side, at.limit, &options) {
                         Ok(ran) => at.runs.push(ran),
                         Err(why) => {
                             at.broken = !why.starts_with(rig::ENDED);

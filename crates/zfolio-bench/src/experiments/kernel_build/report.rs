@@ -138,6 +138,7 @@ pub(super) fn to_json(plan: &Plan, rig: &Rig, all: &[Measured]) -> Value {
         "load_average": machine::line_of("/proc/loadavg"),
         "cgroup_version": rig.group_version(),
         "jobs": plan.jobs,
+        "faults": plan.faults,
         "need": plan.need,
         "total": plan.total,
         "runs": plan.runs,

@@ -16,6 +16,8 @@ pub(super) struct View<'a> {
     /// Realtime, ns.
     pub(super) now: u64,
     pub(super) group: u32,
+    /// This process's place.
+    pub(super) mine: &'a Member,
     /// This process's.
     pub(super) weight: u32,
 }
@@ -34,6 +36,24 @@ impl From<usize> for Claim {
         let weight = WEIGHT;
         Self { needs, weight }
     }
+}
+
+/// What somebody has and claims. Pages.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Holder {
+    pub(super) resident: usize,
+    pub(super) claim: Claim,
+    /// The one for whom the part is worked out.
+    pub(super) is_me: bool,
+}
+
+/// What somebody may have of a `high`. Pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Part {
+    /// Whatever the others do.
+    pub(super) assured: usize,
+    /// As long as the others have what they have now; no less than that.
+    pub(super) now: usize,
 }
 
 /// Pages for each so much of weight: a fraction.
@@ -89,17 +109,34 @@ impl Allowed {
         if high < usize::MAX {
             // (Weights are the run's: within a group all are alike.)
             let is_run = view.group == RUN;
-            let needs = |member: &Member| Claim {
-                needs: pages(member.needed_bytes.load(Ordering::Relaxed)),
-                weight: if is_run { member.weight_now() } else { WEIGHT },
+            let weight_of = |member: &Member| if is_run { member.weight_now() } else { WEIGHT };
+            let mine = Holder {
+                resident: of.resident,
+                claim: Claim {
+                    needs: of.needs,
+                    weight: if is_run { view.weight } else { WEIGHT },
+                },
+                is_me: true,
             };
-            let mine = Claim {
-                needs: of.needs,
-                weight: if is_run { view.weight } else { WEIGHT },
+            let holder = |member: &Member| {
+                if core::ptr::eq(member, view.mine) {
+                    return mine;
+                }
+                let needs = pages(member.needed_bytes.load(Ordering::Relaxed));
+                let weight = weight_of(member);
+                Holder {
+                    resident: pages(member.resident_bytes.load(Ordering::Relaxed)),
+                    claim: Claim { needs, weight },
+                    is_me: false,
+                }
             };
-            let share = share(high, mine, || view.members().map(needs));
-            if share < self.high {
-                (self.high, self.holding[holding::HIGH]) = (share, view.group);
+            let part = part_of_high(high, mine, || view.members().map(holder));
+            if is_run {
+                self.members = view.members().count().max(1);
+            }
+            self.assured = self.assured.min(part.assured);
+            if part.now < self.high {
+                (self.high, self.holding[holding::HIGH]) = (part.now, view.group);
             }
         }
         // What the others have is taken; the rest may be mine.
@@ -178,6 +215,77 @@ pub fn share<I: Iterator<Item = Claim>>(high: usize, mine: Claim, all: impl Fn()
         Ok(left) => mine.needs + left / all().count().max(1),
         Err(level) => mine.needs.min(level.of(mine.weight)),
     }
+}
+
+/// What of `high` is nobody's: by the time somebody is told that it has too much, others have
+/// grown into this. Pages.
+const fn kept(high: usize) -> usize {
+    high / 32
+}
+
+/// What `mine` may have of `high`, among all (that one included) whom `all` names.
+///
+/// Assured is its fair part, should it need all there is. As long as all together have less than
+/// `high` it may have half of what nobody has as well (all of it where there is no other), so that two
+/// who grow at once do not take the same; once they have more, those above their fair parts
+/// give back as much, in proportion to what they have beyond these.
+pub(super) fn part_of_high<I: Iterator<Item = Holder>>(
+    high: usize,
+    mine: Holder,
+    all: impl Fn() -> I,
+) -> Part {
+    let greedy = |claim: Claim| Claim {
+        needs: claim.needs.max(high),
+        ..claim
+    };
+    let mine_claims = greedy(mine.claim);
+    let assured = share(high, mine_claims, || {
+        all().map(|one| {
+            if one.is_me {
+                greedy(one.claim)
+            } else {
+                one.claim
+            }
+        })
+    });
+    let (mut total, mut others) = (0_usize, 0_usize);
+    for one in all() {
+        total = total.saturating_add(one.resident);
+        others += usize::from(!one.is_me);
+    }
+    let most = high.saturating_sub(kept(high));
+    let lent = match most.checked_sub(total) {
+        Some(spare) if others == 0 => mine.resident + spare,
+        Some(spare) => mine.resident + spare / 2,
+        None => {
+            let level = level(high, &|| all().map(|one| one.claim));
+            let beyond = |one: &Holder| {
+                let part =
+                    level.map_or_else(|level| level.of(one.claim.weight), |_| one.claim.needs);
+                one.resident.saturating_sub(part)
+            };
+            give_back(total - most, mine, beyond, &all)
+        }
+    };
+    Part {
+        assured,
+        now: assured.max(lent),
+    }
+}
+
+/// What `mine` keeps where all together have to give back `pages`, those who have something
+/// `beyond` their part in proportion to that.
+fn give_back<I: Iterator<Item = Holder>>(
+    pages: usize,
+    mine: Holder,
+    beyond: impl Fn(&Holder) -> usize,
+    all: &impl Fn() -> I,
+) -> usize {
+    let of_all = all().fold(0_u128, |sum, one| sum + beyond(&one) as u128);
+    let of_mine = beyond(&mine);
+    let back = (pages as u128 * of_mine as u128).div_ceil(of_all.max(1));
+    let back = usize::try_from(back).unwrap_or(usize::MAX);
+    mine.resident.saturating_sub(back.min(of_mine))
 }
 
 /// What one who has `mine` may come to have of `max`, where all have what `all`

@@ -1,7 +1,7 @@
 //! Shares and parts by their rules, and what `swap.high` costs.
 
 extern crate std;
-use super::rule::{Claim, part_of_max, share, swap_penalty};
+use super::rule::{Claim, Holder, Part, part_of_high, part_of_max, share, swap_penalty};
 use crate::segment::WEIGHT;
 use proptest::prelude::*;
 use std::vec::Vec;
@@ -47,6 +47,56 @@ fn who_needs_little_gets_it_and_the_rest_is_shared() {
     assert_eq!(shares(100, &[10, 30]), [40, 60]);
 }
 
+/// Of each: resident, needs.
+fn parts_of_high(high: usize, all: &[(usize, usize)]) -> Vec<Part> {
+    let holder = |at: usize, me: usize| Holder {
+        resident: all[at].0,
+        claim: all[at].1.into(),
+        is_me: at == me,
+    };
+    let one = |me: usize| {
+        part_of_high(high, holder(me, me), || {
+            (0..all.len()).map(|at| holder(at, me))
+        })
+    };
+    (0..all.len()).map(one).collect()
+}
+
+fn now(high: usize, all: &[(usize, usize)]) -> Vec<usize> {
+    let parts = parts_of_high(high, all);
+    parts.iter().map(|part| part.now).collect()
+}
+
+#[test]
+fn what_nobody_has_may_be_had() {
+    // (3200, of which a 32nd is nobody's.)
+    assert_eq!(now(3200, &[(1000, 9000)]), [3200]);
+    // Their fair parts are 1600, and together they have 1900: each may grow by half of the rest.
+    assert_eq!(now(3200, &[(1400, 9000), (500, 9000)]), [2000, 1600]);
+    // Who needs little keeps nobody from having the rest, and may grow to its part.
+    assert_eq!(now(3200, &[(2500, 9000), (100, 200)]), [3000, 1600]);
+}
+
+#[test]
+fn who_has_more_than_its_part_gives_back_what_is_too_much() {
+    // 100 too much, and only the first is above its part.
+    assert_eq!(now(3200, &[(2400, 9000), (800, 9000)]), [2300, 1600]);
+    // Two are, one by three times as much as the other.
+    assert_eq!(
+        now(3000, &[(1450, 9000), (1150, 9000), (406, 9000)]),
+        [1375, 1125, 1000]
+    );
+    // None falls below its part, however much the others say they have.
+    assert_eq!(now(3200, &[(2000, 9000), (usize::MAX, 9000)])[0], 1600);
+}
+
+#[test]
+fn a_new_process_may_grow_to_its_part_at_once() {
+    let parts = parts_of_high(3200, &[(3100, 9000), (10, 12)]);
+    assert_eq!(parts[1].assured, 1600);
+    assert_eq!(parts[0].assured, 3188);
+}
+
 fn parts(max: usize, have: &[usize]) -> Vec<usize> {
     let one = |mine: &usize| part_of_max(max, *mine, || have.iter().copied());
     have.iter().map(one).collect()
@@ -82,6 +132,29 @@ proptest! {
         prop_assert!(over || all <= max + have.len(), "somebody is when there is none");
         let equal = max / have.len();
         prop_assert!(parts.iter().all(|part| *part >= equal));
+    }
+
+    #[test]
+    fn parts_of_high_lead_to_no_more_than_high(
+        high in 10_000_usize..1_000_000,
+        all in prop::collection::vec((0_usize..400_000, 0_usize..400_000), 1..40),
+    ) {
+        let all: Vec<_> = all.iter().map(|(has, out)| (*has, has + out)).collect();
+        let mut has = all;
+        // (Each grows to what it may have, or is brought down to it, again and again.)
+        for _ in 0..200 {
+            let parts = now(high, &has);
+            for (one, part) in has.iter_mut().zip(&parts) {
+                one.0 = one.1.min(*part);
+            }
+        }
+        let total: usize = has.iter().map(|(has, _)| has).sum();
+        prop_assert!(total <= high + has.len(), "{total} of {high}");
+        // Who lacks some has its fair part.
+        let fair = shares(high, &has.iter().map(|(_, needs)| *needs).collect::<Vec<_>>());
+        for ((has, needs), fair) in has.iter().zip(&fair) {
+            prop_assert!(*has >= (*needs).min(*fair), "{has} of {fair}");
+        }
     }
 
     #[test]
