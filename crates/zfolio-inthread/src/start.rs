@@ -75,11 +75,13 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
     let beside = way.kind != Kind::Guard && is_simple;
     hold::reserve().map_err(failed("reserving memory"))?;
     let processors = zfolio_sys::thread::processors();
-    // (It makes room beside the program's threads: not where there is one processor for both.)
-    let background = if is_simple && processors > 1 {
-        BackgroundReclaim::of_number(config.background_reclaim.load(Ordering::Relaxed))
-    } else {
-        BackgroundReclaim::Off
+    let asked = BackgroundReclaim::of_number(config.background_reclaim.load(Ordering::Relaxed));
+    // (It makes room beside the program's threads: not where there is one processor for both, nor as a rule where it
+    // would interrupt them for each page that it protects.)
+    let pays = way.kind == Kind::InThread || asked == BackgroundReclaim::Eager;
+    let background = match is_simple && processors > 1 && pays {
+        true => asked,
+        false => BackgroundReclaim::Off,
     };
     reclaimer::reserve().map_err(failed("reserving memory"))?;
     let words = Words::reserve().map_err(failed("reserving memory"))?;

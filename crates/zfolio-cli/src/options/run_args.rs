@@ -123,9 +123,8 @@ pub(crate) struct Work {
     #[arg(long, value_name = "WAY", value_enum, default_value_t = Faults::Auto)]
     pub(crate) faults: Faults,
     /// Whether a thread of ours moves memory out beside the program's threads, where those
-    /// that touch bring it back (--faults in-thread, guard, protect) and there is more
-    /// than one processor. auto: while memory runs short. off: the program's threads
-    /// alone do it
+    /// that touch bring it back (--faults in-thread) and there is more than one
+    /// processor. auto: while memory runs short. off: the program's threads alone do it
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = Background::Auto)]
     pub(crate) background_reclaim: Background,
 }
