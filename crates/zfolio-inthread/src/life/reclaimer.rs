@@ -89,6 +89,8 @@ pub(crate) fn reset_in_child(state: &State) {
 /// Begins the thread, where it may be. In a handler of ours: all signals are blocked. No lock is held.
 #[cold]
 pub(super) fn begin(state: &State) {
+    // (Where it may not be now it is wanted again before long.)
+    state.pressure.take_wish();
     if !state.is_own_process() || state.filtered.load(Ordering::Relaxed) != 0 {
         return;
     }

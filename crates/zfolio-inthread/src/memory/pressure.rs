@@ -11,7 +11,7 @@ use zfolio_sys::lock::{futex_wait, futex_wake};
 use zfolio_sys::thread::{Clock, now_ns};
 
 /// Pages that the program's threads closed for themselves in a span: the thread is wanted.
-const BEGINS_AT: usize = 1024;
+const BEGINS_AT: usize = 512;
 /// Bound of that span, ns.
 const SPAN_NS: u64 = 20_000_000;
 /// Without a call for so long the thread ends, ns.
@@ -78,6 +78,11 @@ impl Pressure {
         self.is_wanted.load(Ordering::Relaxed)
     }
 
+    /// Whoever tries to begin it takes that it is wanted.
+    pub(crate) fn take_wish(&self) {
+        self.is_wanted.store(false, Ordering::Relaxed);
+    }
+
     /// Whether there is such a thread.
     pub(crate) fn is_there(&self) -> bool {
         self.is_there.load(Ordering::Relaxed)
@@ -98,7 +103,6 @@ impl Pressure {
     /// The thread is about to begin. Nobody else begins or ends it.
     pub(crate) fn begin(&self) {
         self.word.store(CALLED, Ordering::Relaxed);
-        self.is_wanted.store(false, Ordering::Relaxed);
         self.is_there.store(true, Ordering::Release);
     }
 
@@ -171,6 +175,7 @@ mod tests {
         assert!(!pressure.is_wanted(), "another span");
         pressure.note_made(1, 1_001 + SPAN_NS);
         assert!(pressure.is_wanted());
+        pressure.take_wish();
         pressure.begin();
         assert!(!pressure.is_wanted());
         pressure.note_made(BEGINS_AT, 1_002 + SPAN_NS);
