@@ -3,7 +3,7 @@
 // other memory, all of it gone over in turn: more than `high`.
 #include "check.h"
 
-enum { STACKS = 24000, STACK = 128 << 10, TOUCHED = 1, OTHER = STACKS * PAGE, TURNS = 3 };
+enum { STACKS = 6000, STACK = 128 << 10, TOUCHED = 1, OTHER = STACKS * PAGE, TURNS = 3 };
 
 static char *stacks;
 

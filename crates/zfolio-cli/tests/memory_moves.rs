@@ -300,11 +300,11 @@ fn pages_go_out_again_as_they_came_or_changed() {
     Case::new("again", &[]).run();
 }
 
-/// A page in each of 24,000 mappings, which the hand looks at many at a time.
+/// A page in each of 6,000 mappings, which the hand looks at many at a time.
 #[test]
 fn many_small_mappings() {
     Case {
-        high: "64M",
+        high: "24M",
         ..Case::new("small_mappings", &["apart"])
     }
     .run();
