@@ -277,11 +277,12 @@ fn about_time(process: &Process, total: &Figures) -> String {
         }
         _ => {
             let made = format!("{stalled} of its threads' time making room at high");
-            let all = total.get(Counter::ManagerCpuNs);
-            match all.saturating_sub(total.get(Counter::StallNs)) {
-                0 => made,
-                beside => format!("{made}, {} of CPU beside them", duration(beside)),
+            if total.get(Counter::PgstealKswapd) == 0 {
+                return made;
             }
+            let all = total.get(Counter::ManagerCpuNs);
+            let beside = all.saturating_sub(total.get(Counter::StallNs));
+            format!("{made}, {} of CPU beside them", duration(beside))
         }
     }
 }

@@ -82,6 +82,12 @@ fn without_threads_of_ours_the_time_is_the_programs() {
         "{line}"
     );
     assert!(!line.contains("CPU"), "{line}");
+    segment.slots[0].set(Counter::PgstealKswapd, 1000);
+    let line = &finished(Tree::read(&segment)).summary()[2];
+    assert!(
+        line.ends_with("making room at high, 3.8 s of CPU beside them."),
+        "{line}"
+    );
 }
 
 #[test]
