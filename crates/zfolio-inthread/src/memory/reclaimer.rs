@@ -36,11 +36,8 @@ impl MemoryCore {
             return 0;
         }
         self.closing.bounds.begin();
-        let closed = self
-            .close_until(state, goal.max(usage.saturating_sub(STEP)))
-            .0;
-        self.figures.beside.pages += closed as u64;
-        closed
+        self.close_until(state, goal.max(usage.saturating_sub(STEP)))
+            .0
     }
 }
 
@@ -64,6 +61,7 @@ impl MemoryState {
         }
         let took = now_ns(Clock::ThreadCpu).saturating_sub(begun);
         let mut core = self.core.lock();
+        core.figures.beside.pages += closed as u64;
         core.figures.beside.cpu_ns += took;
         closed > 0 || core.usage(self) <= core.goal_ahead()
     }

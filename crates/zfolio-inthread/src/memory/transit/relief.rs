@@ -93,9 +93,7 @@ pub(in crate::memory) fn make_room(
         let beyond = core.beyond(state, goal);
         if beyond == 0 || looked >= most {
             core.end_room(whom, beyond > 0, closed, pool);
-            if whom == Whom::Others {
-                core.figures.beside.pages += closed as u64;
-            } else {
+            if whom != Whom::Others {
                 core.figures.waited_ns += now_ns(Clock::Monotonic) - begun;
                 state.pressure.note_made(closed, begun);
             }
