@@ -219,7 +219,8 @@ impl Alone {
 
 impl Drop for Alone {
     fn drop(&mut self) {
-        if self.counts {
+        // (Under a filter of the program's no call of ours is made any more, and no thread of ours begins.)
+        if self.counts && state::get().filtered.load(Ordering::Relaxed) == 0 {
             let _blocked = Blocked::new();
             let mut seat = SEAT.lock();
             // (In the child of a fork none is counted.)
