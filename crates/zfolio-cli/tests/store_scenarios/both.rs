@@ -118,7 +118,7 @@ pub(crate) fn disk_is_full(of: &Place<'_>) {
 pub(crate) fn forks(of: &Place<'_>) {
     let dir = directory();
     let before = format!("file:{},size=4M ", dir.path().display());
-    programs::forks_and_threads_behind(of, &before);
+    programs::forks_behind(of, &before, &[]);
 }
 
 pub(crate) fn refused(z: &Zfolio) {

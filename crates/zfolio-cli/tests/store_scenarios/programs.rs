@@ -6,6 +6,7 @@ use crate::servers::session::STEP;
 use crate::support;
 use rustix::process::Signal;
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 const SCRIPT: &str = "
@@ -34,27 +35,27 @@ os.execvp('sh', ['sh', '-c', 'echo right'])
 ";
 
 pub(crate) fn forks_and_threads(of: &Place<'_>) {
-    forks_and_threads_behind(of, "");
+    let threads: &[&str] = &["3", "11", "2"];
+    forks_behind(of, "", &[("stress", threads), ("python3", &["-c", SCRIPT])]);
 }
 
-/// The same where `before` stands before the store.
-pub(crate) fn forks_and_threads_behind(of: &Place<'_>, before: &str) {
+/// Children of forks by libc and without, and other programs, where `before` stands before the store.
+pub(crate) fn forks_behind(of: &Place<'_>, before: &str, others: &[(&str, &[&str])]) {
     let Some(server) = Server::start(&[]) else {
         return;
     };
     let servers = [server];
     let backing = format!("{before}{}", url(&servers, ""));
     let options = ["--high", "16M", "--backing", &backing, "--max-pool", "20"];
-    let programs: [(&str, &[&str]); 3] = [
-        ("forks", &["libc"]),
-        ("forks", &["raw"]),
-        ("stress", &["3", "11", "2"]),
-    ];
-    for (program, args) in programs {
-        let Some(path) = of.program(program) else {
-            return;
+    let forks: [(&str, &[&str]); 2] = [("forks", &["libc"]), ("forks", &["raw"])];
+    for (program, args) in forks.iter().chain(others) {
+        let is_script = *program == "python3";
+        let path = match is_script {
+            true => Some(PathBuf::from(program)),
+            false => of.program(program),
         };
-        let command = [&[path.to_str().expect("a path")], args].concat();
+        let Some(path) = path else { return };
+        let command = [&[path.to_str().expect("a path")], *args].concat();
         let Some(output) = of.run(&options, &command) else {
             return;
         };
@@ -67,12 +68,11 @@ pub(crate) fn forks_and_threads_behind(of: &Place<'_>, before: &str) {
         );
         let failed = output.counter("backing_read_fail");
         assert_eq!(failed, 0, "{}: {program}", of.way);
-    }
-    if let Some(output) = of.run(&options, &["python3", "-c", SCRIPT]) {
-        output.succeeded();
-        assert_eq!(output.stdout, "right\n", "{}", of.way);
-        let read = output.counter("pswpin");
-        assert!(read > 500, "{}: {}", of.way, output.stats);
+        if is_script {
+            assert_eq!(output.stdout, "right\n", "{}", of.way);
+            let read = output.counter("pswpin");
+            assert!(read > 500, "{}: {}", of.way, output.stats);
+        }
     }
     assert_eq!(servers[0].keys(), 0, "children's values are deleted too");
 }
