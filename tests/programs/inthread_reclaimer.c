@@ -3,6 +3,9 @@
 #include "inthread_kit.h"
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
 #include <sched.h>
 #include <spawn.h>
 #include <sys/prctl.h>
@@ -243,6 +246,37 @@ static void replaced(void) {
     }
 }
 
+// Under a filter that ends the program for what a fork does not need, forks go on: no call is made
+// beside them for a thread that is not there.
+static void filtered(void) {
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clock_gettime, 2, 0), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_futex, 1, 0),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS)};
+    struct sock_fprog program = {sizeof code / sizeof *code, code};
+    run_short();
+    pid_t child = fork();
+    SETUP(child >= 0);
+    if (child == 0) {
+        pthread_t thread;
+        SETUP(pthread_create(&thread, NULL, ends_at_once, NULL) == 0);
+        pthread_join(thread, NULL);
+        run_short();
+        RIGHT(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+        for (int turn = 0; turn < 3; turn++) {
+            pid_t other = fork();
+            SETUP(other >= 0);
+            if (other == 0) {
+                check_range(area, AREA, TAG, "of a child under a filter");
+                syscall(SYS_exit, 0);
+            }
+            expect_child(other, "of a fork under a filter");
+        }
+        syscall(SYS_exit, 0);
+    }
+    expect_child(child, "under a filter");
+}
+
 static void *works(void *arg) {
     size_t id = (size_t)arg, part = AREA / 4;
     for (int turn = 0; turn < 10; turn++) {
@@ -278,4 +312,4 @@ static void beside_threads(void) {
 
 CASES({"forked", forked}, {"in_a_namespace", in_a_namespace}, {"given_up", given_up}, {"made_nice", made_nice},
       {"told_each", told_each}, {"last_exit", last_exit}, {"descriptors_apart", descriptors_apart},
-      {"spawned", spawned}, {"replaced", replaced}, {"beside_threads", beside_threads})
+      {"spawned", spawned}, {"replaced", replaced}, {"filtered", filtered}, {"beside_threads", beside_threads})

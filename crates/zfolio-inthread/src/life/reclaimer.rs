@@ -205,7 +205,9 @@ pub(crate) struct Alone {
 impl Alone {
     /// Ends the thread, and has none begin. No lock of ours is held.
     pub(crate) fn begin(state: &State) -> Self {
-        let counts = state.pressure.may_be() && state.is_own_process();
+        // (Under a filter of the program's there is no such thread, and no call of ours is made any more.)
+        let is_filtered = state.filtered.load(Ordering::Relaxed) != 0;
+        let counts = state.pressure.may_be() && !is_filtered && state.is_own_process();
         if counts {
             state.at_rest(|| {
                 let mut seat = SEAT.lock();
@@ -219,7 +221,7 @@ impl Alone {
 
 impl Drop for Alone {
     fn drop(&mut self) {
-        // (Under a filter of the program's no call of ours is made any more, and no thread of ours begins.)
+        // (It may have been had for the filter itself.)
         if self.counts && state::get().filtered.load(Ordering::Relaxed) == 0 {
             let _blocked = Blocked::new();
             let mut seat = SEAT.lock();
