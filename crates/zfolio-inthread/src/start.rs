@@ -72,7 +72,7 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
         && PoolOptions::of(config).percent.is_none()
         && config.limits.max.load(Ordering::Relaxed) == 0
         && !segment.groups.iter().any(is_limited);
-    let beside = way.kind != Kind::Guard && is_simple;
+    let beside = is_simple;
     hold::reserve().map_err(failed("reserving memory"))?;
     let processors = zfolio_sys::thread::processors();
     let asked = BackgroundReclaim::of_number(config.background_reclaim.load(Ordering::Relaxed));

@@ -20,6 +20,7 @@
 //! | [`moves`] | moving pages, and what a move really moved |
 //! | [`procfs`] | statm, maps, present pages |
 //! | [`procmap`] | the mapping at an address |
+//! | [`rollup`] | what is shared with other processes since a fork |
 //! | [`limits`] | what the program may still have: descriptors, memory, system calls |
 //! | [`process`] | the last line and the end |
 //! | [`swap`] | swap areas, for experiments |
@@ -50,6 +51,7 @@ pub mod process;
 pub mod procfs;
 pub mod procmap;
 pub mod region;
+pub mod rollup;
 pub mod secret;
 pub mod swap;
 pub mod syscall;

@@ -334,6 +334,7 @@ fn fork_locked(
     }
     if result != 0 {
         core.figures.events.forks += u64::from(!is_error(result));
+        core.share_with_child(false);
         return (result, None);
     }
     // The child: one thread, every lock of ours held by it or free, every structure whole.

@@ -16,6 +16,8 @@ use zfolio_zswap::Slot;
 const FRESH: usize = 64;
 /// Most pages brought at a time because they are in a row.
 const MOST_AHEAD: usize = 32;
+/// Open pages that may lie between two faults of a row.
+const OPEN_BETWEEN: usize = 64;
 /// Pages of a folio of the usual size (64 KiB): how loads are told apart.
 pub(super) const FOLIO: usize = 16;
 /// Pages looked at to each side when the kernel has no mapping left for a hole in a run.
@@ -103,7 +105,7 @@ pub(super) fn bring_run(
             core.figures.faults += 1;
             core.figures.major += 1;
             let run = run.unwrap_or_else(|| {
-                let ahead = ahead(core, record, page);
+                let ahead = ahead(state, core, record, page);
                 let run = stored_run(state, core, page, ahead);
                 core.with_group(state, run, page)
             });
@@ -169,11 +171,19 @@ pub(super) fn was_open(state: &MemoryState, core: &mut MemoryCore, page: Vpn) ->
     }
 }
 
-/// How many pages to bring at once: more and more where faults come in a row.
-pub(super) fn ahead(core: &MemoryCore, record: Option<&Record>, page: Vpn) -> usize {
+/// How many pages to bring at once: more and more where faults come in a row. (A few pages that were
+/// open all the time do not interrupt one: who reads in order makes no fault there.)
+pub(super) fn ahead(
+    state: &MemoryState,
+    core: &MemoryCore,
+    record: Option<&Record>,
+    page: Vpn,
+) -> usize {
     let Some(record) = record else { return 1 };
     let len = record.faults.row[1].load(Ordering::Relaxed);
-    let len = if record.faults.row[0].load(Ordering::Relaxed) == page {
+    let row = record.faults.row[0].load(Ordering::Relaxed);
+    let is_open = |page| !state.words.get(page).is_closed();
+    let len = if row <= page && page - row <= OPEN_BETWEEN && (row..page).all(is_open) {
         (len * 2).clamp(2, MOST_AHEAD)
     } else {
         1

@@ -3,6 +3,7 @@
 use super::bounds::Bounds;
 use super::clean_pages::CleanPages;
 use super::ranges::Ranges;
+use super::share::Said;
 use super::transit::waits::{Frozen, Transits};
 use super::way::Way;
 use crate::pins::Seen;
@@ -59,6 +60,8 @@ pub(super) struct Closing {
     pub(super) apart: usize,
     /// Pages by which the limit is raised: as many could not be had by closing others.
     pub(super) overdraft: usize,
+    /// What the process has said while nothing was out.
+    pub(super) said: Said,
 }
 
 /// What goes on beside the lock.
@@ -154,6 +157,7 @@ impl MemoryCore {
                 managed_stacks: false,
                 apart: 0,
                 overdraft: 0,
+                said: Said::default(),
             },
             transit: InTransit::new(),
             has_devices: false,

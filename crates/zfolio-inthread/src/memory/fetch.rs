@@ -102,7 +102,7 @@ impl MemoryCore {
         let Some(store) = self.way.store.as_ref().filter(|_| is_out && behind > 0) else {
             return Coming::Ready(None);
         };
-        let ahead = ahead(self, record, page);
+        let ahead = ahead(state, self, record, page);
         let run = stored_run(state, self, page, ahead);
         let with_group = self.with_group(state, run.clone(), page);
         let runs = [with_group, run, stored_run(state, self, page, 1)];

@@ -22,15 +22,15 @@ use super::way;
 use crate::memory::layer::MemoryState;
 use crate::raw::{PAGE, nr};
 use core::sync::atomic::Ordering;
-use zfolio_runtime::fair_share::{Having, grown, high_now};
 use zfolio_runtime::segment::Counter;
-use zfolio_sys::identity;
 use zfolio_sys::thread::{Clock, now_ns};
 
 /// Pages closed by one call at most, but for those that hold nothing: some 300 us.
 const STEP: usize = 64;
-/// Between two looks by ticks at what the process has and may have, ns.
+/// Between two looks by ticks at what the process has and may have, ns: as a rule, and while nothing is
+/// out yet, so that no fault looks.
 const LOOKS_NS: u64 = 500_000_000;
+const LOOKS_UNMANAGED_NS: u64 = 100_000_000;
 /// So many calls that do not wait pass, then one closes pages as well.
 const PASSED: u32 = 32;
 
@@ -148,7 +148,11 @@ impl MemoryState {
             now_ns(Clock::Monotonic),
             following.looked_ns.load(Ordering::Relaxed),
         );
-        let looks = now.saturating_sub(last) >= LOOKS_NS
+        let between = match following.slot.load(Ordering::Relaxed).is_null() {
+            true => LOOKS_UNMANAGED_NS,
+            false => LOOKS_NS,
+        };
+        let looks = now.saturating_sub(last) >= between
             && following
                 .looked_ns
                 .compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed)
@@ -193,38 +197,12 @@ impl MemoryCore {
         }
         if self.pool.is_some() {
             self.look(state, true);
-        } else if state.options.follows {
-            self.high = self.high_unmanaged(state);
         } else {
-            return;
+            self.say_unmanaged(state, 0);
         }
         if self.usage(state) > self.limit() {
             state.fall_behind();
         }
-    }
-
-    /// What a process that has nothing out yet may have, pages. Under `--slowdown` it says what it has,
-    /// as those do that have, and has its share: who is told to live in less is all of them together.
-    fn high_unmanaged(&self, state: &MemoryState) -> usize {
-        let begun = state.options.high;
-        let most = state
-            .membership
-            .most_of(state.segment, high_now(state.segment, begun));
-        if !state.options.follows {
-            return most;
-        }
-        let Some(resident) = self.way.resident() else {
-            return most;
-        };
-        let has = Having {
-            owner: identity::of_process(),
-            resident,
-            needs: grown(resident),
-            ..Having::default()
-        };
-        let allowed = state.membership.update(state.segment, has, begun);
-        state.membership.stay(state.segment);
-        most.min(allowed.high)
     }
 
     /// Takes what the process may have now, and closes some of what it has beyond that. Whether
@@ -234,7 +212,7 @@ impl MemoryCore {
             return true;
         }
         if self.pool.is_none() {
-            self.high = self.high_unmanaged(state);
+            self.say_unmanaged(state, 0);
             if self.usage(state) <= self.limit() || self.begin_managing(state).is_err() {
                 return true;
             }
@@ -273,7 +251,7 @@ impl MemoryCore {
 
     /// Closes what of the managed memory holds nothing: it would count as usage, and be taken for
     /// memory that was saved.
-    fn close_all_that_is_empty(&mut self, state: &MemoryState) {
+    pub(super) fn close_all_that_is_empty(&mut self, state: &MemoryState) {
         state
             .batches
             .begin(|| state.threads.pinned(), &mut self.seen);

@@ -62,9 +62,7 @@ impl MemoryState {
         self.at_rest(|| drop(self.core.lock()));
     }
 
-    /// Whether faults are served in transit. Not by guards: what protects a page for the moment in
-    /// which it is filled or closed interrupts the other processors four times, and threads
-    /// that sleep at the lock meanwhile need no interrupt.
+    /// Whether faults are served in transit.
     pub(crate) fn is_beside(&self) -> bool {
         self.beside && self.is_several()
     }

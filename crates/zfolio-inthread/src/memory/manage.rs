@@ -231,6 +231,7 @@ impl MemoryCore {
     /// In the child of a fork: the statistics are the parent's, and its place.
     pub(crate) fn renew_in_child(&mut self, state: &MemoryState) {
         state.membership.forget();
+        self.share_with_child(true);
         state.following.renew_in_child();
         self.figures = Figures::default();
         self.closing.bounds = Bounds::new();

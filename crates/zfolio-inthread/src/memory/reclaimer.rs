@@ -9,9 +9,6 @@ use super::transit::relief::{Whom, make_room};
 use crate::memory::layer::MemoryState;
 use zfolio_sys::thread::{Clock, now_ns};
 
-/// Pages closed under one hold of the lock, where that is how it is done.
-const STEP: usize = 16;
-
 impl MemoryCore {
     /// The usage that the thread closes down to.
     pub(super) fn goal_ahead(&self) -> usize {
@@ -24,21 +21,6 @@ impl MemoryCore {
             state.pressure.call();
         }
     }
-
-    /// Closes some pages under the lock; how many.
-    fn close_a_step(&mut self, state: &MemoryState) -> usize {
-        if self.closes_nothing() || self.pool.is_none() {
-            return 0;
-        }
-        self.look(state, false);
-        let (usage, goal) = (self.usage(state), self.goal_ahead());
-        if usage <= goal {
-            return 0;
-        }
-        self.closing.bounds.begin();
-        self.close_until(state, goal.max(usage.saturating_sub(STEP)))
-            .0
-    }
 }
 
 impl MemoryState {
@@ -46,19 +28,7 @@ impl MemoryState {
     /// could be closed that should be.
     pub(crate) fn reclaim_ahead(&self) -> bool {
         let begun = now_ns(Clock::ThreadCpu);
-        let mut closed = 0;
-        if self.is_beside() {
-            let mut taken = self.stages.take();
-            closed = make_room(self, &mut taken, Whom::Others);
-        } else {
-            while !self.pressure.is_to_end() {
-                let some = self.locked(|core| core.close_a_step(self));
-                if some == 0 {
-                    break;
-                }
-                closed += some;
-            }
-        }
+        let closed = make_room(self, &mut self.stages.take(), Whom::Others);
         let took = now_ns(Clock::ThreadCpu).saturating_sub(begun);
         let mut core = self.core.lock();
         core.figures.beside.pages += closed as u64;

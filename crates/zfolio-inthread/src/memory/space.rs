@@ -49,6 +49,7 @@ pub(crate) fn change(state: &MemoryState, number: usize, args: [usize; 6]) -> is
         state.texts.lock().follow(number, args, result);
         // (Nothing else might make it: what became usable is open, and touching it no fault.)
         let work = state.begin_work();
+        core.keep_to_share(state);
         core.make_room(state, 0);
         state.end_work(work, 0);
         result

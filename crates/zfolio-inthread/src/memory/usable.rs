@@ -24,7 +24,8 @@ const AT_PHDR: u64 = 3;
 
 impl MemoryCore {
     /// Whether memory is short with `pages` more.
-    pub(super) fn is_short(&self, state: &MemoryState, pages: usize) -> bool {
+    pub(super) fn is_short(&mut self, state: &MemoryState, pages: usize) -> bool {
+        self.say_if_changed(state, pages);
         self.usage(state) + pages > self.limit() - self.limit() / 8
     }
 

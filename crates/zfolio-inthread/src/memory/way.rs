@@ -294,6 +294,16 @@ impl Way {
         protect(range, READ)
     }
 
+    /// Has whoever touches `range` fault; [`Self::open_written`] ends it, also where this has failed.
+    pub(crate) fn hide(&self, range: &Range<usize>) -> Result<(), Errno> {
+        protect(range, NONE)
+    }
+
+    /// Places the markers of closed pages where nothing is, and nobody may touch; only by guard.
+    pub(crate) fn mark(&self, range: &Range<usize>) -> Result<(), Errno> {
+        advise(range, GUARD_INSTALL)
+    }
+
     /// Second step: the pages go. After a failure some may have gone: [`Self::fill`] is what
     /// makes them whole.
     pub(crate) fn commit(&self, range: &Range<usize>, several: bool) -> Result<(), Errno> {

@@ -36,7 +36,8 @@ enum Task {
     /// Has a page stored and closed, if it may be.
     Close(usize),
     /// Has the first and the last page that are open closed where they are, with what lies
-    /// between them protected meanwhile.
+    /// between them protected meanwhile: against writing, and by guard against any touch for a part of
+    /// it. (All that touch it wait either way.)
     CloseSpan,
     /// Pins a page for a call, which touches it.
     Call(usize),

@@ -4,7 +4,8 @@
 //! waits for it (10 us on two processors of a VM, where all else about a fault is 5). So where
 //! several threads fault at once pages leave by spans. A span is the part of a window from the
 //! first page that goes to the last. It is write-protected by one call; what goes is stored from
-//! where it is and discarded by one call; then the span is opened again. In it
+//! where it is and discarded by one call; then the span is opened again. By guard, before what goes
+//! is discarded, one more call has nobody touch the span, until the markers are placed. In it
 //!
 //! - what is open and stays is marked as in transit as well: calls that would write there wait;
 //! - who faults, on whatever page, waits ([`Frozen`](super::waits::Frozen)): it may have been the protection;
@@ -18,18 +19,23 @@ use super::batch::{Batch, LONGEST, OTHER, Span};
 use crate::memory::Vpn;
 use crate::memory::bring::set;
 use crate::memory::core::MemoryCore;
-use crate::memory::empty::present;
+use crate::memory::empty::{FEWEST_UNTOUCHED, present};
 use crate::memory::layer::MemoryState;
 use crate::memory::way::Kind;
-use crate::memory::words::Word;
+use crate::memory::words::{LEAF, Word};
 use crate::raw::SHIFT;
 use core::ops::Range;
 
 impl MemoryCore {
-    /// Whether pages leave by spans: where several threads fault at once. (One alone seldom
-    /// interrupts anybody.)
+    /// Whether pages leave by spans: where several threads fault at once (one alone seldom
+    /// interrupts anybody); by guard in any case, where each run of pages would take four calls.
     pub(super) fn closes_in_place(&self) -> bool {
-        self.way.kind == Kind::InThread && self.transit.crowd > 0 && !self.has_devices
+        let pays = match self.way.kind {
+            Kind::InThread => self.transit.crowd > 0,
+            Kind::Guard => true,
+            Kind::Protect => false,
+        };
+        pays && !self.has_devices
     }
 
     /// Chooses and marks the next span, from a window on and in those behind it. In a batch of
@@ -84,18 +90,23 @@ impl MemoryCore {
         batch: &mut Batch,
     ) -> bool {
         let pages = window.start >> SHIFT..window.end >> SHIFT;
-        // (A window is a leaf's part at most.)
-        let may_be_inside = |page| {
-            let word = state.words.get(page);
-            matches!(
-                word,
-                Word::Stored(_) | Word::Zero | Word::Untouched | Word::Clean(_)
-            )
-        };
+        // (Where what nobody has touched is closed by the protection of its mapping, the span's end would open it.)
+        let untouched_may = self.way.kind == Kind::InThread;
         // (A page on its way in may not be: it would open in the span, and calls trust its word.)
-        if !state.words.has_leaf(pages.start) && state.words.get(pages.start) == Word::Untouched
-            || state.words.has_leaf(pages.start) && pages.clone().all(may_be_inside)
-        {
+        let may_be_inside = |word| match word {
+            Word::Stored(_) | Word::Zero | Word::Clean(_) => true,
+            Word::Untouched => untouched_may,
+            _ => false,
+        };
+        // (A window is a leaf's part at most.)
+        let all_may = if state.words.has_leaf(pages.start) {
+            pages
+                .clone()
+                .all(|page| may_be_inside(state.words.get(page)))
+        } else {
+            state.words.get(pages.start) == Word::Untouched && untouched_may
+        };
+        if all_may {
             return true;
         }
         if self.transit.frozen.stage_of(&pages).is_some() || !self.is_watched(state, window) {
@@ -111,10 +122,29 @@ impl MemoryCore {
             let addresses = page << SHIFT..(page + 1) << SHIFT;
             let pinned = matches!(word, Word::Open { .. }) && self.seen.covers(&addresses);
             let begun = batch.len() > 0;
+            let absent = present[page - pages.start] & 1 == 0;
+            if absent && self.way.kind == Kind::Guard {
+                let nothing = self.nothing_from(state, page, &pages, &present);
+                match nothing.len() {
+                    // (As zeros: another thread may put something there meanwhile.)
+                    ..FEWEST_UNTOUCHED => {}
+                    _ if begun => break,
+                    _ => {
+                        self.close_untouched(state, &nothing);
+                        page = nothing.end;
+                        continue;
+                    }
+                }
+            }
             match word {
-                Word::Open { .. } if present[page - pages.start] & 1 == 0 => {}
+                Word::Open { .. } if absent && !begun && self.way.kind != Kind::Guard => {}
                 Word::Open { .. } if pinned && !begun => {}
                 Word::Open { .. } if pinned => break,
+                // (A call that wrote there would be refused: it waits.)
+                Word::Open { heat } if absent && self.way.kind != Kind::Guard => {
+                    heats[page - span.start] = heat;
+                    set(state, self, page, Word::Transit(batch.mark()));
+                }
                 Word::Open { heat: 0 } => {
                     if !begun {
                         span.start = page;
@@ -130,7 +160,7 @@ impl MemoryCore {
                     set(state, self, page, Word::Transit(batch.mark()));
                 }
                 // (A clean one stays protected, and goes with others of its kind.)
-                Word::Stored(_) | Word::Zero | Word::Untouched | Word::Clean(_) => {}
+                _ if may_be_inside(word) => {}
                 _ if begun => break,
                 _ => {}
             }
@@ -138,6 +168,22 @@ impl MemoryCore {
         }
         self.closing.hand = page << SHIFT;
         page == pages.end && batch.len() < *most
+    }
+
+    /// The open pages from `page` on that hold nothing, and that no call has pinned.
+    fn nothing_from(
+        &self,
+        state: &MemoryState,
+        page: Vpn,
+        pages: &Range<Vpn>,
+        present: &[u8; LEAF],
+    ) -> Range<Vpn> {
+        let is_one = |page: &Vpn| {
+            present[page - pages.start] & 1 == 0
+                && matches!(state.words.get(*page), Word::Open { .. })
+                && !self.seen.covers(&(page << SHIFT..(page + 1) << SHIFT))
+        };
+        page..page + (page..pages.end).take_while(is_one).count()
     }
 }
 

@@ -229,7 +229,7 @@ impl Touch<'_> {
             untouched,
             clean: !untouched && core.comes_clean(&run, &slots[..run.len()], self.access),
             slots,
-            several: state.is_several(),
+            several: state.has_threads(),
             way: stage.way(core),
             run,
         };
@@ -249,7 +249,9 @@ impl Touch<'_> {
             let run = alike(state, core, page, most, |word| word == Word::Untouched);
             return page..run.end;
         }
-        let ahead = *self.most.get_or_insert_with(|| ahead(core, record, page));
+        let ahead = *self
+            .most
+            .get_or_insert_with(|| ahead(state, core, record, page));
         stored_run(state, core, page, ahead)
     }
 
@@ -335,7 +337,8 @@ impl Incoming {
                 stage.zswap.invalidate(slots);
                 Ok(Came::Open)
             }
-            Err(_) if way.kind == Kind::Protect => Ok(Came::Not),
+            // (Done again from the beginning, by whoever is alone.)
+            Err(_) if way.kind != Kind::InThread => Ok(Came::Not),
             Err(errno) => Err(Why::Fill(errno.0)),
         }
     }

@@ -197,10 +197,39 @@ impl Batch {
             self.fates[..len].fill(Fate::Stays { heat: 2 });
         } else {
             self.store(stage, way)?;
-            self.discard(stage);
+            if way.kind == Kind::Guard {
+                self.guard(stage, way, addresses)?;
+            } else {
+                self.discard(stage);
+            }
         }
         let opened = way.open_written(addresses);
         opened.map_err(|errno| (addresses.start >> SHIFT, errno.0))
+    }
+
+    /// Puts markers in the place of what the pool has. Between a page and its marker there is nothing, which
+    /// would read as zeros: so nobody touches the span meanwhile.
+    fn guard(
+        &mut self,
+        stage: &mut Stage,
+        way: &Way,
+        addresses: &Range<usize>,
+    ) -> Result<(), Lost> {
+        if way.hide(addresses).is_err() {
+            for (places, _) in self.frozen(Fate::Gone) {
+                stage.zswap.invalidate(&self.slots[places.clone()]);
+                self.fates[places].fill(Fate::Stays { heat: 2 });
+            }
+            return Ok(());
+        }
+        self.discard(stage);
+        for (places, start) in self.frozen(Fate::Gone) {
+            let run = start << SHIFT..(start + places.len()) << SHIFT;
+            if way.mark(&run).is_err() {
+                self.put_back(stage, way, places, start)?;
+            }
+        }
+        Ok(())
     }
 
     /// Discards what the pool has. What the kernel leaves stays as it is.
