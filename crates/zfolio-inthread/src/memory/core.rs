@@ -3,7 +3,7 @@
 use super::bounds::Bounds;
 use super::clean_pages::CleanPages;
 use super::ranges::Ranges;
-use super::share::Said;
+use super::said::Said;
 use super::transit::waits::{Frozen, Transits};
 use super::way::Way;
 use crate::pins::Seen;

@@ -13,7 +13,7 @@
 //! | [`layer`] | that, the words, and what is touched without the lock |
 //! | [`manage`] | the pool, made when memory first runs short; limits and statistics now and then |
 //! | [`follow`], [`following`] | calls, and threads that are stopped as they run, close pages where `high` has sunk |
-//! | [`share`] | what of a common `high` a process has while nothing of it is out |
+//! | [`share`], [`said`] | what of a common `high` a process has while nothing of it is out |
 //! | [`second_tier`] | the pool is made denser before calls that wait |
 //! | [`bring`] | swap-in, and room for it |
 //! | [`reclaim`] | swap-out |
@@ -59,6 +59,7 @@ pub(crate) mod reclaim;
 mod reclaimer;
 mod remap;
 pub(crate) mod remote;
+mod said;
 mod second_tier;
 mod share;
 pub(crate) mod space;

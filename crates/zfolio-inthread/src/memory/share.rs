@@ -10,63 +10,16 @@
 
 use super::core::MemoryCore;
 use crate::memory::layer::MemoryState;
-use crate::raw::PAGE;
 use zfolio_runtime::fair_share::{Having, grown, high_now};
 use zfolio_sys::identity;
-use zfolio_sys::rollup::Anonymous;
-use zfolio_sys::syscall::Linux;
-use zfolio_sys::thread::{Clock, now_ns};
 
 /// What has changed by this part of `high` is said.
 const STEP: usize = 64;
-/// The kernel is asked for the proportional part again after so many times what the last answer took.
-const RARELY: u64 = 100;
-/// Fewer shared pages than these are all libraries': no child has more.
-const FEW: usize = 64;
-
-/// What a process has said while nothing was out.
-#[derive(Default)]
-pub(super) struct Said {
-    /// Usage then, pages.
-    usage: usize,
-    forks: Forks,
-}
-
-/// What is shared since a fork.
-#[derive(Default)]
-struct Forks {
-    /// Something may be.
-    any: bool,
-    /// Resident pages that are other processes' part of it.
-    of_others: usize,
-    /// When that is looked at next, ns.
-    next_ns: u64,
-}
-
-impl Forks {
-    fn look(&mut self) -> usize {
-        let begun = now_ns(Clock::Monotonic);
-        if !self.any || begun < self.next_ns {
-            return self.of_others;
-        }
-        // (Where the kernel does not tell, all counts in each.)
-        let found = Anonymous::look::<Linux>().unwrap_or_default();
-        self.of_others = found.of_others() * 1024 / PAGE;
-        self.any = self.of_others >= FEW;
-        let ended = now_ns(Clock::Monotonic);
-        self.next_ns = ended + (ended - begun) * RARELY;
-        self.of_others
-    }
-}
 
 impl MemoryCore {
     /// The process has forked, or is the child.
     pub(crate) fn share_with_child(&mut self, is_child: bool) {
-        let forks = &mut self.closing.said.forks;
-        forks.any = true;
-        if is_child {
-            forks.next_ns = 0;
-        }
+        self.closing.said.forks.note(is_child);
     }
 
     /// Says what a process has that has nothing out, where that has changed, with `pages` that it is to
