@@ -12,7 +12,7 @@
 enum { MOST = 16, STEP = 64 };
 
 static struct shared {
-    _Atomic int begun, full, looked;
+    _Atomic int begun, full, looked, measured;
 } *shared;
 
 static void until(_Atomic int *count, int all) {
@@ -48,7 +48,7 @@ static void child(int count, size_t pages, int grown, char *kept, size_t kept_pa
             check_range(parts[at / STEP], STEP, base + at, "of its own");
     check_range(kept, kept_pages, 1, "kept by the parent, at the end");
     shared->looked++;
-    until(&shared->looked, count);
+    until(&shared->measured, 1); // parts of what is shared add up only while all are there
     _exit(0);
 }
 
@@ -93,6 +93,7 @@ int main(int argc, char **argv) {
         most = now > most ? now : most;
         usleep(5000);
     }
+    shared->measured = 1;
     for (int i = 0; i < count; i++) {
         int status;
         SETUP(waitpid(children[i], &status, 0) == children[i] && status == 0);
