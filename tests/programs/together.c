@@ -15,9 +15,13 @@ static struct shared {
     _Atomic int begun, full, looked, measured;
 } *shared;
 
+static pid_t parent;
+
 static void until(_Atomic int *count, int all) {
-    while (*count < all)
+    while (*count < all) {
         usleep(2000);
+        SETUP(getppid() == parent); // it has found that something is wrong
+    }
 }
 
 static void child(int count, size_t pages, int grown, char *kept, size_t kept_pages) {
@@ -76,6 +80,7 @@ int main(int argc, char **argv) {
     char *kept = kept_pages ? map_new(kept_pages * PAGE) : NULL;
     fill_range(kept, kept_pages, 1);
     pid_t children[MOST];
+    parent = getpid();
     for (int i = 0; i < count; i++) {
         SETUP((children[i] = fork()) >= 0);
         if (children[i] == 0)
