@@ -59,12 +59,6 @@ impl ProcessState {
     }
 
     /// Whether another thread than the caller may touch the program's memory.
-    /// Whether the program has more than one thread: a thread of ours beside its one touches no page of its
-    /// but those that it has in transit.
-    pub(crate) fn has_threads(&self) -> bool {
-        self.several.load(Ordering::Acquire)
-    }
-
     pub(crate) fn is_several(&self) -> bool {
         self.several.load(Ordering::Acquire) || self.accompanied.load(Ordering::Acquire) != 0
     }

@@ -229,7 +229,7 @@ impl Touch<'_> {
             untouched,
             clean: !untouched && core.comes_clean(&run, &slots[..run.len()], self.access),
             slots,
-            several: state.has_threads(),
+            several: state.is_several(),
             way: stage.way(core),
             run,
         };
