@@ -43,7 +43,7 @@ fn what_is_shared_by_a_fork_counts_once() {
     for way in WAYS {
         let words = ["4", "4", "grown", "kept", "64"];
         let Some((most, output)) = together(way, "128M", &words) else {
-            return;
+            continue;
         };
         assert!((64..100).contains(&most), "{way}: {most} MiB");
         assert_eq!(output.counter("pages_out"), 0, "{way}");

@@ -28,7 +28,7 @@ use zfolio_sys::thread::{Clock, now_ns};
 /// Pages closed by one call at most, but for those that hold nothing: some 300 us.
 const STEP: usize = 64;
 /// Between two looks by ticks at what the process has and may have, ns: as a rule, and while nothing is
-/// out yet, so that no fault looks.
+/// out yet, when no fault does it.
 const LOOKS_NS: u64 = 500_000_000;
 const LOOKS_UNMANAGED_NS: u64 = 100_000_000;
 /// So many calls that do not wait pass, then one closes pages as well.

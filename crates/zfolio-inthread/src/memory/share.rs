@@ -36,15 +36,15 @@ impl MemoryCore {
 
     /// The same, in any case.
     pub(super) fn say_unmanaged(&mut self, state: &MemoryState, pages: usize) {
+        // (The child of posix_spawn has its parent's memory.)
+        if !state.is_own_process() {
+            return;
+        }
         let (segment, begun) = (state.segment, state.options.high);
         let most = state.membership.most_of(segment, high_now(segment, begun));
         let usage = self.usage(state) + pages;
         self.closing.said.usage = usage;
         self.high = most;
-        // (The child of posix_spawn has its parent's memory.)
-        if !state.is_own_process() {
-            return;
-        }
         let Some(resident) = self.way.resident() else {
             return;
         };
