@@ -10,6 +10,7 @@
 #define _GNU_SOURCE
 #endif
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
@@ -137,6 +138,35 @@ static inline double seconds(void) {
 }
 
 static inline int managed(void) { return getenv("ZFOLIO_CONTROL") != NULL; }
+
+// What is mapped right behind a library's variables becomes one mapping with them, and a small one
+// is left alone as they are. Whether the kernel puts memory there depends on where it has put the
+// libraries: before anything of the program runs, gaps that are small enough are closed.
+__attribute__((constructor)) static void close_gaps_behind_libraries(void) {
+    enum { SMALL = 4 << 20 };
+    static char text[32 << 10]; // (not of the heap: some programs look where theirs begins)
+    int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    size_t length = 0;
+    for (ssize_t got; (got = read(fd, text + length, sizeof text - 1 - length)) > 0;)
+        length += got;
+    close(fd);
+    unsigned long last_end = 0;
+    int of_library = 0;
+    for (char *line = text; line != NULL && *line; line = strchr(line, '\n'), line += line != NULL) {
+        unsigned long start, end, inode;
+        char perms[5];
+        if (sscanf(line, "%lx-%lx %4s %*s %*s %lu", &start, &end, perms, &inode) != 4)
+            continue;
+        if (of_library && start > last_end && start - last_end < SMALL)
+            mmap((void *)last_end, start - last_end, PROT_READ,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+        int of_file = inode != 0 && perms[3] == 'p';
+        of_library = of_file || (of_library && start == last_end && perms[1] == 'w');
+        last_end = end;
+    }
+}
 
 // Pages of a range that are present.
 static inline size_t resident(void *at, size_t pages) {
