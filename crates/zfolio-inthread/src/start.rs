@@ -84,7 +84,7 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
         false => BackgroundReclaim::Off,
     };
     reclaimer::reserve().map_err(failed("reserving memory"))?;
-    let words = Words::reserve().map_err(failed("reserving memory"))?;
+    let words = Words::reserve(way.kind.apart()).map_err(failed("reserving memory"))?;
     let threads = Threads::reserve().map_err(failed("reserving memory"))?;
     let is_store = options.backing.is_some_and(|backing| backing.has_store());
     let remote = Remote::reserve(is_store).map_err(failed("reserving memory"))?;

@@ -10,6 +10,7 @@ use crate::threads::Record;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 use zfolio_runtime::segment::FaultKind;
+use zfolio_sys::syscall::Errno;
 use zfolio_zswap::Slot;
 
 /// Most pages opened at a time where nobody has been yet.
@@ -64,6 +65,9 @@ pub(super) fn bring_run(
     run: Option<Range<Vpn>>,
 ) -> Brought {
     let page = address >> SHIFT;
+    if state.words.get(page).is_closed() {
+        core.mend_cuts(state);
+    }
     match state.words.get(page) {
         Word::Clean(_) if access == Access::Write => {
             core.figures.faults += 1;
@@ -132,7 +136,7 @@ pub(super) fn stored_run(
     ahead: usize,
 ) -> Range<Vpn> {
     let is_one = |word| matches!(word, Word::Zero | Word::Stored(_));
-    let group = core.way.group();
+    let group = core.group(state);
     if let Some(order) = state.options.folios.page_cluster {
         let pages = order.pages().clamp(group, STAGE);
         let first = page - page % pages;
@@ -259,10 +263,27 @@ pub(crate) fn set(state: &MemoryState, core: &MemoryCore, page: Vpn, word: Word)
 fn open_fresh(state: &MemoryState, core: &mut MemoryCore, run: &Range<Vpn>) {
     let addresses = run.start << SHIFT..run.end << SHIFT;
     core.figures.filled += run.len() as u64;
-    match core.way.open_untouched(&addresses) {
-        Ok(()) => set_open(state, core, run.clone(), 0),
-        Err(_) => open_wide(state, core, run.start),
+    if core.way.open_untouched(&addresses).is_ok() {
+        set_open(state, core, run.clone(), 0);
+        return;
     }
+    core.mend_after_refusal(state);
+    // (The page may be closed otherwise by now: its next fault finds it so.)
+    if core.way.kind == Kind::Guard && state.words.get(run.start) == Word::Untouched {
+        let wide = alike(state, core, run.start, WIDE, |word| word == Word::Untouched);
+        if !core.open_untouched(state, wide) {
+            fail_to_open(core, addresses.start, Errno::NOMEM);
+        }
+    } else if core.way.kind != Kind::Guard {
+        open_wide(state, core, run.start);
+    }
+}
+
+fn fail_to_open(core: &MemoryCore, address: usize, errno: Errno) -> ! {
+    core.fail(format_args!(
+        "the memory at {address:#x} could not be opened (errno {}): the limit of mappings (vm.max_map_count) is reached",
+        errno.0
+    ))
 }
 
 /// Loads and opens `run`, in which `wanted` faulted.
@@ -290,7 +311,10 @@ fn load(state: &MemoryState, core: &mut MemoryCore, run: &Range<Vpn>, wanted: Vp
             core.count_loaded(run.len(), before);
             drop_slots(core, &slots[..run.len()]);
         }
-        Err(_) if core.way.kind == Kind::Protect => open_wide(state, core, wanted),
+        Err(_) if core.way.kind == Kind::Protect => {
+            core.mend_after_refusal(state);
+            open_wide(state, core, wanted);
+        }
         Err(errno) => core.fail(format_args!(
             "a page could not be brought back to {:#x} (errno {})",
             addresses.start, errno.0
@@ -375,10 +399,7 @@ fn open_wide(state: &MemoryState, core: &mut MemoryCore, page: Vpn) {
     }
     let addresses = run.start << SHIFT..run.end << SHIFT;
     if let Err(errno) = core.way.open_written(&addresses) {
-        core.fail(format_args!(
-            "the memory at {:#x} could not be opened (errno {}): the limit of mappings (vm.max_map_count) is reached",
-            addresses.start, errno.0
-        ));
+        fail_to_open(core, addresses.start, errno);
     }
     set_open(state, core, run, 0);
 }

@@ -2,6 +2,7 @@
 
 use super::bounds::Bounds;
 use super::clean_pages::CleanPages;
+use super::mappings::Mappings;
 use super::ranges::Ranges;
 use super::said::Said;
 use super::transit::waits::{Frozen, Transits};
@@ -52,6 +53,7 @@ pub(super) struct Closing {
     pub(super) batches: u32,
     pub(super) clean: CleanPages,
     pub(super) bounds: Bounds,
+    pub(super) mappings: Mappings,
     /// Not to be closed now: all of it is being brought.
     pub(super) held: Range<usize>,
     /// Some code runs on a stack in managed memory.
@@ -116,6 +118,8 @@ pub(crate) struct Figures {
     pub(crate) ahead: u64,
     pub(crate) filled: u64,
     pub(crate) unmovable: u64,
+    /// Cuts of mappings that were mended.
+    pub(crate) mended: u64,
     pub(crate) events: Events,
     pub(crate) waits: u64,
     /// Time spent in making room, ns.
@@ -153,6 +157,7 @@ impl MemoryCore {
                 batches: 0,
                 clean: CleanPages::default(),
                 bounds: Bounds::new(),
+                mappings: Mappings::new(),
                 held: 0..0,
                 managed_stacks: false,
                 apart: 0,

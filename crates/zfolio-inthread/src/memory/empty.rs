@@ -213,6 +213,9 @@ impl MemoryCore {
     /// Closes pages that hold nothing.
     pub(super) fn close_untouched(&mut self, state: &MemoryState, run: &Range<usize>) {
         let addresses = run.start << SHIFT..run.end << SHIFT;
+        if run.len() >= LEAF {
+            self.way.keep_whole(&addresses);
+        }
         if self.way.close_untouched(&addresses).is_ok() {
             self.set_run(state, run.clone(), true);
         }

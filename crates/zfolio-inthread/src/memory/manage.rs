@@ -188,6 +188,7 @@ impl MemoryCore {
                 Counter::PoolPeak,
                 snapshot.pool_total_size(),
             );
+            stats.set(Counter::CutMappings, state.words.borders() as u64);
             let (used, peak) = heap::usage::bytes();
             stats.set(Counter::ManagerHeap, used as u64);
             stats.set(Counter::ManagerHeapPeak, peak as u64);
@@ -200,6 +201,7 @@ impl MemoryCore {
                 (Counter::SwapRa, figures.ahead),
                 (Counter::HolePages, figures.filled),
                 (Counter::Unmovable, figures.unmovable),
+                (Counter::CutsMended, figures.mended),
                 (Counter::Forks, figures.events.forks),
                 (Counter::Remaps, figures.events.remaps),
                 (Counter::Removes, figures.events.removes),

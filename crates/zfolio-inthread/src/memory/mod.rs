@@ -49,6 +49,7 @@ mod inspect;
 pub(crate) mod layer;
 mod limits;
 mod manage;
+mod mappings;
 mod outgoing;
 mod own_file;
 mod own_store;

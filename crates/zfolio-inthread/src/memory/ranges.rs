@@ -78,6 +78,11 @@ impl Ranges {
         self.managed
     }
 
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.map.len()
+    }
+
     /// How often something has changed; never 0 once something has.
     pub(crate) fn changes(&self) -> usize {
         self.changes
@@ -88,7 +93,7 @@ impl Ranges {
         self.changes = self.changes.wrapping_add(1).max(1);
     }
 
-    fn count(&mut self, range: &Range<usize>, kind: Kind, added: bool) {
+    fn count_pages(&mut self, range: &Range<usize>, kind: Kind, added: bool) {
         if kind.managed {
             let pages = range.len() / PAGE;
             if added {
@@ -109,7 +114,7 @@ impl Ranges {
         while let Some((part, kind)) = self.first_within(range) {
             let (start, end) = self.whole(part.start);
             self.map.remove(&start);
-            self.count(&(start..end), kind, false);
+            self.count_pages(&(start..end), kind, false);
             for rest in [start..part.start, part.end..end] {
                 if !rest.is_empty() {
                     self.put(rest, kind);
@@ -127,7 +132,7 @@ impl Ranges {
     }
 
     fn put(&mut self, range: Range<usize>, kind: Kind) {
-        self.count(&range, kind, true);
+        self.count_pages(&range, kind, true);
         self.map.insert(range.start, (range.end, kind));
     }
 
@@ -148,7 +153,7 @@ impl Ranges {
         {
             let before = *start..*end;
             self.map.remove(&before.start);
-            self.count(&before, kind, false);
+            self.count_pages(&before, kind, false);
             whole.start = before.start;
         }
         if let Some((end, of)) = self.map.get(&whole.end).copied()
@@ -156,7 +161,7 @@ impl Ranges {
         {
             let after = whole.end..end;
             self.map.remove(&after.start);
-            self.count(&after, kind, false);
+            self.count_pages(&after, kind, false);
             whole.end = end;
         }
         self.put(whole, kind);

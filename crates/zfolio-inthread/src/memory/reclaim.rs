@@ -8,7 +8,7 @@
 
 use super::bring::{fill_incoming, set};
 use super::core::MemoryCore;
-use super::empty::{FEWEST_UNTOUCHED, leaf_of, present};
+use super::empty::{leaf_of, present};
 use super::transit::batch::Batch;
 use super::way::{self, STAGE};
 use super::words::{LEAF, PAGES, Word};
@@ -30,6 +30,8 @@ pub(super) const SLACK: usize = 32;
 pub(super) enum Closing<'a> {
     /// They are stored and closed, until usage is at the goal.
     Now,
+    /// Those that are open between closed ones are stored and closed.
+    CutOff,
     /// They are marked as on their way out, and gathered.
     Later(&'a mut Batch),
 }
@@ -38,7 +40,7 @@ impl Closing<'_> {
     /// Whether more is to be closed.
     fn goes_on(&self, core: &MemoryCore, state: &MemoryState, goal: usize) -> bool {
         match self {
-            Self::Now => core.usage(state) > goal,
+            Self::Now | Self::CutOff => core.usage(state) > goal,
             Self::Later(batch) => batch.headroom() >= OUT && core.beyond(state, goal) > batch.len(),
         }
     }
@@ -46,14 +48,14 @@ impl Closing<'_> {
     /// Most pages of a run that may be closed now.
     fn most(&self) -> usize {
         match self {
-            Self::Now => STAGE,
+            Self::Now | Self::CutOff => STAGE,
             Self::Later(batch) => batch.headroom(),
         }
     }
 
     fn close(&mut self, core: &mut MemoryCore, state: &MemoryState, run: &Range<usize>) {
         match self {
-            Self::Now => core.store(state, run),
+            Self::Now | Self::CutOff => core.store(state, run),
             Self::Later(batch) => batch.add(state, core, run),
         }
     }
@@ -171,7 +173,7 @@ impl MemoryCore {
         let Some(present) = present(window) else {
             return;
         };
-        let group = self.way.group();
+        let group = self.group(state);
         let mut page = pages.start;
         while page < pages.end && closing.goes_on(self, state, goal) {
             self.open_standby(state, page..pages.end);
@@ -198,7 +200,14 @@ impl MemoryCore {
                 }
                 run.end = next.end;
             }
-            if here {
+            let is_closed = |page: usize| state.words.get(page).is_closed();
+            let is_wanted = match closing {
+                Closing::CutOff => is_closed(run.start - 1) && is_closed(run.end),
+                Closing::Now | Closing::Later(_) => self.may_cut(state, &run),
+            };
+            if !is_wanted {
+                // (They stay.)
+            } else if here {
                 closing.close(self, state, &run);
             } else {
                 self.close_absent_run(state, &run, closing);
@@ -287,7 +296,7 @@ impl MemoryCore {
         closing: &mut Closing<'_>,
     ) {
         let is_closed = |page: usize| state.words.get(page).is_closed();
-        if run.len() >= FEWEST_UNTOUCHED {
+        if run.len() >= self.least_untouched(state) {
             self.close_untouched(state, run);
             return;
         }

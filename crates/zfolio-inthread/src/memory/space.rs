@@ -65,6 +65,8 @@ fn change_locked(
     if state.has_left() {
         return raw::for_program(number, args);
     }
+    // (Or the program's call might be refused.)
+    core.mend_cuts(state);
     match number {
         nr::MMAP => core.mmap(state, args),
         nr::MUNMAP => core.munmap(state, args),

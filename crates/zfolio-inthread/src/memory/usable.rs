@@ -43,9 +43,10 @@ impl MemoryCore {
         self.ranges.add(range.clone(), Kind::new(true, at_fork));
         // (Nobody has been told of it yet. Should somebody touch it all the same, what he has written
         // stays: a page that is there is opened as it is.)
-        if !ready || pages < 2 * self.way.group() || !self.is_watched_from(state, &range, &range) {
+        if !ready || pages < 2 * self.group(state) || !self.is_watched_from(state, &range, &range) {
             return;
         }
+        self.way.keep_whole(&range);
         self.close_untouched(state, &(range.start >> SHIFT..range.end >> SHIFT));
         self.open_pinned(state, &range);
     }

@@ -19,6 +19,7 @@ use super::outgoing;
 pub(crate) use super::outgoing::STAGE;
 use super::own_file::OwnFile;
 use super::own_store::OwnStore;
+use super::words::Word;
 use crate::raw::{self, PAGE, is_error, nr};
 use alloc::sync::Arc;
 use core::ops::Range;
@@ -53,6 +54,17 @@ impl Kind {
             Self::InThread => faults::IN_THREAD,
             Self::Guard => faults::GUARD,
             Self::Protect => faults::PROTECT,
+        }
+    }
+}
+
+impl Kind {
+    /// Which pages are in a mapping of their own, whatever lies beside them.
+    pub(crate) const fn apart(self) -> fn(Word) -> bool {
+        match self {
+            Self::InThread => |_| false,
+            Self::Guard => |word| matches!(word, Word::Untouched),
+            Self::Protect => Word::is_closed,
         }
     }
 }
@@ -122,14 +134,6 @@ impl Way {
         }
     }
 
-    /// Pages closed and opened together.
-    pub(crate) fn group(&self) -> usize {
-        match self.kind {
-            Kind::InThread | Kind::Guard => 1,
-            Kind::Protect => 4,
-        }
-    }
-
     /// A page of the place that pages are filled from.
     pub(crate) fn incoming_page(&mut self, index: usize) -> &mut [u8] {
         debug_assert!(index < STAGE);
@@ -179,6 +183,16 @@ impl Way {
         match self.kind {
             Kind::InThread => Ok(()),
             Kind::Guard | Kind::Protect => protect(range, NONE),
+        }
+    }
+
+    /// Has the kernel make the mapping that `range` is in, which nobody may have touched yet, such that
+    /// parts of it that are protected and opened are one again: they are not if they got an anon_vma each
+    /// by itself, or were charged for each by itself. A page of it is present then. Before it is closed.
+    pub(crate) fn keep_whole(&self, range: &Range<usize>) {
+        if self.kind != Kind::InThread {
+            // (Without it there are more mappings, and nothing is wrong.)
+            let _ = advise(&(range.start..range.start + PAGE), POPULATE_WRITE);
         }
     }
 
@@ -302,6 +316,11 @@ impl Way {
     /// Places the markers of closed pages where nothing is, and nobody may touch; only by guard.
     pub(crate) fn mark(&self, range: &Range<usize>) -> Result<(), Errno> {
         advise(range, GUARD_INSTALL)
+    }
+
+    /// Takes markers away again, where [`Self::mark`] has failed or is not to be.
+    pub(crate) fn unmark(&self, range: &Range<usize>) {
+        let _ = advise(range, GUARD_REMOVE);
     }
 
     /// Second step: the pages go. After a failure some may have gone: [`Self::fill`] is what

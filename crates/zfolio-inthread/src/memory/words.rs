@@ -12,6 +12,8 @@
 //!    leave memory, too.
 //! 3. An area counts its entries of [`Words::top`] that do not say *open*; or it is untouched as a
 //!    whole, and all of them say *open*, which holds for nobody then.
+//! 4. `borders` is the number of pages that are apart ([`Words::is_apart`]) where the page before is
+//!    not, or the other way round.
 
 pub(crate) use word::Word;
 
@@ -21,6 +23,7 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use zfolio_sys::arena::reserve_private;
 use zfolio_sys::syscall::Errno;
 
+mod borders;
 mod word;
 
 /// Pages of a leaf.
@@ -61,6 +64,10 @@ pub(crate) struct Words {
     /// Pages on their way in or out.
     transit: AtomicUsize,
     clean: AtomicUsize,
+    /// Which pages are in a mapping of their own, whatever lies beside them.
+    apart: fn(Word) -> bool,
+    /// Where a mapping ends because of that.
+    borders: AtomicUsize,
 }
 
 /// A reservation as a slice of atomics: zeros, never unmapped.
@@ -72,7 +79,12 @@ fn reserved<T>(count: usize) -> Result<&'static [T], Errno> {
 }
 
 impl Words {
-    pub(crate) fn reserve() -> Result<Self, Errno> {
+    /// `apart`: whose pages are in a mapping of their own; of no page that is plainly open.
+    ///
+    /// # Errors
+    /// There are no addresses for them.
+    pub(crate) fn reserve(apart: fn(Word) -> bool) -> Result<Self, Errno> {
+        debug_assert!(!apart(Word::OPEN));
         Ok(Self {
             top: reserved::<AtomicU32>(TOP)?,
             areas: reserved::<AtomicU32>(TOP / AREA)?,
@@ -85,6 +97,8 @@ impl Words {
             standby: AtomicUsize::new(0),
             transit: AtomicUsize::new(0),
             clean: AtomicUsize::new(0),
+            apart,
+            borders: AtomicUsize::new(0),
         })
     }
 
@@ -272,6 +286,7 @@ impl Words {
         let was = before.bits() != 0;
         let is = word.bits() != 0;
         self.leaves[leaf][page % LEAF].store(word.bits(), Ordering::Release);
+        self.count_edges(page, (self.apart)(before), (self.apart)(word));
         for (counter, before, after) in [
             (&self.closed, before.is_closed(), word.is_closed()),
             (
@@ -339,6 +354,7 @@ impl Words {
         let standby = of(|word| word == Word::Standby);
         let transit = of(Word::is_transit);
         let clean = of(Word::is_clean);
+        self.count_borders(leaf_of, leaf_of + 1, untouched);
         self.drop_leaf(leaf_of, if untouched { UNTOUCHED } else { OPEN });
         Self::count(&self.closed, before, if untouched { LEAF } else { 0 });
         Self::count(&self.standby, standby, 0);
@@ -354,10 +370,12 @@ impl Words {
             0 if !untouched => {}
             ALL_UNTOUCHED if untouched => {}
             0 => {
+                self.count_borders(leaves.start, leaves.end, untouched);
                 says.store(ALL_UNTOUCHED, Ordering::Release);
                 Self::count(&self.closed, 0, AREA * LEAF);
             }
             ALL_UNTOUCHED => {
+                self.count_borders(leaves.start, leaves.end, untouched);
                 says.store(0, Ordering::Release);
                 Self::count(&self.closed, AREA * LEAF, 0);
             }

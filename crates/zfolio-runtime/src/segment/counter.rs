@@ -111,6 +111,10 @@ counters! {
     RegistrationsLost = "registrations_lost",
     /// Pages that could not be moved and were left alone.
     Unmovable = "unmovable_pages",
+    /// Places now where a mapping of the program's is cut, by guard and protect.
+    CutMappings = "cut_mappings",
+    /// Of these, that were mended because few mappings were left.
+    CutsMended = "cut_mappings_mended",
     // Resident memory that cannot leave, at the look that found most. Bytes.
     /// Of shared mappings.
     StaysShared = "stays_shared_bytes",

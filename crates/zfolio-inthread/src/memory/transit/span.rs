@@ -19,7 +19,7 @@ use super::batch::{Batch, LONGEST, OTHER, Span};
 use crate::memory::Vpn;
 use crate::memory::bring::set;
 use crate::memory::core::MemoryCore;
-use crate::memory::empty::{FEWEST_UNTOUCHED, present};
+use crate::memory::empty::present;
 use crate::memory::layer::MemoryState;
 use crate::memory::way::Kind;
 use crate::memory::words::{LEAF, Word};
@@ -127,7 +127,7 @@ impl MemoryCore {
                 let nothing = self.nothing_from(state, page, &pages, &present);
                 match nothing.len() {
                     // (As zeros: another thread may put something there meanwhile.)
-                    ..FEWEST_UNTOUCHED => {}
+                    some if some < self.least_untouched(state) => {}
                     _ if begun => break,
                     _ => {
                         self.close_untouched(state, &nothing);

@@ -199,7 +199,9 @@ impl Touch<'_> {
             Word::Standby => return Next::Alone,
             Word::Untouched | Word::Zero | Word::Stored(_) => {}
         }
-        if core.closes_nothing() || taken.made(core).is_none() {
+        // (Cuts are mended with nothing in transit.)
+        let is_mended_first = word == Word::Untouched && core.lacks_mappings(state);
+        if is_mended_first || core.closes_nothing() || taken.made(core).is_none() {
             return Next::Alone;
         }
         let run = self.run(core, word);

@@ -33,7 +33,7 @@ proptest! {
             1..60,
         )
     ) {
-        let words = Words::reserve().unwrap();
+        let words = Words::reserve(Word::is_closed).unwrap();
         let mut model = BTreeMap::new();
         for (pages, word) in steps {
             let set = if pages.len() == 1 {
@@ -51,6 +51,11 @@ proptest! {
             }
             let closed = model.values().filter(|word| word.is_closed()).count();
             prop_assert_eq!(words.closed(), closed);
+            let of = |page| model.get(&page).copied().unwrap_or(Word::OPEN);
+            let borders = (0..5200).filter(|page| {
+                of(*page).is_closed() != page.checked_sub(1).is_some_and(|page| of(page).is_closed())
+            });
+            prop_assert_eq!(words.borders(), borders.count());
             let standby = model.values().filter(|word| **word == Word::Standby).count();
             prop_assert_eq!(words.standby(), standby);
             let transit = model.values().filter(|word| word.is_transit()).count();
@@ -85,7 +90,7 @@ proptest! {
         single in proptest::collection::vec((0_usize..3 * AREA * LEAF, word()), 0..6),
     ) {
         const ALL: usize = 3 * AREA * LEAF;
-        let words = Words::reserve().unwrap();
+        let words = Words::reserve(|word| word == Word::Untouched).unwrap();
         let mut model = std::vec![Word::OPEN; ALL];
         let mut single = single.into_iter();
         for (leaf, leaves, odd, untouched) in steps {
@@ -100,6 +105,14 @@ proptest! {
             }
             let closed = model.iter().filter(|word| word.is_closed()).count();
             prop_assert_eq!(words.closed(), closed);
+            let mut before = false;
+            let mut borders = 0;
+            for page in model.iter().chain([&Word::OPEN]) {
+                let is = *page == Word::Untouched;
+                borders += usize::from(is != before);
+                before = is;
+            }
+            prop_assert_eq!(words.borders(), borders);
             let all = words.next_closed(0, ALL);
             prop_assert_eq!(all, model.iter().position(|word| word.is_closed()));
             let touched = |word: &Word| *word != Word::Untouched;

@@ -1,0 +1,225 @@
+//! Mappings that were cut: a process may have so many and no more (`vm.max_map_count`).
+//!
+//! By protect a mapping ends wherever closed pages meet open ones, by guard wherever pages that nobody
+//! has touched meet others ([`Words::borders`](super::words::Words::borders)). In-thread none is cut.
+//! The fewer are left, the more pages are closed and opened together by protect. The last are the
+//! program's, whose own calls would be refused: where only those are left, cuts are mended before
+//! another is made. By protect what is open between closed pages is closed; by guard what nobody has
+//! touched between other pages is closed page by page, by markers, and opened as a mapping.
+
+use super::bring::set;
+use super::core::MemoryCore;
+use super::empty::{FEWEST_UNTOUCHED, next_untouched, untouched_from};
+use super::reclaim::Closing;
+use super::way::Kind;
+use super::words::{LEAF, Word};
+use crate::memory::Vpn;
+use crate::memory::layer::MemoryState;
+use crate::raw::SHIFT;
+use core::ops::Range;
+use zfolio_sys::limits::most_mappings;
+
+/// Most mappings of a process where the kernel does not tell: its default.
+const USUAL: usize = 65_530;
+/// Pages closed together by protect, up to so many sixteenths of the mappings that there may be.
+const GROUPS: [(usize, usize); 2] = [(10, 1), (12, 4)];
+/// Pages closed together beyond these.
+const LARGEST_GROUP: usize = 16;
+/// Sixteenths of the mappings beyond which cuts are mended, and down to which.
+const SCARCE: usize = 14;
+const MENDED: usize = 13;
+
+/// How many mappings there may be.
+pub(super) struct Mappings {
+    most: usize,
+    /// As long as there are fewer than that, mending would be in vain: it was, with a few less.
+    in_vain: usize,
+    /// Where mending goes on by guard. An address.
+    hand: usize,
+}
+
+impl Mappings {
+    pub(super) fn new() -> Self {
+        Self {
+            most: most_mappings().unwrap_or(USUAL),
+            in_vain: 0,
+            hand: 0,
+        }
+    }
+
+    /// So many sixteenths of them.
+    const fn part(&self, sixteenths: usize) -> usize {
+        self.most / 16 * sixteenths
+    }
+
+    /// Pages closed together by protect, where there are `made`.
+    fn group(&self, made: usize) -> usize {
+        GROUPS
+            .iter()
+            .find(|(most, _)| made < self.part(*most))
+            .map_or(LARGEST_GROUP, |(_, pages)| *pages)
+    }
+
+    /// There are `made`, and the kernel makes no more.
+    fn note_refused(&mut self, made: usize) {
+        self.most = self.most.min(made - made / 16);
+        self.in_vain = 0;
+    }
+}
+
+impl MemoryCore {
+    /// Mappings of the memory that may be managed: its own, and what they were cut into.
+    fn mappings(&self, state: &MemoryState) -> usize {
+        state.words.borders() + self.ranges.count()
+    }
+
+    /// Pages closed and opened together.
+    pub(super) fn group(&self, state: &MemoryState) -> usize {
+        if self.way.kind != Kind::Protect {
+            return 1;
+        }
+        self.closing.mappings.group(self.mappings(state))
+    }
+
+    /// Whether only those mappings are left that are the program's.
+    pub(super) fn lacks_mappings(&self, state: &MemoryState) -> bool {
+        self.way.kind != Kind::InThread && self.mappings(state) > self.closing.mappings.part(SCARCE)
+    }
+
+    /// Runs that hold nothing are closed as mappings from this length on, pages.
+    pub(super) fn least_untouched(&self, state: &MemoryState) -> usize {
+        if self.lacks_mappings(state) {
+            usize::MAX
+        } else {
+            FEWEST_UNTOUCHED
+        }
+    }
+
+    /// Whether a run may be closed by protect: where mappings are short, not if that would make more.
+    pub(super) fn may_cut(&self, state: &MemoryState, run: &Range<Vpn>) -> bool {
+        let beside = [run.start.saturating_sub(1), run.end];
+        self.way.kind != Kind::Protect
+            || !self.lacks_mappings(state)
+            || beside.iter().any(|page| state.words.get(*page).is_closed())
+    }
+
+    /// Mends cuts where mappings are short. The core lock is held, and no batch is under way.
+    pub(super) fn mend_cuts(&mut self, state: &MemoryState) {
+        if !self.lacks_mappings(state) || self.mappings(state) < self.closing.mappings.in_vain {
+            return;
+        }
+        let goal = self.closing.mappings.part(MENDED);
+        let before = self.mappings(state);
+        match self.way.kind {
+            Kind::InThread => {}
+            Kind::Guard => self.mark_untouched(state, goal),
+            Kind::Protect if self.pool.is_some() && !self.closes_nothing() => {
+                self.close_cut_off(state, goal);
+            }
+            Kind::Protect => {}
+        }
+        let left = self.mappings(state);
+        self.figures.mended += before.saturating_sub(left) as u64;
+        self.closing.mappings.in_vain = if left > goal { left + left / 64 } else { 0 };
+    }
+
+    /// The kernel has refused to cut a mapping although there should have been some left: the program
+    /// has many that are not counted. Mends cuts until there are some.
+    pub(super) fn mend_after_refusal(&mut self, state: &MemoryState) {
+        let made = self.mappings(state);
+        self.closing.mappings.note_refused(made);
+        self.mend_cuts(state);
+    }
+
+    /// Closes what is open between closed pages, until there are `goal` mappings, or all has been looked at.
+    fn close_cut_off(&mut self, state: &MemoryState, goal: usize) {
+        self.closing.bounds.begin();
+        state
+            .batches
+            .begin(|| state.threads.pinned(), &mut self.seen);
+        // (Thrice: pages that came back are passed over twice.)
+        let most = 3 * self.ranges.managed_pages() + LEAF;
+        let mut looked = 0;
+        while looked < most && self.mappings(state) > goal && self.closing.bounds.goes_on() {
+            let Some(window) = self.next_window(state, &mut looked) else {
+                break;
+            };
+            self.close_window(state, &window, 0, &mut Closing::CutOff);
+        }
+        state.batches.end();
+    }
+
+    /// Gives short runs that nobody has touched a marker for each page, and has them be one mapping with
+    /// what lies around them, until there are `goal` mappings, or all has been looked at.
+    fn mark_untouched(&mut self, state: &MemoryState, goal: usize) {
+        let mut left = self.ranges.managed_pages();
+        while left > 0 && self.mappings(state) > goal {
+            let hand = self.closing.mappings.hand;
+            let Some(range) = self.ranges.managed_from(hand) else {
+                if hand == 0 {
+                    return;
+                }
+                self.closing.mappings.hand = 0;
+                continue;
+            };
+            let (start, end) = (range.start.max(hand) >> SHIFT, range.end >> SHIFT);
+            let Some(found) = next_untouched(state, start, end) else {
+                self.closing.mappings.hand = range.end;
+                left = left.saturating_sub(end - start);
+                continue;
+            };
+            let run = untouched_from(state, found, end);
+            self.closing.mappings.hand = run.end << SHIFT;
+            left = left.saturating_sub(run.end - start);
+            // (A long one would take more page tables than it is worth.)
+            if run.len() <= LEAF && !self.mark_run(state, &run) {
+                return;
+            }
+        }
+    }
+
+    /// Gives a run that nobody has touched its markers; whether the kernel has done it.
+    fn mark_run(&self, state: &MemoryState, run: &Range<Vpn>) -> bool {
+        let addresses = run.start << SHIFT..run.end << SHIFT;
+        let is_done =
+            self.way.mark(&addresses).is_ok() && self.way.open_untouched(&addresses).is_ok();
+        if is_done {
+            for page in run.clone() {
+                set(state, self, page, Word::Zero);
+            }
+        } else {
+            // (Nobody may touch it still.)
+            self.way.unmark(&addresses);
+        }
+        is_done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fewer_are_left_the_larger_the_groups() {
+        let mut mappings = Mappings {
+            most: 1600,
+            in_vain: 7,
+            hand: 0,
+        };
+        for (made, pages) in [
+            (0, 1),
+            (999, 1),
+            (1000, 4),
+            (1199, 4),
+            (1200, 16),
+            (5000, 16),
+        ] {
+            assert_eq!(mappings.group(made), pages, "{made}");
+        }
+        mappings.note_refused(800);
+        assert_eq!((mappings.most, mappings.in_vain), (750, 0));
+        assert!(mappings.part(SCARCE) < 800, "there are none left at 800");
+        mappings.note_refused(10_000);
+        assert_eq!(mappings.most, 750);
+    }
+}
