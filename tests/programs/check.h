@@ -144,7 +144,10 @@ static inline int managed(void) { return getenv("ZFOLIO_CONTROL") != NULL; }
 // libraries: before anything of the program runs, gaps that are small enough are closed.
 __attribute__((constructor)) static void close_gaps_behind_libraries(void) {
     enum { SMALL = 4 << 20 };
-    static char text[32 << 10]; // (not of the heap: some programs look where theirs begins)
+    // (Neither of the heap, since some programs look where theirs begins, nor a variable: they would be
+    // large enough to be managed then.)
+    char text[32 << 10];
+    memset(text, 0, sizeof text);
     int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return;

@@ -81,15 +81,24 @@ static void *serve(void *arg) {
     return NULL;
 }
 
+enum { SMALLEST = 64 << 10 }; // of mappings that are managed
+
 static void own_uffd(size_t pages, int before) {
     char *at = map_at(NULL, (pages + 2) * PAGE, 0);
     SETUP(mprotect(at, PAGE, PROT_NONE) == 0);
     SETUP(mprotect(at + (pages + 1) * PAGE, PAGE, PROT_NONE) == 0);
     at += PAGE;
     if (!before) {
-        press_on(4000); // it is managed by now
-        usleep(300000);
+        int to_be_managed = managed() && pages * PAGE >= SMALLEST;
+        if (to_be_managed)
+            fill_range(at, pages, 1);
         press_on(4000);
+        double until = seconds() + 30;
+        while (to_be_managed && resident(at, pages) * 10 > pages) { // (What is out is managed.)
+            press_on(4000);
+            if (seconds() > until)
+                die(2, "setup", at, "it was not moved out in 30 s");
+        }
     }
     own = open_own();
     struct uffdio_register range = {.range = {(uintptr_t)at, pages * PAGE},
