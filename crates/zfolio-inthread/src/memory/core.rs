@@ -2,7 +2,7 @@
 
 use super::bounds::Bounds;
 use super::clean_pages::CleanPages;
-use super::mappings::Mappings;
+use super::mapping_limit::MappingLimit;
 use super::ranges::Ranges;
 use super::said::Said;
 use super::transit::waits::{Frozen, Transits};
@@ -53,7 +53,7 @@ pub(super) struct Closing {
     pub(super) batches: u32,
     pub(super) clean: CleanPages,
     pub(super) bounds: Bounds,
-    pub(super) mappings: Mappings,
+    pub(super) mappings: MappingLimit,
     /// Not to be closed now: all of it is being brought.
     pub(super) held: Range<usize>,
     /// Some code runs on a stack in managed memory.
@@ -157,7 +157,7 @@ impl MemoryCore {
                 batches: 0,
                 clean: CleanPages::default(),
                 bounds: Bounds::new(),
-                mappings: Mappings::new(),
+                mappings: MappingLimit::new(),
                 held: 0..0,
                 managed_stacks: false,
                 apart: 0,

@@ -10,6 +10,7 @@
 use super::bring::set;
 use super::core::MemoryCore;
 use super::empty::{FEWEST_UNTOUCHED, next_untouched, untouched_from};
+use super::mapping_limit::{MENDED, SCARCE};
 use super::reclaim::Closing;
 use super::way::Kind;
 use super::words::{LEAF, Word};
@@ -17,55 +18,6 @@ use crate::memory::Vpn;
 use crate::memory::layer::MemoryState;
 use crate::raw::SHIFT;
 use core::ops::Range;
-use zfolio_sys::limits::most_mappings;
-
-/// Most mappings of a process where the kernel does not tell: its default.
-const USUAL: usize = 65_530;
-/// Pages closed together by protect, up to so many sixteenths of the mappings that there may be.
-const GROUPS: [(usize, usize); 2] = [(10, 1), (12, 4)];
-/// Pages closed together beyond these.
-const LARGEST_GROUP: usize = 16;
-/// Sixteenths of the mappings beyond which cuts are mended, and down to which.
-const SCARCE: usize = 14;
-const MENDED: usize = 13;
-
-/// How many mappings there may be.
-pub(super) struct Mappings {
-    most: usize,
-    /// As long as there are fewer than that, mending would be in vain: it was, with a few less.
-    in_vain: usize,
-    /// Where mending goes on by guard. An address.
-    hand: usize,
-}
-
-impl Mappings {
-    pub(super) fn new() -> Self {
-        Self {
-            most: most_mappings().unwrap_or(USUAL),
-            in_vain: 0,
-            hand: 0,
-        }
-    }
-
-    /// So many sixteenths of them.
-    const fn part(&self, sixteenths: usize) -> usize {
-        self.most / 16 * sixteenths
-    }
-
-    /// Pages closed together by protect, where there are `made`.
-    fn group(&self, made: usize) -> usize {
-        GROUPS
-            .iter()
-            .find(|(most, _)| made < self.part(*most))
-            .map_or(LARGEST_GROUP, |(_, pages)| *pages)
-    }
-
-    /// There are `made`, and the kernel makes no more.
-    fn note_refused(&mut self, made: usize) {
-        self.most = self.most.min(made - made / 16);
-        self.in_vain = 0;
-    }
-}
 
 impl MemoryCore {
     /// Mappings of the memory that may be managed: its own, and what they were cut into.
@@ -192,34 +144,5 @@ impl MemoryCore {
             self.way.unmark(&addresses);
         }
         is_done
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_fewer_are_left_the_larger_the_groups() {
-        let mut mappings = Mappings {
-            most: 1600,
-            in_vain: 7,
-            hand: 0,
-        };
-        for (made, pages) in [
-            (0, 1),
-            (999, 1),
-            (1000, 4),
-            (1199, 4),
-            (1200, 16),
-            (5000, 16),
-        ] {
-            assert_eq!(mappings.group(made), pages, "{made}");
-        }
-        mappings.note_refused(800);
-        assert_eq!((mappings.most, mappings.in_vain), (750, 0));
-        assert!(mappings.part(SCARCE) < 800, "there are none left at 800");
-        mappings.note_refused(10_000);
-        assert_eq!(mappings.most, 750);
     }
 }

@@ -49,6 +49,7 @@ mod inspect;
 pub(crate) mod layer;
 mod limits;
 mod manage;
+mod mapping_limit;
 mod mappings;
 mod outgoing;
 mod own_file;
