@@ -118,8 +118,6 @@ pub(crate) struct Figures {
     pub(crate) ahead: u64,
     pub(crate) filled: u64,
     pub(crate) unmovable: u64,
-    /// Cuts of mappings that were mended.
-    pub(crate) mended: u64,
     pub(crate) events: Events,
     pub(crate) waits: u64,
     /// Time spent in making room, ns.

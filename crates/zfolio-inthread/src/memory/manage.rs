@@ -167,6 +167,7 @@ impl MemoryCore {
             self.figures = figures;
             return;
         };
+        let mended = core::mem::take(&mut self.closing.mappings.mended);
         let stats = pool.stats;
         let snapshot = pool.zswap.snapshot();
         let now = now_ns(Clock::Monotonic);
@@ -201,7 +202,7 @@ impl MemoryCore {
                 (Counter::SwapRa, figures.ahead),
                 (Counter::HolePages, figures.filled),
                 (Counter::Unmovable, figures.unmovable),
-                (Counter::CutsMended, figures.mended),
+                (Counter::CutsMended, mended),
                 (Counter::Forks, figures.events.forks),
                 (Counter::Remaps, figures.events.remaps),
                 (Counter::Removes, figures.events.removes),
@@ -236,6 +237,7 @@ impl MemoryCore {
         self.share_with_child(true);
         state.following.renew_in_child();
         self.figures = Figures::default();
+        self.closing.mappings.mended = 0;
         self.closing.bounds = Bounds::new();
         let number = self.way.kind.number();
         if let Some(pool) = &mut self.pool {

@@ -20,6 +20,8 @@ pub(super) struct MappingLimit {
     pub(super) in_vain: usize,
     /// Where mending goes on by guard. An address.
     pub(super) hand: usize,
+    /// Cuts that were mended, and are not published yet.
+    pub(super) mended: u64,
 }
 
 impl MappingLimit {
@@ -28,6 +30,7 @@ impl MappingLimit {
             most: most_mappings().unwrap_or(USUAL),
             in_vain: 0,
             hand: 0,
+            mended: 0,
         }
     }
 
@@ -61,6 +64,7 @@ mod tests {
             most: 1600,
             in_vain: 7,
             hand: 0,
+            mended: 0,
         };
         for (made, pages) in [
             (0, 1),

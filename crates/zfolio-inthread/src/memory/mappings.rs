@@ -71,7 +71,7 @@ impl MemoryCore {
             Kind::Protect => {}
         }
         let left = self.mappings(state);
-        self.figures.mended += before.saturating_sub(left) as u64;
+        self.closing.mappings.mended += before.saturating_sub(left) as u64;
         self.closing.mappings.in_vain = if left > goal { left + left / 64 } else { 0 };
     }
 
