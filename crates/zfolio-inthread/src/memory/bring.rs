@@ -268,14 +268,20 @@ fn open_fresh(state: &MemoryState, core: &mut MemoryCore, run: &Range<Vpn>) {
         return;
     }
     core.mend_after_refusal(state);
-    // (The page may be closed otherwise by now: its next fault finds it so.)
-    if core.way.kind == Kind::Guard && state.words.get(run.start) == Word::Untouched {
-        let wide = alike(state, core, run.start, WIDE, |word| word == Word::Untouched);
-        if !core.open_untouched(state, wide) {
-            fail_to_open(core, addresses.start, Errno::NOMEM);
-        }
-    } else if core.way.kind != Kind::Guard {
+    // (Mended pages are closed otherwise by now: the next fault finds them so.)
+    let is_untouched = |word| word == Word::Untouched;
+    if !run.clone().all(|page| is_untouched(state.words.get(page)))
+        || core.open_untouched(state, run.clone())
+    {
+        return;
+    }
+    if core.way.kind != Kind::Guard {
         open_wide(state, core, run.start);
+        return;
+    }
+    let wide = alike(state, core, run.start, WIDE, is_untouched);
+    if !core.open_untouched(state, wide) {
+        fail_to_open(core, addresses.start, Errno::NOMEM);
     }
 }
 
@@ -300,7 +306,14 @@ fn load(state: &MemoryState, core: &mut MemoryCore, run: &Range<Vpn>, wanted: Vp
         return;
     }
     let several = state.is_several();
-    match core.way.fill(&addresses, several) {
+    let mut filled = core.way.fill(&addresses, several);
+    if filled.is_err() && core.way.kind == Kind::Protect {
+        core.mend_after_refusal(state);
+        // (Of what comes nothing was open, so it is as it was.)
+        fill_incoming(state, core, run);
+        filled = core.way.fill(&addresses, several);
+    }
+    match filled {
         Ok(()) => {
             for page in run.clone() {
                 let heat = u8::from(page == wanted);
@@ -311,10 +324,7 @@ fn load(state: &MemoryState, core: &mut MemoryCore, run: &Range<Vpn>, wanted: Vp
             core.count_loaded(run.len(), before);
             drop_slots(core, &slots[..run.len()]);
         }
-        Err(_) if core.way.kind == Kind::Protect => {
-            core.mend_after_refusal(state);
-            open_wide(state, core, wanted);
-        }
+        Err(_) if core.way.kind == Kind::Protect => open_wide(state, core, wanted),
         Err(errno) => core.fail(format_args!(
             "a page could not be brought back to {:#x} (errno {})",
             addresses.start, errno.0

@@ -213,7 +213,8 @@ impl MemoryCore {
     /// Closes pages that hold nothing.
     pub(super) fn close_untouched(&mut self, state: &MemoryState, run: &Range<usize>) {
         let addresses = run.start << SHIFT..run.end << SHIFT;
-        if run.len() >= LEAF {
+        // (Another thread might touch it.)
+        if run.len() >= LEAF && !state.is_several() {
             self.way.keep_whole(&addresses);
         }
         if self.way.close_untouched(&addresses).is_ok() {

@@ -5,15 +5,14 @@
 //! The fewer are left, the more pages are closed and opened together by protect. The last are the
 //! program's, whose own calls would be refused: where only those are left, cuts are mended before
 //! another is made. By protect what is open between closed pages is closed; by guard what nobody has
-//! touched between other pages is closed page by page, by markers, and opened as a mapping.
+//! touched between other pages is opened as a mapping, and closed page by page, by markers.
 
-use super::bring::set;
 use super::core::MemoryCore;
 use super::empty::{FEWEST_UNTOUCHED, next_untouched, untouched_from};
 use super::mapping_limit::{MENDED, SCARCE};
 use super::reclaim::Closing;
-use super::way::Kind;
-use super::words::{LEAF, Word};
+use super::way::{Kind, STAGE};
+use super::words::LEAF;
 use crate::memory::Vpn;
 use crate::memory::layer::MemoryState;
 use crate::raw::SHIFT;
@@ -57,21 +56,21 @@ impl MemoryCore {
 
     /// Mends cuts where mappings are short. The core lock is held, and no batch is under way.
     pub(super) fn mend_cuts(&mut self, state: &MemoryState) {
-        if !self.lacks_mappings(state) || self.mappings(state) < self.closing.mappings.in_vain {
+        let made = self.mappings(state);
+        if !self.lacks_mappings(state) || made < self.closing.mappings.in_vain {
+            return;
+        }
+        if self.pool.is_none() || self.closes_nothing() {
             return;
         }
         let goal = self.closing.mappings.part(MENDED);
-        let before = self.mappings(state);
         match self.way.kind {
             Kind::InThread => {}
             Kind::Guard => self.mark_untouched(state, goal),
-            Kind::Protect if self.pool.is_some() && !self.closes_nothing() => {
-                self.close_cut_off(state, goal);
-            }
-            Kind::Protect => {}
+            Kind::Protect => self.close_cut_off(state, goal),
         }
         let left = self.mappings(state);
-        self.closing.mappings.mended += before.saturating_sub(left) as u64;
+        self.closing.mappings.mended += made.saturating_sub(left) as u64;
         self.closing.mappings.in_vain = if left > goal { left + left / 64 } else { 0 };
     }
 
@@ -101,15 +100,19 @@ impl MemoryCore {
         state.batches.end();
     }
 
-    /// Gives short runs that nobody has touched a marker for each page, and has them be one mapping with
-    /// what lies around them, until there are `goal` mappings, or all has been looked at.
+    /// Has short runs that nobody has touched closed page by page, and be one mapping with what lies
+    /// around them, until there are `goal` mappings, or all has been looked at.
     fn mark_untouched(&mut self, state: &MemoryState, goal: usize) {
+        self.closing.bounds.begin();
+        state
+            .batches
+            .begin(|| state.threads.pinned(), &mut self.seen);
         let mut left = self.ranges.managed_pages();
         while left > 0 && self.mappings(state) > goal {
             let hand = self.closing.mappings.hand;
             let Some(range) = self.ranges.managed_from(hand) else {
                 if hand == 0 {
-                    return;
+                    break;
                 }
                 self.closing.mappings.hand = 0;
                 continue;
@@ -124,25 +127,23 @@ impl MemoryCore {
             self.closing.mappings.hand = run.end << SHIFT;
             left = left.saturating_sub(run.end - start);
             // (A long one would take more page tables than it is worth.)
-            if run.len() <= LEAF && !self.mark_run(state, &run) {
-                return;
+            if run.len() <= LEAF && self.open_untouched(state, run.clone()) {
+                self.mark_run(state, run);
             }
         }
+        state.batches.end();
     }
 
-    /// Gives a run that nobody has touched its markers; whether the kernel has done it.
-    fn mark_run(&self, state: &MemoryState, run: &Range<Vpn>) -> bool {
-        let addresses = run.start << SHIFT..run.end << SHIFT;
-        let is_done =
-            self.way.mark(&addresses).is_ok() && self.way.open_untouched(&addresses).is_ok();
-        if is_done {
-            for page in run.clone() {
-                set(state, self, page, Word::Zero);
+    /// Closes pages of which the most hold nothing. (As zeros: what somebody has put there all the same, as
+    /// they were closed, is stored.) In a batch.
+    fn mark_run(&mut self, state: &MemoryState, run: Range<Vpn>) {
+        let mut page = run.start;
+        while page < run.end {
+            let part = page..run.end.min(page + STAGE);
+            page = part.end;
+            if !self.seen.covers(&(part.start << SHIFT..part.end << SHIFT)) {
+                self.store(state, &part);
             }
-        } else {
-            // (Nobody may touch it still.)
-            self.way.unmark(&addresses);
         }
-        is_done
     }
 }

@@ -31,6 +31,9 @@ use zfolio_sys::uffd::Progress;
 /// Most descriptors of ours.
 pub(crate) const OURS: usize = 5;
 
+/// Of a huge page, bytes.
+const HUGE: usize = 2 << 20;
+
 const NONE: usize = 0;
 const READ: usize = 1;
 const READ_WRITE: usize = 3;
@@ -186,13 +189,23 @@ impl Way {
         }
     }
 
-    /// Has the kernel make the mapping that `range` is in, which nobody may have touched yet, such that
-    /// parts of it that are protected and opened are one again: they are not if they got an anon_vma each
-    /// by itself, or were charged for each by itself. A page of it is present then. Before it is closed.
+    /// Has the kernel make the mapping that `range` is in, of which nobody may have touched anything yet,
+    /// such that parts of it that are protected and opened are one again: they are not if they got an
+    /// anon_vma each by itself, or were charged for each by itself. Before it is closed, where nobody touches
+    /// it meanwhile and it holds nothing.
     pub(crate) fn keep_whole(&self, range: &Range<usize>) {
-        if self.kind != Kind::InThread {
-            // (Without it there are more mappings, and nothing is wrong.)
-            let _ = advise(&(range.start..range.start + PAGE), POPULATE_WRITE);
+        if self.kind == Kind::InThread {
+            return;
+        }
+        // (A huge page is made where it fits, and goes as a whole.)
+        let aligned = range.start.next_multiple_of(HUGE);
+        let (at, until) = match range.end.checked_sub(HUGE) {
+            Some(last) if aligned <= last => (aligned, aligned + HUGE),
+            _ => (range.start, range.end.min(aligned.max(range.start + PAGE))),
+        };
+        // (Without it there are more mappings, and nothing is wrong.)
+        if advise(&(at..at + PAGE), POPULATE_WRITE).is_ok() {
+            let _ = advise(&(at..until), DONTNEED);
         }
     }
 
@@ -316,11 +329,6 @@ impl Way {
     /// Places the markers of closed pages where nothing is, and nobody may touch; only by guard.
     pub(crate) fn mark(&self, range: &Range<usize>) -> Result<(), Errno> {
         advise(range, GUARD_INSTALL)
-    }
-
-    /// Takes markers away again, where [`Self::mark`] has failed or is not to be.
-    pub(crate) fn unmark(&self, range: &Range<usize>) {
-        let _ = advise(range, GUARD_REMOVE);
     }
 
     /// Second step: the pages go. After a failure some may have gone: [`Self::fill`] is what
