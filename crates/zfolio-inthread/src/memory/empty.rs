@@ -213,10 +213,6 @@ impl MemoryCore {
     /// Closes pages that hold nothing.
     pub(super) fn close_untouched(&mut self, state: &MemoryState, run: &Range<usize>) {
         let addresses = run.start << SHIFT..run.end << SHIFT;
-        // (Another thread might touch it.)
-        if run.len() >= LEAF && !state.is_several() {
-            self.way.keep_whole(&addresses);
-        }
         if self.way.close_untouched(&addresses).is_ok() {
             self.set_run(state, run.clone(), true);
         }

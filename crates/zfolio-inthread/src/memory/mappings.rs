@@ -127,7 +127,8 @@ impl MemoryCore {
             self.closing.mappings.hand = run.end << SHIFT;
             left = left.saturating_sub(run.end - start);
             // (A long one would take more page tables than it is worth.)
-            if run.len() <= LEAF && self.open_untouched(state, run.clone()) {
+            let is_held = self.is_held(&(run.start << SHIFT..run.end << SHIFT));
+            if run.len() <= LEAF && !is_held && self.open_untouched(state, run.clone()) {
                 self.mark_run(state, run);
             }
         }

@@ -46,7 +46,7 @@ impl MemoryCore {
         if !ready || pages < 2 * self.group(state) || !self.is_watched_from(state, &range, &range) {
             return;
         }
-        self.way.keep_whole(&range);
+        self.way.keep_whole(&range, state.is_several());
         self.close_untouched(state, &(range.start >> SHIFT..range.end >> SHIFT));
         self.open_pinned(state, &range);
     }

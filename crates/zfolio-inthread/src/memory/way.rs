@@ -189,11 +189,14 @@ impl Way {
         }
     }
 
-    /// Has the kernel make the mapping that `range` is in, of which nobody may have touched anything yet,
-    /// such that parts of it that are protected and opened are one again: they are not if they got an
-    /// anon_vma each by itself, or were charged for each by itself. Before it is closed, where nobody touches
-    /// it meanwhile and it holds nothing.
-    pub(crate) fn keep_whole(&self, range: &Range<usize>) {
+    /// Has the kernel make the mapping of `range`, which was mapped a moment ago, such that parts of it
+    /// that are protected and opened are one again: they are not if they got an anon_vma each by itself,
+    /// or were charged for each by itself. Before it is closed.
+    ///
+    /// A page of it is present for that. It goes where nobody else can have written to it (`several`: other
+    /// threads may know the address, of a fixed mapping say), and stays otherwise. (Of older memory none may
+    /// go: what is absent there may be in the kernel's swap.)
+    pub(crate) fn keep_whole(&self, range: &Range<usize>, several: bool) {
         if self.kind == Kind::InThread {
             return;
         }
@@ -204,7 +207,7 @@ impl Way {
             _ => (range.start, range.end.min(aligned.max(range.start + PAGE))),
         };
         // (Without it there are more mappings, and nothing is wrong.)
-        if advise(&(at..at + PAGE), POPULATE_WRITE).is_ok() {
+        if advise(&(at..at + PAGE), POPULATE_WRITE).is_ok() && !several {
             let _ = advise(&(at..until), DONTNEED);
         }
     }
