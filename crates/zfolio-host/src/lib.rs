@@ -12,6 +12,7 @@
 //! | `standard_output` | what a command prints |
 //! | `cgroup_limits`, `machine` | memory, its limits, processors, the kernel |
 //! | `uffd_probe` | what of userfaultfd(2) is permitted |
+//! | `process_time` | what a process has run, from /proc |
 //! | `process_tree` | a tree of processes and its memory, from /proc |
 //! | `elf`, `target` | what kind of file a program is, and whether it can be managed |
 //! | `segment_file`, `find_run` | the control segment of a run as a file (the only unsafe here) |
@@ -46,6 +47,7 @@ pub mod histogram;
 pub mod machine;
 pub mod outfile;
 pub mod owners;
+pub mod process_time;
 pub mod process_tree;
 pub mod schema;
 #[allow(unsafe_code, reason = "maps the control segment")]

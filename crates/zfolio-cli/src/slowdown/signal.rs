@@ -20,6 +20,10 @@
 //! | faults, what calls brought, room made | `inline_ns` of the slots |
 //! | the interrupt when pages are taken out | as above |
 //!
+//! Nobody can lose more time than there is: between two looks each thread loses at most what has
+//! passed, and that is taken for a second at most. So a fault that was under way while the program, or all of the
+//! tree, was stopped (a signal, a frozen control group, a suspended job) is not a loss of hours.
+//!
 //! What nothing tells: caches and page-table entries that are cold after a page came back, and
 //! huge pages that came back as small ones. docs/slowdown.md has what the estimate was
 //! measured against.
@@ -30,6 +34,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use zfolio_host::controller::Sample;
 use zfolio_host::controller::division::Part;
+use zfolio_host::machine;
+use zfolio_host::process_time::ProcessTime;
 use zfolio_host::process_tree::descendants;
 use zfolio_host::slots::used;
 use zfolio_mm::PAGE_SIZE;
@@ -43,6 +49,8 @@ const EVENT: u64 = 15_000;
 const CALL: u64 = 10_000;
 /// Pages that such a call takes, rather few.
 const PAGES_A_CALL: u64 = 16;
+/// Between two looks no more than this is taken to have passed: who looks was stopped itself. ns.
+const LONGEST: u64 = 1_000_000_000;
 /// Of the time that the machine was idle, so much may stand for what our threads took later. ns.
 const CREDIT: u64 = 300_000_000;
 
@@ -73,7 +81,12 @@ struct Growing {
 impl Growing {
     /// What it grew by.
     fn take(&mut self, now: u64) -> u64 {
-        let more = now.saturating_sub(self.last);
+        self.take_at_most(now, u64::MAX)
+    }
+
+    /// The same, where more than `most` cannot be.
+    fn take_at_most(&mut self, now: u64, most: u64) -> u64 {
+        let more = now.saturating_sub(self.last).min(most);
         self.last = now;
         self.total += more;
         more
@@ -89,6 +102,8 @@ pub(super) struct Signal {
     lost: Growing,
     idle: Growing,
     pages_in: Growing,
+    /// When it was looked at last.
+    looked: Duration,
     /// Processor time that ours took from others, ns.
     taken: u64,
     /// Idle time that was not used up yet, ns.
@@ -108,8 +123,12 @@ impl Signal {
         let parts = slots.parts(segment);
         let mut now = slots.now;
         let (mut needed, mut resident, mut out) = (0, 0, 0);
+        // (What has ended since the last look had some as well: a processor's worth.)
+        let mut threads = machine::cpus() as u64;
         for pid in descendants(root) {
-            now.cpu += cpu_of(pid).unwrap_or(0);
+            let ran = ProcessTime::of(pid).unwrap_or_default();
+            now.cpu += u64::try_from(ran.total().as_nanos()).unwrap_or(u64::MAX);
+            threads += ran.threads;
             let has = match slots.by_pid.get(&pid) {
                 Some(Kept::Managed(has)) => *has,
                 Some(Kept::No) => continue,
@@ -120,7 +139,9 @@ impl Signal {
             out += has.out;
         }
         now.idle = idle().unwrap_or(0);
-        self.add(now);
+        let passed = u64::try_from(at.saturating_sub(self.looked).as_nanos());
+        self.looked = at;
+        self.add(now, passed.unwrap_or(LONGEST).min(LONGEST) * threads);
         let ours = self.ours.total + self.done.total;
         let run = self.cpu.total.saturating_sub(ours);
         let sample = Sample {
@@ -135,11 +156,12 @@ impl Signal {
         (sample, parts)
     }
 
-    fn add(&mut self, now: Now) {
+    /// Adds what has come since; of what threads wait for at most `most`, ns.
+    fn add(&mut self, now: Now, most: u64) {
         self.cpu.take(now.cpu);
         let ours = self.ours.take(now.ours);
-        self.done.take(now.done);
-        self.lost.take(now.lost);
+        self.done.take_at_most(now.done, most);
+        self.lost.take_at_most(now.lost, most);
         self.pages_in.take(now.pages_in);
         let idle = self.idle.take(now.idle);
         // What was idle at the time was nobody's loss.
@@ -300,15 +322,6 @@ fn ticks(of: u64) -> u64 {
     of * (1_000_000_000 / rustix::param::clock_ticks_per_second().max(1))
 }
 
-/// Processor time of a process and of those it has waited for, ns.
-fn cpu_of(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // (utime, stime, cutime and cstime: fields 14 to 17; the state is the third.)
-    let mut fields = stat.rsplit_once(") ")?.1.split(' ').skip(11);
-    let four: Option<Vec<u64>> = (0..4).map(|_| fields.next()?.parse().ok()).collect();
-    Some(ticks(four?.iter().sum()))
-}
-
 /// Resident memory of a process, its files left out, bytes.
 fn resident_of(pid: u32) -> Option<u64> {
     let statm = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
@@ -379,21 +392,42 @@ mod tests {
         assert!(by_messages.ours > 0 && by_messages.lost != now.lost);
     }
 
+    /// A fault may be under way while the program is stopped for hours.
     #[test]
-    fn a_process_is_seen_to_run() {
-        let mut child = Command::new("sh")
-            .args(["-c", "while :; do :; done"])
-            .spawn()
-            .unwrap();
-        let begin = std::time::Instant::now();
-        while cpu_of(child.id()).unwrap() < 50_000_000 {
-            assert!(begin.elapsed().as_secs() < 60);
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        assert!(resident_of(child.id()).unwrap() > 0);
-        child.kill().unwrap();
-        child.wait().unwrap();
-        assert_eq!(cpu_of(child.id()), None);
+    fn nobody_loses_more_than_what_has_passed() {
+        let segment = crate::example::example();
+        let slot = &segment.slots[0];
+        slot.process.told_by.store(faults::IN_THREAD, Relaxed);
+        slot.set(Counter::PagesOut, 0);
+        slot.set(Counter::InlineNs, 1_000_000);
+        let mut signal = Signal::default();
+        let root = std::process::id();
+        let mut look = |millis| {
+            signal
+                .sample(&segment, root, Duration::from_millis(millis))
+                .0
+        };
+        let first = look(100);
+        assert_eq!(first.stall, Duration::from_millis(1));
+        // The program alone was stopped, and then who looks as well.
+        let hour = 3_600_000_000_000;
+        slot.set(Counter::InlineNs, hour);
+        let threads = u32::try_from(machine::cpus() + 64).unwrap();
+        let second = look(200);
+        assert!(second.stall - first.stall <= Duration::from_millis(100) * threads);
+        slot.set(Counter::InlineNs, 2 * hour);
+        let third = look(7_200_000);
+        assert!(third.stall - second.stall <= Duration::from_secs(1) * threads);
+        // What is lost after it counts as before.
+        slot.set(Counter::InlineNs, 2 * hour + 1_000_000);
+        let fourth = look(7_200_100);
+        assert_eq!(fourth.stall - third.stall, Duration::from_millis(1));
+    }
+
+    #[test]
+    fn what_is_resident_is_seen() {
+        assert!(resident_of(std::process::id()).unwrap() > 0);
+        assert!(idle().unwrap() > 0);
     }
 
     #[test]
@@ -404,11 +438,10 @@ mod tests {
             ours: 60,
             ..Now::default()
         };
-        signal.add(now);
+        signal.add(now, 0);
         assert_eq!(signal.taken, 0);
         now.ours = 160;
-        signal.add(now);
+        signal.add(now, 0);
         assert_eq!(signal.taken, 60, "40 were left");
-        assert!(idle().unwrap() > 0);
     }
 }
