@@ -18,6 +18,7 @@ fn mistakes_are_told_before_the_work_begins() {
         (&["--seconds", "0"], 2, "--seconds"),
         (&["--runs", "0"], 2, "--runs"),
         (&["--faults", "telepathy"], 2, "--faults"),
+        (&["--paired", "both"], 2, "--paired"),
         (&["--workload", "memory", "--", "true"], 2, "--workload"),
         (&["--json", "/no/such/x.json"], 73, "--json"),
         (&["--plot", "/no/such/x.svg"], 73, "--plot"),
@@ -82,6 +83,9 @@ fn what_is_saved_is_found_and_adds_up() {
     let at = at.expect("it was tried");
     assert_eq!(median(&at["used"]), number("used"));
     assert!(at["times"][0].as_f64() <= Some(5.0), "{column}");
+    // Beside runs without a limit, where there are two processors.
+    let pairs = program["alike"].as_array().expect("pairs").len();
+    assert_eq!(found["paired"], pairs == 1, "{program}");
     let need = median(&program["memory"]);
     assert!(
         (need - number("used") - number("bytes")).abs() < 1.0,

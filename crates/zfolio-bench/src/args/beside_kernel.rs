@@ -203,6 +203,11 @@ pub struct BenchSaved {
     #[arg(long, value_name = "WAY", default_value = "auto",
         value_parser = ["auto", "in-thread", "guard", "protect", "message"])]
     pub faults: String,
+    /// Whether each run goes on beside one without a limit, on half of the processors, which they
+    /// exchange ten times a second, or after it: auto is on for the programs there are, where there are
+    /// two processors, and off for one of your own
+    #[arg(long, value_name = "WHETHER", default_value = "auto", value_parser = ["auto", "on", "off"])]
+    pub paired: String,
     /// Small, once and coarse: whether it works, not how much is saved
     #[arg(long)]
     pub quick: bool,

@@ -10,11 +10,15 @@
 //! | `set_up` | setting up for a run, and undoing it |
 //! | `group` | memory control groups, version 1 and 2 |
 //! | `search` | the limit for a total |
+//! | `beside` | two runs at once, of which one has no limit |
+//! | `halves` | the processors that these have in turn |
 //! | `program` | starting it, and its end |
 //! | `counters` | what the kernel counted meanwhile |
 
+mod beside;
 mod counters;
 mod group;
+mod halves;
 mod job;
 mod program;
 mod search;
@@ -22,7 +26,7 @@ mod set_up;
 
 pub(crate) use job::{Job, Ran, Side};
 pub use program::child;
-pub(crate) use program::{ENDED, end, ended, is_installed};
+pub(crate) use program::{ENDED, LOOK, end, ended, is_installed};
 pub(crate) use search::Unfound;
 pub(crate) use set_up::Rig;
 

@@ -2,9 +2,10 @@
 
 use super::job::Ran;
 use crate::args::BenchChild;
-use nix::sys::resource::{UsageWho, getrusage};
-use nix::sys::time::TimeValLike;
-use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, getppid, kill_process, set_parent_process_death_signal,
+    waitid,
+};
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Read;
@@ -14,19 +15,23 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 use zfolio_host::exit::{Failure, Status};
+use zfolio_host::process_time::ProcessTime;
 use zfolio_host::process_tree::Watch;
 
 /// How a run that lasted too long is told.
 pub(crate) const ENDED: &str = "it was ended after";
 
-/// Starts `command` and waits for its end, looking every few milliseconds.
+/// Between two looks at a run.
+pub(crate) const LOOK: Duration = Duration::from_millis(20);
+
+/// Starts `command` and waits for its end. Meanwhile it is looked at: `look` gets the process that was
+/// started and says when it wants to look again, or `None` once the run is to be ended.
 pub(crate) fn ended(
     command: &mut Command,
     timeout: Duration,
     watched: bool,
-    mut look: impl FnMut(),
+    mut look: impl FnMut(u32) -> Option<Duration>,
 ) -> Result<Ran, String> {
-    let before = usage();
     let begin = Instant::now();
     let mut child = command
         .stdin(Stdio::null())
@@ -39,23 +44,25 @@ pub(crate) fn ended(
     let out = child.stdout.take().map(|pipe| thread::spawn(|| text(pipe)));
     let err = child.stderr.take().map(|pipe| thread::spawn(|| text(pipe)));
     let (sender, receiver) = channel();
-    let waiter = thread::spawn(move || wait(child, &sender));
+    let waiter = thread::spawn(move || reap(child, &sender));
     let mut killed = false;
+    let mut wait = Duration::ZERO;
     let ended = loop {
-        match receiver.recv_timeout(Duration::from_millis(20)) {
+        match receiver.recv_timeout(wait) {
             Ok(ended) => break Ok(ended),
             Err(RecvTimeoutError::Disconnected) => break Err("waiting for it failed".to_owned()),
             Err(RecvTimeoutError::Timeout) => {}
         }
-        look();
-        if begin.elapsed() > timeout && !killed {
+        let next = look(pid);
+        wait = next.unwrap_or(LOOK);
+        if (begin.elapsed() > timeout || next.is_none()) && !killed {
             killed = true;
             end(pid);
         }
     };
     let _ = waiter.join();
     let watched = watch.map(Watch::stop).unwrap_or_default();
-    let (status, at) = ended?;
+    let (status, at, ran) = ended?;
     let joined = |handle: Option<thread::JoinHandle<String>>| {
         handle
             .and_then(|handle| handle.join().ok())
@@ -63,7 +70,7 @@ pub(crate) fn ended(
     };
     let (stdout, stderr) = (joined(out), joined(err));
     if killed {
-        return Err(format!("{ENDED} {} s", timeout.as_secs()));
+        return Err(format!("{ENDED} {} s", begin.elapsed().as_secs()));
     }
     if !status.success() {
         let last = |text: &str| text.lines().next_back().map(str::to_owned);
@@ -73,12 +80,11 @@ pub(crate) fn ended(
             said.as_deref().unwrap_or("it said nothing")
         ));
     }
-    let after = usage();
     Ok(Ran {
         stdout,
         wall: (at - begin).as_secs_f64(),
-        user: after[0] - before[0],
-        sys: after[1] - before[1],
+        user: ran.user.as_secs_f64(),
+        sys: ran.system.as_secs_f64(),
         resident: watched.peak(),
         high_water: watched.high_water,
         first: watched.root,
@@ -86,11 +92,18 @@ pub(crate) fn ended(
     })
 }
 
-type Ended = (std::process::ExitStatus, Instant);
+/// How it ended, when, and what it ran.
+type Ended = (std::process::ExitStatus, Instant, ProcessTime);
 
-fn wait(mut child: Child, to: &std::sync::mpsc::Sender<Ended>) {
+fn reap(mut child: Child, to: &std::sync::mpsc::Sender<Ended>) {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let over = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    let seen = pid.map(|pid| waitid(WaitId::Pid(pid), over));
+    let at = Instant::now();
+    // While it is not waited for, it can still be asked.
+    let ran = ProcessTime::of(child.id()).filter(|_| matches!(seen, Some(Ok(Some(_)))));
     if let Ok(status) = child.wait() {
-        let _ = to.send((status, Instant::now()));
+        let _ = to.send((status, at, ran.unwrap_or_default()));
     }
 }
 
@@ -111,14 +124,6 @@ pub(crate) fn end(pid: u32) {
             let _ = kill_process(pid, Signal::KILL);
         }
     }
-}
-
-/// Seconds of all children that were waited for, in user mode and in the kernel.
-fn usage() -> [f64; 2] {
-    let used = getrusage(UsageWho::RUSAGE_CHILDREN);
-    used.map_or([0.0; 2], |used| {
-        [used.user_time(), used.system_time()].map(|time| time.num_microseconds() as f64 / 1e6)
-    })
 }
 
 /// `zfolio bench-child`: enters the group and becomes the program.
@@ -159,8 +164,19 @@ mod tests {
         let shell = |script: &str, millis| {
             let mut command = Command::new("sh");
             command.args(["-c", script]);
-            ended(&mut command, Duration::from_millis(millis), false, || ())
+            ended(&mut command, Duration::from_millis(millis), false, |_| {
+                Some(LOOK)
+            })
         };
+        let ran = shell(
+            "i=0; while [ $i -lt 300000 ]; do i=$((i + 1)); done",
+            60_000,
+        );
+        let ran = ran.expect("it ends");
+        assert!(
+            ran.user > 0.0 && ran.user + ran.sys <= ran.wall + 0.02,
+            "{ran:?}"
+        );
         assert_eq!(
             shell("echo yes", 60_000).map(|ran| ran.stdout),
             Ok("yes\n".to_owned())

@@ -2,8 +2,9 @@
 
 use super::counters;
 use super::group::{Group, Groups};
+use super::halves::Half;
 use super::job::{Job, Ran, Side};
-use super::program::{ENDED, ended};
+use super::program::{ENDED, LOOK, ended};
 use crate::keeper::{Keeper, Kept, Zram};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -131,8 +132,7 @@ impl Rig {
     /// # Errors
     /// What could not be set up, or how the program failed, in a sentence.
     pub(crate) fn run(&mut self, side: &Side, job: &Job<'_>) -> Result<Ran, String> {
-        let may_be_refused = side.is_kernel() && self.keeper.is_some() && self.group_version() < 2;
-        for _ in 0..if may_be_refused { AGAIN } else { 0 } {
+        for _ in 0..self.again(side) {
             match self.run_once(side, job) {
                 Err(why) if !why.starts_with(ENDED) => {
                     eprintln!("zfolio: bench: {}: {why}; tried again", side.name());
@@ -143,11 +143,33 @@ impl Rig {
         self.run_once(side, job)
     }
 
+    /// How often a run by `side` that fails is made again.
+    pub(super) fn again(&self, side: &Side) -> usize {
+        let may_be_refused = side.is_kernel() && self.keeper.is_some() && self.group_version() < 2;
+        if may_be_refused { AGAIN } else { 0 }
+    }
+
     fn run_once(&mut self, side: &Side, job: &Job<'_>) -> Result<Ran, String> {
+        self.with_set_up([(side, job)], |rig, [mut place]| {
+            rig.measure(&mut place, None)
+        })
+    }
+
+    /// Sets up for all of `jobs`, which run at once, and undoes it after `run`.
+    pub(super) fn with_set_up<'a, T, const N: usize>(
+        &mut self,
+        jobs: [(&'a Side, &'a Job<'a>); N],
+        run: impl FnOnce(&Self, [Place<'a>; N]) -> Result<T, String>,
+    ) -> Result<T, String> {
         let mut kept = Vec::new();
-        let ran = self
-            .set_up(side, job, &mut kept)
-            .and_then(|(zram, mut group)| self.measure(side, job, zram.as_ref(), group.as_mut()));
+        let places: Result<Vec<Place<'a>>, String> = jobs
+            .into_iter()
+            .map(|(side, job)| self.set_up(side, job, &mut kept))
+            .collect();
+        let ran = places.and_then(|places| {
+            let places = places.try_into();
+            run(self, places.map_err(|_| "a place for each".to_owned())?)
+        });
         // The group before the swap that its processes are in.
         let mut undone = Ok(());
         for kept in kept.into_iter().rev() {
@@ -160,20 +182,25 @@ impl Rig {
         Ok(ran)
     }
 
-    fn set_up(
+    fn set_up<'a>(
         &mut self,
-        side: &Side,
-        job: &Job<'_>,
+        side: &'a Side,
+        job: &'a Job<'a>,
         kept: &mut Vec<Kept>,
-    ) -> Result<(Option<ZramStat>, Option<Group>), String> {
+    ) -> Result<Place<'a>, String> {
+        let (mut zram, mut group) = (None, None);
         let Some(keeper) = &mut self.keeper else {
             return if side.is_kernel() {
                 Err("there is no keeper".to_owned())
             } else {
-                Ok((None, None))
+                Ok(Place {
+                    side,
+                    job,
+                    zram,
+                    group,
+                })
             };
         };
-        let mut zram = None;
         if side.is_kernel() {
             for (path, value) in job.settings {
                 if let Some(keeping) = change(keeper, path, value)? {
@@ -214,37 +241,50 @@ impl Rig {
                 kept.push(keeper.swap_on(&path)?);
             }
         }
-        let group = match &self.groups {
-            None => None,
-            Some(groups) => {
-                let limit = side.is_kernel().then_some(job.limit);
-                let (keeping, group) = groups.create(keeper, limit)?;
-                kept.push(keeping);
-                Some(group)
-            }
-        };
-        Ok((zram, group))
+        if let Some(groups) = &self.groups {
+            let limit = side.is_kernel().then_some(job.limit);
+            let (keeping, made) = groups.create(keeper, limit)?;
+            kept.push(keeping);
+            group = Some(made);
+        }
+        Ok(Place {
+            side,
+            job,
+            zram,
+            group,
+        })
     }
 
-    fn measure(
-        &self,
-        side: &Side,
-        job: &Job<'_>,
-        zram: Option<&ZramStat>,
-        mut group: Option<&mut Group>,
-    ) -> Result<Ran, String> {
-        let stats = self.scratch.join("stats.json");
-        let _ = fs::remove_file(&stats);
+    /// The command that enters a group and becomes another.
+    pub(super) fn child(&self) -> Command {
         let mut command = Command::new(&self.exe);
         command
             .env(zfolio_host::PLAIN.0, zfolio_host::PLAIN.1)
             .args(["bench-child", "--parent"])
             .arg(std::process::id().to_string());
+        command
+    }
+
+    /// Runs what is set up to its end; on `half` of the processors, if another goes on beside it.
+    pub(super) fn measure(
+        &self,
+        place: &mut Place<'_>,
+        mut half: Option<Half<'_>>,
+    ) -> Result<Ran, String> {
+        let Place {
+            side,
+            job,
+            zram,
+            group,
+        } = place;
+        let stats = self.scratch.join("stats.json");
+        let mut command = self.child();
         if let Some(group) = &group {
             command.arg("--group").arg(group.procs());
         }
         command.arg("--");
-        if *side == Side::Run {
+        if **side == Side::Run {
+            let _ = fs::remove_file(&stats);
             command
                 .arg(&self.exe)
                 .args(["run", "--quiet", "--high"])
@@ -255,28 +295,31 @@ impl Rig {
                 .arg("--");
         }
         command.args(job.command);
-        if *side == Side::Region {
+        if **side == Side::Region {
             command.arg("--region").arg(job.limit.to_string());
         }
         let outside = self.pool_is_outside(side);
         let mut pool = 0;
         let before = counters::snapshot();
-        let watched = job.watched || *side == Side::Native;
-        let mut ran = ended(&mut command, job.timeout, watched, || {
+        let watched = job.watched || **side == Side::Native;
+        let mut ran = ended(&mut command, job.timeout, watched, |pid| {
             if outside && matches!(side, Side::Zswap(_)) {
                 pool = pool.max(counters::zswap_pool());
             }
-            if let Some(group) = &mut group {
+            if let Some(group) = group.as_mut() {
                 group.ease();
             }
+            half.as_mut().map_or(Some(LOOK), |half| half.look(pid))
         })?;
         ran.kernel = counters::since(&before);
-        ran.pool = zram.map_or(Ok(pool), ZramStat::most)?;
+        ran.pool = zram.as_ref().map_or(Ok(pool), ZramStat::most)?;
         if let Some(group) = group {
             ran.charged = group.peak();
             ran.kernel.extend(group.events());
         }
-        if let Ok(text) = fs::read_to_string(&stats) {
+        if **side == Side::Run
+            && let Ok(text) = fs::read_to_string(&stats)
+        {
             ran.stats = serde_json::from_str(&text).unwrap_or_default();
         }
         Ok(ran)
@@ -324,7 +367,17 @@ fn change(keeper: &mut Keeper, path: &Path, value: &str) -> Result<Option<Kept>,
     keeper.set(path, value, before).map(Some)
 }
 
+/// A run that is set up.
+#[derive(Debug)]
+pub(super) struct Place<'a> {
+    side: &'a Side,
+    job: &'a Job<'a>,
+    zram: Option<ZramStat>,
+    group: Option<Group>,
+}
+
 /// Where a device's mm_stat is, when the device itself is kept elsewhere.
+#[derive(Debug)]
 struct ZramStat(PathBuf);
 
 impl ZramStat {

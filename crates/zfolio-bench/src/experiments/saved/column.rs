@@ -13,6 +13,8 @@ pub(super) struct Native {
     /// Seconds of all of it, and what its work took ([`Program::took`]).
     pub(super) wall: f64,
     pub(super) took: f64,
+    /// Processor time of all of it, seconds.
+    pub(super) cpu: f64,
     /// Most memory of its largest process; and charged to its group, files that it read included,
     /// where there is a group. Bytes.
     pub(super) memory: u64,
@@ -26,6 +28,7 @@ impl Native {
         Ok(Self {
             wall: ran.wall,
             took: program.took(&program.told(&ran.stdout), ran.wall)?,
+            cpu: ran.user + ran.sys,
             memory: ran.high_water,
             charged: ran.charged,
         })
@@ -39,6 +42,14 @@ impl Native {
             Some(self.memory)
         }
     }
+}
+
+/// Two runs without a limit at once: what the second took, times the first.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Alike {
+    pub(super) work: f64,
+    /// Processor time of all of it.
+    pub(super) cpu: f64,
 }
 
 /// A run with a limit: what counts of it.
@@ -64,9 +75,11 @@ impl Judged for Sample {
 /// A run of `--slowdown`.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Controlled {
-    /// All of it, and its work, times that of the run without a limit.
+    /// All of it, its work, and the processor time of it and of all of `zfolio run`, times that of the
+    /// run without a limit.
     pub(super) wall: f64,
     pub(super) work: f64,
+    pub(super) cpu: f64,
     /// What it thinks itself, percent.
     pub(super) estimated: f64,
     /// Means since memory was first taken, bytes: what it would have had and what it had; 0 where none
@@ -200,7 +213,7 @@ impl Column {
                 Ok(())
             }
             (Runs::Controlled { runs, .. }, Ok(ran)) => took(&ran)
-                .and_then(|work| Controlled::of(&ran, ran.wall / native.wall.max(1e-9), work))
+                .and_then(|work| Controlled::of(&ran, native, work))
                 .map(|run| runs.push(run)),
             (_, Err(why)) => Err(why),
         };
@@ -235,15 +248,16 @@ impl Sample {
 impl Controlled {
     /// # Errors
     /// Statistics without the figures.
-    fn of(ran: &Ran, wall: f64, work: f64) -> Result<Self, String> {
+    fn of(ran: &Ran, native: &Native, work: f64) -> Result<Self, String> {
         let told = &ran.stats["slowdown"];
         let bytes = |name: &str| {
             let found = told[name].as_u64();
             found.ok_or_else(|| format!("its statistics have no {name}"))
         };
         Ok(Self {
-            wall,
+            wall: ran.wall / native.wall.max(1e-9),
             work,
+            cpu: (ran.user + ran.sys) / native.cpu.max(1e-9),
             estimated: told["estimated_percent"].as_f64().unwrap_or_default(),
             needed: bytes("needed_since_bytes")?,
             resident: bytes("resident_since_bytes")?,
@@ -282,9 +296,13 @@ pub(super) struct Kept {
     pub(super) estimated: f64,
     /// Of its work alone.
     pub(super) work: f64,
-    /// Runs, and those that were at most a fifth more slowed down than was asked for.
+    /// More processor time, percent.
+    pub(super) cpu: Summary,
+    /// Runs, and those that were at most a fifth more slowed down than was asked for; and by processor
+    /// time.
     pub(super) runs: usize,
     pub(super) kept: usize,
+    pub(super) kept_by_cpu: usize,
 }
 
 impl Kept {
@@ -295,6 +313,10 @@ impl Kept {
             Summary::of(&all)
         };
         let slower = |times: f64| (times - 1.0) * 100.0;
+        let kept = |times: &dyn Fn(&Controlled) -> f64| {
+            let all = runs.iter().map(times);
+            all.filter(|times| slower(*times) <= asked * 1.2).count()
+        };
         Some(Self {
             percent: middle(&Controlled::saved)?.median,
             whole: middle(&Controlled::saved_whole)?.median,
@@ -303,10 +325,9 @@ impl Kept {
             estimated: middle(&|run| run.estimated)?.median,
             work: middle(&|run| slower(run.work))?.median,
             runs: runs.len(),
-            kept: runs
-                .iter()
-                .filter(|run| slower(run.wall) <= asked * 1.2)
-                .count(),
+            cpu: middle(&|run| slower(run.cpu))?,
+            kept: kept(&|run| run.wall),
+            kept_by_cpu: kept(&|run| run.cpu),
         })
     }
 }
@@ -327,6 +348,7 @@ mod tests {
         Controlled {
             wall,
             work: wall,
+            cpu: wall - 0.01,
             estimated: 4.0,
             needed: 200,
             resident,
@@ -340,6 +362,8 @@ mod tests {
         let runs = [run(1.03, 150), run(1.059, 140), run(1.062, 130)];
         let kept = Kept::of(&runs, 5.0).expect("three runs");
         assert_eq!((kept.kept, kept.runs, kept.resident), (2, 3, 140));
+        assert_eq!(kept.kept_by_cpu, 3);
+        assert!((kept.cpu.median - 4.9).abs() < 1e-9);
         assert!((kept.percent - 30.0).abs() < 1e-9 && (kept.whole - 10.0).abs() < 1e-9);
         assert!((kept.slowdown.median - 5.9).abs() < 1e-9);
         assert_eq!(Kept::of(&[], 5.0), None);

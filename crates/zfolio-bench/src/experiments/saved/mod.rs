@@ -4,8 +4,8 @@
 //! For each program and configuration the smallest limit is searched that is within the
 //! slowdown: `--high`, or that of a control group before the kernel's zram or zswap. The configuration
 //! `slowdown` searches nothing: the controller of `zfolio run` does. Every run is compared with one
-//! without a limit of the same round: configurations take turns, so that what disturbs the machine
-//! disturbs all. What a run used is its kernel's high-water mark, manager and pool included, and `zfolio
+//! without a limit at the same time, or of the same round: configurations take turns, so that what
+//! disturbs the machine disturbs all. What a run used is its kernel's high-water mark, manager and pool included, and `zfolio
 //! run` besides.
 //!
 //! | module | concept |
@@ -15,10 +15,12 @@
 //! | `column` | the runs of a configuration, and what they come to |
 //! | `workload` | the programs, and how long they are made to take |
 //! | `search` | the smallest limit, by a curve through all runs |
-//! | `report` | table, JSON, plot |
+//! | `report` | table and plot |
+//! | `json` | all of it |
 
 mod column;
 mod config;
+mod json;
 mod plan;
 mod report;
 mod search;

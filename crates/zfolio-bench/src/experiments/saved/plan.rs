@@ -1,14 +1,15 @@
 //! What is run of a program.
 
-use super::column::{Column, Kept, Native, Sample, Saved, median};
+use super::column::{Alike, Column, Kept, Native, Sample, Saved, median};
 use super::config::{CONFIGS, Config, Held, USUAL};
 use super::search::{Probe, Search};
-use super::workload::{OWN, PROGRAMS, Program, amount};
+use super::workload::{Load, OWN, PROGRAMS, Program, amount};
 use crate::args::{self, BenchSaved};
 use crate::output::ministat::Summary;
 use crate::output::progress::Progress;
 use crate::rig::{self, Job, Ran, Rig, Side};
 use std::ffi::OsString;
+use std::fs;
 use std::time::Duration;
 use zfolio_host::exit::{Failure, Status};
 use zfolio_host::machine;
@@ -28,11 +29,11 @@ pub(super) const CONTROLLED: usize = 3;
 pub(super) struct Plan {
     /// Percent.
     pub(super) slowdown: u32,
-    pub(super) size: u64,
-    pub(super) seconds: f64,
+    pub(super) load: Load,
     pub(super) runs: usize,
     pub(super) steps: u32,
-    pub(super) seed: u64,
+    /// Whether the run without a limit that each is compared with goes on at the same time.
+    pub(super) paired: bool,
     pub(super) limit: Duration,
     pub(super) programs: Vec<&'static Program>,
     /// The user's, where that is what is run.
@@ -52,6 +53,8 @@ pub(super) struct Compared {
     pub(super) amount: u64,
     /// Without a limit: a run each.
     pub(super) native: Vec<Native>,
+    /// Of two at once, neither with a limit: the second, times the first.
+    pub(super) alike: Vec<Alike>,
     pub(super) columns: Vec<Column>,
     pub(super) left_out: Option<String>,
 }
@@ -69,8 +72,14 @@ impl Plan {
             let why = format!("{} is below the least, {}", short(size), short(LEAST));
             return usage(why, "give it more");
         }
-        if size > machine::available() / 2 {
-            let why = format!("{} is more than half of this machine's memory", short(size));
+        let paired = Self::paired(args)?;
+        let parts = if paired { 4 } else { 2 };
+        if size > machine::available() / parts {
+            let part = if paired { "a quarter" } else { "half" };
+            let why = format!(
+                "{} is more than {part} of this machine's memory",
+                short(size)
+            );
             return usage(why, "give it less");
         }
         let programs = if args.command.is_empty() {
@@ -80,11 +89,14 @@ impl Plan {
         };
         Ok(Self {
             slowdown: args.slowdown,
-            size,
-            seconds: f64::from(args.seconds.unwrap_or(seconds)),
+            load: Load {
+                size,
+                seconds: f64::from(args.seconds.unwrap_or(seconds)),
+                seed: args.seed,
+            },
             runs: args.runs.unwrap_or(runs) as usize,
             steps,
-            seed: args.seed,
+            paired,
             limit: Duration::from_secs(args.limit),
             programs,
             own: args.command.clone(),
@@ -95,6 +107,21 @@ impl Plan {
             },
             left_out: Vec::new(),
         })
+    }
+
+    /// Whether two runs go on at once: a command of the user's may not bear another beside it.
+    fn paired(args: &BenchSaved) -> Result<bool, Failure> {
+        match args.paired.as_str() {
+            "off" => Ok(false),
+            "on" if !Rig::can_pair() => Err(Failure::new(
+                Status::Usage,
+                "--paired",
+                "there is only one processor",
+                "use --paired off",
+            )),
+            "on" => Ok(true),
+            _ => Ok(args.command.is_empty() && Rig::can_pair()),
+        }
     }
 
     /// What it is run with. Nothing of the system is changed where no row of the kernel's is asked
@@ -129,17 +156,32 @@ impl Plan {
         (high / PAGE_SIZE as u64 * PAGE_SIZE as u64).max(MIN_HIGH)
     }
 
-    /// Runs without a limit, or with that of a configuration's `step`.
-    fn run(
+    fn job<'a>(&self, command: &'a [OsString], timeout: Duration) -> Job<'a> {
+        Job {
+            command,
+            limit: 0,
+            swap: 0,
+            options: &[],
+            settings: &[],
+            timeout: timeout.min(self.limit),
+            watched: true,
+        }
+    }
+
+    /// Runs without a limit.
+    fn native(&self, rig: &mut Rig, command: &[OsString]) -> Result<Ran, String> {
+        let ran = rig.run(&Side::Native, &self.job(command, self.limit));
+        rig::settle();
+        ran.map_err(|why| format!("it fails without a limit: {why}"))
+    }
+
+    /// Runs without a limit, and with that of a configuration's `step`.
+    fn beside(
         &self,
         rig: &mut Rig,
-        command: &[OsString],
-        with: Option<(&Column, u32)>,
-        timeout: Duration,
-    ) -> Result<Ran, String> {
-        let Some((column, step)) = with else {
-            return self.run_by(rig, &Side::Native, command, (0, 0), &[], timeout);
-        };
+        commands: &[Vec<OsString>; 2],
+        (column, step): (&Column, u32),
+    ) -> Result<(Ran, Result<Ran, String>), String> {
         let (config, scale) = (column.config, column.scale);
         let promise = format!("{}%", self.slowdown);
         let mut options = config.options.to_vec();
@@ -153,40 +195,43 @@ impl Plan {
         } else {
             self.high(step, scale)
         };
-        let limits = (limit, 2 * scale + (64 << 20));
-        self.run_by(rig, &config.side(), command, limits, &options, timeout)
-    }
-
-    fn run_by(
-        &self,
-        rig: &mut Rig,
-        side: &Side,
-        command: &[OsString],
-        (limit, swap): (u64, u64),
-        options: &[&str],
-        timeout: Duration,
-    ) -> Result<Ran, String> {
-        let ran = rig.run(
-            side,
-            &Job {
-                command,
-                limit,
-                swap,
-                options,
-                settings: &[],
-                timeout: timeout.min(self.limit),
-                watched: true,
-            },
-        );
-        rig::settle();
-        ran
-    }
-
-    fn command(&self, rig: &Rig, program: &Program, amount: u64) -> Vec<OsString> {
-        if program.is_own() {
-            return self.own.clone();
+        let limited = |timeout| Job {
+            limit,
+            swap: 2 * scale + (64 << 20),
+            options: &options,
+            ..self.job(&commands[1], timeout)
+        };
+        // Twice of what is allowed is too much, whatever disturbs it.
+        let most = self.allowed() * 2.0;
+        if self.paired {
+            let native = self.job(&commands[0], self.limit);
+            let ran = rig.beside(&native, (&config.side(), &limited(self.limit)), most);
+            rig::settle();
+            return ran;
         }
-        program.command(rig, self.size, amount, self.seed)
+        let native = self.native(rig, &commands[0])?;
+        let enough = Duration::from_secs_f64(native.wall * most + 2.0);
+        let ran = rig.run(&config.side(), &limited(enough));
+        rig::settle();
+        Ok((native, ran))
+    }
+
+    /// The command twice: for two runs at once, each with a directory of its own.
+    fn commands(
+        &self,
+        rig: &Rig,
+        program: &Program,
+        amount: u64,
+    ) -> Result<[Vec<OsString>; 2], String> {
+        let of = |name: &str| -> Result<Vec<OsString>, String> {
+            if program.is_own() {
+                return Ok(self.own.clone());
+            }
+            let dir = rig.scratch().join(name);
+            fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+            Ok(program.command(rig, &dir, self.load, amount))
+        };
+        Ok([of("without")?, of("with")?])
     }
 
     /// All columns of one program.
@@ -195,6 +240,7 @@ impl Plan {
             program,
             amount: 0,
             native: Vec::new(),
+            alike: Vec::new(),
             columns: Vec::new(),
             left_out: program.missing(),
         };
@@ -207,24 +253,20 @@ impl Plan {
     /// # Errors
     /// How the program fails without a limit, in a sentence.
     fn measure(&self, rig: &mut Rig, to: &mut Compared) -> Result<(), String> {
-        let native = |rig: &mut Rig, command: &[OsString]| {
-            self.run(rig, command, None, self.limit)
-                .map_err(|why| format!("it fails without a limit: {why}"))
-        };
         let program = to.program;
         program.prepare(rig)?;
         if !program.is_own() {
-            to.amount = amount(self.seconds, program.first, |amount| {
-                let command = self.command(rig, program, amount);
-                native(rig, &command).map(|ran| ran.wall)
+            to.amount = amount(self.load.seconds, program.first, |amount| {
+                let [command, _] = self.commands(rig, program, amount)?;
+                self.native(rig, &command).map(|ran| ran.wall)
             })?;
         }
-        let command = self.command(rig, program, to.amount);
+        let commands = self.commands(rig, program, to.amount)?;
         // Its first run has read the files it needs, and only measures what it needs.
         if program.is_own() {
-            native(rig, &command)?;
+            self.native(rig, &commands[0])?;
         }
-        let first = native(rig, &command)?;
+        let first = self.native(rig, &commands[0])?;
         let told = program.told(&first.stdout);
         let need = Native::of(program, &first)?;
         to.columns = self.columns(&need);
@@ -234,7 +276,19 @@ impl Plan {
             .iter()
             .map(|column| column.most(searched))
             .sum::<usize>();
-        let progress = Progress::new(program.name, most as u64);
+        let alike = if self.paired { self.runs } else { 0 };
+        let progress = Progress::new(program.name, (most + alike) as u64);
+        for _ in 0..alike {
+            let pair = commands.each_ref().map(|c| self.job(c, self.limit));
+            let (one, other) = rig.beside(&pair[0], (&Side::Native, &pair[1]), f64::INFINITY)?;
+            rig::settle();
+            let (one, other) = (Native::of(program, &one)?, Native::of(program, &other?)?);
+            to.alike.push(Alike {
+                work: other.took / one.took.max(1e-9),
+                cpu: other.cpu / one.cpu.max(1e-9),
+            });
+            progress.step();
+        }
         for round in 0.. {
             let open: Vec<usize> = (0..to.columns.len())
                 .filter(|at| to.columns[*at].step().is_some())
@@ -242,17 +296,15 @@ impl Plan {
             if open.is_empty() {
                 break;
             }
-            let ran = native(rig, &command)?;
-            program.told(&ran.stdout).agrees(&told)?;
-            let beside = Native::of(program, &ran)?;
-            to.native.push(beside.clone());
             for turn in 0..open.len() {
                 let column = &mut to.columns[open[(round + turn) % open.len()]];
                 let Some(step) = column.step() else { continue };
-                // Twice of what is allowed is too much, whatever disturbs it.
-                let enough = Duration::from_secs_f64(ran.wall * self.allowed() * 2.0 + 2.0);
-                let with = self.run(rig, &command, Some((column, step)), enough);
-                column.add(program, with, &beside, &told, enough < self.limit);
+                let (ran, with) = self.beside(rig, &commands, (column, step))?;
+                program.told(&ran.stdout).agrees(&told)?;
+                let beside = Native::of(program, &ran)?;
+                let early = ran.wall * self.allowed() * 2.0 + 2.0 < self.limit.as_secs_f64();
+                column.add(program, with, &beside, &told, early);
+                to.native.push(beside);
                 progress.step();
             }
         }

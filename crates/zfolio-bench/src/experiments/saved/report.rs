@@ -1,13 +1,12 @@
 //! How what is saved is shown.
 
-use super::column::{Column, Kept, Native, Sample, Saved, median};
-use super::config::Held;
+use super::column::Alike;
+use super::column::{Column, Kept, Sample, median};
 use super::plan::{Compared, Plan};
 use super::search::Search;
 use crate::output::ministat::Summary;
 use crate::output::plot::{self, Series};
 use crate::output::table::Table;
-use serde_json::{Value, json};
 use std::fmt::Write as _;
 use zfolio_host::machine;
 
@@ -22,7 +21,7 @@ impl Report<'_> {
         let mut text = format!(
             "Memory saved at no more than {} % slowdown: {}; {} processors, Linux {}.\n\
              high: the smallest within it, by a curve through {} to {} runs, each beside one without a \
-             limit,\nof {} values told apart (a {}th of what the program needs). used: most memory \
+             limit{},\nof {} values told apart (a {}th of what the program needs). used: most memory \
              of the largest process,\npool and manager included, and zfolio run itself; of the kernel's \
              rows what is charged to the group, and the pool; medians.\nslowdown: of the work, apart from \
              building the data, where a program tells it. Every result is as without a limit.\n",
@@ -32,6 +31,11 @@ impl Report<'_> {
             machine::kernel_release(),
             plan.runs,
             Search::<Sample>::most(plan.steps, plan.runs),
+            if plan.paired {
+                " at the same time,\non the other half of the processors, which they exchange ten times a second"
+            } else {
+                ""
+            },
             plan.steps,
             plan.steps,
         );
@@ -66,22 +70,6 @@ impl Report<'_> {
             (!percents.is_empty()).then(|| format!("{} {mean:.0} %", config.name))
         });
         parts.collect::<Vec<_>>().join(", ")
-    }
-
-    pub(super) fn json(&self) -> Value {
-        let plan = self.plan;
-        let programs = self.all.iter().map(|compared| compared.json(plan));
-        json!({
-            "slowdown_percent": plan.slowdown,
-            "size": plan.size,
-            "seconds": plan.seconds,
-            "runs": plan.runs,
-            "steps": plan.steps,
-            "seed": plan.seed,
-            "faults": plan.faults,
-            "left_out": plan.left_out,
-            "programs": programs.collect::<Vec<_>>(),
-        })
     }
 
     /// A line a configuration: percent saved, program by program.
@@ -129,11 +117,26 @@ impl Compared {
             all.map_or(0.0, |all| all.min),
             all.map_or(0.0, |all| all.max),
         );
-        if let Some(all) = work.filter(|all| all.max > all.min * plan.allowed()) {
+        let slower = |times: f64| (times - 1.0) * 100.0;
+        let alike = |which: &dyn Fn(&Alike) -> f64| {
+            let all: Vec<f64> = self.alike.iter().map(which).collect();
+            Summary::of(&all)
+        };
+        if let (Some(alike), Some(cpu)) = (alike(&|two| two.work), alike(&|two| two.cpu)) {
+            let _ = writeln!(
+                text,
+                "Of two such at once the second took {:+.1}..{:+.1} % more for its work, and {:+.1}..{:+.1} % \
+                 more processor time.",
+                slower(alike.min),
+                slower(alike.max),
+                slower(cpu.min),
+                slower(cpu.max),
+            );
+        } else if let Some(all) = work.filter(|all| all.max > all.min * plan.allowed()) {
             let _ = writeln!(
                 text,
                 "(This machine is not quiet: these differ by {:.0} %.)",
-                (all.max / all.min - 1.0) * 100.0
+                slower(all.max / all.min)
             );
         }
         let mut table = Table::new([
@@ -181,44 +184,6 @@ impl Compared {
         }
         text
     }
-
-    fn json(&self, plan: &Plan) -> Value {
-        let columns = self.columns.iter().map(|column| {
-            let probes = column.search().map_or(&[][..], |search| &search.probes);
-            let probes = probes.iter().map(|probe| {
-                let times: Vec<f64> = probe.samples.iter().map(|s| s.times).collect();
-                let used: Vec<u64> = probe.samples.iter().map(|s| s.used).collect();
-                // Of runs that were ended there is no figure: null.
-                json!({
-                    "high": plan.high(probe.step, column.scale),
-                    "times": times,
-                    "used": used,
-                    "zfolio_run": probe.samples.iter().map(|s| s.own).collect::<Vec<_>>(),
-                })
-            });
-            json!({
-                "name": column.config.name,
-                "options": column.config.options,
-                "saved": self.saved(plan, column).map(Saved::json),
-                "tried": probes.collect::<Vec<_>>(),
-                "controlled": column.controlled_json(plan),
-                "failed": column.failed,
-            })
-        });
-        let native = |figure: &dyn Fn(&Native) -> Value| -> Vec<Value> {
-            self.native.iter().map(figure).collect()
-        };
-        json!({
-            "name": self.program.name,
-            "amount": self.amount,
-            "memory": native(&|native| json!(native.memory)),
-            "charged": native(&|native| json!(native.charged)),
-            "elapsed_s": native(&|native| json!(native.wall)),
-            "work": native(&|native| json!(native.took)),
-            "columns": columns.collect::<Vec<_>>(),
-            "left_out": self.left_out,
-        })
-    }
 }
 
 impl Column {
@@ -237,42 +202,12 @@ impl Column {
     }
 }
 
-impl Column {
-    /// Each run of the controller, and medians; null where there is none.
-    fn controlled_json(&self, plan: &Plan) -> Value {
-        if self.config.held != Held::Slowdown {
-            return Value::Null;
-        }
-        let runs = self.controlled().iter().map(|run| {
-            json!({
-                "times": run.wall,
-                "times_of_work": run.work,
-                "estimated_percent": run.estimated,
-                "needed_since_bytes": run.needed,
-                "resident_since_bytes": run.resident,
-                "needed_mean_bytes": run.needed_whole,
-                "resident_mean_bytes": run.resident_whole,
-            })
-        });
-        let kept = Kept::of(self.controlled(), f64::from(plan.slowdown)).map(|kept| {
-            json!({
-                "percent": kept.percent,
-                "whole_percent": kept.whole,
-                "slowdown_percent": kept.slowdown.median,
-                "slowdown_of_work_percent": kept.work,
-                "promise_kept": kept.kept,
-            })
-        });
-        json!({ "runs": runs.collect::<Vec<_>>(), "medians": kept })
-    }
-}
-
 impl Kept {
     fn text(&self) -> String {
         format!(
             "slowdown: {:.0} % saved ({} MiB on average) since memory was first taken, {:.0} % over all; \
-             whole runs {:+.1} % slower ({:+.1}..{:+.1}), thought {:.1}, its work {:+.1}; promise \
-             kept in {} of {} runs\n",
+             whole runs {:+.1} % slower ({:+.1}..{:+.1}), thought {:.1}, its work {:+.1}; processor time \
+             {:+.1} % ({:+.1}..{:+.1}); promise kept in {} of {} runs, by processor time in {}\n",
             self.percent,
             self.resident >> 20,
             self.whole,
@@ -281,8 +216,12 @@ impl Kept {
             self.slowdown.max,
             self.estimated,
             self.work,
+            self.cpu.median,
+            self.cpu.min,
+            self.cpu.max,
             self.kept,
             self.runs,
+            self.kept_by_cpu,
         )
     }
 }
@@ -293,8 +232,8 @@ impl Plan {
         if self.own.is_empty() {
             return format!(
                 "programs of about {} MiB and {} s",
-                self.size >> 20,
-                self.seconds
+                self.load.size >> 20,
+                self.load.seconds
             );
         }
         let words = self.own.iter().map(|word| word.to_string_lossy());
@@ -302,29 +241,14 @@ impl Plan {
     }
 }
 
-impl Saved {
-    fn json(self) -> Value {
-        json!({
-            "high": self.high,
-            "used": self.used,
-            "bytes": self.bytes,
-            "percent": self.percent,
-            "pool_ratio": self.ratio,
-            "slowdown_percent": {
-                "curve": self.slowdown,
-                "min": self.spread.min,
-                "max": self.spread.max,
-            },
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::column::Native;
     use super::super::column::{Controlled, Runs};
-    use super::super::config::CONFIGS;
-    use super::super::workload::PROGRAMS;
+    use super::super::config::{CONFIGS, Held};
+    use super::super::workload::{Load, PROGRAMS};
     use super::*;
+    use serde_json::Value;
     use std::time::Duration;
 
     const MIB: u64 = 1 << 20;
@@ -332,11 +256,14 @@ mod tests {
     fn plan() -> Plan {
         Plan {
             slowdown: 5,
-            size: 320 * MIB,
-            seconds: 6.0,
+            load: Load {
+                size: 320 * MIB,
+                seconds: 6.0,
+                seed: 1,
+            },
             runs: 3,
             steps: 32,
-            seed: 1,
+            paired: false,
             limit: Duration::from_secs(60),
             programs: PROGRAMS.iter().collect(),
             own: Vec::new(),
@@ -374,6 +301,7 @@ mod tests {
         let run = |wall| Controlled {
             wall,
             work: wall + 0.01,
+            cpu: wall - 0.03,
             estimated: 3.5,
             needed: 300 * MIB,
             resident: 180 * MIB,
@@ -398,6 +326,7 @@ mod tests {
         Native {
             wall,
             took: wall - 1.0,
+            cpu: wall,
             memory,
             charged: Some(memory + 10 * MIB),
         }
@@ -412,6 +341,7 @@ mod tests {
                 native(320 * MIB, 6.3),
                 native(319 * MIB, 5.9),
             ],
+            alike: Vec::new(),
             columns,
             left_out: None,
         }
@@ -439,6 +369,27 @@ mod tests {
         let all = compared(0, vec![column(&plan, 0, 32)]);
         let saved = all.saved(&plan, &all.columns[0]).expect("it fits");
         assert_eq!((saved.bytes >> 20, saved.percent), (-4, -1.25));
+    }
+
+    #[test]
+    fn of_pairs_it_is_told_what_two_alike_differ_by() {
+        let mut plan = plan();
+        plan.paired = true;
+        let mut all = compared(0, vec![column(&plan, 0, 20)]);
+        let alike = |work, cpu| Alike { work, cpu };
+        all.alike = vec![alike(0.995, 1.001), alike(1.012, 0.998)];
+        let report = Report {
+            plan: &plan,
+            all: &[all],
+        };
+        let text = report.text();
+        assert!(text.contains("at the same time"), "{text}");
+        assert!(
+            text.contains("took -0.5..+1.2 % more for its work, and -0.2..+0.1 %"),
+            "{text}"
+        );
+        assert!(!text.contains("not quiet"), "{text}");
+        assert_eq!(report.json()["programs"][0]["alike"][1]["work"], 1.012);
     }
 
     #[test]
@@ -471,7 +422,8 @@ mod tests {
             // Of lz4, 36.25 % of one program and nothing of the other.
             "mean of the programs: lz4 18 %, auto-tier 86 %, slowdown 40 %.",
             "slowdown: 40 % saved (180 MiB on average)",
-            "promise kept in 1 of 2 runs",
+            "processor time +3.0 % (+1.0..+5.0)",
+            "promise kept in 1 of 2 runs, by processor time in 2",
             "Left out: zram-zstd: this kernel has none.",
         ] {
             assert!(text.contains(part), "{part} in {text}");

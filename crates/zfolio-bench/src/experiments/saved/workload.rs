@@ -5,7 +5,18 @@ use crate::output::workload_report::Told;
 use crate::rig::{Rig, is_installed};
 use crate::workloads::objects;
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::Command;
+
+/// How much the programs are given to do.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Load {
+    /// Bytes of data, about.
+    pub(super) size: u64,
+    /// What they take without a limit, about.
+    pub(super) seconds: f64,
+    pub(super) seed: u64,
+}
 
 /// Bytes a customer of the object graphs needs, and a row of the table.
 const BYTES_PER_OBJECT: u64 = 1300;
@@ -158,9 +169,10 @@ impl Program {
         })
     }
 
-    /// The program and its arguments: data of about `size` bytes, and `amount` of
-    /// work on it. The compiler has functions for both.
-    pub(super) fn command(&self, rig: &Rig, size: u64, amount: u64, seed: u64) -> Vec<OsString> {
+    /// The program and its arguments: data as `load` says, and `amount` of work on it. The compiler
+    /// has functions for both. What it writes is in `dir`.
+    pub(super) fn command(&self, rig: &Rig, dir: &Path, load: Load, amount: u64) -> Vec<OsString> {
+        let Load { size, seed, .. } = load;
         let number = |n: u64| OsString::from(n.to_string());
         let mut own: Vec<OsString> = vec![rig.exe().into(), "bench-work".into()];
         match self.kind {
@@ -186,7 +198,7 @@ impl Program {
                 .collect(),
             Kind::Redis => {
                 own.extend(["redis", "--dir"].map(OsString::from));
-                own.push(rig.scratch().into());
+                own.push(dir.into());
                 let keys = size / BYTES_PER_KEY;
                 for (option, value) in [("--keys", keys), ("--requests", amount), ("--seed", seed)]
                 {
@@ -201,7 +213,7 @@ impl Program {
                 .collect(),
             Kind::Compile => {
                 own.extend(["compile", "--dir"].map(OsString::from));
-                own.push(rig.scratch().into());
+                own.push(dir.into());
                 own.extend(["--functions".into(), number(amount)]);
                 own
             }
@@ -323,8 +335,13 @@ mod tests {
                 continue;
             }
             program.prepare(&rig).expect("prepared");
+            let load = Load {
+                size: 2 << 20,
+                seconds: 1.0,
+                seed: 1,
+            };
             let checks = |amount| {
-                let command = program.command(&rig, 2 << 20, amount, 1);
+                let command = program.command(&rig, rig.scratch(), load, amount);
                 let ran = Command::new(&command[0]).args(&command[1..]).output();
                 let ran = ran.expect("it starts");
                 let told = Told::read(&String::from_utf8_lossy(&ran.stdout));

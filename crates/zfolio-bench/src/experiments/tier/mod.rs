@@ -181,7 +181,7 @@ impl Plan {
         if let Some(file) = file {
             command.arg("--file").arg(file);
         }
-        let ran = rig::ended(&mut command, self.timeout, false, || {})?;
+        let ran = rig::ended(&mut command, self.timeout, false, |_| Some(rig::LOOK))?;
         let text = fs::read_to_string(&stats.0).map_err(|error| error.to_string())?;
         let stats = serde_json::from_str(&text).map_err(|error| error.to_string())?;
         Ran::of(seed, &ran.stdout, stats)
