@@ -54,7 +54,8 @@ mod tests {
             .spawn()
             .unwrap();
         let begin = Instant::now();
-        let of = || ProcessTime::of(child.id()).unwrap();
+        let pid = child.id();
+        let of = || ProcessTime::of(pid).unwrap();
         while of().total() < Duration::from_millis(50) {
             assert!(begin.elapsed().as_secs() < 60);
             std::thread::sleep(Duration::from_millis(10));
@@ -62,7 +63,7 @@ mod tests {
         assert_eq!(of().threads, 1);
         child.kill().unwrap();
         // Ended, and not yet waited for.
-        while !fs::read_to_string(format!("/proc/{}/stat", child.id()))
+        while !fs::read_to_string(format!("/proc/{pid}/stat"))
             .unwrap()
             .contains(") Z ")
         {
@@ -71,6 +72,6 @@ mod tests {
         }
         assert!(of().total() >= Duration::from_millis(50));
         child.wait().unwrap();
-        assert_eq!(ProcessTime::of(child.id()), None);
+        assert_eq!(ProcessTime::of(pid), None);
     }
 }
