@@ -332,7 +332,7 @@ impl Words {
         if before == Word::Untouched {
             untouched.fetch_sub(1, Ordering::Relaxed);
         } else if word == Word::Untouched
-            && untouched.fetch_add(1, Ordering::Relaxed) == LEAF as u32 - 1
+            && untouched.fetch_add(1, Ordering::Relaxed) as usize == LEAF - 1
         {
             self.drop_leaf(page / LEAF, UNTOUCHED);
         }
