@@ -88,9 +88,10 @@ struct block {
     uint64_t mark;
 };
 
-// What is written is the block's own: its ends, and a word in each page between.
+// What is written is the block's own: its first word, and the first of each page that begins in it. (Words in
+// other places of a page each time it is used again would make the heap less and less compressible.)
 static void mark(const struct block *block, int checks) {
-    for (size_t at = 0; at + 8 <= block->size; at = at + PAGE + 8 <= block->size ? at + PAGE : block->size) {
+    for (size_t at = 0; at + 8 <= block->size; at += PAGE - (uintptr_t)(block->at + at) % PAGE) {
         uint64_t want = mix(block->mark + at);
         if (!checks)
             memcpy(block->at + at, &want, 8);

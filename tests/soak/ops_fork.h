@@ -162,6 +162,8 @@ static void op_peek(worker_t *w, const op_t *op) {
         check_pages(into, &as, 1, i, "of a child's, read by its parent");
     }
     munmap(into, PAGE);
+    // (Not by the end of the pipe: a child that another thread has forked meanwhile has it open as well, and waits.)
+    SETUP(write(ends[1], "", 1) == 1);
     close(ends[1]);
     await(pid, "a child that was read");
 }

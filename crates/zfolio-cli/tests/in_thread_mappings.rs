@@ -1,5 +1,6 @@
 //! By guard and protect mappings are cut, and a process may have so many: a program that touches
-//! memory here and there comes to its end all the same, and its own calls are not refused.
+//! memory here and there comes to its end all the same, and its own calls are not refused. What it has given
+//! back costs nothing, in any way.
 
 mod memory;
 mod nobody;
@@ -43,5 +44,28 @@ fn memory_touched_here_and_there_does_not_use_up_the_mappings() {
                 "SKIPPED: that cuts are mended by {way}: there may be {limit} mappings here"
             );
         }
+    }
+}
+
+/// Spots of a reservation, each given back before the next is touched: the words of what was touched would take
+/// more than `high`, and the mappings that were cut more than there are.
+const SPOTS: &str = "40000";
+
+#[test]
+fn what_was_given_back_costs_nothing() {
+    let (Some(nobody), Some(program)) = (Nobody::new(), compiled("given_back")) else {
+        return;
+    };
+    let program = nobody.program(&program);
+    let command = [program.to_str().expect("a plain path"), SPOTS];
+    for way in WAYS {
+        let Some(output) = nobody.run_with(way, &["--high", "64M"], &command) else {
+            continue;
+        };
+        output.succeeded();
+        let resident = output.counter("resident_peak_bytes") >> 20;
+        assert!(resident <= 80, "{way}: {resident} MiB");
+        let mended = output.counter("cut_mappings_mended");
+        assert_eq!(mended, 0, "{way}");
     }
 }

@@ -222,8 +222,8 @@ impl Finished {
         } else if self.usage.max_rss > self.settings.high {
             // It ended before anybody looked.
             format!(
-                "zfolio: nothing was managed: a process used {peak} (high {high}), of files or \
-                 without the library; {processes}."
+                "zfolio: nothing was managed: a process used {peak} (high {high}), without the library, \
+                 or of files or memory that may not leave (read-only, executable, locked); {processes}."
             )
         } else {
             format!(

@@ -295,19 +295,19 @@ impl MemoryCore {
         run: &Range<usize>,
         closing: &mut Closing<'_>,
     ) {
-        let is_closed = |page: usize| state.words.get(page).is_closed();
-        if run.len() >= self.least_untouched(state) {
-            self.close_untouched(state, run);
-            return;
-        }
-        match self.way.kind {
-            // What is closed beside it is one mapping with it.
-            way::Kind::Protect if is_closed(run.start - 1) || is_closed(run.end) => {
-                self.close_untouched(state, run);
+        // What is closed beside it by the same means is one mapping with it.
+        let joins = [run.start - 1, run.end].into_iter().any(|page| {
+            match (self.way.kind, state.words.get(page)) {
+                (way::Kind::InThread, _) => false,
+                (way::Kind::Guard, beside) => beside == Word::Untouched,
+                (way::Kind::Protect, beside) => beside.is_closed(),
             }
+        });
+        if joins || run.len() >= self.least_untouched(state) {
+            self.close_untouched(state, run);
+        } else if self.way.kind == way::Kind::Guard {
             // (As zeros: another thread may put something there meanwhile.)
-            way::Kind::Guard => closing.close(self, state, run),
-            way::Kind::InThread | way::Kind::Protect => {}
+            closing.close(self, state, run);
         }
     }
 

@@ -8,8 +8,8 @@
 //! # Invariants
 //! 1. `closed` is the number of pages whose word is not open, `standby` and `transit` of those
 //!    among them that are on standby or in transit, `clean` of those that are clean.
-//! 2. A leaf counts its words that are not zero; one without any is free. It counts those whose pages may
-//!    leave memory, too.
+//! 2. A leaf counts its words that are not zero, and those that are *untouched*; one without any of the
+//!    former, or with nothing but the latter, is free. It counts those whose pages may leave memory, too.
 //! 3. An area counts its entries of [`Words::top`] that do not say *open*; or it is untouched as a
 //!    whole, and all of them say *open*, which holds for nobody then.
 //! 4. `borders` is the number of pages that are apart ([`Words::is_apart`]) where the page before is
@@ -19,7 +19,7 @@ pub(crate) use word::Word;
 
 use super::Vpn;
 use core::ops::Range;
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
 use zfolio_sys::arena::reserve_private;
 use zfolio_sys::syscall::Errno;
 
@@ -52,6 +52,8 @@ pub(crate) struct Words {
     leaves: &'static [[AtomicU32; LEAF]],
     /// Words of a leaf that are not zero; of a free one: the next free one.
     used: &'static [AtomicU32],
+    /// Words of a leaf that say *untouched*.
+    untouched: &'static [AtomicU32],
     /// Words of a leaf whose pages may leave memory.
     leaving: &'static [AtomicU32],
     /// Leaves taken so far.
@@ -90,6 +92,7 @@ impl Words {
             areas: reserved::<AtomicU32>(TOP / AREA)?,
             leaves: reserved::<[AtomicU32; LEAF]>(LEAVES)?,
             used: reserved::<AtomicU32>(LEAVES)?,
+            untouched: reserved::<AtomicU32>(LEAVES)?,
             leaving: reserved::<AtomicU32>(LEAVES)?,
             taken: AtomicU32::new(0),
             free: AtomicU32::new(0),
@@ -105,12 +108,18 @@ impl Words {
     /// The word of a page; of one outside the program's addresses: open.
     #[inline]
     pub(crate) fn get(&self, page: Vpn) -> Word {
-        match self.says(page / LEAF).unwrap_or(OPEN) {
-            OPEN => Word::OPEN,
-            UNTOUCHED => Word::Untouched,
-            leaf => {
-                let word = &self.leaves[(leaf - FIRST) as usize][page % LEAF];
-                Word::of(word.load(Ordering::Acquire))
+        loop {
+            match self.says(page / LEAF).unwrap_or(OPEN) {
+                OPEN => return Word::OPEN,
+                UNTOUCHED => return Word::Untouched,
+                leaf => {
+                    let word = &self.leaves[(leaf - FIRST) as usize][page % LEAF];
+                    let word = Word::of(word.load(Ordering::Acquire));
+                    // (Given back meanwhile, it may be another's by now.)
+                    if self.top[page / LEAF].load(Ordering::Relaxed) == leaf {
+                        return word;
+                    }
+                }
             }
         }
     }
@@ -249,12 +258,16 @@ impl Words {
                 first - 1
             }
         };
+        // (Who reads one of these words for another page's sees that the leaf was given back: `get`.)
+        fence(Ordering::Release);
         for word in &self.leaves[index as usize] {
             word.store(fill, Ordering::Relaxed);
         }
         let used = if fill == 0 { 0 } else { LEAF };
         #[allow(clippy::cast_possible_truncation, reason = "512")]
         self.used[index as usize].store(used as u32, Ordering::Relaxed);
+        #[allow(clippy::cast_possible_truncation, reason = "512")]
+        self.untouched[index as usize].store(used as u32, Ordering::Relaxed);
         #[allow(clippy::cast_possible_truncation, reason = "512")]
         self.leaving[index as usize].store((LEAF - used) as u32, Ordering::Relaxed);
         self.say(page / LEAF, index + FIRST);
@@ -314,6 +327,14 @@ impl Words {
                 self.drop_leaf(page / LEAF, OPEN);
             }
             _ => {}
+        }
+        let untouched = &self.untouched[leaf];
+        if before == Word::Untouched {
+            untouched.fetch_sub(1, Ordering::Relaxed);
+        } else if word == Word::Untouched
+            && untouched.fetch_add(1, Ordering::Relaxed) as usize == LEAF - 1
+        {
+            self.drop_leaf(page / LEAF, UNTOUCHED);
         }
         true
     }

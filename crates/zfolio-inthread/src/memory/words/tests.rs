@@ -128,3 +128,19 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn leaves_that_nobody_touches_any_more_are_given_back() {
+    let words = Words::reserve(|word| word == Word::Untouched).unwrap();
+    assert!(words.set_run(0..TOP * LEAF, true));
+    for page in (0..TOP)
+        .map(|leaf| leaf * LEAF + leaf % LEAF)
+        .take(2 * LEAVES)
+    {
+        assert!(words.set(page, Word::OPEN), "{page}");
+        assert!(words.has_leaf(page));
+        assert!(words.set(page, Word::Untouched));
+        assert!(!words.has_leaf(page) && words.get(page) == Word::Untouched);
+    }
+    assert_eq!((words.closed(), words.borders()), (TOP * LEAF, 2));
+}
