@@ -148,6 +148,37 @@ fn values_of_maps() {
 }
 
 #[test]
+fn the_processors_state_and_stacks() {
+    let cases = [
+        "alignment_checked",
+        "jumped_behind_a_call",
+        "small_signal_stack",
+        "coroutine_by_a_signal",
+        "stacks_that_go",
+        "exact_faults",
+        "instructions",
+    ];
+    in_each_way("attack_state", &cases, &[]);
+    // (Alone: nothing else of the process has run on a stack in managed memory.)
+    in_each_way_alone("attack_state", &["quiet_coroutine"]);
+}
+
+#[test]
+fn several_at_once() {
+    let cases = [
+        "one_descriptor",
+        "places_in_files",
+        "advice_moves",
+        "advised_with_holes",
+        "forks_beside_all",
+        "execs_beside_all",
+        "stacks_in_turns",
+        "timers_within_timers",
+    ];
+    in_each_way("attack_together", &cases, &[]);
+}
+
+#[test]
 fn calls_in_pieces() {
     let cases = [
         "interrupted_later",
