@@ -7,7 +7,7 @@
 #include <sys/uio.h>
 
 enum { MANY = 64, TAG = 700000, STEADY = 1024 };
-static const double LASTS = 0.8; // seconds, of each of what is a race
+static const double LASTS = 0.5; // seconds, of each of what is a race
 static volatile int stop;
 static char *steady; // STEADY pages that nobody changes
 
