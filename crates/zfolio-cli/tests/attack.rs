@@ -153,10 +153,8 @@ fn the_processors_state_and_stacks() {
         "alignment_checked",
         "jumped_behind_a_call",
         "small_signal_stack",
-        "coroutine_by_a_signal",
         "stacks_that_go",
         "exact_faults",
-        "instructions",
     ];
     in_each_way("attack_state", &cases, &[]);
     // (Alone: nothing else of the process has run on a stack in managed memory.)
@@ -171,9 +169,6 @@ fn several_at_once() {
         "advice_moves",
         "advised_with_holes",
         "forks_beside_all",
-        "execs_beside_all",
-        "stacks_in_turns",
-        "timers_within_timers",
     ];
     in_each_way("attack_together", &cases, &[]);
 }
