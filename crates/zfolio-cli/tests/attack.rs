@@ -148,6 +148,32 @@ fn values_of_maps() {
 }
 
 #[test]
+fn the_processors_state_and_stacks() {
+    let cases = [
+        "alignment_checked",
+        "jumped_behind_a_call",
+        "small_signal_stack",
+        "stacks_that_go",
+        "exact_faults",
+    ];
+    in_each_way("attack_state", &cases, &[]);
+    // (Alone: nothing else of the process has run on a stack in managed memory.)
+    in_each_way_alone("attack_state", &["quiet_coroutine"]);
+}
+
+#[test]
+fn several_at_once() {
+    let cases = [
+        "one_descriptor",
+        "places_in_files",
+        "advice_moves",
+        "advised_with_holes",
+        "forks_beside_all",
+    ];
+    in_each_way("attack_together", &cases, &[]);
+}
+
+#[test]
 fn calls_in_pieces() {
     let cases = [
         "interrupted_later",

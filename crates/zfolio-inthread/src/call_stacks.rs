@@ -82,6 +82,14 @@ impl CallStacks {
         self.slots().for_each(Slot::free);
     }
 
+    /// Takes one for a call that was made with the stack pointer at `stack`; its slot.
+    pub(crate) fn take(&self, stack: usize) -> Option<usize> {
+        let mut slots = self.slots();
+        let slot = slots.find(|slot| slot.taken.swap(1, Ordering::Acquire) == 0)?;
+        slot.stack.store(stack, Ordering::Relaxed);
+        Some(core::ptr::from_ref(slot) as usize)
+    }
+
     /// Whether `slot` is that of the first stack.
     pub(crate) const fn is_first(&self, slot: usize) -> bool {
         slot == self.start + FIRST_SLOT

@@ -142,6 +142,8 @@ impl StoreWait {
 pub(crate) struct Stacks {
     /// The signal stack that handlers run on, the program's or ours: from, to. The entry reads it.
     signals: [AtomicUsize; 2],
+    /// One of the program's that is too small, instead of which the kernel has ours: where, bytes; 0: none.
+    pub(crate) small: [AtomicUsize; 2],
     /// One known not to be managed memory: see [`crate::seen::stack`].
     pub(crate) plain: [AtomicUsize; 3],
     /// The one it was made with, where calls are answered on it: from, to. The entry reads it.
@@ -268,6 +270,7 @@ impl Record {
             .stacks
             .signals
             .iter()
+            .chain(&self.stacks.small)
             .chain(&self.stacks.plain)
             .chain(&self.stacks.own)
             .chain(&self.faults.row)

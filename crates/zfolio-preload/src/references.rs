@@ -117,16 +117,55 @@ fn wipe_on_fork(
     call: impl Fn(c_int) -> Result<usize, Errno>,
 ) -> Result<usize, Errno> {
     if !wiped().any(|noted| noted.start <= range.start && range.end <= noted.end) {
-        let next = WIPES.fetch_add(1, Ordering::AcqRel);
-        let [start, end] = WIPED.get(next).ok_or(Errno::INVAL)?;
-        start.store(range.start, Ordering::Release);
-        end.store(range.end, Ordering::Release);
+        place_of_wipe()?.note(range);
     }
     if manager().is_some() {
         pause(MOVED_NS);
         call(MADV_POPULATE_READ)?;
     }
     call(MADV_WIPEONFORK)
+}
+
+/// A place for one more range.
+struct Place(&'static [AtomicUsize; 2]);
+
+impl Place {
+    fn note(&self, range: &Range<usize>) {
+        self.0[0].store(range.start, Ordering::Release);
+        self.0[1].store(range.end, Ordering::Release);
+    }
+}
+
+fn place_of_wipe() -> Result<Place, Errno> {
+    let next = WIPES.fetch_add(1, Ordering::AcqRel);
+    WIPED.get(next).map(Place).ok_or(Errno::INVAL)
+}
+
+/// mremap(2): what a child is to find empty it finds so where it has moved, and what it has grown by.
+///
+/// # Safety
+/// As the call's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mremap(
+    start: *mut c_void,
+    len: usize,
+    new_len: usize,
+    flags: c_int,
+    to: *mut c_void,
+) -> *mut c_void {
+    let from = start as usize;
+    let flags = flags.cast_unsigned() as usize;
+    // SAFETY: the caller's ranges, as the caller vouches.
+    let call = || unsafe { syscall(nr::MREMAP, [from, len, new_len, flags, to as usize, 0]) };
+    let result = if !is_on() && is_wiped(&(from..from.saturating_add(len))) {
+        // (Before: a move that could not be noted is not made.)
+        place_of_wipe()
+            .map_err(|_| Errno::NOMEM)
+            .and_then(|place| call().inspect(|at| place.note(&(*at..at.saturating_add(new_len)))))
+    } else {
+        call()
+    };
+    answer(result) as *mut c_void
 }
 
 /// What is noted.

@@ -1,6 +1,7 @@
 //! Each call to whoever answers it.
 
 use super::{advise, kinds, transfer};
+use crate::call_stacks;
 use crate::cancel::{self, Call};
 use crate::life::reclaimer::{self, Alone};
 use crate::life::{descriptors, end, leave, masks, process, sending, signals};
@@ -16,6 +17,7 @@ use core::sync::atomic::Ordering;
 const F_DUPFD: usize = 0;
 const F_DUPFD_CLOEXEC: usize = 1030;
 const CLONE_FILES: usize = 0x400;
+const MAP_FIXED: usize = 0x10;
 const PR_SET_SECCOMP: usize = 22;
 const PR_SET_MM: usize = 35;
 const PR_SET_SYSCALL_USER_DISPATCH: usize = 59;
@@ -24,18 +26,28 @@ const ARCH_SET_FS: usize = 0x1002;
 /// Makes the call of `frame`; returns its result.
 pub(crate) fn dispatch(frame: &mut Frame) -> isize {
     let state = state::get();
-    let (number, cancellable) = cancel::unmarked(frame.rax);
-    frame.rax = number;
-    let number = number & 0xffff_ffff;
+    let (full, cancellable) = cancel::unmarked(frame.rax);
+    let number = full & 0xffff_ffff;
     let args = table::narrowed(number, frame.args());
     let stack = frame.stack;
     // With the program's stack pointer, where this is on a stack of ours.
     let calls_from = if frame.slot == 0 { 0 } else { stack };
     let record = threads::current().filter(|_| !leave::is_aside(state, number));
     let Some(record) = record else {
+        frame.rax = full;
         return raw::for_program_at(calls_from, number, args);
     };
     let in_handler = record.is_on_signal_stack(stack);
+    if frame.slot == 0 && !in_handler && is_about_stack(number, &args, stack) {
+        if number != nr::MADVISE {
+            // (It may not be there any more.)
+            record.set_own_stack(&(0..0));
+        }
+        if let Some(slot) = record.call_stacks().take(stack) {
+            frame::answer_on(slot, frame);
+        }
+    }
+    frame.rax = full;
     record.pinned.drop_stale(stack, in_handler);
     let depth = record.pinned.depth();
     let keeper = Keeper {
@@ -66,6 +78,17 @@ pub(crate) fn dispatch(frame: &mut Frame) -> isize {
     record.cancellation.set_call(before);
     record.pinned.cut(depth);
     result
+}
+
+/// Whether a call may take away what lies right below the stack pointer, where answering it would need that.
+fn is_about_stack(number: usize, args: &[usize; 6], stack: usize) -> bool {
+    let is_one = match number {
+        nr::MUNMAP | nr::MADVISE | nr::MPROTECT | nr::PKEY_MPROTECT | nr::MREMAP => true,
+        nr::MMAP => args[3] & MAP_FIXED != 0,
+        _ => false,
+    };
+    let below = stack.saturating_sub(2 * call_stacks::ROOM)..stack;
+    is_one && args[0] < below.end && below.start < args[0].saturating_add(args[1])
 }
 
 /// Frees stacks of ours that calls left which never returned, where this call could not have the first.
@@ -132,7 +155,8 @@ fn route(keeper: &Keeper<'_>, frame: &mut Frame, number: usize, args: [usize; 6]
                 .unwrap_or_else(|| record.cancellation.call(number, args))
         }
         nr::RT_SIGRETURN => {
-            keeper.keep(frame.stack, raw::PAGE);
+            // (A frame has all vector registers: of matrices (AMX) as well, more than 8 KiB.)
+            keeper.keep(frame.stack, 4 * raw::PAGE);
             frame::return_from_signal(frame)
         }
         nr::FORK | nr::VFORK | nr::CLONE | nr::CLONE3 => process::clone(keeper, frame, number),

@@ -17,6 +17,7 @@ use crate::call_stacks;
 use crate::seen::frame::Frame;
 use crate::seen::stubs;
 use crate::seen::table::{CALLS, PLAIN};
+use crate::signal::context::ALIGNMENT_CHECKED;
 use crate::threads::{FIRST_SLOT, OWN_STACK, SIGNAL_STACK};
 use core::arch::global_asm;
 
@@ -171,11 +172,39 @@ global_asm!(
     "movups [rsp + 208], xmm13",
     "movups [rsp + 224], xmm14",
     "movups [rsp + 240], xmm15",
+    "50:",
     "mov rdi, rsp",
     "and rsp, -16",
     "cld",
+    // (The code called reads what is not aligned, as it may where the program has not had that checked.)
+    "push rax",
+    "pushfq",
+    "test byte ptr [rsp + 2], {checks}",
+    "jnz 40f",
+    "41:",
     "call {dispatch}",
+    "test byte ptr [rsp + 2], {checks}",
+    "jnz 42f",
+    "43:",
     "mov rsp, rbp",
+    "jmp zfolio_call_exit",
+    "40:",
+    "push [rsp]",
+    "and byte ptr [rsp + 2], ~{checks}",
+    "popfq",
+    "jmp 41b",
+    "42:",
+    "pushfq",
+    "or byte ptr [rsp + 2], {checks}",
+    "popfq",
+    "jmp 43b",
+    // rdi: a frame that a call goes on with, on a stack of ours.
+    ".hidden zfolio_call_again",
+    ".globl zfolio_call_again",
+    "zfolio_call_again:",
+    "mov rsp, rdi",
+    "mov rbp, rdi",
+    "jmp 50b",
     // rsp: a frame.
     "zfolio_call_exit:",
     "movups xmm0, [rsp]",
@@ -244,6 +273,7 @@ global_asm!(
     far = const stubs::BACK_AT,
     from = const stubs::BACK_FROM,
     plain = sym PLAIN,
+    checks = const ALIGNMENT_CHECKED >> 16,
     dispatch = sym dispatch,
 );
 

@@ -1,6 +1,6 @@
 //! What a descriptor is of, as far as it says how bytes are moved.
 
-use crate::raw::{self, nr};
+use crate::raw::{self, is_error, nr};
 
 /// Character devices of which bytes are read one after another, by major number: memory (zeros,
 /// random bytes) and terminals. What others give and take may be records (FUSE).
@@ -47,10 +47,47 @@ pub(super) fn of(fd: usize) -> Kind {
     }
 }
 
+/// Bytes of a file.
+pub(super) fn size(fd: usize) -> Option<usize> {
+    let mut about = [0_u64; 18];
+    let asked = raw::own(nr::FSTAT, [fd, about.as_mut_ptr() as usize, 0]);
+    (asked == 0).then(|| usize::try_from(about[6]).unwrap_or(0))
+}
+
+/// Whether writes go to the end of a file.
+pub(super) fn appends(fd: usize) -> bool {
+    const F_GETFL: usize = 3;
+    const O_APPEND: isize = 0o2000;
+    raw::own(nr::FCNTL, [fd, F_GETFL, 0]) & O_APPEND != 0
+}
+
+/// Moves on where a descriptor reads and writes, by one step that nobody comes between; where it was. `None` where
+/// that cannot be.
+pub(super) fn claim(fd: usize, len: usize) -> Option<usize> {
+    let before = position(fd);
+    let moved = seek(fd, len.cast_signed());
+    // (Some files tell a place and do not move.)
+    let is_moved = !is_error(moved) && moved != before.cast_signed();
+    is_moved
+        .then(|| moved.cast_unsigned().checked_sub(len))
+        .flatten()
+}
+
+/// Gives back the last bytes of what was claimed.
+pub(super) fn give_back(fd: usize, len: usize) {
+    if len > 0 {
+        seek(fd, -len.cast_signed());
+    }
+}
+
+fn seek(fd: usize, by: isize) -> isize {
+    const CURRENT: usize = 1;
+    raw::own(nr::LSEEK, [fd, by.cast_unsigned(), CURRENT])
+}
+
 /// Where a descriptor would read on.
 pub(super) fn position(fd: usize) -> usize {
-    const CURRENT: usize = 1;
-    raw::own(nr::LSEEK, [fd, 0, CURRENT]).cast_unsigned()
+    seek(fd, 0).cast_unsigned()
 }
 
 /// Whether a socket is of the Unix domain.

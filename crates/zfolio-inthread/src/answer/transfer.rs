@@ -18,8 +18,10 @@ const MOST: usize = 0x7fff_f000;
 const MSG_DONTWAIT: usize = 0x40;
 const MSG_NOSIGNAL: usize = 0x4000;
 const MSG_MORE: usize = 0x8000;
-/// Of pwritev2: all or nothing.
+/// Of pwritev2: all or nothing; at the end of the file, or in spite of O_APPEND not there.
 const RWF_ATOMIC: usize = 0x40;
+const RWF_APPEND: usize = 0x10;
+const RWF_NOAPPEND: usize = 0x20;
 
 /// What of a call's arguments says where the bytes are.
 enum Memory {
@@ -70,8 +72,20 @@ pub(super) fn transfer(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> 
     if kind != Kind::Socket && call.is_of_socket() || !call.may_be_cut(keeper, kind) {
         return None;
     }
+    let len = len.min(MOST);
+    let claimed = match kind {
+        Kind::File if len > largest => call.claim(len, largest),
+        _ => None,
+    };
     let before = keeper.record.pieces.begin();
-    let result = call.in_pieces(keeper, kind, len.min(MOST), largest);
+    let result = match claimed {
+        Some((at, len)) => {
+            let result = call.placed(at).in_pieces(keeper, kind, len, largest);
+            kinds::give_back(args[0], len - result.max(0).cast_unsigned());
+            result
+        }
+        None => call.in_pieces(keeper, kind, len, largest),
+    };
     keeper.record.pieces.end(before);
     Some(result)
 }
@@ -130,6 +144,50 @@ impl Transfer {
             // (-1: where the file is.)
             nr::PREADV2 | nr::PWRITEV2 if self.args[3] != usize::MAX => Some(self.args[3]),
             _ => None,
+        }
+    }
+
+    /// A call that goes on where the file's descriptor is takes its part of the file at once, as one call would: another
+    /// thread's or process's, by the same descriptor, begins behind it. Where its part begins, and its bytes; `None`
+    /// where one piece does, where it says itself, or where that cannot be.
+    fn claim(&self, len: usize, largest: usize) -> Option<(usize, usize)> {
+        let fd = self.args[0];
+        let goes_on = match self.number {
+            nr::READ | nr::WRITE | nr::READV | nr::WRITEV => true,
+            nr::PREADV2 | nr::PWRITEV2 => {
+                self.offset().is_none() && self.args[5] & (RWF_APPEND | RWF_NOAPPEND) == 0
+            }
+            _ => false,
+        };
+        if !goes_on {
+            return None;
+        }
+        let part = if !self.writes() {
+            // (No more than there is: nobody is to find a place beyond the end.)
+            len.min(kinds::size(fd)?.saturating_sub(kinds::position(fd)))
+        } else if kinds::appends(fd) {
+            0
+        } else {
+            len
+        };
+        let claimed = (part > largest).then(|| kinds::claim(fd, part)).flatten();
+        claimed.map(|at| (at, part))
+    }
+
+    /// The same call at a place of the file that it names.
+    fn placed(self, at: usize) -> Self {
+        let number = match self.number {
+            nr::READ => nr::PREAD64,
+            nr::WRITE => nr::PWRITE64,
+            nr::READV => nr::PREADV,
+            nr::WRITEV => nr::PWRITEV,
+            number => number,
+        };
+        let [fd, buffer, len, .., flags] = self.args;
+        Self {
+            number,
+            args: [fd, buffer, len, at, 0, flags],
+            memory: self.memory,
         }
     }
 

@@ -21,7 +21,7 @@ use crate::raw::{self, OURS, SHIFT, nr};
 use crate::seen::arm;
 use crate::seen::rewrite;
 use crate::signal::actions::is_ours;
-use crate::signal::context::{Context, SAVED, at};
+use crate::signal::context::{ALIGNMENT_CHECKED, Context, SAVED, at};
 use crate::signal::pieces;
 use crate::signal::posted::CARRIER;
 use crate::state::{self, State};
@@ -31,8 +31,11 @@ use core::mem::offset_of;
 use core::sync::atomic::Ordering;
 use zfolio_sys::thread::{Clock, now_ns};
 
+const SIGBUS: usize = 7;
 const SIGSEGV: usize = 11;
 const SIGSYS: usize = 31;
+/// `si_code` of an access that is not aligned.
+const BUS_ADRALN: i32 = 1;
 /// `si_arch` of a call by the 64-bit gate.
 const ARCH_X86_64: u32 = 0xc000_003e;
 /// `si_code` of a system call that dispatch stopped.
@@ -51,6 +54,7 @@ global_asm!(
     "push rdi",
     "push rsi",
     "push rdx",
+    "pushfq",
     "mov rbp, rsp",
     "mov rax, qword ptr [rip + zfolio_record@GOTTPOFF]",
     "mov rax, qword ptr fs:[rax]",
@@ -60,8 +64,20 @@ global_asm!(
     "2:",
     "and rsp, -16",
     "cld",
+    // (Where the program has alignment checked only its own code is to have that.)
+    "test byte ptr [rbp + 2], {checks}",
+    "jz 7f",
+    "push 2",
+    "popfq",
+    "7:",
     "call {signal}",
     "mov rsp, rbp",
+    "test byte ptr [rsp + 2], {checks}",
+    "jz 8f",
+    "push [rsp]",
+    "popfq",
+    "8:",
+    "add rsp, 8",
     "pop rdx",
     "pop rsi",
     "pop rdi",
@@ -90,6 +106,7 @@ global_asm!(
     "pop rax",
     "jmp rax",
     signal = sym signal,
+    checks = const ALIGNMENT_CHECKED >> 16,
     entered = const at::ENTERED,
     procmask = const nr::RT_SIGPROCMASK,
 );
@@ -165,7 +182,8 @@ global_asm!(
     "mov rdi, rsp",
     "mov rbx, rsp",
     "and rsp, -16",
-    "cld",
+    "push 2",
+    "popfq",
     "call {returning}",
     "mov rsp, rbx",
     "mov eax, 15",
@@ -247,10 +265,19 @@ fn serve_or_pass_on(
         }
         return pass_on_as_told(state, record, signal, frame);
     }
+    if signal == SIGBUS && frame.code() == BUS_ADRALN && is_in_entry(state, frame) {
+        // (The entry of a call, which has not come to that yet.)
+        frame.context[at::FLAGS] &= !ALIGNMENT_CHECKED;
+        return 0;
+    }
     if signal != SIGSYS && frame.code() > 0 && serve(state, record, signal, frame) {
         return 0;
     }
     pass_on_as_told(state, record, signal, frame)
+}
+
+fn is_in_entry(state: &State, frame: &Frame<'_>) -> bool {
+    usize::try_from(frame.context[at::RIP]).is_ok_and(|pc| state.text.contains(&pc))
 }
 
 /// A call that dispatch stopped goes on at our entry.

@@ -2,6 +2,7 @@
 //! says why.
 
 use super::installed;
+use super::signals;
 use super::ticks;
 use crate::memory::bring::bring_all;
 use crate::memory::core::MemoryCore;
@@ -95,8 +96,7 @@ pub(crate) fn step_aside(state: &State, record: &Record, in_handler: bool) {
     raw::block(record.blocked());
     record.set_blocked(0);
     if !record.has_signal_stack() && !in_handler {
-        let none = [0_u64, 2, 0];
-        raw::own(nr::SIGALTSTACK, [none.as_ptr() as usize, 0, 0]);
+        signals::give_back_stack(record);
     }
     arm::disarm();
     state.filtered.store(ALL, Ordering::Relaxed);

@@ -168,6 +168,9 @@ unsafe impl Plain for Stack {
 
 const SS_ONSTACK: u64 = 1;
 const SS_DISABLE: u64 = 2;
+/// A signal stack of fewer bytes is not used: a fault in a handler needs one more frame on it than there would be,
+/// which takes some KiB where vector registers are wide.
+const LEAST: u64 = 16 << 10;
 
 /// The signal stack that the program has set, as it is now: a handler that runs on one that was set
 /// with SS_AUTODISARM has none, and may set another; the kernel sets the one before as it returns.
@@ -177,12 +180,34 @@ fn signal_stack(record: &Record) -> Stack {
     unsafe { raw::call(nr::SIGALTSTACK, [0, (&raw mut now) as usize, 0, 0, 0, 0]) };
     let (ours, _) = record.own_signal_stack();
     if now.start == ours as u64 {
-        return Stack {
-            flags: SS_DISABLE,
-            ..Stack::ZERO
-        };
+        return small_stack(record).map_or(
+            Stack {
+                flags: SS_DISABLE,
+                ..Stack::ZERO
+            },
+            |[start, len]| Stack { start, len, ..now },
+        );
     }
     now
+}
+
+/// The program's own, where it is too small to be used: where, and its bytes.
+fn small_stack(record: &Record) -> Option<[u64; 2]> {
+    let [start, len] =
+        [0, 1].map(|at: usize| record.stacks.small[at].load(Ordering::Relaxed) as u64);
+    (len > 0).then_some([start, len])
+}
+
+fn note_small_stack(record: &Record, [start, len]: [usize; 2]) {
+    record.stacks.small[0].store(start, Ordering::Relaxed);
+    record.stacks.small[1].store(len, Ordering::Relaxed);
+}
+
+/// Has the kernel use the signal stack that the program has set, or none, instead of ours.
+pub(crate) fn give_back_stack(record: &Record) {
+    let none = [0, SS_DISABLE, 0];
+    let given = small_stack(record).map_or(none, |[start, len]| [start, 0, len]);
+    raw::own(nr::SIGALTSTACK, [given.as_ptr() as usize, 0, 0]);
 }
 
 /// sigaltstack. Pointers are pinned.
@@ -197,6 +222,7 @@ pub(crate) fn alternate(state: &State, record: &Record, args: [usize; 6]) -> isi
             return err::PERM;
         }
         if wanted.flags & SS_DISABLE != 0 {
+            note_small_stack(record, [0, 0]);
             record.use_own_signal_stack();
         } else {
             let start = usize::try_from(wanted.start).unwrap_or(0);
@@ -213,7 +239,14 @@ pub(crate) fn alternate(state: &State, record: &Record, args: [usize; 6]) -> isi
             if result != 0 {
                 return result;
             }
-            record.set_signal_stack([start, start.saturating_add(len)]);
+            // (It is one that the kernel takes.)
+            let is_small = wanted.len < LEAST && wanted.flags == 0;
+            note_small_stack(record, if is_small { [start, len] } else { [0, 0] });
+            if is_small {
+                record.use_own_signal_stack();
+            } else {
+                record.set_signal_stack([start, start.saturating_add(len)]);
+            }
         }
     }
     if old != 0 && !raw::write(old, before) {

@@ -13,6 +13,8 @@ use crate::state::State;
 use crate::threads::Record;
 
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
+/// The flags of a debugger's steps (TF, RF), which the kernel may change.
+const STEPPED: u64 = 1 << 8 | 1 << 16;
 
 /// Has the call be answered that the thread of `record` has made last, if `context` is behind one that was
 /// not. (One without a record makes its calls unseen.)
@@ -45,10 +47,12 @@ pub(super) fn is_ended(context: &Context) -> bool {
 }
 
 /// Where the program goes on, if that is behind a call that was not answered. (The processor puts that
-/// address into rcx, where `answer::entry` never leaves it.)
+/// address into rcx, where `answer::entry` never leaves it, and the flags into r11: a program that jumps there by
+/// rcx has not made the call.)
 fn behind_one(state: &State, context: &Context) -> Option<usize> {
     let pc = context[at::RIP];
-    if pc != context[at::RCX] || state.has_left() {
+    let flags = context[at::FLAGS] ^ context[at::R11];
+    if pc != context[at::RCX] || flags & !STEPPED != 0 || state.has_left() {
         return None;
     }
     let pc = usize::try_from(pc).ok()?;

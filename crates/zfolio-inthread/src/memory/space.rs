@@ -200,7 +200,9 @@ impl MemoryCore {
             advice::DONTNEED | advice::FREE | advice::DONTNEED_LOCKED => {
                 self.discard(state, args, &range)
             }
-            advice::COLD | advice::PAGEOUT => 0,
+            // (What is cold leaves anyway.)
+            advice::COLD | advice::PAGEOUT if raw::is_mapped(&range) => 0,
+            advice::COLD | advice::PAGEOUT => err::NOMEM,
             advice::DONTFORK | advice::DOFORK | advice::WIPEONFORK | advice::KEEPONFORK => {
                 self.advise_at_fork(state, args, &range)
             }

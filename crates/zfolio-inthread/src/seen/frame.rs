@@ -60,6 +60,19 @@ global_asm!(
 
 unsafe extern "C" {
     fn zfolio_call_return(stack: usize, slot: usize) -> !;
+    fn zfolio_call_again(frame: usize) -> !;
+}
+
+/// Has a call answered from the beginning on the stack of ours whose slot is at `slot`, and which was taken for it: what
+/// lies below the program's stack pointer may go with the call.
+pub(crate) fn answer_on(slot: usize, frame: &Frame) -> ! {
+    let at = slot - ABOVE;
+    let copy = Frame { slot, ..*frame };
+    // SAFETY: nobody else has the stack, and nothing of this call is needed but the copy.
+    unsafe {
+        (at as *mut Frame).write_unaligned(copy);
+        zfolio_call_again(at)
+    }
 }
 
 /// The program returns from a signal by a call of its own: the signal's frame is at its

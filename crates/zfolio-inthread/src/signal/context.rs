@@ -4,6 +4,8 @@
 pub(crate) type Context = [u64; 64];
 /// The saved mask in it.
 pub(crate) const SAVED: usize = 37;
+/// In the flags: the program has the processor refuse what is not aligned (AC).
+pub(crate) const ALIGNMENT_CHECKED: u64 = 1 << 18;
 
 /// Where it has what is used of it, in words: `uc_mcontext` begins at the fifth, and
 /// holds r8..r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip.
@@ -14,6 +16,7 @@ pub(crate) mod at {
     pub(crate) const RCX: usize = REGISTERS + 14;
     pub(crate) const RSP: usize = REGISTERS + 15;
     pub(crate) const RIP: usize = REGISTERS + 16;
+    pub(crate) const FLAGS: usize = REGISTERS + 17;
     /// What the processor said of a page fault.
     pub(crate) const ERROR: usize = REGISTERS + 19;
     /// After rip: flags, segments, error, trap, old mask, cr2, the vector state's address
