@@ -175,12 +175,9 @@ pub struct BenchKernelBuild {
     pub files: BenchFiles,
 }
 
-/// `zfolio bench saved`.
+/// How much the programs of `zfolio bench saved` are given to do.
 #[derive(Args, Debug)]
-pub struct BenchSaved {
-    /// How much slower than without a limit a program may be
-    #[arg(long, value_name = "PERCENT", default_value_t = 5, value_parser = value_parser!(u32).range(1..=1000))]
-    pub slowdown: u32,
+pub struct SavedLoad {
     /// About what the programs need when nothing limits them; 256M, or 48M with
     /// --quick
     #[arg(long, value_name = "SIZE", value_parser = Size::parse)]
@@ -188,6 +185,20 @@ pub struct BenchSaved {
     /// How long they take then, 1 to 600; 6, or 1 with --quick
     #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u32).range(1..=600))]
     pub seconds: Option<u32>,
+    /// Where the pseudo-random numbers begin
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// `zfolio bench saved`.
+#[derive(Args, Debug)]
+pub struct BenchSaved {
+    /// How much slower than without a limit a program may be
+    #[arg(long, value_name = "PERCENT", default_value_t = 5, value_parser = value_parser!(u32).range(1..=1000))]
+    pub slowdown: u32,
+    /// What the programs are given to do
+    #[command(flatten)]
+    pub load: SavedLoad,
     /// Pairs of runs for each `--high` tried, 1 to 99; 3, or 1 with --quick
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=99))]
     pub runs: Option<u32>,
@@ -211,9 +222,6 @@ pub struct BenchSaved {
     /// Small, once and coarse: whether it works, not how much is saved
     #[arg(long)]
     pub quick: bool,
-    /// Where the pseudo-random numbers begin
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub seed: u64,
     /// Seconds a run may last before the experiment gives up on it
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = value_parser!(u64).range(1..=86_400))]
     pub limit: u64,

@@ -143,8 +143,8 @@ pub(super) fn are_there() -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::program::{ENDED, ended};
     use super::*;
-    use crate::rig::{ENDED, ended};
     use std::process::Command;
 
     fn set(cpus: &[usize]) -> CpuSet {

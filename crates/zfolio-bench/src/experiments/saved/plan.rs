@@ -67,7 +67,10 @@ impl Plan {
         } else {
             (256 << 20, 6, 3, STEPS)
         };
-        let size = args.size.map_or(size, |s| s.bytes(machine::mem_total()));
+        let size = args
+            .load
+            .size
+            .map_or(size, |s| s.bytes(machine::mem_total()));
         if size < LEAST {
             let why = format!("{} is below the least, {}", short(size), short(LEAST));
             return usage(why, "give it more");
@@ -91,8 +94,8 @@ impl Plan {
             slowdown: args.slowdown,
             load: Load {
                 size,
-                seconds: f64::from(args.seconds.unwrap_or(seconds)),
-                seed: args.seed,
+                seconds: f64::from(args.load.seconds.unwrap_or(seconds)),
+                seed: args.load.seed,
             },
             runs: args.runs.unwrap_or(runs) as usize,
             steps,
