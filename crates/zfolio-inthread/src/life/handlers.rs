@@ -308,7 +308,9 @@ fn serve(
         let work = state.begin_work();
         let mut pages = false;
         let mut is_other = |core: &MemoryCore| {
-            pages = core.ranges.at(frame.register(at::RSP)).is_some();
+            // (A stack is below its pointer, which may be its end.)
+            let stack = frame.register(at::RSP).saturating_sub(1);
+            pages = core.ranges.at(stack).is_some();
             is_protection(state, core, signal, address)
         };
         brought = if state.is_beside() {

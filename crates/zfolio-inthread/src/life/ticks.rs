@@ -101,10 +101,12 @@ pub(super) fn come(state: &State, record: &Record, context: &mut Context) {
     if state.has_left() {
         return;
     }
-    // (A stack that nothing else was seen on yet.)
-    let stack = usize::try_from(context[at::RSP]).unwrap_or(0);
+    // (A stack that nothing else was seen on yet. It is below its pointer, which may be its end.)
+    let stack = usize::try_from(context[at::RSP])
+        .unwrap_or(0)
+        .saturating_sub(1);
     if !state.moving_stacks.load(Ordering::Relaxed)
-        && state.locked(|core| core.ranges.at(stack).is_some())
+        && state.locked(|core| core.ranges.at(stack).is_some_and(|(_, kind)| kind.managed))
     {
         signals::handle_elsewhere(state);
     }
