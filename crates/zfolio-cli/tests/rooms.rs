@@ -33,6 +33,7 @@ const CRATES: [Order; 4] = [
                 "standard_output",
                 "cgroup_limits",
                 "uffd_probe",
+                "process_time",
                 "process_tree",
                 "elf",
             ],
