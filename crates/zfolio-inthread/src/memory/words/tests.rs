@@ -2,6 +2,7 @@
 
 extern crate std;
 use super::*;
+use core::sync::atomic::{AtomicBool, Ordering};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use zfolio_zswap::Slot;
@@ -143,4 +144,27 @@ fn leaves_that_nobody_touches_any_more_are_given_back() {
         assert!(!words.has_leaf(page) && words.get(page) == Word::Untouched);
     }
     assert_eq!((words.closed(), words.borders()), (TOP * LEAF, 2));
+}
+
+/// A leaf goes from one page to another and back while somebody reads: what is read is never the other's.
+#[test]
+fn who_reads_a_leaf_that_is_given_back_does_not_see_anothers_words() {
+    let words = Words::reserve(|_| false).unwrap();
+    let (one, other) = (7, 5 * LEAF + 7);
+    let goes_on = AtomicBool::new(true);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while goes_on.load(Ordering::Relaxed) {
+                let word = words.get(one);
+                assert!(matches!(word, Word::OPEN | Word::Untouched), "{word:?}");
+            }
+        });
+        assert!(words.set_run(0..LEAF, true));
+        for _ in 0..200_000 {
+            assert!(words.set(one, Word::OPEN) && words.set(one, Word::Untouched));
+            assert!(words.set(other, Word::Standby) && words.set(other, Word::OPEN));
+        }
+        goes_on.store(false, Ordering::Relaxed);
+    });
+    assert!(!words.has_leaf(one) && !words.has_leaf(other));
 }
