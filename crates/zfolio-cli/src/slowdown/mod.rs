@@ -8,8 +8,10 @@
 //! | module | concept |
 //! |---|---|
 //! | `signal` | time run and time lost, memory needed and had, of the whole tree |
+//! | `spare` | what processors were idle, which what we do costs nobody |
 
 mod signal;
+mod spare;
 
 use crate::options::slowdown::Asked;
 use signal::Signal;

@@ -11,14 +11,17 @@
 //! | the thread asleep before and woken after | [`WAKE`] for each |
 //! | calls that discard, unmap or move memory: they wait until they were seen | [`EVENT`] for each |
 //! | the interrupt when pages are taken out | [`CALL`] for each call, of [`PAGES_A_CALL`] pages |
-//! | processor time of our threads that was not idle otherwise | what the machine was idle |
+//! | processor time of our threads that move pages out, and of `zfolio run`, as far as no processor was idle | `reclaim_ns` of the slots, our own time; [`Spare`] |
 //!
-//! Without privilege there are no threads of ours, and what is done is done by the program's:
+//! Without privilege what is done is done by the program's threads:
 //!
 //! | what | from |
 //! |---|---|
-//! | faults, what calls brought, room made | `inline_ns` of the slots |
+//! | faults, what calls brought, room made | `inline_ns` of the slots, of that `reclaim_ns` for moving out |
 //! | the interrupt when pages are taken out | as above |
+//! | processor time of a thread that reclaims beside them, and of `zfolio run`, as far as no processor was idle | what `manager_cpu_ns` has beyond `high_stall_ns`; as above |
+//!
+//! (Processor time of threads that serve faults is not added to the time that these faults took.)
 //!
 //! Nobody can lose more time than there is: between two looks each thread loses at most what has
 //! passed, and that is taken for a second at most. So a fault that was under way while the program, or all of the
@@ -28,13 +31,14 @@
 //! huge pages that came back as small ones. docs/slowdown.md has what the estimate was
 //! measured against.
 
+use super::spare::Spare;
+use rustix::time::{ClockId, Timespec, clock_gettime};
 use std::collections::HashMap;
 use std::fs;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use zfolio_host::controller::Sample;
 use zfolio_host::controller::division::Part;
-use zfolio_host::machine;
 use zfolio_host::process_time::ProcessTime;
 use zfolio_host::process_tree::descendants;
 use zfolio_host::slots::used;
@@ -51,8 +55,6 @@ const CALL: u64 = 10_000;
 const PAGES_A_CALL: u64 = 16;
 /// Between two looks no more than this is taken to have passed: who looks was stopped itself. ns.
 const LONGEST: u64 = 1_000_000_000;
-/// Of the time that the machine was idle, so much may stand for what our threads took later. ns.
-const CREDIT: u64 = 300_000_000;
 
 /// Sums over the tree as they are now. Nanoseconds, bytes, pages.
 #[derive(Clone, Copy, Debug, Default)]
@@ -61,14 +63,16 @@ struct Now {
     cpu: u64,
     /// Of ours among them.
     ours: u64,
+    /// What threads of ours did that nobody waits for.
+    beside: u64,
     /// What the program's threads did for us.
     done: u64,
-    /// Lost, the processor apart.
+    /// Lost for what came back, and for moving pages out, the processor apart.
     lost: u64,
-    /// What the machine's processors were idle, each counted.
-    idle: u64,
-    /// Pages that came back.
+    moving_out: u64,
+    /// Pages that came back, and that were moved out.
     pages_in: u64,
+    pages_out: u64,
 }
 
 /// A sum that only grows, of parts that may go away.
@@ -98,16 +102,17 @@ impl Growing {
 pub(super) struct Signal {
     cpu: Growing,
     ours: Growing,
+    beside: Growing,
     done: Growing,
     lost: Growing,
-    idle: Growing,
+    moving_out: Growing,
     pages_in: Growing,
+    pages_out: Growing,
     /// When it was looked at last.
     looked: Duration,
+    spare: Spare,
     /// Processor time that ours took from others, ns.
     taken: u64,
-    /// Idle time that was not used up yet, ns.
-    credit: u64,
 }
 
 impl Signal {
@@ -124,8 +129,9 @@ impl Signal {
         let mut now = slots.now;
         let (mut needed, mut resident, mut out) = (0, 0, 0);
         // (What has ended since the last look had some as well: a processor's worth.)
-        let mut threads = machine::cpus() as u64;
-        for pid in descendants(root) {
+        let mut threads = self.spare.at_once();
+        let pids = descendants(root);
+        for &pid in &pids {
             let ran = ProcessTime::of(pid).unwrap_or_default();
             now.cpu += u64::try_from(ran.total().as_nanos()).unwrap_or(u64::MAX);
             threads += ran.threads;
@@ -138,37 +144,41 @@ impl Signal {
             resident += has.resident;
             out += has.out;
         }
-        now.idle = idle().unwrap_or(0);
-        let passed = u64::try_from(at.saturating_sub(self.looked).as_nanos());
+        now.beside += own_time();
+        let passed = at.saturating_sub(self.looked);
         self.looked = at;
-        self.add(now, passed.unwrap_or(LONGEST).min(LONGEST) * threads);
+        self.spare.look(&pids, passed);
+        let passed = u64::try_from(passed.as_nanos()).unwrap_or(LONGEST);
+        self.add(now, passed.min(LONGEST) * threads);
         let ours = self.ours.total + self.done.total;
         let run = self.cpu.total.saturating_sub(ours);
+        let moving_out = self.moving_out.total + self.taken;
         let sample = Sample {
             at,
             run: Duration::from_nanos(run),
-            stall: Duration::from_nanos(self.lost.total + self.taken),
+            stall: Duration::from_nanos(self.lost.total + moving_out),
+            moving_out: Duration::from_nanos(moving_out),
             needed,
             resident,
             out,
             pages_in: self.pages_in.total,
+            pages_out: self.pages_out.total,
         };
         (sample, parts)
     }
 
     /// Adds what has come since; of what threads wait for at most `most`, ns.
     fn add(&mut self, now: Now, most: u64) {
-        self.cpu.take(now.cpu);
-        let ours = self.ours.take(now.ours);
+        let cpu = self.cpu.take(now.cpu);
+        self.ours.take(now.ours);
         self.done.take_at_most(now.done, most);
+        let most = most - self.moving_out.take_at_most(now.moving_out, most);
         self.lost.take_at_most(now.lost, most);
         self.pages_in.take(now.pages_in);
-        let idle = self.idle.take(now.idle);
+        self.pages_out.take(now.pages_out);
         // What was idle at the time was nobody's loss.
-        self.credit = (self.credit + idle).min(CREDIT.max(idle));
-        let free = ours.min(self.credit);
-        self.credit -= free;
-        self.taken += ours - free;
+        let beside = self.beside.take(now.beside);
+        self.taken += self.spare.beyond(beside, cpu);
     }
 }
 
@@ -255,22 +265,30 @@ impl Slots {
             let served: u64 = slot.faults.iter().map(|of| of.sum.load(Relaxed)).sum();
             let faults = count(Counter::FaultsServed);
             let interrupts = count(Counter::PagesOut) / PAGES_A_CALL * CALL;
-            let lost = if serves_itself(slot.process.told_by.load(Relaxed)) {
+            let (manager, reclaim) = (count(Counter::ManagerCpuNs), count(Counter::ReclaimNs));
+            let [back, out] = if serves_itself(slot.process.told_by.load(Relaxed)) {
                 let done = count(Counter::InlineNs);
+                let beside = manager.saturating_sub(count(Counter::StallNs));
                 this.now.done += done;
-                done + interrupts
+                this.now.ours += beside;
+                this.now.beside += beside;
+                [done.saturating_sub(reclaim), reclaim.min(done)]
             } else {
                 let events = events.map(count).iter().sum::<u64>();
-                this.now.ours += count(Counter::ManagerCpuNs);
-                served + faults * WAKE + events * EVENT + interrupts
+                this.now.ours += manager;
+                this.now.beside += reclaim;
+                [served + faults * WAKE + events * EVENT, 0]
             };
-            this.now.lost += lost;
+            this.now.lost += back;
+            this.now.moving_out += out + interrupts;
+            let lost = back + out + interrupts;
             if let Some(Kept::Managed(has)) = this.by_pid.get(&pid)
                 && let Some(owned) = segment.owners[used.index].owned()
             {
                 this.each.push((owned.who.word, *has, lost));
             }
             this.now.pages_in += count(Counter::PagesIn);
+            this.now.pages_out += count(Counter::PagesOut);
         }
         this
     }
@@ -317,9 +335,11 @@ const fn serves_itself(told_by: u32) -> bool {
     matches!(told_by, faults::IN_THREAD | faults::GUARD | faults::PROTECT)
 }
 
-/// Nanoseconds of ticks.
-fn ticks(of: u64) -> u64 {
-    of * (1_000_000_000 / rustix::param::clock_ticks_per_second().max(1))
+/// Processor time of this process, ns.
+fn own_time() -> u64 {
+    let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::ProcessCPUTime);
+    let [seconds, more] = [tv_sec, tv_nsec].map(|part| u64::try_from(part).unwrap_or(0));
+    seconds * 1_000_000_000 + more
 }
 
 /// Resident memory of a process, its files left out, bytes.
@@ -328,14 +348,6 @@ fn resident_of(pid: u32) -> Option<u64> {
     let mut fields = statm.split(' ').map(str::parse::<u64>);
     let (resident, shared) = (fields.nth(1)?.ok()?, fields.next()?.ok()?);
     Some(resident.saturating_sub(shared) * PAGE_SIZE as u64)
-}
-
-/// What the processors of the machine were idle, ns.
-fn idle() -> Option<u64> {
-    let stat = fs::read_to_string("/proc/stat").ok()?;
-    let mut fields = stat.lines().next()?.split_whitespace().skip(4);
-    let (idle, waiting): (u64, u64) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
-    Some(ticks(idle + waiting))
 }
 
 #[cfg(test)]
@@ -383,6 +395,10 @@ mod tests {
         slot.process.told_by.store(faults::GUARD, Relaxed);
         slot.set(Counter::InlineNs, 5_000_000);
         slot.set(Counter::PagesOut, 0);
+        slot.set(
+            Counter::StallNs,
+            slot.counter(Counter::ManagerCpuNs).load(Relaxed),
+        );
         let now = Slots::read(&segment).now;
         slot.process.told_by.store(faults::MESSAGE, Relaxed);
         let by_messages = Slots::read(&segment).now;
@@ -390,6 +406,11 @@ mod tests {
         assert_eq!(now.lost, 5_000_000);
         assert_eq!((by_messages.done, now.ours), (0, 0));
         assert!(by_messages.ours > 0 && by_messages.lost != now.lost);
+        // What was for moving out among it is told apart.
+        slot.process.told_by.store(faults::GUARD, Relaxed);
+        slot.set(Counter::ReclaimNs, 2_000_000);
+        let now = Slots::read(&segment).now;
+        assert_eq!((now.lost, now.moving_out), (3_000_000, 2_000_000));
     }
 
     /// A fault may be under way while the program is stopped for hours.
@@ -402,46 +423,30 @@ mod tests {
         slot.set(Counter::InlineNs, 1_000_000);
         let mut signal = Signal::default();
         let root = std::process::id();
+        // (What we ourselves run is another matter.)
         let mut look = |millis| {
-            signal
-                .sample(&segment, root, Duration::from_millis(millis))
-                .0
+            signal.sample(&segment, root, Duration::from_millis(millis));
+            Duration::from_nanos(signal.lost.total)
         };
         let first = look(100);
-        assert_eq!(first.stall, Duration::from_millis(1));
+        assert_eq!(first, Duration::from_millis(1));
         // The program alone was stopped, and then who looks as well.
         let hour = 3_600_000_000_000;
         slot.set(Counter::InlineNs, hour);
-        let threads = u32::try_from(machine::cpus() + 64).unwrap();
+        let threads = u32::try_from(zfolio_host::machine::cpus() + 64).unwrap();
         let second = look(200);
-        assert!(second.stall - first.stall <= Duration::from_millis(100) * threads);
+        assert!(second - first <= Duration::from_millis(100) * threads);
         slot.set(Counter::InlineNs, 2 * hour);
         let third = look(7_200_000);
-        assert!(third.stall - second.stall <= Duration::from_secs(1) * threads);
+        assert!(third - second <= Duration::from_secs(1) * threads);
         // What is lost after it counts as before.
         slot.set(Counter::InlineNs, 2 * hour + 1_000_000);
         let fourth = look(7_200_100);
-        assert_eq!(fourth.stall - third.stall, Duration::from_millis(1));
+        assert_eq!(fourth - third, Duration::from_millis(1));
     }
 
     #[test]
     fn what_is_resident_is_seen() {
         assert!(resident_of(std::process::id()).unwrap() > 0);
-        assert!(idle().unwrap() > 0);
-    }
-
-    #[test]
-    fn what_was_idle_is_not_taken() {
-        let mut signal = Signal::default();
-        let mut now = Now {
-            idle: 100,
-            ours: 60,
-            ..Now::default()
-        };
-        signal.add(now, 0);
-        assert_eq!(signal.taken, 0);
-        now.ours = 160;
-        signal.add(now, 0);
-        assert_eq!(signal.taken, 60, "40 were left");
     }
 }

@@ -25,6 +25,9 @@ use zfolio_views::look::EndedTotal;
 
 /// Slots that are kept free for those who come between two looks.
 const RESERVE: usize = 256;
+/// Where so many times as many are free there is time for [`AT_EASE`] between two looks.
+const MANY: usize = 3;
+const AT_EASE: Duration = Duration::from_millis(250);
 /// Slots that are made free at once.
 const BATCH: usize = 64;
 /// Looking takes at most this part of a processor's time, but comes again after [`SELDOM`].
@@ -66,7 +69,12 @@ impl Ended {
         self.members.look(segment, sight);
         self.look_at_slots(segment, held, sight);
         let took = own_time().saturating_sub(before);
-        self.next = Some(now + (took * SHARE).min(SELDOM));
+        let least = if segment.free_slots() > MANY * RESERVE {
+            AT_EASE
+        } else {
+            Duration::ZERO
+        };
+        self.next = Some(now + (took * SHARE).clamp(least, SELDOM));
     }
 
     fn look_at_slots(&mut self, segment: &Segment, held: &ByTurn<Held>, sight: Sight) {

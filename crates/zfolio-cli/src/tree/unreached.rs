@@ -26,8 +26,10 @@ use zfolio_host::owners::own_id_in_proc;
 use zfolio_host::process_tree::descendants;
 use zfolio_host::size::{human, short};
 
-/// Between two looks at least.
+/// Between two looks at least; and in a long run, of which a 50th passes in between, no more than that.
 const EVERY: Duration = Duration::from_millis(100);
+const SELDOM: Duration = Duration::from_millis(400);
+const AGE: u32 = 50;
 /// Looking takes at most this part of the time.
 const SHARE: u32 = 50;
 /// Looks at one process without a sign of zfolio, before it counts: its loader may
@@ -58,6 +60,7 @@ pub(crate) struct Stranger {
 /// Looks at a tree some times a second.
 #[derive(Debug)]
 pub(crate) struct Unreached {
+    began: Instant,
     next: Instant,
     segment: PathBuf,
     library: PathBuf,
@@ -71,6 +74,7 @@ impl Unreached {
     /// For a run with this segment, library and `high` (bytes), from `now` on.
     pub(crate) fn new(segment: &Path, library: &Path, high: u64, now: Instant) -> Self {
         Self {
+            began: now,
             next: now,
             segment: segment.into(),
             library: library.into(),
@@ -87,7 +91,8 @@ impl Unreached {
             if let Some(root) = own_id_in_proc() {
                 self.look_below(root);
             }
-            self.next = now + EVERY.max(now.elapsed() * SHARE);
+            let pause = (now.saturating_duration_since(self.began) / AGE).clamp(EVERY, SELDOM);
+            self.next = now + pause.max(now.elapsed() * SHARE);
         }
     }
 

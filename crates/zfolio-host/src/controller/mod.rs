@@ -4,11 +4,13 @@
 //! comes out. It has no clock and makes no call, so its tests are made-up programs
 //! (`simulated.rs`).
 //!
-//! Two figures decide. The *rate* is the time that the program's threads stood still in the last
-//! window, over the time that they ran in it. The *balance* is what may still be lost over the
-//! whole run: the part asked for of the time run so far, less what was lost. What is allowed in a
-//! window follows the balance; and a step down is taken only if the balance would also pay for
-//! all that is out, should it come back at once. So what was promised holds at the end as well,
+//! Two figures decide. The *rate* is the time that the program's threads stood still for what came back in
+//! the last window, over the time that they ran in it: with `high` as it is it goes on being lost. What comes
+//! back has to leave again, so that is part of it. What moving out the first time costs is not: it is lost
+//! once. The *balance* is what may still be lost over the
+//! whole run: the part asked for of the time run so far, less all that was lost. What is allowed in a
+//! window follows the balance; and a step down is taken only if the balance pays for what it moves out, and
+//! would also pay for all that is out, should it come back at once. So what was promised holds at the end as well,
 //! even if the program then reads all of its memory.
 //!
 //! | seen | done |
@@ -32,7 +34,7 @@ mod simulated_division;
 use std::time::Duration;
 
 /// Of the slowdown asked for, the part that is aimed at: estimates err.
-const AIM: f64 = 0.7;
+const AIM: f64 = 0.85;
 /// A window is judged once the program ran this long in it, seconds ...
 const WINDOW_RUN: f64 = 0.2;
 /// ... or once it lasted so long, seconds.
@@ -72,7 +74,7 @@ const OUT_PER_FREED: f64 = 1.5;
 /// of the time that is lost for it.
 const PAYS: f64 = 0.03;
 const PAYS_TIMES: f64 = 2.0;
-/// Windows before that is judged.
+/// Windows in which the rate left no room, and those after one up, before that is judged.
 const TRIAL: u32 = 25;
 /// How long nothing is taken then, at first and at most, seconds.
 const REST: f64 = 20.0;
@@ -84,6 +86,12 @@ const GAP: f64 = 1.0 / 64.0;
 const GRAIN: u64 = 1 << 20;
 /// What a page costs that comes back among many, at most, and before enough have: seconds.
 const PAGE_BACK: f64 = 8e-6;
+/// What a page costs that is moved out, before that was seen, and at most: seconds.
+const PAGE_OUT: f64 = 10e-6;
+const PAGE_OUT_MOST: f64 = 100e-6;
+/// It is seen in windows with so many pages, each of which counts for this part.
+const PAGES_SEEN: u64 = 128;
+const SEEN_PART: f64 = 0.125;
 /// Pages that are enough.
 const PAGES_KNOWN: u64 = 4096;
 const PAGE: f64 = 4096.0;
@@ -99,7 +107,7 @@ pub struct Asked {
     pub high: u64,
 }
 
-/// What is known of the tree at one instant. Times and `pages_in` only grow.
+/// What is known of the tree at one instant. Times and numbers of pages only grow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Sample {
     /// Since the run began.
@@ -108,6 +116,8 @@ pub struct Sample {
     pub run: Duration,
     /// Time that they stood still because of us.
     pub stall: Duration,
+    /// Of that, for moving pages out.
+    pub moving_out: Duration,
     /// Memory it would have without us, bytes.
     pub needed: u64,
     /// Memory it has, pools included, bytes.
@@ -116,6 +126,8 @@ pub struct Sample {
     pub out: u64,
     /// Pages that came back so far.
     pub pages_in: u64,
+    /// Pages that were moved out so far.
+    pub pages_out: u64,
 }
 
 /// What the controller does.
@@ -193,7 +205,11 @@ pub struct Controller {
     cooling: u32,
     /// The next step down, a part of what the program needs.
     step_down: f64,
-    /// Since something is taken: windows, and where that began.
+    /// What moving a page out costs, seconds.
+    page_out: f64,
+    /// Since something is taken: what was lost for what came back, seconds; windows whose rate left no room;
+    /// and where that began.
+    rent: f64,
     windows: u32,
     began: Option<Sample>,
     /// Nothing is taken until then, and how long the next time; seconds.
@@ -239,6 +255,8 @@ impl Controller {
             grew: 0.0,
             cooling: 0,
             step_down: FIRST_DOWN,
+            page_out: PAGE_OUT,
+            rent: 0.0,
             windows: 0,
             began: None,
             rests_until: 0.0,
@@ -350,29 +368,46 @@ impl Controller {
         let each = if self.last.pages_in < PAGES_KNOWN {
             PAGE_BACK
         } else {
-            // (All that was lost, whatever for.)
-            let each = seconds(self.last.stall) / count(self.last.pages_in);
+            let each = coming_back(&self.last) / count(self.last.pages_in);
             each.clamp(PAGE_BACK / 4.0, PAGE_BACK)
         };
         bytes(out) / PAGE * each
+    }
+
+    /// Learns what moving a page out costs, if many were in the window.
+    fn learn_page_out(&mut self, sample: &Sample) {
+        let went = sample.pages_out.saturating_sub(self.window.pages_out);
+        if went >= PAGES_SEEN {
+            let took = seconds(sample.moving_out) - seconds(self.window.moving_out);
+            let each = (took / count(went)).clamp(0.0, PAGE_OUT_MOST);
+            self.page_out += (each - self.page_out) * SEEN_PART;
+        }
     }
 
     fn judge(&mut self, sample: &Sample) {
         let of = |what: fn(&Sample) -> Duration| {
             (seconds(what(sample)) - seconds(what(&self.window))).max(0.0)
         };
-        let (wall, run, stall) = (of(|s| s.at), of(|s| s.run), of(|s| s.stall));
+        let (wall, run) = (of(|s| s.at), of(|s| s.run));
+        let came = sample.pages_in.saturating_sub(self.window.pages_in);
+        let back = coming_back(sample) - coming_back(&self.window);
+        let rent = back.max(0.0) + count(came) * self.page_out;
         let balance = self.balance(sample);
         let part = 1.0 + balance / (self.aim() * HORIZON);
         let allowed = self.aim() * part.clamp(LEAST_ALLOWED, MOST_ALLOWED);
         // More than a whole window may lose, twice: no need to wait for its end.
-        let alarmed = stall > 2.0 * allowed * WINDOW_RUN.max(run);
+        let alarmed = rent > 2.0 * allowed * WINDOW_RUN.max(run);
         if !alarmed && run < WINDOW_RUN && wall < WINDOW_WALL {
             return;
         }
-        let error = stall / run.max(LEAST_RUN) / allowed;
+        let error = rent / run.max(LEAST_RUN) / allowed;
+        self.learn_page_out(sample);
         self.window = *sample;
-        self.windows += u32::from(self.took_something());
+        if self.took_something() {
+            self.windows +=
+                u32::from(self.cooling > 0 || self.wanted(sample, error) < bytes(GRAIN));
+            self.rent += rent;
+        }
         if error > 1.0 {
             self.go_up(sample, error);
         } else if self.cooling > 0 {
@@ -402,14 +437,19 @@ impl Controller {
         self.counts.steps[1] += 1;
     }
 
+    /// By how much `high` would go down if it were paid for; below 0 the rate leaves no room.
+    fn wanted(&self, sample: &Sample, error: f64) -> f64 {
+        bytes(sample.needed) * self.step_down * (1.0 - error / ROOM)
+    }
+
     /// `left`: what may still be lost if all that is out comes back, seconds.
     fn go_down(&mut self, sample: &Sample, error: f64, left: f64) {
         // (Where reclaim would just not begin.)
         let from = bytes(self.high).min(bytes(sample.resident) * (1.0 + GAP));
-        let wanted = bytes(sample.needed) * self.step_down * (1.0 - error / ROOM);
-        // What is left pays for what a step moves out, should it come back too.
-        let each = self.cost_back(1 << 20) / bytes(1 << 20) * OUT_PER_FREED;
-        let carried = left.max(0.0) / each;
+        let wanted = self.wanted(sample, error);
+        // What is left pays for moving out what a step takes, and for it, should it come back too.
+        let each = self.cost_back(1 << 20) / bytes(1 << 20) + self.page_out / PAGE;
+        let carried = left.max(0.0) / (each * OUT_PER_FREED);
         let step = wanted.min(carried);
         let next = from - step;
         if step < bytes(GRAIN) || next < bytes(self.asked.low) {
@@ -438,7 +478,7 @@ impl Controller {
     fn give_up_if_useless(&mut self, sample: &Sample) {
         let Some(began) = self.began else { return };
         let ran = seconds(sample.run) - seconds(began.run);
-        let lost = seconds(sample.stall) - seconds(began.stall);
+        let lost = self.rent;
         let saved = bytes(sample.needed) - bytes(sample.resident.min(self.high));
         let least = PAYS.max(PAYS_TIMES * lost / ran.max(1e-3));
         let useless = saved < bytes(sample.needed) * least && lost > self.aim() * ran / 4.0;
@@ -446,12 +486,17 @@ impl Controller {
             return;
         }
         self.high = self.asked.high;
-        (self.windows, self.began, self.cooling) = (0, None, 0);
+        (self.windows, self.rent, self.began, self.cooling) = (0, 0.0, None, 0);
         self.rests_until = seconds(sample.at) + self.rest;
         self.rest = (self.rest * 2.0).min(LONGEST_REST);
         self.counts.rests += 1;
         self.phase = Phase::Resting;
     }
+}
+
+/// What was lost for what came back, seconds.
+fn coming_back(sample: &Sample) -> f64 {
+    seconds(sample.stall.saturating_sub(sample.moving_out))
 }
 
 fn seconds(of: Duration) -> f64 {

@@ -31,11 +31,13 @@ pub(super) struct Program {
     pub(super) kinds: Vec<Kind>,
     /// Part of the time that it runs.
     pub(super) busy: f64,
-    /// What a page costs that comes back, seconds.
+    /// What a page costs that comes back, and one that is moved out, seconds.
     cost: f64,
+    cost_out: f64,
     pub(super) sample: Sample,
-    /// Pages that came back.
+    /// Pages that came back, and that were moved out.
     back: f64,
+    gone: f64,
 }
 
 impl Program {
@@ -49,8 +51,10 @@ impl Program {
             kinds: kinds.collect(),
             busy: 1.0,
             cost: 12e-6,
+            cost_out: 0.0,
             sample: Sample::default(),
             back: 0.0,
+            gone: 0.0,
         }
     }
 
@@ -76,21 +80,26 @@ impl Program {
         for kind in &mut self.kinds {
             kind.out -= touched(kind) * fits;
         }
-        let stall = pages * fits * self.cost;
         self.back += pages * fits;
-        self.squeeze(bytes(high) / MIB);
+        let went = self.squeeze(bytes(high) / MIB) * MIB / PAGE;
+        self.gone += went;
+        let moving_out = went * self.cost_out;
+        let stall = pages * fits * self.cost + moving_out;
         let add = |to: &mut Duration, seconds: f64| *to += Duration::from_secs_f64(seconds);
         add(&mut self.sample.at, TICK);
         add(&mut self.sample.run, (time - stall).max(0.0));
         add(&mut self.sample.stall, stall);
+        add(&mut self.sample.moving_out, moving_out);
         self.sample.needed = whole(self.size() * MIB);
         self.sample.resident = whole(self.resident() * MIB);
         self.sample.out = whole(self.out() * MIB);
         self.sample.pages_in = whole(self.back);
+        self.sample.pages_out = whole(self.gone);
     }
 
-    /// Moves out until `high` (MiB) is kept, as fast as 100 MiB a second.
-    fn squeeze(&mut self, high: f64) {
+    /// Moves out until `high` (MiB) is kept, as fast as 100 MiB a second; how much, MiB.
+    fn squeeze(&mut self, high: f64) -> f64 {
+        let before = self.out();
         let mut left = ((self.resident() - high) / (1.0 - POOL)).clamp(0.0, 100.0 * TICK);
         let present: f64 = self.kinds.iter().map(|kind| kind.size - kind.out).sum();
         let blind = left * BLIND / present.max(1e-9);
@@ -106,6 +115,7 @@ impl Program {
             kind.out += more;
             left -= more;
         }
+        self.out() - before
     }
 }
 
@@ -148,6 +158,39 @@ fn what_is_never_touched_is_taken() {
     // 140 MiB take 49 in the pool.
     assert!(program.resident() < 125.0, "{bought:?} {program:?}");
     assert_eq!(bought.rests, 0, "{bought:?}");
+}
+
+/// On a processor of its own each page that is moved out takes as much of the program's time as it costs
+/// us. That is lost once, and no reason to give memory back.
+#[test]
+fn what_moving_out_costs_is_paid_and_is_not_taken_for_pages_in_use() {
+    for (length, least) in [(20.0, 0.18), (90.0, 0.5)] {
+        let mut controller = five_percent();
+        let mut program = Program::new(&[(30.0, 20.0), (250.0, 0.0005)]);
+        program.cost_out = 21e-6;
+        run(&mut controller, &mut program, length, |_, _| {});
+        let bought = controller.bought();
+        assert!(bought.slowdown <= 0.05, "{length}: {bought:?}");
+        assert_eq!(bought.rests, 0, "{length}: {bought:?}");
+        let saved = 1.0 - program.resident() / program.size();
+        assert!(saved >= least, "{length}: {saved} {bought:?}");
+    }
+}
+
+/// A large program's memory takes long to move out: not paying yet is not useless.
+#[test]
+fn a_large_program_is_not_given_up() {
+    let mut controller = Controller::new(Asked {
+        slowdown: 0.05,
+        low: 8 << 20,
+        high: 16 << 30,
+    });
+    let mut program = Program::new(&[(400.0, 20.0), (7600.0, 0.0001)]);
+    program.cost_out = 21e-6;
+    run(&mut controller, &mut program, 600.0, |_, _| {});
+    let bought = controller.bought();
+    assert!(bought.slowdown <= 0.05 && bought.rests == 0, "{bought:?}");
+    assert!(program.resident() < 0.8 * program.size(), "{bought:?}");
 }
 
 #[test]
@@ -300,6 +343,7 @@ proptest! {
         sizes in prop::collection::vec((5.0..200.0_f64, 0..6_usize), 1..5),
         slowdown in 1..20_u32,
         cost in 4e-6..25e-6_f64,
+        cost_out in 0.0..40e-6_f64,
         turns in prop::collection::vec((0..5_usize, 0..6_usize, 3.0..30.0_f64), 0..6),
     ) {
         const RATES: [f64; 6] = [0.0, 0.001, 0.02, 0.3, 4.0, 50.0];
@@ -307,7 +351,7 @@ proptest! {
         let asked = Asked { slowdown: f64::from(slowdown) / 100.0, low: 8 << 20, high: 1 << 30 };
         let mut controller = Controller::new(asked);
         let mut program = Program::new(&kinds);
-        program.cost = cost;
+        (program.cost, program.cost_out) = (cost, cost_out);
         let check = |controller: &Controller| {
             assert!((asked.low..=asked.high).contains(&controller.high()));
         };
@@ -326,18 +370,20 @@ proptest! {
     /// Samples of any kind, in any order.
     #[test]
     fn no_sample_is_too_odd(
-        samples in prop::collection::vec(any::<[u32; 7]>(), 1..60),
+        samples in prop::collection::vec(any::<[u32; 9]>(), 1..60),
     ) {
         let mut controller = five_percent();
-        for [at, run, stall, needed, resident, out, pages_in] in samples {
+        for [at, run, stall, moving_out, needed, resident, out, pages_in, pages_out] in samples {
             let high = controller.step(Sample {
                 at: Duration::from_millis(at.into()),
                 run: Duration::from_millis(run.into()),
                 stall: Duration::from_millis(stall.into()),
+                moving_out: Duration::from_millis(moving_out.into()),
                 needed: needed.into(),
                 resident: resident.into(),
                 out: out.into(),
                 pages_in: pages_in.into(),
+                pages_out: pages_out.into(),
             });
             prop_assert!((8 << 20..=4 << 30).contains(&high));
         }

@@ -50,10 +50,12 @@ impl Several {
             all.at = sample.at;
             all.run += sample.run;
             all.stall += sample.stall;
+            all.moving_out += sample.moving_out;
             all.needed += sample.needed;
             all.resident += sample.resident;
             all.out += sample.out;
             all.pages_in += sample.pages_in;
+            all.pages_out += sample.pages_out;
         }
         self.controller.step(all);
         let parts: Vec<Part> = (1..)

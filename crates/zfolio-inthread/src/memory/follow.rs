@@ -75,11 +75,20 @@ impl MemoryState {
 
     /// Ends it; `more`: what it took beside that, ns.
     pub(crate) fn end_work(&self, work: Option<Work>, more: u64) {
+        self.add_work(Counter::InlineNs, work, more);
+    }
+
+    /// Ends a part of such work, which moved pages out.
+    pub(super) fn end_reclaim(&self, work: Option<Work>) {
+        self.add_work(Counter::ReclaimNs, work, 0);
+    }
+
+    fn add_work(&self, counter: Counter, work: Option<Work>, more: u64) {
         let slot = self.following.slot.load(Ordering::Acquire);
         // SAFETY: null, or a slot of the segment, which is never unmapped.
         if let (Some(Work(clock, begun)), Some(slot)) = (work, unsafe { slot.as_ref() }) {
             let took = now_ns(clock).saturating_sub(begun);
-            slot.add(Counter::InlineNs, took + more);
+            slot.add(counter, took + more);
         }
     }
 

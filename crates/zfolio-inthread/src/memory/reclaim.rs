@@ -88,6 +88,7 @@ impl MemoryCore {
     /// batch have begun.
     pub(super) fn close_down_to(&mut self, state: &MemoryState, goal: usize, pages: usize) {
         let start = now_ns(Clock::Monotonic);
+        let work = state.begin_work();
         self.figures.waits += 1;
         state
             .membership
@@ -98,6 +99,7 @@ impl MemoryCore {
         let helpless = self.usage(state) > goal && closed < 2 * pool + SLACK;
         self.settle_room(state, pages, helpless);
         self.figures.waited_ns += now_ns(Clock::Monotonic) - start;
+        state.end_reclaim(work);
         state.pressure.note_made(closed, start);
     }
 

@@ -60,6 +60,7 @@ impl MemoryState {
         }
         let spent = now_ns(Clock::ThreadCpu).saturating_sub(cpu);
         self.exclusive().end_turn(turn, spent, is_round);
+        self.end_reclaim(work);
         self.end_work(work, 0);
     }
 }

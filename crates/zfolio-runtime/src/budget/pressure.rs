@@ -8,8 +8,10 @@ use core::sync::atomic::Ordering;
 use zfolio_sys::lock::pause;
 use zfolio_sys::thread::{Clock, now_ns};
 
-/// Longest and shortest sleep between looks at usage, ns.
+/// Longest and shortest sleep between looks at usage, ns; and the longest where `high` is what was found to do
+/// and nothing changes.
 const LONGEST_NS: u64 = 20_000_000;
+const LONGEST_CALM_NS: u64 = 50_000_000;
 const SHORTEST_NS: u64 = 500_000;
 
 /// How fast a program is taken to be able to grow: pages a millisecond, 2 GB/s.
@@ -36,13 +38,25 @@ pub(crate) enum Relief {
     Exhausted,
 }
 
-/// How long to sleep when `headroom` pages are left to the next watermark.
+/// How long to sleep when `headroom` pages are left to the next watermark; `calm`: nothing changes.
 #[must_use]
-pub(crate) fn nap_ns(headroom: usize) -> u64 {
-    (headroom as u64 * 1_000_000 / PAGES_PER_MS as u64).clamp(SHORTEST_NS, LONGEST_NS)
+pub(crate) fn nap_ns(headroom: usize, calm: bool) -> u64 {
+    let longest = if calm { LONGEST_CALM_NS } else { LONGEST_NS };
+    (headroom as u64 * 1_000_000 / PAGES_PER_MS as u64).clamp(SHORTEST_NS, longest)
 }
 
 impl Memory {
+    /// Pages by which each process may grow before the run has what it may have at most, where `high`
+    /// follows the program below that: what is above `high` for a moment does no harm then.
+    pub(crate) fn room_to_grow(&self, usage: usize) -> usize {
+        if !self.options.follows {
+            return 0;
+        }
+        let processes = self.segment().sharing.members_used.load(Ordering::Relaxed);
+        let most = self.options.high / (processes as usize).max(1);
+        most.saturating_sub(usage) / 2
+    }
+
     /// How long a fault waits because its group has more out than its `swap.high`, ns.
     pub(crate) fn swap_penalty_ns(&self) -> u64 {
         self.swap_penalty_ns.load(Ordering::Relaxed)

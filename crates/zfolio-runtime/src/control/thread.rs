@@ -16,6 +16,8 @@ use zfolio_sys::thread::{Clock, ask_for_low_latency, id, now_ns};
 const STUCK_NS: u64 = 2_000_000;
 /// Sleep between two parts of what comes back for an inspector, ns.
 const COMES_NS: u64 = 50_000;
+/// Usage that changed by no more pages between two looks is steady.
+const STEADY: usize = 64;
 /// Sleep between looks at regions for which there is a pool to compact, ns.
 const REGION_NAP_NS: u64 = 200_000_000;
 
@@ -69,6 +71,7 @@ impl Manager {
             memory.published_ns = now_ns(Clock::Monotonic);
             // While nothing changes, half of what is left up to `high` itself.
             let calm = usage == memory.usage && relief == Relief::Enough;
+            let steady = usage.abs_diff(memory.usage) <= STEADY && relief == Relief::Enough;
             memory.usage = usage;
             let to_start = (self.watermarks().start + self.overdraft()).saturating_sub(usage);
             let to_high = if calm {
@@ -81,7 +84,8 @@ impl Manager {
             } else if stuck {
                 STUCK_NS
             } else {
-                nap_ns(to_start.max(to_high))
+                let left = to_start.max(to_high).max(self.room_to_grow(usage));
+                nap_ns(left, steady && self.options.follows)
             };
             let nap = if self.scope.polls_usage() || stuck {
                 Some(nap)

@@ -107,7 +107,7 @@ pub fn watch(host: &'static Host, _index: usize, stack: Range<usize>) -> ! {
             if usage >= activate {
                 break allowed.high;
             }
-            if !(host.nap)(nap_ns(activate - usage)) {
+            if !(host.nap)(nap_ns(activate - usage, false)) {
                 return None;
             }
         };

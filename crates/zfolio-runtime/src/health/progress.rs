@@ -124,4 +124,9 @@ impl Health {
         let each = self.cpu_ns.iter();
         each.map(|ns| ns.load(Ordering::Relaxed)).sum()
     }
+
+    /// Of that, the control thread's.
+    pub(crate) fn control_cpu_ns(&self) -> u64 {
+        self.cpu_ns[0].load(Ordering::Relaxed)
+    }
 }

@@ -141,6 +141,9 @@ counters! {
     /// spent on faults, with the kernel's part of them, on what calls brought, and on making
     /// room. Processor time in a process of one thread, else time passed.
     InlineNs = "inline_ns",
+    /// Nanoseconds spent on moving pages out and on compressing them again: processor time of the
+    /// control thread and of engines; under `--slowdown` without threads of ours a part of `inline_ns`.
+    ReclaimNs = "reclaim_ns",
     /// Times that a thread of the program, which made no calls, was stopped as it ran and closed
     /// pages because `high` had sunk.
     HighTicks = "high_ticks",

@@ -68,7 +68,7 @@ impl Upkeep {
         if self.scope.is_whole() {
             self.update_share(usage, usage.saturating_sub(ours) + kept);
         }
-        let cpu = self.manager_cpu_ns();
+        let [cpu, reclaim] = self.cpu_ns();
         let classes = class_table::due(stats, &self.zswap, now);
         stats.update(|| {
             let bytes = |pages: usize| (pages * PAGE_SIZE) as u64;
@@ -102,6 +102,7 @@ impl Upkeep {
             stats.set(Counter::Released, self.arena().released());
             stats.set(Counter::Populated, self.arena().populated());
             stats.set(Counter::ManagerCpuNs, cpu);
+            stats.set(Counter::ReclaimNs, reclaim);
             publish_pool(stats, &pool);
             if let Some(classes) = &classes {
                 class_table::publish(stats, classes, now);
@@ -113,10 +114,12 @@ impl Upkeep {
         });
     }
 
-    /// CPU time of the manager's threads, ns: each worker notes its own.
-    fn manager_cpu_ns(&self) -> u64 {
+    /// CPU time of the manager's threads, ns, each worker notes its own; and of those among them that move
+    /// pages out.
+    fn cpu_ns(&self) -> [u64; 2] {
         self.note_cpu(0);
-        self.workers_cpu_ns() + self.engine_threads().map_or(0, EngineThreads::cpu_ns)
+        let engines = self.engine_threads().map_or(0, EngineThreads::cpu_ns);
+        [self.workers_cpu_ns(), self.control_cpu_ns()].map(|ns| ns + engines)
     }
 
     /// Puts the process's name into its statistics.

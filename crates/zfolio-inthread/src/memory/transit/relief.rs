@@ -78,6 +78,7 @@ pub(in crate::memory) fn make_room(
     whom: Whom,
 ) -> usize {
     let begun = now_ns(Clock::Monotonic);
+    let work = state.begin_work();
     let (mut looked, mut closed) = (0_usize, 0);
     let mut pool = None;
     loop {
@@ -95,6 +96,7 @@ pub(in crate::memory) fn make_room(
             core.end_room(whom, beyond > 0, closed, pool);
             if whom != Whom::Others {
                 core.figures.waited_ns += now_ns(Clock::Monotonic) - begun;
+                state.end_reclaim(work);
                 state.pressure.note_made(closed, begun);
             }
             return closed;
