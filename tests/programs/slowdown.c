@@ -6,6 +6,8 @@
  *   grow     takes memory page by page, evenly, until it has all
  *   phases   as cold, with another tenth every eighth of the amount
  *   serve    as cold, and waits a ms for nothing (poll) after each 50000 reads, as a server does
+ *   life     half of its memory, then it grows to all of it, sleeps, reads all in order twice, at random in half of
+ *            it and in a tenth; in between as cold. AMOUNT is the reads of each of these phases
  *
  * AMOUNT is reads of a word (grow: pauses of 10 ms), or seconds if that word follows. In the end
  * every word is verified. Ends with 0, 1 (a wrong word) or 2 (it could not be set up). Prints
@@ -62,6 +64,49 @@ static int wrong(size_t at)
     return 1;
 }
 
+/* Reads at random in `hot` words from `from` on, of 1,000,000 reads one anywhere in `all`; 1: a word is wrong. */
+static int look(size_t from, size_t hot, size_t all, uint64_t reads, uint64_t *sum)
+{
+    for (uint64_t i = 0; i < reads; i++) {
+        size_t at = i % 1000000 == 0 ? next() % all : from + next() % hot;
+
+        if (words[at] != word(at))
+            return wrong(at);
+        *sum += words[at];
+    }
+    return 0;
+}
+
+static int life(uint64_t reads)
+{
+    struct timespec sleep = { 3, 0 };
+    size_t half = count / 2, tenth = count / 10, grown = half;
+    uint64_t sum = 0;
+    int bad;
+
+    fill(0, half);
+    bad = look(0, tenth, half, reads, &sum);
+    for (int step = 1; step <= 16; step++) {
+        size_t to = half + (count - half) / 16 * step;
+
+        fill(grown, to);
+        grown = to;
+        bad |= look(half, tenth, grown, reads / 16, &sum);
+    }
+    fill(grown, count);
+    nanosleep(&sleep, NULL);
+    bad |= look(0, tenth, count, reads, &sum);
+    for (size_t at = 0; at < 2 * count; at++) {
+        if (words[at % count] != word(at % count))
+            return wrong(at % count);
+        sum += words[at % count];
+    }
+    bad |= look(half, half, count, reads, &sum);
+    bad |= look(tenth, tenth, count, reads, &sum);
+    printf("%lu\n", (unsigned long)sum);
+    return bad;
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 4)
@@ -77,7 +122,10 @@ int main(int argc, char **argv)
              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (words == MAP_FAILED)
         return 2;
-    if (strcmp(kind, "grow") == 0) {
+    if (strcmp(kind, "life") == 0) {
+        if (life((uint64_t)amount))
+            return 1;
+    } else if (strcmp(kind, "grow") == 0) {
         size_t part = count / (size_t)(timed ? amount * 100 : amount);
         double begin = now();
 

@@ -15,11 +15,21 @@ use support::{Output, check};
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn run(options: &[&str], words: &[&str]) -> Option<Output> {
+    run_by(&[], options, words)
+}
+
+/// The same, the program started by another command.
+fn run_by(starts: &[&str], options: &[&str], words: &[&str]) -> Option<Output> {
     let z = support::real()?;
     let program = compiled("slowdown")?;
     let program = program.to_str().expect("a path of text");
     let _alone = ALONE.lock().unwrap_or_else(|of| of.into_inner());
-    let all: Vec<&str> = [program].iter().chain(words).copied().collect();
+    let all: Vec<&str> = starts
+        .iter()
+        .chain(&[program])
+        .chain(words)
+        .copied()
+        .collect();
     let output = z.run_with(options, &all, "");
     output.succeeded();
     assert_eq!(
@@ -63,6 +73,36 @@ fn what_is_cold_is_taken() {
     }
 }
 
+/// What zfolio's threads do on the only processor that the program may use is a loss of the program's, whether
+/// others are idle or not.
+#[test]
+fn on_one_processor_the_time_of_our_threads_is_lost() {
+    let status = std::fs::read_to_string("/proc/self/status").expect("there is one");
+    let allowed = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    let first: String = allowed
+        .expect("a list")
+        .trim()
+        .chars()
+        .take_while(char::is_ascii_digit)
+        .collect();
+    let options = ["--slowdown", "30%", "--faults", "message"];
+    let words = ["cold", "200", "5", "seconds"];
+    let seen = run_by(&["taskset", "-c", &first], &options, &words);
+    let Some(output) = seen else { return };
+    let lost = figure(&output, "estimated_percent") / 100.0 * figure(&output, "run_s");
+    let reclaim = std::time::Duration::from_nanos(output.counter("reclaim_ns")).as_secs_f64();
+    assert!(output.counter("pages_out") > 1024, "{}", told(&output));
+    // (What of it comes after the last look is not in the estimate.)
+    assert!(
+        reclaim > 0.0 && lost > 0.7 * reclaim,
+        "{lost} {reclaim} {}",
+        told(&output)
+    );
+    assert!(output.counter("reclaim_ns") <= output.counter("manager_cpu_ns"));
+}
+
 /// Without privilege the program's own calls take what is cold.
 #[test]
 fn what_is_cold_is_taken_by_calls() {
@@ -77,7 +117,8 @@ fn what_is_cold_is_taken_by_calls() {
                     figure(output, "resident_since_bytes"),
                 );
                 let moved = output.counter("pages_out") > 2048;
-                let done = output.counter("inline_ns") > 0;
+                let (inline, reclaim) = (output.counter("inline_ns"), output.counter("reclaim_ns"));
+                let done = reclaim > 0 && inline > reclaim;
                 check(moved && done && had < needed * 0.97, || told(output))
             },
         );

@@ -1,5 +1,6 @@
 //! Watching a tree of processes from outside: resident memory from /proc, some
-//! hundred times a second.
+//! hundred times a second at first, and some twenty times once that has gone on for long: looking takes
+//! processor time too.
 //!
 //! It measures what the kernel says, not what zfolio says of itself.
 
@@ -10,8 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Between two samples.
+/// Between two samples, at first and after a while: a 200th of the time that has passed.
 const EVERY: Duration = Duration::from_millis(5);
+const SELDOM: Duration = Duration::from_millis(50);
+const AGE: u32 = 200;
 
 /// The largest process of the tree at one instant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -108,7 +111,7 @@ fn watch(root: u32, with_root: bool, stop: &AtomicBool) -> Watched {
             }
         }
         watched.samples.extend(largest);
-        thread::sleep(EVERY);
+        thread::sleep((begin.elapsed() / AGE).clamp(EVERY, SELDOM));
     }
     watched
 }
