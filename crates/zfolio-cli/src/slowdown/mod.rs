@@ -1,6 +1,6 @@
 //! `--slowdown`: `high` of the run follows what the program loses.
 //!
-//! `zfolio run` looks at the tree ten times a second, hands what it sees to the controller
+//! `zfolio run` looks at the tree ten times a second, and four times while `high` stays, hands what it sees to the controller
 //! (`zfolio_host::controller`) and writes what that says to `high` of the run's group, which
 //! every process reads when it says next what it has. Among several processes it weighs who gets how much
 //! of it (`zfolio_host::controller::division`).
@@ -8,9 +8,11 @@
 //! | module | concept |
 //! |---|---|
 //! | `signal` | time run and time lost, memory needed and had, of the whole tree |
+//! | `slots` | what each process says it has and has done |
 //! | `spare` | what processors were idle, which what we do costs nobody |
 
 mod signal;
+mod slots;
 mod spare;
 
 use crate::options::slowdown::Asked;
@@ -22,8 +24,11 @@ use zfolio_host::controller::{self, Bought, Controller};
 use zfolio_host::owners::own_id_in_proc;
 use zfolio_runtime::segment::Segment;
 
-/// Between two looks at least.
+/// Between two looks at least; and while `high` stays where it is.
 const EVERY: Duration = Duration::from_millis(100);
+const STAYS: Duration = Duration::from_millis(250);
+/// So many looks without a change of it are many.
+const LONG: u32 = 10;
 /// Looking takes at most this part of the time.
 const SHARE: u32 = 200;
 
@@ -35,6 +40,8 @@ pub(crate) struct Following {
     signal: Signal,
     began: Instant,
     next: Instant,
+    /// Looks since `high` changed.
+    stayed: u32,
 }
 
 impl Following {
@@ -51,6 +58,7 @@ impl Following {
             signal: Signal::default(),
             began: now,
             next: now,
+            stayed: 0,
         }
     }
 
@@ -64,13 +72,16 @@ impl Following {
             let at = now.saturating_duration_since(self.began);
             let (sample, parts) = self.signal.sample(segment, root, at);
             self.controller.set_most(most);
+            let before = self.controller.high();
             let high = self.controller.step(sample);
+            self.stayed = if high == before { self.stayed + 1 } else { 0 };
             let takes = self.controller.took_something();
-            signal::weigh(segment, &self.division.step(at, &parts, takes));
+            slots::weigh(segment, &self.division.step(at, &parts, takes));
             segment.groups[0].high.store(high, Relaxed);
             self.tell(segment);
         }
-        self.next = now + EVERY.max(now.elapsed() * SHARE);
+        let every = if self.stayed < LONG { EVERY } else { STAYS };
+        self.next = now + every.max(now.elapsed() * SHARE);
     }
 
     /// Writes what it has come to where `zfolio stat` reads it.

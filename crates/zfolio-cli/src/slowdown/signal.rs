@@ -8,9 +8,9 @@
 //! | what | from |
 //! |---|---|
 //! | faults, from the message read to the page in place | the histograms of the slots |
-//! | the thread asleep before and woken after | [`WAKE`] for each |
-//! | calls that discard, unmap or move memory: they wait until they were seen | [`EVENT`] for each |
-//! | the interrupt when pages are taken out | [`CALL`] for each call, of [`PAGES_A_CALL`] pages |
+//! | the thread asleep before and woken after | 5 us each |
+//! | calls that discard, unmap or move memory: they wait until they were seen | 15 us each |
+//! | the interrupt when pages are taken out | 10 us for each call, of 16 pages |
 //! | processor time of our threads that move pages out, and of `zfolio run`, as far as no processor was idle | `reclaim_ns` of the slots, our own time; [`Spare`] |
 //!
 //! Without privilege what is done is done by the program's threads:
@@ -21,7 +21,8 @@
 //! | the interrupt when pages are taken out | as above |
 //! | processor time of a thread that reclaims beside them, and of `zfolio run`, as far as no processor was idle | what `manager_cpu_ns` has beyond `high_stall_ns`; as above |
 //!
-//! (Processor time of threads that serve faults is not added to the time that these faults took.)
+//! (By messages: where no processor is idle a fault takes longer because those threads run, whose time counts already.
+//! So as far as it is not idle the processor time of the threads that serve faults counts, and not the time that faults took.)
 //!
 //! Nobody can lose more time than there is: between two looks each thread loses at most what has
 //! passed, and that is taken for a second at most. So a fault that was under way while the program, or all of the
@@ -31,49 +32,22 @@
 //! huge pages that came back as small ones. docs/slowdown.md has what the estimate was
 //! measured against.
 
+use super::slots::{Has, Kept, Slots, Work};
 use super::spare::Spare;
 use rustix::time::{ClockId, Timespec, clock_gettime};
-use std::collections::HashMap;
 use std::fs;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use zfolio_host::controller::Sample;
 use zfolio_host::controller::division::Part;
 use zfolio_host::process_time::ProcessTime;
 use zfolio_host::process_tree::descendants;
-use zfolio_host::slots::used;
 use zfolio_mm::PAGE_SIZE;
-use zfolio_runtime::segment::{Counter, Member, Owned, ProcessSlot, Segment, faults, state};
+use zfolio_runtime::segment::Segment;
 
-/// A thread that faults sleeps before its message is read, and is woken after. ns.
-const WAKE: u64 = 5_000;
-/// A call that is reported waits for the thread that reads the report. ns.
-const EVENT: u64 = 15_000;
-/// What a call that takes pages out costs a thread that runs on another processor. ns.
-const CALL: u64 = 10_000;
-/// Pages that such a call takes, rather few.
-const PAGES_A_CALL: u64 = 16;
+/// So much that ours ran tells what part of it they took from others. ns.
+const TOLD: u64 = 200_000;
 /// Between two looks no more than this is taken to have passed: who looks was stopped itself. ns.
 const LONGEST: u64 = 1_000_000_000;
-
-/// Sums over the tree as they are now. Nanoseconds, bytes, pages.
-#[derive(Clone, Copy, Debug, Default)]
-struct Now {
-    /// Of all threads.
-    cpu: u64,
-    /// Of ours among them.
-    ours: u64,
-    /// What threads of ours did that nobody waits for.
-    beside: u64,
-    /// What the program's threads did for us.
-    done: u64,
-    /// Lost for what came back, and for moving pages out, the processor apart.
-    lost: u64,
-    moving_out: u64,
-    /// Pages that came back, and that were moved out.
-    pages_in: u64,
-    pages_out: u64,
-}
 
 /// A sum that only grows, of parts that may go away.
 #[derive(Clone, Copy, Debug, Default)]
@@ -104,6 +78,8 @@ pub(super) struct Signal {
     ours: Growing,
     beside: Growing,
     done: Growing,
+    waited: Growing,
+    served: Growing,
     lost: Growing,
     moving_out: Growing,
     pages_in: Growing,
@@ -113,6 +89,10 @@ pub(super) struct Signal {
     spare: Spare,
     /// Processor time that ours took from others, ns.
     taken: u64,
+    /// What faults by messages cost, ns.
+    faults: u64,
+    /// The part of what ours ran lately that they took from others.
+    busy: f64,
 }
 
 impl Signal {
@@ -126,14 +106,14 @@ impl Signal {
     ) -> (Sample, Vec<Part>) {
         let slots = Slots::read(segment);
         let parts = slots.parts(segment);
-        let mut now = slots.now;
+        let (mut cpu, mut work) = (0, slots.work);
         let (mut needed, mut resident, mut out) = (0, 0, 0);
         // (What has ended since the last look had some as well: a processor's worth.)
         let mut threads = self.spare.at_once();
         let pids = descendants(root);
         for &pid in &pids {
             let ran = ProcessTime::of(pid).unwrap_or_default();
-            now.cpu += u64::try_from(ran.total().as_nanos()).unwrap_or(u64::MAX);
+            cpu += u64::try_from(ran.total().as_nanos()).unwrap_or(u64::MAX);
             threads += ran.threads;
             let has = match slots.by_pid.get(&pid) {
                 Some(Kept::Managed(has)) => *has,
@@ -144,19 +124,19 @@ impl Signal {
             resident += has.resident;
             out += has.out;
         }
-        now.beside += own_time();
+        work.beside += own_time();
         let passed = at.saturating_sub(self.looked);
         self.looked = at;
         self.spare.look(&pids, passed);
         let passed = u64::try_from(passed.as_nanos()).unwrap_or(LONGEST);
-        self.add(now, passed.min(LONGEST) * threads);
+        self.add(cpu, &work, passed.min(LONGEST) * threads);
         let ours = self.ours.total + self.done.total;
         let run = self.cpu.total.saturating_sub(ours);
         let moving_out = self.moving_out.total + self.taken;
         let sample = Sample {
             at,
             run: Duration::from_nanos(run),
-            stall: Duration::from_nanos(self.lost.total + moving_out),
+            stall: Duration::from_nanos(self.lost.total + self.faults + moving_out),
             moving_out: Duration::from_nanos(moving_out),
             needed,
             resident,
@@ -168,8 +148,8 @@ impl Signal {
     }
 
     /// Adds what has come since; of what threads wait for at most `most`, ns.
-    fn add(&mut self, now: Now, most: u64) {
-        let cpu = self.cpu.take(now.cpu);
+    fn add(&mut self, cpu: u64, now: &Work, most: u64) {
+        let cpu = self.cpu.take(cpu);
         self.ours.take(now.ours);
         self.done.take_at_most(now.done, most);
         let most = most - self.moving_out.take_at_most(now.moving_out, most);
@@ -178,161 +158,30 @@ impl Signal {
         self.pages_out.take(now.pages_out);
         // What was idle at the time was nobody's loss.
         let beside = self.beside.take(now.beside);
-        self.taken += self.spare.beyond(beside, cpu);
-    }
-}
-
-/// What a process has.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Has {
-    needed: u64,
-    resident: u64,
-    out: u64,
-}
-
-impl Has {
-    const fn unmanaged(resident: u64) -> Self {
-        Self {
-            needed: resident,
-            resident,
-            out: 0,
+        let taken = self.spare.beyond(beside, cpu);
+        self.taken += taken;
+        if beside >= TOLD {
+            self.busy = part(taken, beside);
         }
-    }
-
-    fn of(slot: &ProcessSlot) -> Self {
-        let [program, resident, pool, standby, free] = slot.at_once(|| {
-            [
-                Counter::ProgramBytes,
-                Counter::ResidentBytes,
-                Counter::PoolBytes,
-                Counter::StandbyPages,
-                Counter::FreeFrames,
-            ]
-            .map(|which| slot.counter(which).load(Relaxed))
-        });
-        let ours = pool + (standby + free) * PAGE_SIZE as u64;
-        Self {
-            needed: program,
-            resident,
-            out: (program + ours).saturating_sub(resident),
-        }
+        let waited = self.waited.take_at_most(now.waited, most);
+        let served = self.served.take_at_most(now.served, most);
+        self.faults += scaled(waited, 1.0 - self.busy) + scaled(served, self.busy);
     }
 }
 
-/// How a process that has a slot counts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kept {
-    Managed(Has),
-    /// It cannot be managed: no `high` changes what it has.
-    No,
+#[allow(clippy::cast_precision_loss, reason = "nanoseconds of a look")]
+fn part(of: u64, all: u64) -> f64 {
+    of as f64 / all.max(1) as f64
 }
 
-/// What the slots say.
-#[derive(Debug, Default)]
-struct Slots {
-    now: Now,
-    /// Of each process that is managed now: its number (`zfolio_sys::identity`), what it has, what it has
-    /// lost so far, ns.
-    each: Vec<(u64, Has, u64)>,
-    /// The last slot of a process is its own: it may have become another program.
-    by_pid: HashMap<u32, Kept>,
-}
-
-impl Slots {
-    fn read(segment: &Segment) -> Self {
-        let mut this = Self::default();
-        for used in used(segment) {
-            let slot = used.slot;
-            let count = |which| slot.counter(which).load(Relaxed);
-            let pid = slot.process.pid.load(Relaxed);
-            match slot.state.load(Relaxed) {
-                state::MANAGING => {
-                    this.by_pid.insert(pid, Kept::Managed(Has::of(slot)));
-                }
-                state::WATCHING | state::FREE => {
-                    this.by_pid.remove(&pid);
-                }
-                _ => {
-                    this.by_pid.insert(pid, Kept::No);
-                }
-            }
-            let events = [
-                Counter::Removes,
-                Counter::Unmaps,
-                Counter::Remaps,
-                Counter::Forks,
-            ];
-            let served: u64 = slot.faults.iter().map(|of| of.sum.load(Relaxed)).sum();
-            let faults = count(Counter::FaultsServed);
-            let interrupts = count(Counter::PagesOut) / PAGES_A_CALL * CALL;
-            let (manager, reclaim) = (count(Counter::ManagerCpuNs), count(Counter::ReclaimNs));
-            let [back, out] = if serves_itself(slot.process.told_by.load(Relaxed)) {
-                let done = count(Counter::InlineNs);
-                let beside = manager.saturating_sub(count(Counter::StallNs));
-                this.now.done += done;
-                this.now.ours += beside;
-                this.now.beside += beside;
-                [done.saturating_sub(reclaim), reclaim.min(done)]
-            } else {
-                let events = events.map(count).iter().sum::<u64>();
-                this.now.ours += manager;
-                this.now.beside += reclaim;
-                [served + faults * WAKE + events * EVENT, 0]
-            };
-            this.now.lost += back;
-            this.now.moving_out += out + interrupts;
-            let lost = back + out + interrupts;
-            if let Some(Kept::Managed(has)) = this.by_pid.get(&pid)
-                && let Some(owned) = segment.owners[used.index].owned()
-            {
-                this.each.push((owned.who.word, *has, lost));
-            }
-            this.now.pages_in += count(Counter::PagesIn);
-            this.now.pages_out += count(Counter::PagesOut);
-        }
-        this
-    }
-}
-
-impl Slots {
-    /// The managed processes that have a place among the members.
-    fn parts(&self, segment: &Segment) -> Vec<Part> {
-        let members: HashMap<u64, u64> = members(segment)
-            .map(|(_, owned)| (owned.who.word, owned.turn))
-            .collect();
-        let part = |(word, has, lost): &(u64, Has, u64)| {
-            let id = *members.get(word)?;
-            Some(Part {
-                id,
-                needed: has.needed,
-                resident: has.resident,
-                stall: Duration::from_nanos(*lost),
-            })
-        };
-        self.each.iter().filter_map(part).collect()
-    }
-}
-
-/// The places of members that are somebody's.
-fn members(segment: &Segment) -> impl Iterator<Item = (&Member, Owned)> {
-    let used = segment.sharing.members_used.load(Relaxed) as usize;
-    let members = segment.sharing.members.iter().take(used);
-    members.filter_map(|member| Some((member, member.owner.owned()?)))
-}
-
-/// Gives each of these processes its weight.
-pub(super) fn weigh(segment: &Segment, weights: &[(u64, u32)]) {
-    for (turn, weight) in weights {
-        let mut all = members(segment);
-        if let Some((member, _)) = all.find(|(_, owned)| owned.turn == *turn) {
-            member.weigh(*turn, *weight);
-        }
-    }
-}
-
-/// Whether a process's own threads serve its faults.
-const fn serves_itself(told_by: u32) -> bool {
-    matches!(told_by, faults::IN_THREAD | faults::GUARD | faults::PROTECT)
+#[allow(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "nanoseconds of a look, and a part from 0 to 1"
+)]
+fn scaled(of: u64, by: f64) -> u64 {
+    (of as f64 * by) as u64
 }
 
 /// Processor time of this process, ns.
@@ -353,7 +202,10 @@ fn resident_of(pid: u32) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::slowdown::slots::{CALL, PAGES_A_CALL};
     use std::process::Command;
+    use std::sync::atomic::Ordering::Relaxed;
+    use zfolio_runtime::segment::{Counter, faults};
 
     #[test]
     fn a_tree_is_added_up() {
@@ -385,32 +237,6 @@ mod tests {
         assert!(after.stall >= before && after.run >= sample.run);
         child.kill().unwrap();
         child.wait().unwrap();
-    }
-
-    /// Without threads of ours what is lost is what the program's threads did.
-    #[test]
-    fn what_its_own_threads_do_is_lost_and_not_run() {
-        let segment = crate::example::example();
-        let slot = &segment.slots[0];
-        slot.process.told_by.store(faults::GUARD, Relaxed);
-        slot.set(Counter::InlineNs, 5_000_000);
-        slot.set(Counter::PagesOut, 0);
-        slot.set(
-            Counter::StallNs,
-            slot.counter(Counter::ManagerCpuNs).load(Relaxed),
-        );
-        let now = Slots::read(&segment).now;
-        slot.process.told_by.store(faults::MESSAGE, Relaxed);
-        let by_messages = Slots::read(&segment).now;
-        assert_eq!(now.done, 5_000_000);
-        assert_eq!(now.lost, 5_000_000);
-        assert_eq!((by_messages.done, now.ours), (0, 0));
-        assert!(by_messages.ours > 0 && by_messages.lost != now.lost);
-        // What was for moving out among it is told apart.
-        slot.process.told_by.store(faults::GUARD, Relaxed);
-        slot.set(Counter::ReclaimNs, 2_000_000);
-        let now = Slots::read(&segment).now;
-        assert_eq!((now.lost, now.moving_out), (3_000_000, 2_000_000));
     }
 
     /// A fault may be under way while the program is stopped for hours.

@@ -15,8 +15,10 @@ use zfolio_host::statistics::Tree;
 use zfolio_runtime::segment::{Segment, Used};
 use zfolio_views::look::EndedTotal;
 
-/// Between two looks.
+/// Between two looks; and once that has gone on for long, a hundredth of the time that has passed at most.
 const EVERY: Duration = Duration::from_millis(50);
+const SELDOM: Duration = Duration::from_millis(100);
+const AGE: u32 = 100;
 
 /// The instants seen so far.
 #[derive(Debug, Default)]
@@ -77,10 +79,11 @@ impl Peaks {
         let done = AtomicBool::new(false);
         thread::scope(|scope| {
             let looker = scope.spawn(|| {
+                let begin = Instant::now();
                 while !done.load(Ordering::Acquire) {
                     self.look(segment);
                     looked();
-                    thread::park_timeout(EVERY);
+                    thread::park_timeout((begin.elapsed() / AGE).clamp(EVERY, SELDOM));
                 }
                 self
             });

@@ -34,7 +34,7 @@ mod simulated_division;
 use std::time::Duration;
 
 /// Of the slowdown asked for, the part that is aimed at: estimates err.
-const AIM: f64 = 0.85;
+const AIM: f64 = 0.8;
 /// A window is judged once the program ran this long in it, seconds ...
 const WINDOW_RUN: f64 = 0.2;
 /// ... or once it lasted so long, seconds.

@@ -260,8 +260,14 @@ impl Plan {
         program.prepare(rig)?;
         if !program.is_own() {
             to.amount = amount(self.load.seconds, program.first, |amount| {
-                let [command, _] = self.commands(rig, program, amount)?;
-                self.native(rig, &command).map(|ran| ran.wall)
+                let commands = self.commands(rig, program, amount)?;
+                if !self.paired {
+                    return self.native(rig, &commands[0]).map(|ran| ran.wall);
+                }
+                // (With half of the processors: a client and a server, say, may be faster then.)
+                let pair = commands.each_ref().map(|c| self.job(c, self.limit));
+                let ran = rig.beside(&pair[0], (&Side::Native, &pair[1]), f64::INFINITY);
+                ran.map(|(ran, _)| ran.wall)
             })?;
         }
         let commands = self.commands(rig, program, to.amount)?;

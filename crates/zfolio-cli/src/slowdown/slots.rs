@@ -1,0 +1,254 @@
+//! What the slots of a run's processes say of them.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use zfolio_host::controller::division::Part;
+use zfolio_host::slots::used;
+use zfolio_mm::PAGE_SIZE;
+use zfolio_runtime::segment::{Counter, Member, Owned, ProcessSlot, Segment, faults, state};
+
+/// A thread that faults sleeps before its message is read, and is woken after. ns.
+const WAKE: u64 = 5_000;
+/// A call that is reported waits for the thread that reads the report. ns.
+const EVENT: u64 = 15_000;
+/// What a call that takes pages out costs a thread that runs on another processor. ns.
+pub(super) const CALL: u64 = 10_000;
+/// Pages that such a call takes, rather few.
+pub(super) const PAGES_A_CALL: u64 = 16;
+
+/// What a process has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Has {
+    pub(super) needed: u64,
+    pub(super) resident: u64,
+    pub(super) out: u64,
+}
+
+impl Has {
+    pub(super) const fn unmanaged(resident: u64) -> Self {
+        Self {
+            needed: resident,
+            resident,
+            out: 0,
+        }
+    }
+
+    fn of(slot: &ProcessSlot) -> Self {
+        let [program, resident, pool, standby, free] = slot.at_once(|| {
+            [
+                Counter::ProgramBytes,
+                Counter::ResidentBytes,
+                Counter::PoolBytes,
+                Counter::StandbyPages,
+                Counter::FreeFrames,
+            ]
+            .map(|which| slot.counter(which).load(Relaxed))
+        });
+        let ours = pool + (standby + free) * PAGE_SIZE as u64;
+        Self {
+            needed: program,
+            resident,
+            out: (program + ours).saturating_sub(resident),
+        }
+    }
+}
+
+/// How a process that has a slot counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kept {
+    Managed(Has),
+    /// It cannot be managed: no `high` changes what it has.
+    No,
+}
+
+/// What zfolio did in a process, or in all of them, so far. Nanoseconds, pages.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Work {
+    /// Processor time of threads of ours.
+    pub(super) ours: u64,
+    /// Of that, of those that nobody waits for.
+    pub(super) beside: u64,
+    /// What the program's threads did for us.
+    pub(super) done: u64,
+    /// By messages: what faults took, and the processor time of the threads that serve them.
+    pub(super) waited: u64,
+    pub(super) served: u64,
+    /// Lost for what came back otherwise, and for moving pages out, the processor apart.
+    pub(super) lost: u64,
+    pub(super) moving_out: u64,
+    /// Pages that came back, and that were moved out.
+    pub(super) pages_in: u64,
+    pub(super) pages_out: u64,
+}
+
+impl Work {
+    fn of(slot: &ProcessSlot) -> Self {
+        let count = |which| slot.counter(which).load(Relaxed);
+        let pages_out = count(Counter::PagesOut);
+        let interrupts = pages_out / PAGES_A_CALL * CALL;
+        let (manager, reclaim) = (count(Counter::ManagerCpuNs), count(Counter::ReclaimNs));
+        let pages_in = count(Counter::PagesIn);
+        if serves_itself(slot.process.told_by.load(Relaxed)) {
+            let done = count(Counter::InlineNs);
+            let beside = manager.saturating_sub(count(Counter::StallNs));
+            return Self {
+                ours: beside,
+                beside,
+                done,
+                lost: done.saturating_sub(reclaim),
+                moving_out: reclaim.min(done) + interrupts,
+                pages_in,
+                pages_out,
+                ..Self::default()
+            };
+        }
+        let events = [
+            Counter::Removes,
+            Counter::Unmaps,
+            Counter::Remaps,
+            Counter::Forks,
+        ];
+        let events: u64 = events.map(count).iter().sum();
+        Self {
+            ours: manager,
+            beside: reclaim,
+            waited: slot.faults.iter().map(|of| of.sum.load(Relaxed)).sum(),
+            served: manager.saturating_sub(reclaim),
+            lost: count(Counter::FaultsServed) * WAKE + events * EVENT,
+            moving_out: interrupts,
+            pages_in,
+            pages_out,
+            ..Self::default()
+        }
+    }
+
+    fn add(&mut self, more: &Self) {
+        self.ours += more.ours;
+        self.beside += more.beside;
+        self.done += more.done;
+        self.waited += more.waited;
+        self.served += more.served;
+        self.lost += more.lost;
+        self.moving_out += more.moving_out;
+        self.pages_in += more.pages_in;
+        self.pages_out += more.pages_out;
+    }
+
+    /// What it cost, processors that were not idle apart.
+    const fn stall(&self) -> u64 {
+        self.waited + self.lost + self.moving_out
+    }
+}
+
+/// What the slots say.
+#[derive(Debug, Default)]
+pub(super) struct Slots {
+    pub(super) work: Work,
+    /// Of each process that is managed now: its number (`zfolio_sys::identity`), what it has, what it has
+    /// lost so far, ns.
+    each: Vec<(u64, Has, u64)>,
+    /// The last slot of a process is its own: it may have become another program.
+    pub(super) by_pid: HashMap<u32, Kept>,
+}
+
+impl Slots {
+    pub(super) fn read(segment: &Segment) -> Self {
+        let mut this = Self::default();
+        for used in used(segment) {
+            let slot = used.slot;
+            let pid = slot.process.pid.load(Relaxed);
+            match slot.state.load(Relaxed) {
+                state::MANAGING => {
+                    this.by_pid.insert(pid, Kept::Managed(Has::of(slot)));
+                }
+                state::WATCHING | state::FREE => {
+                    this.by_pid.remove(&pid);
+                }
+                _ => {
+                    this.by_pid.insert(pid, Kept::No);
+                }
+            }
+            let work = Work::of(slot);
+            this.work.add(&work);
+            if let Some(Kept::Managed(has)) = this.by_pid.get(&pid)
+                && let Some(owned) = segment.owners[used.index].owned()
+            {
+                this.each.push((owned.who.word, *has, work.stall()));
+            }
+        }
+        this
+    }
+}
+
+impl Slots {
+    /// The managed processes that have a place among the members.
+    pub(super) fn parts(&self, segment: &Segment) -> Vec<Part> {
+        let members: HashMap<u64, u64> = members(segment)
+            .map(|(_, owned)| (owned.who.word, owned.turn))
+            .collect();
+        let part = |(word, has, lost): &(u64, Has, u64)| {
+            let id = *members.get(word)?;
+            Some(Part {
+                id,
+                needed: has.needed,
+                resident: has.resident,
+                stall: Duration::from_nanos(*lost),
+            })
+        };
+        self.each.iter().filter_map(part).collect()
+    }
+}
+
+/// The places of members that are somebody's.
+fn members(segment: &Segment) -> impl Iterator<Item = (&Member, Owned)> {
+    let used = segment.sharing.members_used.load(Relaxed) as usize;
+    let members = segment.sharing.members.iter().take(used);
+    members.filter_map(|member| Some((member, member.owner.owned()?)))
+}
+
+/// Gives each of these processes its weight.
+pub(super) fn weigh(segment: &Segment, weights: &[(u64, u32)]) {
+    for (turn, weight) in weights {
+        let mut all = members(segment);
+        if let Some((member, _)) = all.find(|(_, owned)| owned.turn == *turn) {
+            member.weigh(*turn, *weight);
+        }
+    }
+}
+
+/// Whether a process's own threads serve its faults.
+const fn serves_itself(told_by: u32) -> bool {
+    matches!(told_by, faults::IN_THREAD | faults::GUARD | faults::PROTECT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without threads of ours what is lost is what the program's threads did.
+    #[test]
+    fn what_its_own_threads_do_is_lost_and_not_run() {
+        let segment = crate::example::example();
+        let slot = &segment.slots[0];
+        slot.process.told_by.store(faults::GUARD, Relaxed);
+        slot.set(Counter::InlineNs, 5_000_000);
+        slot.set(Counter::PagesOut, 0);
+        slot.set(
+            Counter::StallNs,
+            slot.counter(Counter::ManagerCpuNs).load(Relaxed),
+        );
+        let work = Slots::read(&segment).work;
+        slot.process.told_by.store(faults::MESSAGE, Relaxed);
+        let by_messages = Slots::read(&segment).work;
+        assert_eq!(work.done, 5_000_000);
+        assert_eq!(work.lost, 5_000_000);
+        assert_eq!((by_messages.done, work.ours), (0, 0));
+        assert!(by_messages.ours > 0 && by_messages.lost != work.lost);
+        // What was for moving out among it is told apart.
+        slot.process.told_by.store(faults::GUARD, Relaxed);
+        slot.set(Counter::ReclaimNs, 2_000_000);
+        let work = Slots::read(&segment).work;
+        assert_eq!((work.lost, work.moving_out), (3_000_000, 2_000_000));
+    }
+}
