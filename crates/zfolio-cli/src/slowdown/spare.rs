@@ -26,7 +26,7 @@ pub(super) struct Spare {
     at_once: u64,
     looks: u32,
     /// What the tree could have run since the last look, ns.
-    room: i64,
+    capacity: i64,
     /// Of that, what was idle.
     was_idle: i64,
     /// Idle time that nothing was set against yet; below 0: what lacks of it. ns.
@@ -52,7 +52,7 @@ impl Spare {
         }
         self.looks = self.looks.wrapping_add(1);
         let bound = u64::from(may.count()).min(self.at_once).max(1);
-        self.room = signed(bound.saturating_mul(signed(passed.as_nanos()).unsigned_abs()));
+        self.capacity = signed(bound.saturating_mul(signed(passed.as_nanos()).unsigned_abs()));
         self.was_idle = (0..)
             .zip(&idle)
             .filter(|(cpu, _)| *cpu < CpuSet::MAX_CPU && may.is_set(*cpu))
@@ -69,7 +69,7 @@ impl Spare {
     /// Of `ours`, what was more than what processors had to spare between the last two looks, in which the
     /// tree ran `ran` in all. ns.
     pub(super) fn beyond(&mut self, ours: u64, ran: u64) -> u64 {
-        let spare = self.was_idle.min(self.room - signed(ran));
+        let spare = self.was_idle.min(self.capacity - signed(ran));
         self.left = (self.left + spare).clamp(-CARRIED, CARRIED.max(spare));
         let free = ours.min(self.left.max(0).unsigned_abs());
         self.left -= signed(free);
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn what_was_idle_is_not_taken() {
         let mut spare = Spare {
-            room: 1_000,
+            capacity: 1_000,
             was_idle: 100,
             ..Spare::default()
         };
@@ -133,9 +133,9 @@ mod tests {
         spare.was_idle = 80;
         assert_eq!(spare.beyond(80, 900), 50);
         let hour = 3_600_000_000_000_u64;
-        (spare.room, spare.was_idle) = (signed(hour), signed(hour));
+        (spare.capacity, spare.was_idle) = (signed(hour), signed(hour));
         assert_eq!(spare.beyond(0, 0), 0);
-        (spare.room, spare.was_idle) = (0, 0);
+        (spare.capacity, spare.was_idle) = (0, 0);
         spare.beyond(0, 0);
         assert_eq!(spare.beyond(100_000_000, 0), 50_000_000);
     }
@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn a_quota_counts() {
         let mut spare = Spare {
-            room: 1_000,
+            capacity: 1_000,
             was_idle: 1_000,
             ..Spare::default()
         };
@@ -158,6 +158,6 @@ mod tests {
         let own = [std::process::id()];
         spare.look(&own, Duration::from_millis(1));
         assert_eq!(spare.was_idle, 0, "there is nothing to compare with yet");
-        assert!(spare.room >= 1_000_000 && spare.at_once > 0);
+        assert!(spare.capacity >= 1_000_000 && spare.at_once > 0);
     }
 }

@@ -1,0 +1,97 @@
+//! What goes into the controller and comes out of it.
+
+use std::time::Duration;
+
+/// What was asked for.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Asked {
+    /// Time that may be lost, a part of the time run: 0.05 for 5 %.
+    pub slowdown: f64,
+    /// Least `high`, bytes.
+    pub low: u64,
+    /// Most `high`, bytes.
+    pub high: u64,
+}
+
+/// What is known of the tree at one instant. Times and numbers of pages only grow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Sample {
+    /// Since the run began.
+    pub at: Duration,
+    /// Time that threads of the program ran on a processor, ours left out.
+    pub run: Duration,
+    /// Time that they stood still because of us.
+    pub stall: Duration,
+    /// Of that, for moving pages out.
+    pub moving_out: Duration,
+    /// Memory it would have without us, bytes.
+    pub needed: u64,
+    /// Memory it has, pools included, bytes.
+    pub resident: u64,
+    /// Memory of the program that is out, bytes.
+    pub out: u64,
+    /// Pages that came back so far.
+    pub pages_in: u64,
+    /// Pages that were moved out so far.
+    pub pages_out: u64,
+}
+
+/// What the controller does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Phase {
+    /// The program has not run for long enough.
+    #[default]
+    Young,
+    /// It grows.
+    Growing,
+    /// `high` goes down.
+    Probing,
+    /// It stays.
+    Holding,
+    /// It goes up.
+    BackingOff,
+    /// It did not pay.
+    Resting,
+}
+
+impl Phase {
+    /// In a word.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Young => "young",
+            Self::Growing => "growing",
+            Self::Probing => "probing",
+            Self::Holding => "holding",
+            Self::BackingOff => "backing-off",
+            Self::Resting => "resting",
+        }
+    }
+}
+
+/// What was bought, and for what.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Bought {
+    /// Time lost, a part of the time run.
+    pub slowdown: f64,
+    /// Time run, seconds.
+    pub run: f64,
+    /// What the program needed, the mean over the time since the run began, bytes.
+    pub needed: u64,
+    /// What it had, likewise.
+    pub resident: u64,
+    /// What it needed since memory was first taken; 0: none was.
+    pub needed_since: u64,
+    /// What it had since then.
+    pub resident_since: u64,
+    /// The least `high` was, bytes.
+    pub least_high: u64,
+    /// Steps down and up.
+    pub steps: [u64; 2],
+    /// How often it did not pay.
+    pub rests: u64,
+    /// Changes of the weights by which processes share `high` ([`division`](super::division)).
+    pub weighed: u64,
+    /// What it does now.
+    pub phase: Phase,
+}
