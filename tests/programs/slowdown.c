@@ -91,7 +91,7 @@ static int life(uint64_t reads)
 
         fill(grown, to);
         grown = to;
-        bad |= look(half, tenth, grown, reads / 16, &sum);
+        bad |= look(half, to - half < tenth ? to - half : tenth, grown, reads / 16, &sum);
     }
     fill(grown, count);
     nanosleep(&sleep, NULL);

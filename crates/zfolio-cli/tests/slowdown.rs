@@ -125,6 +125,19 @@ fn what_is_cold_is_taken_by_calls() {
     }
 }
 
+/// A program that grows, sleeps, reads all and works here and there: every word is right, whoever is told of faults.
+#[test]
+fn a_life_of_phases_is_followed() {
+    let Some(z) = support::real() else { return };
+    let mut ways = vec!["message"];
+    ways.extend(support::ways_without_privilege(z));
+    for way in ways {
+        let options = ["--slowdown", "40%", "--faults", way];
+        let seen = run(&options, &["life", "96", "8000000"]);
+        assert!(seen.is_none_or(|output| figure(&output, "run_s") > 0.0), "{way}");
+    }
+}
+
 /// Two programs in one run, one that uses all of its memory and one that uses a tenth: memory is where
 /// it is used.
 #[test]
