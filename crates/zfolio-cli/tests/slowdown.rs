@@ -133,8 +133,11 @@ fn a_life_of_phases_is_followed() {
     ways.extend(support::ways_without_privilege(z));
     for way in ways {
         let options = ["--slowdown", "40%", "--faults", way];
-        let seen = run(&options, &["life", "96", "8000000"]);
-        assert!(seen.is_none_or(|output| figure(&output, "run_s") > 0.0), "{way}");
+        let seen = run(&options, &["life", "64", "2000000"]);
+        assert!(
+            seen.is_none_or(|output| figure(&output, "run_s") > 0.0),
+            "{way}"
+        );
     }
 }
 
