@@ -153,7 +153,7 @@ impl Signal {
         self.ours.take(now.ours);
         self.done.take_at_most(now.done, most);
         let most = most - self.moving_out.take_at_most(now.moving_out, most);
-        self.lost.take_at_most(now.lost, most);
+        let most = most - self.lost.take_at_most(now.lost, most);
         self.pages_in.take(now.pages_in);
         self.pages_out.take(now.pages_out);
         // What was idle at the time was nobody's loss.
@@ -165,7 +165,8 @@ impl Signal {
         }
         let waited = self.waited.take_at_most(now.waited, most);
         let served = self.served.take_at_most(now.served, most);
-        self.faults += scaled(waited, 1.0 - self.busy) + scaled(served, self.busy);
+        let faults = scaled(waited, 1.0 - self.busy) + scaled(served, self.busy);
+        self.faults += faults.min(most);
     }
 }
 
@@ -269,6 +270,29 @@ mod tests {
         slot.set(Counter::InlineNs, 2 * hour + 1_000_000);
         let fourth = look(7_200_100);
         assert_eq!(fourth - third, Duration::from_millis(1));
+    }
+
+    /// The same of all kinds together: faults by messages, and what calls lost.
+    #[test]
+    fn all_kinds_together_lose_no_more_than_what_has_passed() {
+        let mut signal = Signal::default();
+        let hour = 3_600_000_000_000;
+        let now = Work {
+            waited: hour,
+            served: hour,
+            lost: hour,
+            ..Work::default()
+        };
+        for busy in [0.0, 0.5, 1.0] {
+            let before = signal.lost.total + signal.moving_out.total + signal.faults;
+            signal.busy = busy;
+            signal.add(0, &now, 1_000);
+            let after = signal.lost.total + signal.moving_out.total + signal.faults;
+            assert!(after - before <= 1_000, "{busy}: {}", after - before);
+            for of in [&mut signal.waited, &mut signal.served, &mut signal.lost] {
+                of.last = 0;
+            }
+        }
     }
 
     #[test]

@@ -46,15 +46,14 @@ pub(crate) fn nap_ns(headroom: usize, calm: bool) -> u64 {
 }
 
 impl Memory {
-    /// Pages by which each process may grow before the run has what it may have at most, where `high`
-    /// follows the program below that: what is above `high` for a moment does no harm then.
-    pub(crate) fn room_to_grow(&self, usage: usize) -> usize {
+    /// Pages by which each process may be above its part of `high`, where that follows the program, before the run has
+    /// what it may have at most: for a moment that does no harm.
+    pub(crate) fn room_to_grow(&self) -> usize {
         if !self.options.follows {
             return 0;
         }
         let processes = self.segment().sharing.members_used.load(Ordering::Relaxed);
-        let most = self.options.high / (processes as usize).max(1);
-        most.saturating_sub(usage) / 2
+        self.options.high.saturating_sub(self.high()) / (processes as usize).max(1)
     }
 
     /// How long a fault waits because its group has more out than its `swap.high`, ns.

@@ -84,7 +84,7 @@ impl Manager {
             } else if stuck {
                 STUCK_NS
             } else {
-                let left = to_start.max(to_high).max(self.room_to_grow(usage));
+                let left = to_start.max(to_high).max(self.room_to_grow());
                 nap_ns(left, steady && self.options.follows)
             };
             let nap = if self.scope.polls_usage() || stuck {
