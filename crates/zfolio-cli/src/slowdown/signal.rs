@@ -165,8 +165,7 @@ impl Signal {
         }
         let waited = self.waited.take_at_most(now.waited, most);
         let served = self.served.take_at_most(now.served, most);
-        let faults = scaled(waited, 1.0 - self.busy) + scaled(served, self.busy);
-        self.faults += faults.min(most);
+        self.faults += scaled(waited, 1.0 - self.busy) + scaled(served, self.busy);
     }
 }
 
