@@ -172,8 +172,7 @@ impl User {
             .chain(programs.iter().map(PathBuf::as_path))
         {
             let copy = dir.path().join(path.file_name().expect("a name"));
-            fs::copy(path, &copy).expect("a copy");
-            open(&copy);
+            support::copy_executable(path, &copy);
         }
         Some(Self { dir })
     }

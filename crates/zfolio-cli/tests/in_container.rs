@@ -73,7 +73,7 @@ fn shown() -> Option<tempfile::TempDir> {
         (z.library(), "libzfolio_preload.so"),
         (&program, "filled"),
     ] {
-        fs::copy(from, dir.path().join(name)).expect("a copy");
+        support::copy_executable(from, &dir.path().join(name));
     }
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("readable");
     let tried = finish(container("0:0", dir.path()).arg("true"), "");

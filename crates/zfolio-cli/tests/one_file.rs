@@ -10,7 +10,7 @@ mod support;
 use nobody::Nobody;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::LazyLock;
 
@@ -18,11 +18,6 @@ use std::sync::LazyLock;
 /// where these are built as a release.)
 static COMMAND: LazyLock<Vec<u8>> =
     LazyLock::new(|| fs::read(env!("CARGO_BIN_EXE_zfolio")).unwrap());
-
-fn put(exe: &Path) {
-    fs::write(exe, &*COMMAND).unwrap();
-    fs::set_permissions(exe, fs::Permissions::from_mode(0o755)).unwrap();
-}
 
 /// The command alone in a directory, for a user who has another one as home.
 struct Alone {
@@ -35,7 +30,7 @@ impl Alone {
     fn new() -> Option<Self> {
         let dir = support::tempdir();
         let exe = dir.path().join("zfolio");
-        put(&exe);
+        support::executable(&exe, &COMMAND);
         let version = Command::new(&exe).arg("--version").output().unwrap();
         if !String::from_utf8_lossy(&version.stdout).contains("preload library: inside") {
             assert!(
@@ -53,7 +48,7 @@ impl Alone {
         let bin = user.path("bin");
         fs::create_dir(&bin).unwrap();
         let exe = bin.join("zfolio");
-        put(&exe);
+        support::executable(&exe, &COMMAND);
         // (The directory that both are in is root's, others cannot write to it.)
         fs::set_permissions(user.path("writable"), fs::Permissions::from_mode(0o1777)).unwrap();
         Some(Self { user, exe, home })

@@ -6,7 +6,7 @@ mod support;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use support::{Output, finish, script, tempdir};
+use support::{Output, copy_executable, finish, script, tempdir};
 
 /// A command in `dir`, as somebody who may commit.
 fn run(dir: &Path, words: &[&str]) -> Output {
@@ -37,7 +37,7 @@ fn a_release_is_checked_built_and_tried_and_not_tagged() {
         fs::write(path, text).expect("written");
     };
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    fs::copy(root.join("release"), dir.join("release")).expect("a copy");
+    copy_executable(&root.join("release"), &dir.join("release"));
     let manifest = "[package]\nname = \"small\"\nversion = \"1.2.0\"\nedition = \"2024\"\n";
     write("Cargo.toml", manifest);
     write("src/lib.rs", "");

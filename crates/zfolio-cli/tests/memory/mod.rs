@@ -7,9 +7,8 @@
 //! what every thread of the tree waits in.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
 
-use crate::support::{self, Output, Zfolio};
+use crate::support::{self, Output, Zfolio, processes};
 use serde_json::Value;
-use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -155,8 +154,8 @@ fn in_time(command: &mut Command, limit: Duration) -> Output {
     let output = match receiver.recv_timeout(limit) {
         Ok(output) => output.expect("its output is read"),
         Err(_) => {
-            let waits = what_they_wait_in(pid);
-            kill_tree(pid);
+            let waits = processes::what_they_wait_in(pid);
+            processes::kill_tree(pid);
             panic!("{command:?} still ran after {limit:?}:\n{waits}");
         }
     };
@@ -167,80 +166,6 @@ fn in_time(command: &mut Command, limit: Duration) -> Output {
         stats: Value::Null,
         watched: zfolio_host::process_tree::Watched::default(),
         wall: begin.elapsed(),
-    }
-}
-
-/// A process and all its descendants.
-fn tree(root: u32) -> Vec<u32> {
-    let mut parents = Vec::new();
-    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Some(pid) = entry
-            .file_name()
-            .to_str()
-            .and_then(|n| n.parse::<u32>().ok())
-        else {
-            continue;
-        };
-        let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
-        let after_name = stat.rsplit(')').next().unwrap_or_default();
-        if let Some(Ok(parent)) = after_name.split_whitespace().nth(1).map(str::parse::<u32>) {
-            parents.push((pid, parent));
-        }
-    }
-    let mut found = vec![root];
-    let mut next = 0;
-    while next < found.len() {
-        let of = found[next];
-        found.extend(
-            parents
-                .iter()
-                .filter(|(_, parent)| *parent == of)
-                .map(|(pid, _)| *pid),
-        );
-        next += 1;
-    }
-    found
-}
-
-/// One line for every thread: where it sleeps, its state, its system call.
-fn what_they_wait_in(root: u32) -> String {
-    let mut told = String::new();
-    for pid in tree(root) {
-        let tasks = fs::read_dir(format!("/proc/{pid}/task"));
-        for task in tasks.into_iter().flatten().flatten() {
-            let read = |name: &str| fs::read_to_string(task.path().join(name)).unwrap_or_default();
-            let stat = read("stat");
-            let state = stat
-                .rsplit(')')
-                .next()
-                .and_then(|s| s.split_whitespace().next());
-            let _ = writeln!(
-                told,
-                "{pid} {} {} {} wchan {} syscall {}",
-                task.file_name().display(),
-                read("comm").trim(),
-                state.unwrap_or("?"),
-                read("wchan").trim(),
-                read("syscall").trim(),
-            );
-            for line in read("stack").lines().take(6) {
-                let _ = writeln!(told, "    {line}");
-            }
-        }
-    }
-    told
-}
-
-fn kill_tree(root: u32) {
-    let pids = tree(root);
-    support::kill_group(root);
-    for pid in pids {
-        if let Some(pid) = i32::try_from(pid)
-            .ok()
-            .and_then(rustix::process::Pid::from_raw)
-        {
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-        }
     }
 }
 

@@ -5,7 +5,6 @@
 mod user;
 
 use crate::support::{self, Output};
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -33,7 +32,7 @@ impl Nobody {
     pub fn program(&self, path: &Path) -> PathBuf {
         let to = self.user.path(path.file_name().expect("a name"));
         if !to.exists() {
-            fs::copy(path, &to).expect("a copy");
+            support::copy_executable(path, &to);
         }
         to
     }

@@ -12,11 +12,12 @@
 //! instead when `ZFOLIO_TEST_REQUIRE=1` (as on machines known to be able).
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
 
+pub mod processes;
+
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -240,9 +241,32 @@ pub fn compile(dir: &Path, name: &str, source: &str, flags: &[&str]) -> Option<P
 /// Writes an executable file.
 pub fn script(dir: &Path, name: &str, text: &str) -> PathBuf {
     let path = dir.join(name);
-    fs::write(&path, text).expect("writing a script");
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("making it executable");
+    executable(&path, text.as_bytes());
     path
+}
+
+/// Writes a file that is run as a program. Another process writes it: a descriptor of ours that may
+/// write could be in a child that another thread starts at that moment, and as long as anybody can
+/// write a file the kernel refuses to run it (ETXTBSY).
+#[track_caller]
+pub fn executable(path: &Path, bytes: &[u8]) {
+    let mut writer = Command::new("sh")
+        .args(["-c", "umask 022 && cat >\"$0\" && chmod 755 \"$0\""])
+        .arg(path)
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("sh starts");
+    let mut input = writer.stdin.take().expect("a pipe");
+    input.write_all(bytes).expect("an executable is written");
+    drop(input);
+    assert!(writer.wait().expect("sh ends").success(), "{path:?}");
+}
+
+/// A copy of a file that is run as a program, made by another process as in [`executable`].
+#[track_caller]
+pub fn copy_executable(from: &Path, to: &Path) {
+    let made = Command::new("cp").arg(from).arg(to).status();
+    assert!(made.expect("cp starts").success(), "{from:?} to {to:?}");
 }
 
 impl Zfolio {
@@ -358,14 +382,19 @@ pub fn finish(command: &mut Command, input: &str) -> Output {
     let (sender, receiver) = channel();
     thread::spawn(move || sender.send(child.wait_with_output()));
     let output = receiver.recv_timeout(LIMIT).map_err(|error| {
-        if error == RecvTimeoutError::Timeout {
-            kill_group(pid);
-        }
-        format!("{command:?} still ran after {LIMIT:?}")
+        let waits = match error {
+            RecvTimeoutError::Timeout => processes::what_they_wait_in(pid),
+            RecvTimeoutError::Disconnected => String::new(),
+        };
+        processes::kill_tree(pid);
+        format!("{command:?} still ran after {LIMIT:?}:\n{waits}")
     });
     let watched = watch.stop();
     let _ = feeder.join();
-    let output = output.expect("it ends").expect("its output is read");
+    let output = match output {
+        Ok(output) => output.expect("its output is read"),
+        Err(told) => panic!("{told}"),
+    };
     Output {
         status: output.status,
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),

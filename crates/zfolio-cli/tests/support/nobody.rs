@@ -21,7 +21,7 @@ impl Nobody {
         let z = support::zfolio();
         let dir = tempdir();
         for (from, name) in [(z.exe(), "zfolio"), (z.library(), "libzfolio_preload.so")] {
-            fs::copy(from, dir.path().join(name)).expect("a copy");
+            support::copy_executable(from, &dir.path().join(name));
         }
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("readable");
         let this = Self { dir };
