@@ -6,7 +6,8 @@ mod support;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use support::{Output, finish, script, skip, tempdir};
+use std::time::Duration;
+use support::{Output, finish, processes, script, skip, tempdir};
 use tempfile::TempDir;
 
 /// As cargo does: it calls its runner for each binary, in the package's directory, and for a doc
@@ -159,4 +160,36 @@ fn what_does_not_build_is_its_status() {
     fs::remove_file(dir.join("deps/other-0123abcd")).expect("removed");
     let (output, _) = lanes(dir, &[]);
     assert_eq!(output.status.code(), Some(1), "{}", output.stdout);
+}
+
+/// Of the tests' own harness: it tells what it waits for, and goes on.
+#[test]
+fn what_does_not_end_is_told_and_killed() {
+    let run = |script: &str| {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        let mut pid = 0;
+        let limit = Duration::from_secs(1);
+        (
+            processes::run_to_end(&mut command, "a line\n", limit, |its| pid = its),
+            pid,
+        )
+    };
+    let (ended, _) = run("cat; echo told >&2; exit 3");
+    let ended = ended.expect("it ends");
+    assert_eq!(ended.status.code(), Some(3));
+    assert_eq!((&*ended.stdout, &*ended.stderr), ("a line\n", "told\n"));
+    let (ended, pid) = run("echo begun; sleep 71");
+    let told = ended.expect_err("it goes on");
+    assert!(
+        told.contains("still ran") && told.contains("begun") && told.contains("sleep 71"),
+        "{told}"
+    );
+    assert!(!Path::new(&format!("/proc/{pid}/exe")).exists(), "{told}");
+    let (ended, _) = run("sleep 72 & echo right; exit 4");
+    let told = ended.expect_err("it is held");
+    assert!(
+        told.contains("status: 4") && told.contains("right") && told.contains("sleep 72"),
+        "{told}"
+    );
 }

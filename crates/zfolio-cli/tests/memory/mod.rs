@@ -12,10 +12,9 @@ use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::mpsc::channel;
 use std::sync::{Mutex, OnceLock};
-use std::thread;
 use std::time::{Duration, Instant};
+use zfolio_host::process_tree::Watched;
 
 /// Longest a program may take; most take two seconds. Reached only by a hang.
 pub const LIMIT: Duration = Duration::from_secs(240);
@@ -139,34 +138,12 @@ fn failed(stats: &Value) -> Vec<String> {
         .collect()
 }
 
-/// Runs a command to its end, or kills its tree and fails with what every
-/// thread was waiting in.
+/// Runs a command to its end, or kills it and fails with what every thread was waiting in.
 #[track_caller]
 fn in_time(command: &mut Command, limit: Duration) -> Output {
     let begin = Instant::now();
-    command
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::piped());
-    let child = command.spawn().expect("zfolio starts");
-    let pid = child.id();
-    let (sender, receiver) = channel();
-    thread::spawn(move || sender.send(child.wait_with_output()));
-    let output = match receiver.recv_timeout(limit) {
-        Ok(output) => output.expect("its output is read"),
-        Err(_) => {
-            let waits = processes::what_they_wait_in(pid);
-            processes::kill_tree(pid);
-            panic!("{command:?} still ran after {limit:?}:\n{waits}");
-        }
-    };
-    Output {
-        status: output.status,
-        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-        stats: Value::Null,
-        watched: zfolio_host::process_tree::Watched::default(),
-        wall: begin.elapsed(),
-    }
+    let ended = processes::run_to_end(command, "", limit, |_| {});
+    Output::of(ended, Watched::default(), begin)
 }
 
 /// The program, compiled once for each test binary; `None` after saying that

@@ -22,11 +22,10 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
-use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
+use processes::Ended;
 use zfolio_host::process_tree::{Watch, Watched};
 
 /// A run that lasts longer hangs: its process group is killed, and the case fails.
@@ -59,6 +58,27 @@ pub struct Output {
 }
 
 impl Output {
+    /// Of a run that began at `begin`.
+    ///
+    /// # Panics
+    /// When it did not end in time.
+    #[track_caller]
+    pub fn of(ended: Result<Ended, String>, watched: Watched, begin: Instant) -> Self {
+        let Ended {
+            status,
+            stdout,
+            stderr,
+        } = ended.unwrap_or_else(|told| panic!("{told}"));
+        Self {
+            status,
+            stdout,
+            stderr,
+            stats: Value::Null,
+            watched,
+            wall: begin.elapsed(),
+        }
+    }
+
     /// Largest VmRSS sampled of any process under `zfolio`, bytes.
     pub fn peak_rss(&self) -> u64 {
         self.watched.peak()
@@ -369,40 +389,12 @@ pub fn zfolio_run(high: &str, args: &[&str]) -> Option<Output> {
 /// When it outlives [`LIMIT`].
 pub fn finish(command: &mut Command, input: &str) -> Output {
     let begin = Instant::now();
-    command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let mut child = command.spawn().expect("zfolio starts");
-    let (pid, watch) = (child.id(), Watch::start(child.id(), false));
-    let mut stdin = child.stdin.take().expect("a pipe");
-    let input = input.to_owned();
-    // A program need not read what it is given.
-    let feeder = thread::spawn(move || drop(stdin.write_all(input.as_bytes())));
-    let (sender, receiver) = channel();
-    thread::spawn(move || sender.send(child.wait_with_output()));
-    let output = receiver.recv_timeout(LIMIT).map_err(|error| {
-        let waits = match error {
-            RecvTimeoutError::Timeout => processes::what_they_wait_in(pid),
-            RecvTimeoutError::Disconnected => String::new(),
-        };
-        processes::kill_tree(pid);
-        format!("{command:?} still ran after {LIMIT:?}:\n{waits}")
+    let mut watch = None;
+    let ended = processes::run_to_end(command, input, LIMIT, |pid| {
+        watch = Some(Watch::start(pid, false));
     });
-    let watched = watch.stop();
-    let _ = feeder.join();
-    let output = match output {
-        Ok(output) => output.expect("its output is read"),
-        Err(told) => panic!("{told}"),
-    };
-    Output {
-        status: output.status,
-        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-        stats: Value::Null,
-        watched,
-        wall: begin.elapsed(),
-    }
+    let watched = watch.expect("it was started").stop();
+    Output::of(ended, watched, begin)
 }
 
 /// The ways without privilege that work here; those that do not are told as skipped.
