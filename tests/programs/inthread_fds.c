@@ -121,6 +121,41 @@ static void takes_apart(void) {
             RIGHT(dup2(null, fd) == fd || errno == EBUSY || errno == EBADF);
 }
 
+static volatile int forked;
+static long opened, others;
+
+// Closes a number, and expects the next file to have it.
+static void *opens_in_place(void *arg) {
+    for (; !forked; opened++) {
+        close(0);
+        int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        if (fd == 0)
+            continue;
+        others++;
+        close(fd), close(0);
+        SETUP(open("/dev/null", O_RDONLY | O_CLOEXEC) >= 0);
+    }
+    return arg;
+}
+
+// Forks take no number beside threads that count on them.
+static void numbers_beside_forks(void) {
+    pthread_t thread;
+    fill_range(area, AREA, TAG);
+    SETUP(pthread_create(&thread, NULL, opens_in_place, NULL) == 0);
+    for (int i = 0; i < 300; i++) {
+        pid_t child = fork();
+        SETUP(child >= 0);
+        if (child == 0)
+            _exit(0);
+        expect_child(child, "beside a thread that opens");
+    }
+    forked = 1;
+    SETUP(pthread_join(thread, NULL) == 0);
+    RIGHT(opened > 0 && others == 0);
+    still_right("after many forks");
+}
+
 static void tables_apart(void) { in_child(takes_apart); }
 static void all_closed(void) { in_child(closes_each); }
 static void a_range_closed(void) { in_child(closes_a_range); }
@@ -145,4 +180,5 @@ static void listed(void) {
 }
 
 CASES({"tables_apart", tables_apart}, {"all_closed", all_closed}, {"a_range_closed", a_range_closed}, {"listed_and_closed", listed_and_closed},
-      {"a_range_marked", a_range_marked}, {"all_taken", all_taken}, {"few", few}, {"listed", listed})
+      {"a_range_marked", a_range_marked}, {"all_taken", all_taken}, {"few", few}, {"listed", listed},
+      {"numbers_beside_forks", numbers_beside_forks})

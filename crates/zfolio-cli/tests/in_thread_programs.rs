@@ -206,7 +206,8 @@ fn children() {
 
 #[test]
 fn descriptors() {
-    in_each_way("inthread_fds", &["all_closed", "tables_apart"]);
+    let cases = ["all_closed", "tables_apart", "numbers_beside_forks"];
+    in_each_way("inthread_fds", &cases);
 }
 
 #[test]

@@ -94,8 +94,13 @@ pub(crate) mod nr {
     pub(crate) const SCHED_SETSCHEDULER: usize = 144;
     pub(crate) const MLOCK: usize = 149;
     pub(crate) const MLOCKALL: usize = 151;
+    pub(crate) const PIVOT_ROOT: usize = 155;
     pub(crate) const PRCTL: usize = 157;
     pub(crate) const ARCH_PRCTL: usize = 158;
+    pub(crate) const SETRLIMIT: usize = 160;
+    pub(crate) const CHROOT: usize = 161;
+    pub(crate) const MOUNT: usize = 165;
+    pub(crate) const UMOUNT2: usize = 166;
     pub(crate) const GETTID: usize = 186;
     pub(crate) const TKILL: usize = 200;
     pub(crate) const SCHED_SETAFFINITY: usize = 203;
@@ -126,6 +131,7 @@ pub(crate) mod nr {
     pub(crate) const PREADV: usize = 295;
     pub(crate) const PWRITEV: usize = 296;
     pub(crate) const RT_TGSIGQUEUEINFO: usize = 297;
+    pub(crate) const PRLIMIT64: usize = 302;
     pub(crate) const SETNS: usize = 308;
     pub(crate) const PROCESS_VM_READV: usize = 310;
     pub(crate) const PROCESS_VM_WRITEV: usize = 311;
@@ -142,11 +148,13 @@ pub(crate) mod nr {
     pub(crate) const IO_PGETEVENTS: usize = 333;
     pub(crate) const RSEQ: usize = 334;
     pub(crate) const IO_URING_SETUP: usize = 425;
+    pub(crate) const MOVE_MOUNT: usize = 429;
     pub(crate) const PIDFD_OPEN: usize = 434;
     pub(crate) const CLONE3: usize = 435;
     pub(crate) const CLOSE_RANGE: usize = 436;
     pub(crate) const PROCESS_MADVISE: usize = 440;
     pub(crate) const EPOLL_PWAIT2: usize = 441;
+    pub(crate) const MOUNT_SETATTR: usize = 442;
     pub(crate) const LANDLOCK_RESTRICT_SELF: usize = 446;
     pub(crate) const FUTEX_REQUEUE: usize = 456;
     pub(crate) const LSM_SET_SELF_ATTR: usize = 460;

@@ -3,6 +3,7 @@
 //! The kernel walks the page table for it, some 10 ms a GiB.
 
 use crate::procfs::FileOf;
+use crate::region::lift_descriptor;
 use crate::syscall::{Errno, Kernel};
 
 /// Longer than the text is.
@@ -23,7 +24,9 @@ impl Anonymous {
     /// # Errors
     /// As the kernel says; `INVAL` where it does not tell these two.
     pub fn look<K: Kernel>() -> Result<Self, Errno> {
-        let file = FileOf::<K>::open(c"/proc/self/smaps_rollup")?;
+        // (It takes a while, and others in the process count on the lowest numbers.)
+        let opened = FileOf::<K>::open(c"/proc/self/smaps_rollup")?;
+        let file = FileOf::<K>::from_fd(lift_descriptor(opened.fd()));
         let mut text = [0; BYTES];
         let len = file.read_at(&mut text, 0);
         file.close();

@@ -105,7 +105,11 @@ fn drop_stale_stacks(keeper: &Keeper<'_>, own: usize) {
 
 fn route(keeper: &Keeper<'_>, frame: &mut Frame, number: usize, args: [usize; 6]) -> isize {
     let (state, record) = (keeper.state, keeper.record);
-    let _alone = reclaimer::is_alone(number, &args).then(|| Alone::begin(state));
+    let is_alone = reclaimer::is_alone(number, &args);
+    let _alone = is_alone.then(|| Alone::begin(state));
+    if is_alone || descriptors::may_forbid_opening(number, &args) {
+        state.opening_in_doubt.store(true, Ordering::SeqCst);
+    }
     match number {
         nr::MMAP
         | nr::MUNMAP

@@ -8,6 +8,33 @@ use crate::raw::{self, PAGE, err, is_error, nr};
 use crate::state::State;
 use core::sync::atomic::Ordering;
 
+/// Whether a call may limit, hide or forbid what the child of a fork opens: numbers, /proc, this process's files
+/// there. So may those that are made without a thread of ours (`reclaimer::is_alone`): of users, sandboxes,
+/// namespaces, tables of descriptors.
+pub(crate) const fn may_forbid_opening(number: usize, args: &[usize; 6]) -> bool {
+    match number {
+        nr::SETRLIMIT
+        | nr::PIVOT_ROOT
+        | nr::CHROOT
+        | nr::MOUNT
+        | nr::UMOUNT2
+        | nr::MOVE_MOUNT
+        | nr::MOUNT_SETATTR => true,
+        nr::PRLIMIT64 => args[2] != 0,
+        _ => false,
+    }
+}
+
+/// Whether the child of a fork can open what its memory is brought back with. `shared`: with the parent's numbers.
+///
+/// It closes as many as it opens, so it can as long as nothing has changed. Only where something may have is it tried
+/// here: what is opened has the lowest number meanwhile, which another thread may be about to give to
+/// something else. (What is done from outside is not seen: a child that cannot open them then ends, with a line.)
+pub(super) fn can_child_open(state: &State, shared: bool) -> bool {
+    let in_doubt = shared || state.opening_in_doubt.load(Ordering::SeqCst);
+    !in_doubt || state.locked(|core| core.way.can_be_renewed())
+}
+
 /// Calls that close or take a descriptor's number. Ours are not there for the program.
 pub(crate) fn change(state: &State, number: usize, args: [usize; 6]) -> isize {
     let [first, last, flags, ..] = args;
@@ -258,7 +285,9 @@ impl Device {
 
 #[cfg(test)]
 mod tests {
-    use super::Device;
+    use super::{Device, may_forbid_opening};
+    use crate::raw::nr;
+    use crate::seen::table::{CALLS, PLAIN};
 
     #[test]
     fn a_device_that_is_not_known_is_not_harmless() {
@@ -271,5 +300,16 @@ mod tests {
         for name in ["video0", "vhost-net", "nullx", "sg0", "shm", ""] {
             assert_eq!(Device::named(name.as_bytes()), Device::Unknown, "{name}");
         }
+    }
+
+    #[test]
+    fn calls_that_may_forbid_opening_come_by_us() {
+        let args = [0, 0, 1, 0, 0, 0];
+        let ones = (0..CALLS).filter(|number| may_forbid_opening(*number, &args));
+        assert_eq!(ones.clone().count(), 8);
+        for number in ones {
+            assert_eq!(PLAIN[number], 0, "{number} goes straight to the kernel");
+        }
+        assert!(!may_forbid_opening(nr::PRLIMIT64, &[0; 6]), "it asks");
     }
 }

@@ -6,7 +6,7 @@
 
 use super::begin::{self, CLEARED};
 use super::reclaimer::{self, Alone, make_room_for_task};
-use super::{hold, leave, signals, ticks};
+use super::{descriptors, hold, leave, signals, ticks};
 use crate::memory::core::MemoryCore;
 use crate::memory::way::Kind;
 use crate::raw::{self, Blocked, OURS, PAGE, SHIFT, err, is_error, nr};
@@ -293,7 +293,7 @@ fn fork_to(
 /// be the parent's as well, and where it asked for the parent's memory it has a copy of all of it.
 fn fork(state: &State, number: usize, args: [usize; 6], flags: usize) -> isize {
     let _alone = Alone::begin(state);
-    if !state.has_left() && !state.locked(|core| core.way.can_be_renewed()) {
+    if !state.has_left() && !descriptors::can_child_open(state, flags & CLONE_FILES != 0) {
         leave::leave(
             state,
             "the child of a fork could not open what its memory is brought back with",

@@ -4,13 +4,16 @@ use crate::raw::{self, PAGE, nr};
 use alloc::vec;
 use core::ops::Range;
 use zfolio_sys::procfs::{File, for_each_mapping};
+use zfolio_sys::region::lift_descriptor;
 
 /// Of the first thread's stack so much is taken for it at most, bytes: other mappings lie no nearer.
 const MOST: usize = 128 << 20;
 
 /// The mapping that the byte before `end` lies in.
 pub(crate) fn mapping(end: usize) -> Option<Range<usize>> {
-    let file = File::open(c"/proc/self/maps").ok()?;
+    // (It takes a while, and other threads count on the lowest numbers.)
+    let opened = File::open(c"/proc/self/maps").ok()?;
+    let file = File::from_fd(lift_descriptor(opened.fd()));
     let mut buffer = vec![0; 4 * PAGE];
     let mut found = None;
     let read = for_each_mapping(file, &mut buffer, |mapping| {

@@ -12,7 +12,10 @@ pub fn describe(slot: &ProcessSlot) {
         .started_ns
         .store(now_ns(Clock::Monotonic), Ordering::Relaxed);
     let mut name = thread::name();
-    if let Ok(file) = File::open(c"/proc/self/comm") {
+    // (The first thread's name is the process's.)
+    if thread::id() != thread::pid()
+        && let Ok(file) = File::open(c"/proc/self/comm")
+    {
         name = [0; 16];
         let len = file.read_at(&mut name, 0).unwrap_or(0);
         file.close();
