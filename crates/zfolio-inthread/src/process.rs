@@ -19,8 +19,6 @@ pub(crate) struct ProcessState {
     pub(crate) pid: AtomicU32,
     /// More than one thread; never again one.
     pub(crate) several: AtomicBool,
-    /// Since our descriptors were opened there was a call that may keep the child of a fork from opening them again.
-    pub(crate) opening_in_doubt: AtomicBool,
     /// Threads of ours beside the program's: `life::hold`, `life::reclaimer`. Changed under the core lock.
     pub(crate) accompanied: AtomicU32,
     /// Management has ended: every page is open and stays so.

@@ -107,7 +107,6 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
         options,
         pid: AtomicU32::new(zfolio_sys::thread::pid()),
         several: AtomicBool::new(false),
-        opening_in_doubt: AtomicBool::new(false),
         accompanied: AtomicU32::new(0),
         left: AtomicBool::new(false),
         filtered: AtomicU32::new(0),

@@ -108,7 +108,7 @@ fn route(keeper: &Keeper<'_>, frame: &mut Frame, number: usize, args: [usize; 6]
     let is_alone = reclaimer::is_alone(number, &args);
     let _alone = is_alone.then(|| Alone::begin(state));
     if is_alone || descriptors::may_forbid_opening(number, &args) {
-        state.opening_in_doubt.store(true, Ordering::SeqCst);
+        descriptors::doubt_opening();
     }
     match number {
         nr::MMAP

@@ -6,7 +6,15 @@ use crate::memory::core::MemoryCore;
 use crate::memory::way::Kind;
 use crate::raw::{self, PAGE, err, is_error, nr};
 use crate::state::State;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+/// Since our descriptors were opened there was a call that [may forbid](may_forbid_opening) the child of a fork to open them.
+static OPENING_IN_DOUBT: AtomicBool = AtomicBool::new(false);
+
+/// Such a call is about to be made.
+pub(crate) fn doubt_opening() {
+    OPENING_IN_DOUBT.store(true, Ordering::SeqCst);
+}
 
 /// Whether a call may limit, hide or forbid what the child of a fork opens: numbers, /proc, this process's files
 /// there. So may those that are made without a thread of ours (`reclaimer::is_alone`): of users, sandboxes,
@@ -31,7 +39,7 @@ pub(crate) const fn may_forbid_opening(number: usize, args: &[usize; 6]) -> bool
 /// here: what is opened has the lowest number meanwhile, which another thread may be about to give to
 /// something else. (What is done from outside is not seen: a child that cannot open them then ends, with a line.)
 pub(super) fn can_child_open(state: &State, shared: bool) -> bool {
-    let in_doubt = shared || state.opening_in_doubt.load(Ordering::SeqCst);
+    let in_doubt = shared || OPENING_IN_DOUBT.load(Ordering::SeqCst);
     !in_doubt || state.locked(|core| core.way.can_be_renewed())
 }
 
