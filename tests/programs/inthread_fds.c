@@ -142,6 +142,8 @@ static void *opens_in_place(void *arg) {
 static void numbers_beside_forks(void) {
     pthread_t thread;
     fill_range(area, AREA, TAG);
+    // (From here on the process has memory that is out, and says by itself what it has.)
+    out();
     SETUP(pthread_create(&thread, NULL, opens_in_place, NULL) == 0);
     for (int i = 0; i < 300; i++) {
         pid_t child = fork();

@@ -5,7 +5,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{Read, Write as _};
+use std::io::{ErrorKind, Read, Write as _};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -74,7 +74,10 @@ pub fn run_to_end(
                     Some(status) => format!("{command:?} ended ({status}), but not these:\n"),
                 };
                 told.extend(whose.iter().map(|pid| what_it_waits_in(*pid)));
-                kill_group(pid);
+                // (Once it was waited for its number may be another's.)
+                if status.is_none() {
+                    kill_group(pid);
+                }
                 whose.into_iter().for_each(kill);
                 let _ = write!(
                     told,
@@ -124,7 +127,12 @@ impl Reader {
         let (bytes, sender) = (Arc::clone(&this.bytes), sender.clone());
         thread::spawn(move || {
             let mut some = vec![0; 64 << 10];
-            while let Ok(len @ 1..) = pipe.read(&mut some) {
+            loop {
+                let len = match pipe.read(&mut some) {
+                    Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                    Ok(len @ 1..) => len,
+                    Ok(_) | Err(_) => break,
+                };
                 let mut bytes = bytes.lock().unwrap_or_else(PoisonError::into_inner);
                 bytes.extend_from_slice(&some[..len]);
             }
