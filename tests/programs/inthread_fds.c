@@ -78,6 +78,24 @@ static void takes_each(void) {
     still_right("with the highest taken");
 }
 
+// Every number is taken that there is, and the table is as it always was: a child finds its memory.
+static void takes_all_and_forks(void) {
+    int next, last = -1;
+    while ((next = open("/dev/null", O_RDONLY)) >= 0)
+        last = next;
+    RIGHT(errno == EMFILE && last > 0);
+    out();
+    for (int i = 0; i < 3; i++) {
+        pid_t child = fork();
+        SETUP(child >= 0);
+        if (child == 0) {
+            still_right("of a child with every number taken");
+            _exit(0);
+        }
+        expect_child(child, "with every number taken");
+    }
+}
+
 static void has_few(void) {
     struct rlimit limit = {40, 40};
     SETUP(setrlimit(RLIMIT_NOFILE, &limit) == 0);
@@ -164,6 +182,7 @@ static void a_range_closed(void) { in_child(closes_a_range); }
 static void listed_and_closed(void) { in_child(closes_what_is_listed); }
 static void a_range_marked(void) { in_child(marks_a_range); }
 static void all_taken(void) { in_child(takes_each); }
+static void all_taken_and_forked(void) { in_child(takes_all_and_forks); }
 static void few(void) { in_child(has_few); }
 
 // What a program is told of its descriptors.
@@ -182,5 +201,5 @@ static void listed(void) {
 }
 
 CASES({"tables_apart", tables_apart}, {"all_closed", all_closed}, {"a_range_closed", a_range_closed}, {"listed_and_closed", listed_and_closed},
-      {"a_range_marked", a_range_marked}, {"all_taken", all_taken}, {"few", few}, {"listed", listed},
+      {"a_range_marked", a_range_marked}, {"all_taken", all_taken}, {"all_taken_and_forked", all_taken_and_forked}, {"few", few}, {"listed", listed},
       {"numbers_beside_forks", numbers_beside_forks})

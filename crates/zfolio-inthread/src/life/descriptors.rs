@@ -37,7 +37,8 @@ pub(crate) const fn may_forbid_opening(number: usize, args: &[usize; 6]) -> bool
 ///
 /// It closes as many as it opens, so it can as long as nothing has changed. Only where something may have is it tried
 /// here: what is opened has the lowest number meanwhile, which another thread may be about to give to
-/// something else. (What is done from outside is not seen: a child that cannot open them then ends, with a line.)
+/// something else. (What is done from outside, or by what is written to a security module's file, is not seen: a child
+/// that cannot open them then ends, with a line.)
 pub(super) fn can_child_open(state: &State, shared: bool) -> bool {
     let in_doubt = shared || OPENING_IN_DOUBT.load(Ordering::SeqCst);
     !in_doubt || state.locked(|core| core.way.can_be_renewed())
