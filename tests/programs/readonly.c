@@ -1,6 +1,8 @@
 /*
- * readonly MIB: fills MIB and forbids writing to it, then goes over 16 MiB more for two
- * seconds. What may only be read cannot leave. Exits with 1 if a byte is wrong.
+ * readonly MIB [grows]: fills MIB and forbids writing to it, then goes over 16 MiB more for three
+ * seconds. What may only be read cannot leave. With "grows" it may be written, but is of the kind
+ * that the kernel extends downwards, which is not managed without privilege. Exits with 1 if a byte
+ * is wrong.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -8,9 +10,9 @@
 #include <sys/mman.h>
 #include <time.h>
 
-static uint64_t *map(size_t bytes)
+static uint64_t *map(size_t bytes, int flags)
 {
-	void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
 	if (at == MAP_FAILED) {
 		perror("mmap");
 		exit(2);
@@ -36,12 +38,13 @@ int main(int argc, char **argv)
 {
 	size_t bytes = (size_t)(argc > 1 ? atoi(argv[1]) : 96) << 20, more = 16 << 20;
 	struct timespec begin, now;
-	uint64_t *kept = map(bytes), *used = map(more);
+	int grows = argc > 2;
+	uint64_t *kept = map(bytes, grows ? MAP_GROWSDOWN : 0), *used = map(more, 0);
 
 	/* A piece at a time, so that it is closed before it has to leave. */
 	for (size_t at = 0; at < bytes; at += 1 << 20) {
 		fill(kept + at / sizeof *kept, 1 << 20, at);
-		if (mprotect((char *)kept + at, 1 << 20, PROT_READ)) {
+		if (!grows && mprotect((char *)kept + at, 1 << 20, PROT_READ)) {
 			perror("mprotect");
 			return 2;
 		}

@@ -4,40 +4,61 @@ mod memory;
 mod support;
 
 use memory::compiled;
-use support::{Output, Zfolio, compile, managed, tempdir, ways_without_privilege};
+use support::{Output, Zfolio, compile, managed, real, tempdir, ways_without_privilege};
 
 const MIB: u64 = 1 << 20;
 
-/// Runs `tests/programs/readonly.c` with 96 MiB that may only be read.
-fn read_only(z: &Zfolio, high: &str) -> Output {
+/// Runs `tests/programs/readonly.c` with 96 MiB that cannot leave.
+fn staying(z: &Zfolio, way: &str, high: &str, words: &[&str]) -> Output {
     let dir = tempdir();
     let source = include_str!("../../../tests/programs/readonly.c");
     let program = compile(dir.path(), "readonly", source, &[]).expect("cc compiles it");
-    z.run(high, &[program.to_str().expect("a plain path"), "96"])
+    let program = [program.to_str().expect("a plain path"), "96"];
+    let program = [&program[..], words].concat();
+    let output = z.run_with(&["--faults", way, "--high", high], &program, "");
+    output.succeeded();
+    output
 }
 
-#[test]
-fn what_may_only_be_read_stays_and_is_told_of() {
-    let Some(z) = managed() else { return };
-    let output = read_only(z, "48M");
-    output.succeeded();
-    let stays = output.counter("stays_read_only_bytes");
-    assert!(stays > 24 * MIB && stays <= 97 * MIB, "{stays} bytes");
+/// The line that tells of it, with what the counter of that reason says, bytes.
+fn told_of(output: &Output, counter: &str) -> (String, u64) {
     let told = output.stderr.lines();
     let told: Vec<_> = told
         .filter(|line| line.contains("high was not kept"))
         .collect();
-    assert_eq!(told.len(), 1, "{}", output.stderr);
-    assert!(told[0].contains("MiB read-only"), "{}", told[0]);
+    let [line] = told[..] else {
+        panic!("not one line of it: {}", output.stderr);
+    };
+    (line.to_owned(), output.counter(counter))
+}
+
+#[test]
+fn what_cannot_leave_stays_and_is_told_of() {
+    let Some(z) = real() else { return };
+    let all = ["message"].into_iter().chain(ways_without_privilege(z));
+    for way in all {
+        let output = staying(z, way, "48M", &[]);
+        let (line, stays) = told_of(&output, "stays_read_only_bytes");
+        assert!(stays > 24 * MIB && stays <= 97 * MIB, "{way}: {stays}");
+        assert!(line.contains("MiB read-only"), "{way}: {line}");
+    }
+    for way in ways_without_privilege(z) {
+        let output = staying(z, way, "48M", &["grows"]);
+        let (line, stays) = told_of(&output, "stays_apart_bytes");
+        assert!(stays > 90 * MIB && stays < 105 * MIB, "{way}: {stays}");
+        assert!(line.contains("MiB stack and small"), "{way}: {line}");
+    }
 }
 
 #[test]
 fn nothing_is_told_where_high_is_kept() {
-    let Some(z) = managed() else { return };
-    let output = read_only(z, "192M");
-    output.succeeded();
-    assert!(!output.stderr.contains("not kept"), "{}", output.stderr);
-    assert_eq!(output.counter("stays_read_only_bytes"), 0);
+    let Some(z) = real() else { return };
+    let all = ["message"].into_iter().chain(ways_without_privilege(z));
+    for way in all {
+        let output = staying(z, way, "192M", &[]);
+        assert!(!output.stderr.contains("not kept"), "{}", output.stderr);
+        assert_eq!(output.counter("stays_read_only_bytes"), 0, "{way}");
+    }
 }
 
 /// The kernel holds the pages of a direct read or write while a file system answers, which is a

@@ -8,6 +8,8 @@ use zfolio_mm::PAGE_SIZE;
 const O_RDONLY_CLOEXEC: usize = 0o2_000_000;
 const O_WRONLY_CLOEXEC: usize = 0o2_000_001;
 const IOC_PAGEMAP_SCAN: usize = 0xc060_6610;
+/// Of a file, or of shared memory.
+const PAGE_IS_FILE: u64 = 1 << 2;
 const PAGE_IS_PRESENT: u64 = 1 << 3;
 const PAGE_IS_SWAPPED: u64 = 1 << 4;
 const PAGE_IS_HUGE: u64 = 1 << 6;
@@ -358,6 +360,30 @@ impl<K: Kernel> PagemapOf<K> {
     ) -> Result<(usize, usize), Errno> {
         let limit = usize::MAX;
         self.scan(start..end, PAGE_IS_PRESENT, PAGE_IS_HUGE, limit, runs)
+    }
+
+    /// Bytes that are present in `range`; of a private mapping of a file, what was written there.
+    /// What cannot be looked at is none. Other threads that map memory wait for 256 MiB at most.
+    #[must_use]
+    pub fn resident(self, range: core::ops::Range<usize>, is_shared: bool) -> usize {
+        const PIECE: usize = 256 << 20;
+        let mut runs = [PresentRun::default(); 64];
+        let (mut at, mut bytes) = (range.start, 0);
+        while at < range.end {
+            let piece = at..range.end.min(at.saturating_add(PIECE));
+            let found = self.scan(piece, PAGE_IS_PRESENT, PAGE_IS_FILE, usize::MAX, &mut runs);
+            let Ok((count, reached)) = found else {
+                return bytes;
+            };
+            let counts = |run: &&PresentRun| is_shared || run.categories & PAGE_IS_FILE == 0;
+            let counted = runs[..count].iter().filter(counts);
+            bytes += counted.map(|run| run.end() - run.start()).sum::<usize>();
+            if reached <= at {
+                return bytes;
+            }
+            at = reached;
+        }
+        bytes
     }
 
     /// As [`Self::present`], of what huge page table entries map alone.

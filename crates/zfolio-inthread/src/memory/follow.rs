@@ -170,6 +170,9 @@ impl MemoryState {
             self.exclusive().look_again(self);
         }
         self.tend_tier(At::Tick);
+        if looks {
+            self.count_what_stays();
+        }
         if !self.is_behind() {
             return false;
         }

@@ -1,10 +1,10 @@
-//! What [`follow`](super::follow) and [`second_tier`](super::second_tier) remember of a process, to be
+//! What [`follow`](super::follow), [`second_tier`](super::second_tier) and [`cannot_leave`](super::cannot_leave) remember of a process, to be
 //! asked without a lock.
 
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use zfolio_runtime::fair_share::Membership;
-use zfolio_runtime::segment::{ProcessSlot, Segment};
+use zfolio_runtime::segment::{Looks, ProcessSlot, Segment};
 use zfolio_sys::thread::Clock;
 
 /// How far `high` has been followed.
@@ -17,6 +17,8 @@ pub(crate) struct Following {
     pub(super) passed: AtomicU32,
     /// When a tick last looked at what the process has and may have, ns.
     pub(super) looked_ns: AtomicU64,
+    /// At what cannot leave.
+    pub(super) looks: Looks,
     /// There is a second tier.
     pub(super) tier: AtomicBool,
     /// A thread of this process works on it.
@@ -41,6 +43,7 @@ impl Following {
             busy: AtomicBool::new(false),
             passed: AtomicU32::new(0),
             looked_ns: AtomicU64::new(0),
+            looks: Looks::default(),
             tier: AtomicBool::new(false),
             recompresses: AtomicBool::new(false),
             slot: AtomicPtr::new(ptr::null_mut()),
@@ -61,5 +64,6 @@ impl Following {
     pub(super) fn renew_in_child(&self) {
         self.busy.store(false, Ordering::Relaxed);
         self.recompresses.store(false, Ordering::Relaxed);
+        self.looks.forget();
     }
 }

@@ -21,6 +21,7 @@
 //! | [`empty`] | memory that holds nothing is closed as whole runs |
 //! | [`folios`] | of swap-out, how runs are stored, counted and split |
 //! | [`inspect`](mod@inspect) | all of it in place, for who looks into the process |
+//! | [`cannot_leave`] | what stays resident, since it is not managed, and why |
 //! | [`limits`], [`bounds`] | what may be out, in the pool, and resident at most |
 //! | [`outgoing`] | where pages are moved that leave, in-thread |
 //! | [`remote`], [`fetch`], [`recall`] | waiting for a store without a lock, for a page and for many |
@@ -37,6 +38,7 @@ mod arguments;
 mod at_fork;
 mod bounds;
 pub(crate) mod bring;
+mod cannot_leave;
 pub(crate) mod clean;
 mod clean_pages;
 pub(crate) mod core;

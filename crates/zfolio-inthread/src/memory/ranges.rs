@@ -238,6 +238,18 @@ impl Ranges {
         Some(around)
     }
 
+    /// The first part of `range` in which nothing is managed; nothing, at its end, if all of it is.
+    pub(crate) fn unmanaged_from(&self, range: Range<usize>) -> Range<usize> {
+        let mut start = range.start;
+        for (managed, _) in self.within(&range).filter(|(_, kind)| kind.managed) {
+            if managed.start > start {
+                return start..managed.start;
+            }
+            start = managed.end;
+        }
+        start..range.end
+    }
+
     /// Changes the kind of what of `range` is in ranges.
     pub(crate) fn edit(&mut self, range: &Range<usize>, change: impl Fn(&mut Kind)) {
         let mut at = range.start;
@@ -334,6 +346,12 @@ mod tests {
                         prop_assert!(!is_managed(page));
                     }
                 }
+                let part = ranges.unmanaged_from(range.clone());
+                let mut free = range.clone().step_by(PAGE).map(|at| at / PAGE);
+                let first = free.find(|page| !is_managed(*page)).map_or(range.end, |page| page * PAGE);
+                prop_assert_eq!(part.start, first);
+                prop_assert!(part.clone().step_by(PAGE).all(|at| !is_managed(at / PAGE)));
+                prop_assert!(part.end == range.end || is_managed(part.end / PAGE));
                 let within: usize = ranges.within(&range).map(|(part, _)| part.len() / PAGE).sum();
                 prop_assert_eq!(within, if kind.is_some() { len } else { 0 });
             }

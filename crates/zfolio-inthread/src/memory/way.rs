@@ -29,7 +29,7 @@ use zfolio_sys::syscall::Errno;
 use zfolio_sys::uffd::Progress;
 
 /// Most descriptors of ours.
-pub(crate) const OURS: usize = 5;
+pub(crate) const OURS: usize = 7;
 
 /// Of a huge page, bytes.
 const HUGE: usize = 2 << 20;
@@ -83,6 +83,10 @@ pub(crate) struct Way {
     pub(super) memory: Option<usize>,
     /// What the process has resident.
     pub(super) sizes: Option<usize>,
+    /// Its mappings, and which of their pages are there, where nothing else needs that: what cannot
+    /// leave is looked for in them.
+    pub(super) maps: Option<usize>,
+    pub(super) pages: Option<usize>,
     /// What is behind the pool: a file,
     pub(super) backing: Option<Arc<OwnFile>>,
     /// or a store.

@@ -34,6 +34,8 @@ impl Way {
                 protects: false,
                 memory: None,
                 sizes: None,
+                maps: None,
+                pages: None,
                 backing: None,
                 store: None,
                 incoming: stage.start,
@@ -55,6 +57,17 @@ impl Way {
     }
 
     fn open(&mut self) -> Result<(), (&'static str, Errno)> {
+        self.open_what_it_needs()?;
+        // (Without these it is not told what cannot leave.)
+        let lifted = |file: File| lift_descriptor(file.fd());
+        self.maps = File::open(c"/proc/thread-self/maps").ok().map(lifted);
+        if self.moves.is_none() {
+            self.pages = Pagemap::open().ok().map(|pagemap| lifted(pagemap.file()));
+        }
+        Ok(())
+    }
+
+    fn open_what_it_needs(&mut self) -> Result<(), (&'static str, Errno)> {
         let sizes =
             File::open(c"/proc/self/statm").map_err(|errno| ("opening /proc/self/statm", errno))?;
         self.sizes = Some(lift_descriptor(sizes.fd()));
@@ -135,12 +148,19 @@ impl Way {
             moves.and_then(|moves| usize::try_from(moves.uffd.fd()).ok()),
             moves.map(|moves| moves.pagemap.file().fd()),
             self.backing.as_ref().map(|file| file.fd()),
+            self.maps,
+            self.pages,
         ]
     }
 
     /// Moves our descriptor `fd` away: the program wants the number.
     pub(crate) fn move_descriptor(&mut self, fd: usize) {
-        for own in [&mut self.memory, &mut self.sizes] {
+        for own in [
+            &mut self.memory,
+            &mut self.sizes,
+            &mut self.maps,
+            &mut self.pages,
+        ] {
             if *own == Some(fd) {
                 *own = Some(lift_descriptor(fd));
             }
@@ -171,6 +191,8 @@ impl Way {
         }
         self.memory = None;
         self.sizes = None;
+        self.maps = None;
+        self.pages = None;
         self.moves = None;
     }
 
@@ -179,6 +201,13 @@ impl Way {
         let size = Statm::read(File::from_fd(self.sizes?)).ok()?;
         // (None at all is what is told once the first thread has ended.)
         (size.resident > 0).then(|| size.resident.saturating_sub(size.shared))
+    }
+
+    /// The list of mappings, and which of their pages are there.
+    pub(crate) fn map_files(&self) -> Option<(File, Pagemap)> {
+        let moves = self.moves.map(|moves| moves.pagemap);
+        let pages = self.pages.map(File::from_fd).map(Pagemap::from_file);
+        Some((File::from_fd(self.maps?), moves.or(pages)?))
     }
 
     /// Whether the child of a fork could open what it needs: a limit that was lowered leaves

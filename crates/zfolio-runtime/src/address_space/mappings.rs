@@ -11,8 +11,8 @@
 //! when a thread ends the kernel clears its id there, for whoever joins it, and
 //! does not wait for a page that is out. Whoever joins would wait for ever.
 
-use crate::address_space::unmanaged::Why;
 use crate::kernel::File;
+use crate::segment::Why;
 use alloc::vec::Vec;
 use core::ops::Range;
 use zfolio_mm::{Order, PAGE_SIZE};

@@ -2,7 +2,7 @@
 //!
 //! - [`place`], [`extent`]: a word for each page that is not simply the program's.
 //! - [`registration`]: which ranges are registered, as we keep it and as the kernel has it.
-//! - [`mappings`], [`unmanaged`]: the list of mappings, and why some are left alone.
+//! - [`mappings`]: the list of mappings, and which are left alone.
 //! - [`told`], [`read`], [`apply`], [`discard`]: what the descriptor tells, in our terms, and
 //!   what it does to the words.
 //! - [`operation`]: when something may begin. [`quiet`], [`quieten`]: moments without an event
@@ -42,7 +42,6 @@ pub(crate) mod recent_faulters;
 pub(crate) mod registration;
 pub(crate) mod standby;
 pub(crate) mod told;
-pub(crate) mod unmanaged;
 pub(crate) mod vanishing;
 
 use crate::address_space::core::Core;

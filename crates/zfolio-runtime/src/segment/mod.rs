@@ -21,6 +21,7 @@ mod process_slot;
 pub mod run_group;
 mod slots;
 mod stamp;
+mod staying;
 mod threads;
 
 pub use config::{
@@ -41,6 +42,7 @@ pub use process_slot::{
 };
 pub use slots::Used;
 pub use stamp::Stamp;
+pub use staying::{Looks, Staying, Why};
 pub use threads::THREADS;
 pub(crate) use threads::{MAX_FAULT_THREADS, MIN_FAULT_THREADS};
 

@@ -26,6 +26,7 @@ pub mod tier;
 pub(crate) mod writeback;
 pub(crate) mod zspage_compaction;
 
+use crate::segment::Looks;
 use crate::swapout::Swap;
 use crate::upkeep::tier::Tier;
 use crate::upkeep::zspage_compaction::{Compacting, PRESSED_NS, REQUESTED_NS, TURN_NS};
@@ -48,8 +49,7 @@ pub struct Upkeep {
     huge_count_ns: AtomicU64,
     /// When a huge page may be assembled next, ns.
     assembly_ns: AtomicU64,
-    /// When what cannot leave is counted next, ns.
-    stays_count_ns: AtomicU64,
+    looks_at_what_stays: Looks,
 }
 
 impl Deref for Upkeep {
@@ -75,13 +75,14 @@ impl Upkeep {
             backing_retry_ns: AtomicU64::new(0),
             huge_count_ns: AtomicU64::new(0),
             assembly_ns: AtomicU64::new(0),
-            stays_count_ns: AtomicU64::new(0),
+            looks_at_what_stays: Looks::default(),
         }
     }
 
     /// See [`Swap::reset_in_fork_child`].
     pub(crate) fn reset_in_fork_child(&self) {
         self.swap.reset_in_fork_child();
+        self.looks_at_what_stays.forget();
         reset_in_fork_child(&self.compacting);
         reset_in_fork_child(&self.tier);
     }

@@ -94,3 +94,44 @@ fn every_mapping_is_seen_through_a_small_buffer() {
     assert!(found, "our own stack is mapped");
     assert!(collect(8192).len() > 10);
 }
+
+#[test]
+fn what_was_written_of_a_file_is_resident_and_its_pages_are_not() {
+    const PAGES: usize = 64;
+    let pagemap = Pagemap::open().unwrap();
+    let map = |shared: bool| {
+        let path = std::env::current_exe().unwrap();
+        let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+        let file = File::open(&name).unwrap();
+        // (MAP_SHARED to be read, or MAP_PRIVATE to be written.)
+        let (protection, flags) = if shared { (1, 1) } else { (3, 2) };
+        let args = [0, PAGES * PAGE_SIZE, protection, flags, file.fd(), 0];
+        // SAFETY: a new mapping, where the kernel has room.
+        let start = unsafe { crate::syscall::syscall(nr::MMAP, args) }.unwrap();
+        file.close();
+        start..start + PAGES * PAGE_SIZE
+    };
+    let touch = |range: &core::ops::Range<usize>| {
+        let each = range.clone().step_by(PAGE_SIZE);
+        // SAFETY: readable memory of this test's.
+        each.for_each(|page| {
+            let _ = unsafe { (page as *const u8).read_volatile() };
+        });
+    };
+    let of_file = map(false);
+    touch(&of_file);
+    assert_eq!(pagemap.resident(of_file.clone(), false), 0);
+    for page in of_file.clone().step_by(2 * PAGE_SIZE) {
+        // SAFETY: writable memory of this test's.
+        unsafe { (page as *mut u8).write_volatile(1) };
+    }
+    assert_eq!(
+        pagemap.resident(of_file.clone(), false),
+        PAGES / 2 * PAGE_SIZE
+    );
+    let shared = map(true);
+    touch(&shared);
+    assert_eq!(pagemap.resident(shared.clone(), true), PAGES * PAGE_SIZE);
+    crate::arena::unmap(of_file);
+    crate::arena::unmap(shared);
+}
