@@ -68,6 +68,33 @@ static void guarded(char *at) {
         check_page(at + i * PAGE, i / guard == 1 ? 0 : 1 + i, "round a guard");
 }
 
+// A guard stays whatever is filled or brought back beside it, also in memory that is only read.
+static void kept(char *at, int prot) {
+    enum { EVERY = 64, GUARD = 8, BEFORE = 8 };
+    int ends[2];
+    SETUP(pipe(ends) == 0);
+    push_out(at, PAGES);
+    for (size_t page = EVERY; page < PAGES; page += EVERY) {
+        char *guard = at + page * PAGE;
+        SETUP(mprotect(guard, GUARD * PAGE, prot) == 0);
+        if (madvise(guard, GUARD * PAGE, GUARD_INSTALL) != 0)
+            return;
+        char *before = guard - BEFORE * PAGE;
+        SETUP(madvise(before, BEFORE * PAGE, MADV_DONTNEED) == 0);
+        for (size_t i = 0; i < BEFORE; i++)
+            *(volatile char *)(before + i * PAGE) = 1;
+        check_range(guard + GUARD * PAGE, EVERY - GUARD - BEFORE, 1 + page + GUARD, "behind a guard");
+    }
+    push_out(at, EVERY - BEFORE);
+    for (size_t page = EVERY; page < PAGES; page += EVERY)
+        for (size_t i = 0; i < GUARD; i++) {
+            char *guard = at + (page + i) * PAGE;
+            if (write(ends[1], guard, 1) >= 0 || errno != EFAULT)
+                die(1, "a guard", guard, "is lost");
+        }
+    close(ends[0]), close(ends[1]);
+}
+
 // In a child the range is empty; the parent keeps it.
 static void wiped(char *at) {
     enum { SOME = 64 };
@@ -97,6 +124,8 @@ int main(int argc, char **argv) {
     case 'p': spliced(at); break;
     case 's': sent(at); break;
     case 'g': guarded(at); break;
+    case 'k': kept(at, PROT_READ | PROT_WRITE); break;
+    case 'r': kept(at, PROT_READ); break;
     default: wiped(at);
     }
     return 0;

@@ -9,6 +9,7 @@
 
 extern char **environ;
 static int vfork_copies; // as it does where faults are told without privilege
+static char *without = ""; // operations that are left out
 static int raw_born; // libc's locks may look held by threads that are not here: no fork by libc
 static void run_random(worker_t *w, uint64_t seed, unsigned count);
 
@@ -111,7 +112,9 @@ static void op_exec(worker_t *w, const op_t *op) {
     size_t from = op->at % a->pages, len = run_of(a, &from, op->len % 64 + 1, writable);
     char seed[16];
     snprintf(seed, sizeof seed, "%u", op->x);
-    char *argv[] = {"random_program", "--seed", seed, "--ops", "12", "--pages", "1024", "--threads", "1", "--child", NULL};
+    // (It leaves out what this program does.)
+    char *argv[] = {"random_program", "--seed",  seed,      "--ops",     "12",    "--pages",
+                    "1024",           "--threads", "1",     "--child", "--without", without, NULL};
     pid_t pid;
     if (op->y % 3 == 0) {
         EXPECT(posix_spawn(&pid, "/proc/self/exe", NULL, NULL, argv, environ) == 0, "posix_spawn: errno %d", errno);

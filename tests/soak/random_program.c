@@ -56,6 +56,7 @@ static op_t random_op(uint64_t *state, unsigned worker) {
 static uint8_t left_out[OP_COUNT];
 
 static void leave_out(char *names) {
+    SETUP(asprintf(&without, "%s", names) >= 0); // (the names are taken apart here)
     for (char *name = strtok(names, ","); name; name = strtok(NULL, ","))
         for (unsigned code = 0; code < OP_COUNT; code++)
             left_out[code] |= strcmp(name, OPS[code].name) == 0;

@@ -281,7 +281,7 @@ fn threads_that_end_are_joined() {
 
 #[test]
 fn what_the_kernel_keeps_by_reference() {
-    for case in ["pipe", "socket", "guard", "wiped"] {
+    for case in ["pipe", "socket", "guard", "kept", "read_only", "wiped"] {
         Case::new("references", &[case]).run();
     }
 }

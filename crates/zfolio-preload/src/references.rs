@@ -90,7 +90,8 @@ unsafe extern "C" fn setsockopt(
     i32::try_from(answer(unsafe { syscall(nr::SETSOCKOPT, args) })).unwrap_or(-1)
 }
 
-/// madvise(2): what a guard hides is discarded first, which is reported.
+/// madvise(2): what a guard hides is discarded, which is reported. Until that is seen a page may have been
+/// brought back over its guard, so it is installed once more.
 ///
 /// # Safety
 /// As the call's.
@@ -103,7 +104,9 @@ unsafe extern "C" fn madvise(start: *mut c_void, len: usize, advice: c_int) -> c
     };
     let result = match advice {
         _ if is_on() => call(advice),
-        MADV_GUARD_INSTALL => call(advice).and_then(|_| call(MADV_DONTNEED)),
+        MADV_GUARD_INSTALL => call(advice)
+            .and_then(|_| call(MADV_DONTNEED))
+            .and_then(|_| call(advice)),
         MADV_WIPEONFORK => wipe_on_fork(&(start as usize..start as usize + len), call),
         _ => call(advice),
     };

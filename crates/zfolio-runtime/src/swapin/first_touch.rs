@@ -140,7 +140,7 @@ impl Transfer {
         self.arena()
             .with_mut(at, 0, Order::HUGE.bytes(), |bytes| bytes.fill(0));
         let mut first = false;
-        self.move_in(vpn, at, EXTENT_PAGES, |index, landed| {
+        self.move_in(vpn, at, EXTENT_PAGES, EXTENT_PAGES, |index, landed| {
             let frame = at.offset(index);
             let placed = matches!(landed, Placed::Moved | Placed::Copied);
             if landed == Placed::Moved {

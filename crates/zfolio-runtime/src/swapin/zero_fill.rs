@@ -72,7 +72,9 @@ impl Transfer {
         let mut filled = 0;
         let mut next = pages.start;
         for run in runs_of(&frames[..len]) {
-            self.move_in(next, run[0], run.len(), |index, landed| {
+            // (Of pages that nobody waits for it is not known whether a guard is there.)
+            let copies = usize::from(next == pages.start);
+            self.move_in(next, run[0], run.len(), copies, |index, landed| {
                 let (page, frame) = (next + index, run[index]);
                 match landed {
                     Placed::Moved => {

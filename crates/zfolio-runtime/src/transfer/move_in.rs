@@ -32,12 +32,17 @@ impl Transfer {
     /// Moves slots `at ..` to pages `vpn ..`, and says page by page what
     /// happened. Waiters are woken wherever a page is in place afterwards.
     ///
+    /// The first `copies` pages are copied where they cannot be moved; with another of those
+    /// it ends. A copy goes over a guard of the program's (MADV_GUARD_INSTALL), which a move respects,
+    /// so it is for pages that somebody waits for, or whose bytes are with us: there is no guard on them.
+    ///
     /// The core lock must be held: see [`Core`](crate::address_space::core::Core).
     pub(crate) fn move_in(
         &self,
         vpn: Vpn,
         at: Pfn,
         pages: usize,
+        copies: usize,
         mut each: impl FnMut(usize, Placed),
     ) {
         let moves = self.fds.moves();
@@ -67,6 +72,10 @@ impl Transfer {
                     singly = true;
                     continue;
                 }
+                Errno::BUSY | Errno::INVAL if next >= copies => {
+                    (next..pages).for_each(|index| each(index, Placed::Refused(errno)));
+                    return;
+                }
                 // Shared with a child of a fork, or other access bits now.
                 Errno::BUSY | Errno::INVAL => self.copy_in(vpn + next, from),
                 other => Placed::Refused(other),
@@ -87,7 +96,7 @@ impl Transfer {
         mut each: impl FnMut(usize, Placed),
     ) {
         if pages > few || !self.may_take_of_the_system(pages) {
-            return self.move_in(vpn, at, pages, each);
+            return self.move_in(vpn, at, pages, pages, each);
         }
         let run = self.copy_run_in(vpn, self.address(at), pages);
         (0..run).for_each(|index| each(index, Placed::Copied));

@@ -51,6 +51,27 @@ fn a_fill_that_stops_halfway_is_none_of_what_did_not_come() {
     }
 }
 
+/// A copy would go over a guard of the program's, which nobody waits for.
+#[test]
+fn only_the_page_somebody_waits_for_is_copied_where_none_can_be_moved() {
+    for mut rig in Rig::both(2048, 64) {
+        rig.write_all(0..16);
+        rig.discard(0..16);
+        let frames = frames(&rig);
+        let copies = plan::made(Call::Copy);
+        (1..=4).for_each(|nth| plan::fail(Call::Move, nth, Errno::INVAL));
+        let filled = rig.manager.publish_filled(&rig.vpns(0..16), &frames);
+        assert_eq!(filled, Outcome::Served(FaultKind::Hole));
+        assert_eq!(plan::made(Call::Copy) - copies, 1);
+        let there = program::present(&(rig.address(0)..rig.address(16)));
+        assert_eq!(there, 1);
+        plan::clear();
+        rig.validate();
+        rig.read_all();
+        rig.validate();
+    }
+}
+
 #[test]
 fn without_memory_of_the_system_nothing_is_taken_for_filled() {
     let rig = Rig::of_regions(2048, 64);
