@@ -146,8 +146,8 @@ impl MemoryState {
     }
 
     /// A thread of the program has run for a while (`life::ticks`): looks at what the process may have,
-    /// every [`LOOKS_NS`], and closes pages where it has more. Whether it has more still. In a
-    /// handler of ours: all signals are blocked, on the service stack.
+    /// every [`LOOKS_NS`], and closes pages where it has more; what cannot leave is counted then. Whether
+    /// it has more still. In a handler of ours: all signals are blocked, on the service stack.
     pub(crate) fn tick(&self) -> bool {
         if !self.is_own_process() {
             return false;

@@ -1,5 +1,5 @@
-//! What [`follow`](super::follow), [`second_tier`](super::second_tier) and [`cannot_leave`](super::cannot_leave) remember of a process, to be
-//! asked without a lock.
+//! What [`follow`](super::follow), [`second_tier`](super::second_tier) and
+//! [`cannot_leave`](super::cannot_leave) remember of a process, to be asked without a lock.
 
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -17,7 +17,7 @@ pub(crate) struct Following {
     pub(super) passed: AtomicU32,
     /// When a tick last looked at what the process has and may have, ns.
     pub(super) looked_ns: AtomicU64,
-    /// At what cannot leave.
+    /// When what cannot leave is counted.
     pub(super) looks: Looks,
     /// There is a second tier.
     pub(super) tier: AtomicBool,

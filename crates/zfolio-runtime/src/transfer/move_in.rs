@@ -32,9 +32,10 @@ impl Transfer {
     /// Moves slots `at ..` to pages `vpn ..`, and says page by page what
     /// happened. Waiters are woken wherever a page is in place afterwards.
     ///
-    /// The first `copies` pages are copied where they cannot be moved; with another of those
-    /// it ends. A copy goes over a guard of the program's (MADV_GUARD_INSTALL), which a move respects,
-    /// so it is for pages that somebody waits for, or whose bytes are with us: there is no guard on them.
+    /// The first `copies` pages are copied where they cannot be moved; the first behind them that
+    /// cannot be moved is refused, with all that follow. A copy goes over a guard of the program's
+    /// (MADV_GUARD_INSTALL), which a move respects. So it is for pages that somebody waits for, or
+    /// whose bytes are with us: there is no guard on those.
     ///
     /// The core lock must be held: see [`Core`](crate::address_space::core::Core).
     pub(crate) fn move_in(
