@@ -113,8 +113,8 @@ fn what_was_written_of_a_file_is_resident_and_its_pages_are_not() {
     };
     let touch = |range: &core::ops::Range<usize>| {
         let each = range.clone().step_by(PAGE_SIZE);
-        // SAFETY: readable memory of this test's.
         each.for_each(|page| {
+            // SAFETY: readable memory of this test's.
             let _ = unsafe { (page as *const u8).read_volatile() };
         });
     };
