@@ -42,10 +42,12 @@ fn what_cannot_leave_stays_and_is_told_of() {
         assert!(stays > 24 * MIB && stays <= 97 * MIB, "{way}: {stays}");
         assert!(line.contains("MiB read-only"), "{way}: {line}");
     }
+    // (What is managed is far below `high` here, and begins to leave since all of it counts.)
     for way in ways_without_privilege(z) {
         let output = staying(z, way, "48M", &["grows"]);
+        assert!(output.counter("pages_out") > 1000, "{way}");
         let (line, stays) = told_of(&output, "stays_apart_bytes");
-        assert!(stays > 90 * MIB && stays < 105 * MIB, "{way}: {stays}");
+        assert!(stays > 80 * MIB && stays < 105 * MIB, "{way}: {stays}");
         assert!(line.contains("MiB stack and small"), "{way}: {line}");
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! No thread of ours is there to say what it has, so its own threads do: in calls that change the
 //! address space, each time what may be resident has changed by a [`STEP`]th of `high`, and in ticks. What
-//! is mapped counts as needed, since no call comes when it is touched; what is resident as had. Where
-//! that is more than the process may have beside the others, management begins.
+//! is mapped counts as needed, since no call comes when it is touched; what is resident as had, be it managed or
+//! not. Where that is more than the process may have beside the others, management begins.
 //!
 //! After a fork parent and child have the same pages, which both would count. So each says its
 //! proportional part of what it shares, as the kernel tells it.
@@ -42,10 +42,13 @@ impl MemoryCore {
         }
         let (segment, begun) = (state.segment, state.options.high);
         let most = state.membership.most_of(segment, high_now(segment, begun));
+        let resident = self.way.resident();
+        // (What is mapped counts, so what is not managed is more than this as long as some of it is untouched.)
+        self.closing.apart = resident.unwrap_or(0).saturating_sub(self.open_pages(state));
         let usage = self.usage(state) + pages;
         self.closing.said.usage = usage;
         self.high = most;
-        let Some(resident) = self.way.resident() else {
+        let Some(resident) = resident else {
             return;
         };
         let of_others = self.closing.said.forks.look();
