@@ -82,3 +82,28 @@ fn what_a_file_system_in_user_space_transfers() {
         assert!(output.counter("pages_out") > 1000, "{}", output.stats);
     }
 }
+
+/// io_uring, io_setup: as by a kernel without them, or the process is managed no longer.
+#[test]
+fn addresses_that_the_kernel_keeps() {
+    let (Some(z), Some(program)) = (real(), compiled("inthread_uring")) else {
+        return;
+    };
+    let path = program.to_str().expect("a plain path");
+    for way in ways_without_privilege(z) {
+        for (asked, state) in [("refuse", "managing"), ("unmanaged", "unmanaged")] {
+            let options = ["--faults", way, "--high", "16M", "--io-uring", asked];
+            let output = z.run_with(&options, &[path, asked], "");
+            output.succeeded();
+            if output.stdout.contains("SKIPPED") {
+                return support::skip(&output.stdout);
+            }
+            assert_eq!(output.stats["config"]["io_uring"], asked);
+            assert!(output.counter("pages_out") > 1000, "{way}, {asked}");
+            let process = &output.stats["processes"][0];
+            assert_eq!(process["state"], state, "{way}: {process}");
+            let told = output.stderr.contains("it has the kernel keep addresses");
+            assert_eq!(told, asked == "unmanaged", "{way}: {}", output.stderr);
+        }
+    }
+}

@@ -9,7 +9,7 @@ use zfolio_host::engine_attributes::{AttributeShown, shown};
 use zfolio_host::group_state::high_now;
 use zfolio_mm::PAGE_SIZE;
 use zfolio_runtime::options::{Attributes, PoolOptions, codec_of};
-use zfolio_runtime::segment::{Segment, background_reclaim, faults, on_max};
+use zfolio_runtime::segment::{Segment, background_reclaim, faults, io_uring, on_max};
 
 /// The part of `config` of `--stats` that shows while a run lasts, by the same names.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
@@ -35,6 +35,8 @@ pub struct Config {
     tier: &'static str,
     /// Whether a thread of ours reclaims beside the program's: `auto` or `off`.
     background_reclaim: &'static str,
+    /// What becomes of a program that uses io_uring, not by messages: `refuse` or `unmanaged`.
+    io_uring: &'static str,
     /// By name; `None` without engines.
     engine_attributes: Option<BTreeMap<&'static str, AttributeShown>>,
     folio_compaction: bool,
@@ -141,6 +143,8 @@ impl Config {
                 background_reclaim::EAGER => "eager",
                 _ => "auto",
             },
+            io_uring: io_uring::NAMES
+                [usize::from(config.io_uring.load(Relaxed) == io_uring::UNMANAGED)],
             engine_attributes: attributes.filter(|_| engines > 0).as_ref().map(shown),
             folio_compaction: config.folios.no_compaction.load(Relaxed) == 0,
             max_bytes: (max > 0).then_some(max),

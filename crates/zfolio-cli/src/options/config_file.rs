@@ -25,7 +25,7 @@ pub(crate) const NAME: &str = "zfolio.toml";
 const MOST: u64 = 1 << 20;
 
 /// What a file of a directory may say.
-pub(crate) const OF_DIRECTORY: [&str; 25] = [
+pub(crate) const OF_DIRECTORY: [&str; 26] = [
     "accept-threshold",
     "allow-unmanaged",
     "background-reclaim",
@@ -36,6 +36,7 @@ pub(crate) const OF_DIRECTORY: [&str; 25] = [
     "group",
     "high",
     "huge-page-assembly",
+    "io-uring",
     "low",
     "max",
     "max-pool",

@@ -12,7 +12,7 @@ use zfolio_host::exit;
 use zfolio_host::size::{self, Size};
 use zfolio_mm::Order;
 use zfolio_runtime::options::BackgroundReclaim;
-use zfolio_runtime::segment::faults;
+use zfolio_runtime::segment::{faults, io_uring};
 use zfolio_views::args::WhileRunning;
 
 /// What `--help` of `run` ends with.
@@ -127,6 +127,12 @@ pub(crate) struct Work {
     /// processor. auto: while memory runs short. off: the program's threads alone do it
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = Background::Auto)]
     pub(crate) background_reclaim: Background,
+    /// What becomes of a program that has the kernel keep addresses (io_uring, io_setup,
+    /// vmsplice), which the thread that touches (--faults) cannot follow. refuse: the call is
+    /// answered as by a kernel without it. unmanaged: all of the process's memory is brought
+    /// back, and the call is made
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = IoUring::Refuse)]
+    pub(crate) io_uring: IoUring,
 }
 
 /// What is said of a run: while it goes, and at its end.
@@ -230,5 +236,29 @@ impl Tier {
             Self::Off => "off",
             Self::Auto => "auto",
         }
+    }
+}
+
+/// What becomes of a program that uses io_uring, where its threads serve their faults themselves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum IoUring {
+    /// It is told that there is none
+    Refuse,
+    /// It is managed no longer
+    Unmanaged,
+}
+
+impl IoUring {
+    /// As the control segment has it.
+    pub(crate) const fn number(self) -> u32 {
+        match self {
+            Self::Refuse => io_uring::REFUSE,
+            Self::Unmanaged => io_uring::UNMANAGED,
+        }
+    }
+
+    /// The name as the command line takes it.
+    pub(crate) const fn name(self) -> &'static str {
+        io_uring::NAMES[self.number() as usize]
     }
 }

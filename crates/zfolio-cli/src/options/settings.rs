@@ -3,7 +3,7 @@
 use crate::options::backing_options::Checked;
 use crate::options::engines::Engines;
 use crate::options::fault_ways::Taken;
-use crate::options::run_args::{Background, Tier};
+use crate::options::run_args::{Background, IoUring, Tier};
 use crate::options::slowdown::Asked;
 use zfolio_host::compressor::Compressor;
 use zfolio_mm::Order;
@@ -31,7 +31,8 @@ pub(crate) struct Settings {
     pub(crate) engines: Engines,
     /// Whether there is a second tier.
     pub(crate) tier: Tier,
-    pub(crate) background: Background,
+    /// Where the thread that touches serves itself.
+    pub(crate) in_thread: InThread,
     /// Nothing on the program's stderr.
     pub(crate) quiet: bool,
     /// `high` is shared by all processes.
@@ -53,6 +54,15 @@ pub(crate) struct Folios {
     pub(crate) page_cluster: Option<u8>,
     /// Folio compaction runs.
     pub(crate) compaction: bool,
+}
+
+/// What holds where the thread that touches a page serves itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct InThread {
+    /// Whether a thread of ours reclaims beside it.
+    pub(crate) background: Background,
+    /// What becomes of a program that uses io_uring.
+    pub(crate) io_uring: IoUring,
 }
 
 impl Settings {
@@ -106,7 +116,10 @@ impl Settings {
             .store((self.tier == Tier::Auto).into(), Relaxed);
         config
             .background_reclaim
-            .store(self.background.choice().number(), Relaxed);
+            .store(self.in_thread.background.choice().number(), Relaxed);
+        config
+            .io_uring
+            .store(self.in_thread.io_uring.number(), Relaxed);
         config.runner.quiet.store(self.quiet.into(), Relaxed);
         config.runner.filters.store(filters(), Relaxed);
         if let Ok(stat) = rustix::fs::fstat(std::io::stderr()) {

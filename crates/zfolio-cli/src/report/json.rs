@@ -63,6 +63,8 @@ struct ConfigShown {
     tier: &'static str,
     /// Whether a thread of ours reclaims beside the program's: auto or off. Not by messages, where one always does.
     background_reclaim: &'static str,
+    /// What becomes of a program that uses io_uring: refuse or unmanaged. Not by messages, where it may.
+    io_uring: &'static str,
     #[serde(flatten)]
     faults: FaultsShown,
     #[serde(flatten)]
@@ -88,7 +90,8 @@ impl ConfigShown {
             engine_attributes: settings.engines.shown(),
             folio_compaction: settings.folios.compaction,
             tier: settings.tier.name(),
-            background_reclaim: settings.background.name(),
+            background_reclaim: settings.in_thread.background.name(),
+            io_uring: settings.in_thread.io_uring.name(),
             faults: settings.faults.shown(),
             behind: settings.behind.shown(),
         }

@@ -3,8 +3,8 @@ use super::summary::duration;
 use crate::options::backing_options::Checked;
 use crate::options::engines::Engines;
 use crate::options::fault_ways::Taken;
-use crate::options::run_args::{Background, Tier};
-use crate::options::settings::{Folios, Settings};
+use crate::options::run_args::{Background, IoUring, Tier};
+use crate::options::settings::{Folios, InThread, Settings};
 use crate::options::slowdown::Asked;
 use crate::supervise::Outcome;
 use serde_json::json;
@@ -36,7 +36,10 @@ fn finished(tree: Tree) -> Finished {
             },
             engines: Engines::default(),
             tier: Tier::Off,
-            background: Background::Auto,
+            in_thread: InThread {
+                background: Background::Auto,
+                io_uring: IoUring::Refuse,
+            },
             quiet: false,
             shared: true,
             behind: Checked::default(),

@@ -15,7 +15,7 @@ use crate::options::backing_options::ENV_BACKING;
 use crate::options::fault_ways::{Taken, check_within};
 use crate::options::layers::{default_of, options};
 use crate::options::run_args::Run;
-use crate::options::settings::{Folios, Settings};
+use crate::options::settings::{Folios, InThread, Settings};
 use crate::preload::{self, ENV_ASAN, ENV_LD_PRELOAD};
 use crate::report::{Finished, Usage};
 use crate::requests::server::Server;
@@ -251,7 +251,10 @@ fn settings(args: &Run, faults: Taken, chosen: Chosen) -> Result<Settings, Failu
         },
         engines: args.work.engines,
         tier: args.work.tier,
-        background: args.work.background_reclaim,
+        in_thread: InThread {
+            background: args.work.background_reclaim,
+            io_uring: args.work.io_uring,
+        },
         quiet: args.said.quiet,
         shared: !args.per_process,
         behind: args.behind.check(high)?,

@@ -13,6 +13,7 @@ use crate::seen::{stack, table, vectors};
 use crate::state::{self, State};
 use crate::threads;
 use core::sync::atomic::Ordering;
+use zfolio_runtime::segment::io_uring;
 
 const F_DUPFD: usize = 0;
 const F_DUPFD_CLOEXEC: usize = 1030;
@@ -204,10 +205,25 @@ fn route(keeper: &Keeper<'_>, frame: &mut Frame, number: usize, args: [usize; 6]
         | nr::EPOLL_PWAIT
         | nr::EPOLL_PWAIT2
         | nr::IO_PGETEVENTS => with_mask(keeper, number, args),
-        // The kernel would keep addresses that are not followed: as where it is not built in.
-        nr::IO_URING_SETUP | nr::IO_SETUP | nr::VMSPLICE => err::NOSYS,
+        nr::IO_URING_SETUP | nr::IO_SETUP | nr::VMSPLICE => kept_by_the_kernel(state, number, args),
         _ => by_table_or_leave(keeper, number, args),
     }
+}
+
+/// Calls by which the kernel keeps addresses, that are not followed: as where they are not built in, or in a
+/// process that is managed no longer.
+fn kept_by_the_kernel(state: &State, number: usize, args: [usize; 6]) -> isize {
+    if !state.has_left() {
+        let asked = state.segment.config().io_uring.load(Ordering::Relaxed);
+        if asked != io_uring::UNMANAGED {
+            return err::NOSYS;
+        }
+        leave::leave(
+            state,
+            "it has the kernel keep addresses (io_uring, io_setup, vmsplice)",
+        );
+    }
+    raw::for_program(number, args)
 }
 
 fn by_table_or_leave(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isize {

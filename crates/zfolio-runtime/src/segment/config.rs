@@ -48,6 +48,17 @@ pub mod background_reclaim {
     pub const EAGER: u32 = 2;
 }
 
+/// What becomes of a process without privilege that has the kernel keep addresses (io_uring, io_setup,
+/// vmsplice): choices of [`Config::io_uring`].
+pub mod io_uring {
+    /// The call is refused, as by a kernel without it.
+    pub const REFUSE: u32 = 0;
+    /// It is made, and the process is managed no longer.
+    pub const UNMANAGED: u32 = 1;
+    /// Their names, by number.
+    pub const NAMES: [&str; 2] = ["refuse", "unmanaged"];
+}
+
 /// What `zfolio run` was asked for.
 ///
 /// Processes read most of it once, when they begin. `max`, `on_max`, `pool`, `rest` of the
@@ -73,6 +84,8 @@ pub struct Config {
     pub faults: AtomicU32,
     /// Whether a thread of ours reclaims beside the program's: one of [`background_reclaim`].
     pub background_reclaim: AtomicU32,
+    /// What a process may have the kernel do with its addresses: one of [`io_uring`].
+    pub io_uring: AtomicU32,
     /// Processes that are held for an inspector.
     pub leases: [Lease; LEASES],
 }

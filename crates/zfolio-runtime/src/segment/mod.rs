@@ -27,7 +27,7 @@ mod threads;
 pub use config::{
     BackingAsked, CompressionAsked, Config, ENGINE_ATTRIBUTES, EnginesAsked, FoliosAsked,
     LimitsAsked, MOST_TIMES, PATH, PathAsked, PoolAsked, Runner, background_reclaim, codec, faults,
-    on_max,
+    io_uring, on_max,
 };
 pub use counter::{Counter, FaultKind};
 pub use describe::describe;
