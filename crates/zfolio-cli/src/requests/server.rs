@@ -317,7 +317,8 @@ mod tests {
         let before = beats();
         server.look(&segment, &mut fitting, began);
         assert_eq!((held(), beats()), (turn, before + 1));
-        drop(inspector);
+        // (A child that another test is just starting may have a copy of it for a moment.)
+        inspector.shutdown(Shutdown::Both).expect("it is open");
         server.look(&segment, &mut fitting, began);
         assert_eq!((held(), beats()), (0, before + 1));
         // One that says nothing has been waited for, and is not any more.
