@@ -6,14 +6,14 @@
 
 use crate::memory::layer::MemoryState;
 use crate::raw::PAGE;
-use alloc::vec;
 use zfolio_runtime::segment::{Staying, Why};
 use zfolio_sys::heap;
 use zfolio_sys::procfs::{File, Mapping, Pagemap, for_each_mapping};
 use zfolio_sys::thread::{Clock, now_ns};
 
-/// Bytes of the list that are read at a time: more than a line with the longest path.
-const BUFFER: usize = 32 << 10;
+/// Bytes of the list that are read at a time: more than a line with the longest path. (On the service stack. A fork
+/// that another thread makes meanwhile copies the heap, which so is changed only under the core lock and in transit.)
+const BUFFER: usize = 8 << 10;
 /// How names of memory begin that is ours.
 const OURS: &[u8] = b"[anon:zfolio";
 
@@ -48,7 +48,7 @@ impl MemoryState {
 
     fn look_at_what_stays(&self, maps: File, pagemap: Pagemap) -> Option<Staying> {
         let (mut found, mut are_told) = (Staying::default(), false);
-        let mut buffer = vec![0; BUFFER];
+        let mut buffer = [0; BUFFER];
         let each = |mapping: &Mapping<'_>| {
             if mapping.name.starts_with(OURS) {
                 are_told = true;
