@@ -252,6 +252,13 @@ struct Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
+        // (Where a program that had it stand still was ended.)
+        let thaw = Command::new("fsfreeze")
+            .arg("-u")
+            .arg(self.mounted.path())
+            .stderr(Stdio::null())
+            .status();
+        let _ = thaw;
         drop(Mounted(self.mounted.path()));
     }
 }
@@ -368,4 +375,23 @@ fn a_read_that_fails_with_eio_ends_the_program_with_a_line() {
         "{}",
         output.stderr
     );
+}
+
+/// Longer than the watchdog waits for anything else.
+const STALL: &str = "40";
+
+#[test]
+fn a_disk_that_stands_still_is_waited_for() {
+    let Some(z) = support::real() else { return };
+    let Some(program) = compiled("stalled") else {
+        return;
+    };
+    let Some(disk) = Disk::new() else { return };
+    let dir = disk.mounted.path();
+    let backing = option(dir);
+    let options = ["--high", "24M", "--backing", &backing, "--max-pool", "20"];
+    let [program, dir] = [program.as_path(), dir].map(|path| path.to_str().expect("a path"));
+    let output = z.run_with(&options, &[program, dir, STALL, "64"], "");
+    output.succeeded();
+    assert!(output.counter("pswpout") > 500, "{}", output.stats);
 }

@@ -75,7 +75,8 @@ mod writeback;
 
 pub use arena::{Arena, PlainArena};
 pub use backing::{
-    Backing, FileBacking, InOrder, MemoryBacking, NetworkBacking, NullBacking, store_is_waited_for,
+    Backing, FileBacking, InOrder, MemoryBacking, NetworkBacking, NullBacking,
+    backing_is_waited_for,
 };
 pub use by_distance::ByDistance;
 pub use limits::Limits;

@@ -50,7 +50,7 @@ impl Space {
             }
             self.begin(&core);
         }
-        self.during_io(run);
+        run();
         self.end();
         true
     }

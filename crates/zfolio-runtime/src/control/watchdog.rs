@@ -14,7 +14,7 @@ use zfolio_sys::lock::pause;
 use zfolio_sys::own_threads::LastThread;
 use zfolio_sys::process::exit_now;
 use zfolio_sys::thread::{OwnSignals, pid};
-use zfolio_zswap::store_is_waited_for;
+use zfolio_zswap::backing_is_waited_for;
 
 /// Between two looks, ns.
 const TURN_NS: u64 = 1_000_000_000;
@@ -53,7 +53,7 @@ impl Manager {
     pub(crate) fn watchdog(&self) -> ! {
         let [mut fault, mut unread, mut fork, mut control] = [Stuck::default(); 4];
         let mut locked_out = 0;
-        let (mut io_seen, mut signalled) = (0, 0);
+        let mut signalled = 0;
         let (mut last_thread, signals) =
             with_descriptors(|| (LastThread::open(), OwnSignals::open()));
         loop {
@@ -72,10 +72,7 @@ impl Manager {
                 }
             }
             // A slow device, and a wait that was asked for, are no hangs.
-            let (io_waits, io_done) = self.io();
-            let io_waits = io_waits && io_done == io_seen;
-            io_seen = io_done;
-            if io_waits || self.any_waits_at_max() || store_is_waited_for() {
+            if self.any_waits_at_max() || backing_is_waited_for() {
                 continue;
             }
             let waiting = self.oldest_waiting();

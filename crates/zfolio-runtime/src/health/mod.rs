@@ -37,9 +37,6 @@ pub struct Health {
     reads: AtomicU64,
     /// CPU time of each worker's thread, ns.
     cpu_ns: [AtomicU64; 1 + MAX_FAULT_THREADS],
-    /// Calls of the backing under way, and how many there were.
-    io_under_way: AtomicU32,
-    io_done: AtomicU64,
     /// Faults that wait at `max`, as they were told to.
     max_waiters: AtomicU32,
 }
@@ -64,8 +61,6 @@ impl Health {
             control_turns: AtomicU64::new(1),
             reads: AtomicU64::new(0),
             cpu_ns: Default::default(),
-            io_under_way: AtomicU32::new(0),
-            io_done: AtomicU64::new(0),
             max_waiters: AtomicU32::new(0),
         }
     }
@@ -74,7 +69,6 @@ impl Health {
     pub(crate) fn reset_in_fork_child(&self) {
         self.zswap.reset_in_fork_child();
         self.max_waiters.store(0, Ordering::Relaxed);
-        self.io_under_way.store(0, Ordering::Relaxed);
         for since in &self.serving_since {
             since.store(0, Ordering::Relaxed);
         }

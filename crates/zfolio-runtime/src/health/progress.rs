@@ -26,23 +26,6 @@ impl Health {
         self.cpu_ns[index].store(now_ns(Clock::ThreadCpu), Ordering::Relaxed);
     }
 
-    /// Runs what may wait for the backing: a slow device is no hang.
-    pub(crate) fn during_io<R>(&self, run: impl FnOnce() -> R) -> R {
-        if !self.zswap.is_backed() {
-            return run();
-        }
-        self.io_under_way.fetch_add(1, Ordering::Relaxed);
-        let result = run();
-        self.io_under_way.fetch_sub(1, Ordering::Relaxed);
-        self.note_io();
-        result
-    }
-
-    /// The backing has answered.
-    pub(crate) fn note_io(&self) {
-        self.io_done.fetch_add(1, Ordering::Relaxed);
-    }
-
     pub(crate) fn segment(&self) -> &'static Segment {
         self.segment
     }
@@ -97,12 +80,6 @@ impl Health {
     /// Turns of the control thread.
     pub(crate) fn control_turns(&self) -> u64 {
         self.control_turns.load(Ordering::Relaxed)
-    }
-
-    /// Whether the backing is being waited for, and how often it has answered.
-    pub(crate) fn io(&self) -> (bool, u64) {
-        let done = self.io_done.load(Ordering::Relaxed);
-        (self.io_under_way.load(Ordering::Relaxed) > 0, done)
     }
 
     /// A fault begins, or ends, to wait at `max`.

@@ -61,7 +61,7 @@ impl Transfer {
         } = &mut *worker;
         let buffers = Worker::buffer(buffer, pages.len()).chunks_mut(PAGE_SIZE);
         for ((page, slot), bytes) in pages.iter().zip(&*slots).zip(buffers) {
-            if let Err(error) = self.during_io(|| self.zswap.load_into(context, *slot, bytes)) {
+            if let Err(error) = self.zswap.load_into(context, *slot, bytes) {
                 self.load_failed(*page, error);
             }
         }

@@ -55,8 +55,7 @@ impl Transfer {
             Place::Standby(at) | Place::Storing(at) => self.address(at),
             Place::Stored(slot) | Place::Loading(slot) => {
                 let Worker { context, page, .. } = &mut *worker;
-                let loaded =
-                    self.during_io(|| self.zswap.load_into(context, slot, Worker::buffer(page, 1)));
+                let loaded = self.zswap.load_into(context, slot, Worker::buffer(page, 1));
                 if let Err(error) = loaded {
                     self.fail(format_args!(
                         "a stored page failed its check during a fork ({error})"

@@ -71,10 +71,9 @@ impl Transfer {
         self.have_on_its_way(&worker.slots, &next);
 
         let before = worker.context.loaded_from_backing();
-        let loaded = self.during_io(|| {
-            self.zswap
-                .load_batch(&mut worker.context, &worker.slots, &worker.frames)
-        });
+        let loaded = self
+            .zswap
+            .load_batch(&mut worker.context, &worker.slots, &worker.frames);
         if let Err(error) = loaded {
             self.load_failed(worker.pages[error.index], error);
         }

@@ -64,7 +64,7 @@ impl Swap {
         worker.slots.clear();
         worker.slots.resize(worker.frames.len(), Slot::ZERO);
         // (A group at `zswap.max` writes back for it.)
-        let stored = match self.during_io(|| self.store_claimed(worker)) {
+        let stored = match self.store_claimed(worker) {
             Ok(()) => {
                 self.publish_stored(&worker.folios, &mut worker.slots);
                 self.zswap.invalidate(&worker.slots);
@@ -167,7 +167,7 @@ impl Swap {
         let these = first..first + part.pages;
         let (context, order) = (&mut worker.context, Order::holding_at_most(part.pages));
         let (frames, slots) = (&worker.frames[these.clone()], &mut worker.slots[these]);
-        self.during_io(|| self.zswap.store_folio(context, order, frames, slots))?;
+        self.zswap.store_folio(context, order, frames, slots)?;
         self.publish_stored(&[part], slots);
         self.zswap.invalidate(slots);
         Ok(())

@@ -110,7 +110,7 @@ impl Upkeep {
         if !self.zswap.is_backed() {
             return self.limit_pool();
         }
-        self.during_io(|| self.zswap.tend_backing());
+        self.zswap.tend_backing();
         let retry = self.backing_retry_ns.load(Ordering::Relaxed);
         if retry == 0 || now_ns(Clock::Monotonic) >= retry {
             self.backing_retry_ns.store(0, Ordering::Relaxed);
@@ -125,7 +125,6 @@ impl Upkeep {
         let begun = self.as_operation(|| {
             last = self.zswap.shrink(&mut worker.context, || {
                 self.control_goes_on();
-                self.note_io();
                 self.share_backing();
                 self.should_yield()
             });

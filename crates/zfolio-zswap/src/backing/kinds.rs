@@ -4,6 +4,7 @@
 //! `encryption`), in clusters that are written front to back (see `clusters`): it
 //! need not keep a secret, and a byte that it changes is found when it is read.
 
+use crate::backing::waits::during_call;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ffi::CStr;
@@ -129,15 +130,18 @@ impl Backing for FileBacking {
     }
 
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
-        self.file.write_at(bytes, offset)
+        during_call(|| self.file.write_at(bytes, offset))
     }
 
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Errno> {
-        self.file.read_at(into, offset)
+        during_call(|| self.file.read_at(into, offset))
     }
 
     fn discard(&self, offset: u64, len: u64) {
-        if self.punches.load(Relaxed) && self.file.punch(offset, len) == Err(Errno::OPNOTSUPP) {
+        if !self.punches.load(Relaxed) {
+            return;
+        }
+        if during_call(|| self.file.punch(offset, len)) == Err(Errno::OPNOTSUPP) {
             self.punches.store(false, Relaxed);
         }
     }

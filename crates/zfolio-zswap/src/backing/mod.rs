@@ -31,4 +31,4 @@ pub(crate) mod writeback_order;
 pub use in_order::InOrder;
 pub use kinds::{Backing, CLUSTER, Call, FileBacking, MemoryBacking, NullBacking};
 pub use network::NetworkBacking;
-pub use waits::store_is_waited_for;
+pub use waits::backing_is_waited_for;

@@ -245,7 +245,7 @@ impl<A: Arena> Zswap<A> {
     /// process has one thread.
     pub fn reset_in_fork_child(&self) {
         zfolio_sys::lock::reset_in_fork_child(&self.pool);
-        crate::backing::waits::forget_reads();
+        crate::backing::waits::forget_waits();
         let mut pool = self.pool.lock();
         pool.zs.abandon_compaction();
         // (Not dropped: that would be the parent's to do.)
