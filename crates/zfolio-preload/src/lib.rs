@@ -22,6 +22,7 @@ mod references;
 mod sealed;
 
 use core::ffi::{CStr, c_char, c_int};
+use core::ops::Range;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use zfolio_runtime::Manager;
@@ -49,7 +50,7 @@ static HOST: Host = Host {
     open_segment,
     hold_forks: forks::hold_for_start,
     release_forks: forks::release_after_start,
-    reserve_heap: |len| HEAP.reserve(len),
+    reserve_heap,
     publish: |manager| MANAGER.store(ptr::from_ref(manager).cast_mut(), Ordering::Release),
     data: image::range,
     left_alone: |range| references::is_wiped(range) || locks::is_kept(range),
@@ -58,6 +59,12 @@ static HOST: Host = Host {
     group: || GROUP.get()?.to_str().ok().filter(|name| !name.is_empty()),
     unfit: || fitness::unfit(),
 };
+
+/// Makes the heap usable, which has room for `len` bytes then.
+fn reserve_heap(len: usize) -> Result<Range<usize>, Errno> {
+    HEAP.is_of_process();
+    HEAP.reserve(len)
+}
 
 /// The manager, once there is one.
 static MANAGER: AtomicPtr<Manager> = AtomicPtr::new(ptr::null_mut());

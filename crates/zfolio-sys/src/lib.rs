@@ -19,6 +19,7 @@
 //! | [`page_set`] | pages that are never forgotten |
 //! | [`moves`] | moving pages, and what a move really moved |
 //! | [`procfs`] | statm, maps, present pages |
+//! | [`thread_files`] | what a thread does, and waits in |
 //! | [`procmap`] | the mapping at an address |
 //! | [`rollup`] | what is shared with other processes since a fork |
 //! | [`limits`] | what the program may still have: descriptors, memory, system calls |
@@ -56,6 +57,7 @@ pub mod secret;
 pub mod swap;
 pub mod syscall;
 pub mod thread;
+pub mod thread_files;
 pub mod tracee;
 pub mod uffd;
 mod vdso;

@@ -1,7 +1,6 @@
 //! What /proc tells about this process: sizes, mappings, present pages.
 
 use crate::syscall::{Errno, Kernel, Linux, nr};
-use core::fmt::Write;
 use core::marker::PhantomData;
 use zfolio_mm::PAGE_SIZE;
 
@@ -138,79 +137,7 @@ impl Statm {
     }
 }
 
-/// The processor on which a thread of this process ran last.
-#[must_use]
-pub fn processor_of(thread: u32) -> Option<usize> {
-    /// Of the fields behind the name, the 39th of all.
-    const PROCESSOR: usize = 36;
-    let mut line = [0; 512];
-    parse_processor(of_thread(thread, "stat", &mut line)?, PROCESSOR)
-}
-
-/// How often a thread of this process has waited: given its processor up itself.
-#[must_use]
-pub fn waits_of(thread: u32) -> Option<usize> {
-    let mut text = [0; 4096];
-    parse_waits(of_thread(thread, "status", &mut text)?)
-}
-
-/// Whether a thread of this process waits within mremap; false if that cannot be told.
-#[must_use]
-pub fn waits_in_mremap(thread: u32) -> bool {
-    let mut text = [0; 192];
-    let call = of_thread(thread, "syscall", &mut text).and_then(parse_call);
-    call == Some(nr::MREMAP)
-}
-
-/// The number of a system call, as /proc/PID/syscall has it first: none of a thread that runs,
-/// or waits in none.
-fn parse_call(text: &[u8]) -> Option<usize> {
-    number(text.split(|byte| *byte == b' ').next()?, 10)
-}
-
-/// The beginning of a file about a thread of this process.
-fn of_thread<'a>(thread: u32, file: &str, into: &'a mut [u8]) -> Option<&'a [u8]> {
-    let mut path = [0; 48];
-    let name = {
-        let mut text = Cursor(&mut path, 0);
-        write!(text, "/proc/self/task/{thread}/{file}\0").ok()?;
-        let len = text.1;
-        core::ffi::CStr::from_bytes_with_nul(&path[..len]).ok()?
-    };
-    let file = File::open(name).ok()?;
-    let len = file.read_at(into, 0);
-    file.close();
-    into.get(..len.ok()?)
-}
-
-fn parse_processor(line: &[u8], field: usize) -> Option<usize> {
-    let name_ends = line.iter().rposition(|byte| *byte == b')')?;
-    let mut fields = line.get(name_ends + 2..)?.split(|byte| *byte == b' ');
-    number(fields.nth(field)?, 10)
-}
-
-fn parse_waits(status: &[u8]) -> Option<usize> {
-    let mut lines = status.split(|byte| *byte == b'\n');
-    number(
-        lines.find_map(|line| line.strip_prefix(b"voluntary_ctxt_switches:"))?,
-        10,
-    )
-}
-
-/// Text written into bytes.
-struct Cursor<'a>(&'a mut [u8], usize);
-
-impl Write for Cursor<'_> {
-    fn write_str(&mut self, text: &str) -> core::fmt::Result {
-        let end = self.1 + text.len();
-        let into = self.0.get_mut(self.1..end).ok_or(core::fmt::Error)?;
-        into.copy_from_slice(text.as_bytes());
-        self.1 = end;
-        Ok(())
-    }
-}
-
-fn number(digits: &[u8], radix: u32) -> Option<usize> {
+pub(crate) fn number(digits: &[u8], radix: u32) -> Option<usize> {
     usize::from_str_radix(core::str::from_utf8(digits).ok()?.trim(), radix).ok()
 }
 

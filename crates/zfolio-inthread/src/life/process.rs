@@ -17,6 +17,7 @@ use crate::state::State;
 use crate::threads::{self, Record, on_service_stack};
 use core::ops::Range;
 use core::sync::atomic::Ordering;
+use zfolio_sys::heap;
 use zfolio_sys::lock::Mutex;
 
 const CLONE_VM: usize = 0x100;
@@ -328,7 +329,8 @@ fn fork_locked(
     if is_vfork {
         core.copy_all_at_fork(true);
     }
-    let result = raw::for_program(number, args);
+    // (Threads use the heap apart from these locks too, for what is theirs alone.)
+    let result = heap::whole_in_child(|| raw::for_program(number, args));
     if is_vfork {
         core.copy_all_at_fork(false);
     }

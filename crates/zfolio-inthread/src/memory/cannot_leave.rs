@@ -11,8 +11,7 @@ use zfolio_sys::heap;
 use zfolio_sys::procfs::{File, Mapping, Pagemap, for_each_mapping};
 use zfolio_sys::thread::{Clock, now_ns};
 
-/// Bytes of the list that are read at a time: more than a line with the longest path. (On the service stack. A fork
-/// that another thread makes meanwhile copies the heap, which so is changed only under the core lock and in transit.)
+/// Bytes of the list that are read at a time, on the service stack: more than a line with the longest path.
 const BUFFER: usize = 8 << 10;
 /// How names of memory begin that is ours.
 const OURS: &[u8] = b"[anon:zfolio";

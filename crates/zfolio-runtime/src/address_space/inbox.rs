@@ -160,6 +160,13 @@ impl Inbox {
         waiting.map(|fault| fault.read_ns).min()
     }
 
+    /// How many faults wait for a thread, how many are put off, and how many events wait.
+    pub(crate) fn lengths(&self) -> [usize; 3] {
+        let (parked, waiting) = (self.parked.len(), [&self.pending, &self.deferred]);
+        let [pending, deferred] = waiting.map(VecDeque::len);
+        [pending, deferred, parked]
+    }
+
     /// In the child of a fork: what the parent's threads were about to do is theirs alone.
     pub(crate) fn forget_parents_work(&mut self) {
         self.children.clear();

@@ -71,6 +71,11 @@ impl Space {
         ForkWords::new(self.words.get())
     }
 
+    /// Operations under way.
+    pub(crate) fn operations(&self) -> usize {
+        self.inflight.load(Ordering::Relaxed) as usize
+    }
+
     /// Whether an operation is under way.
     pub(crate) fn is_under_way(&self) -> bool {
         self.inflight.load(Ordering::Acquire) > 0

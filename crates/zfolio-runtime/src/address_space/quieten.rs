@@ -28,8 +28,9 @@ use core::sync::atomic::Ordering;
 use zfolio_mm::PAGE_SIZE;
 use zfolio_sys::hold::Hold;
 use zfolio_sys::lock::{futex_wait, futex_wake, pause};
-use zfolio_sys::procfs::{PresentRun, waits_in_mremap};
+use zfolio_sys::procfs::PresentRun;
 use zfolio_sys::thread::{Clock, now_ns, sleep_exactly};
+use zfolio_sys::thread_files::waits_in_mremap;
 
 /// How long it is looked for a quiet moment before anything is tried, after somebody asked, ns.
 const ACTIVE_NS: u64 = 3_000_000;

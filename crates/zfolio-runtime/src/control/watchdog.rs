@@ -7,13 +7,16 @@
 
 use crate::control::Manager;
 use crate::fork_handshake::request;
-use crate::health::fatal::say_signalled;
+use crate::health::fatal::{Line, say_signalled};
+use crate::segment::THREADS;
+use core::fmt::Write;
 use core::sync::atomic::Ordering;
 use zfolio_sys::limits::with_descriptors;
 use zfolio_sys::lock::pause;
 use zfolio_sys::own_threads::LastThread;
-use zfolio_sys::process::exit_now;
+use zfolio_sys::process::{exit_now, say};
 use zfolio_sys::thread::{OwnSignals, pid};
+use zfolio_sys::thread_files::wait_channel;
 use zfolio_zswap::backing_is_waited_for;
 
 /// Between two looks, ns.
@@ -114,7 +117,43 @@ impl Manager {
     }
 
     fn overdue(&self, what: &str) -> ! {
+        self.say_what_is_waited_for();
         self.fail(format_args!("{what} for {OVERDUE_TURNS} seconds"));
+    }
+}
+
+impl Manager {
+    /// A line about what waits, and what our threads wait in, for whoever looks into a hang.
+    fn say_what_is_waited_for(&self) {
+        let mut line = Line::default();
+        let _ = write!(line, "zfolio: process {} stands still:", pid());
+        let _ = match self.core.try_lock() {
+            Some(core) => {
+                let [pending, deferred, parked] = core.inbox.lengths();
+                let frozen = if core.freeze.is_frozen() {
+                    ", a fork"
+                } else {
+                    ""
+                };
+                write!(
+                    line,
+                    " {pending} faults to serve, {deferred} put off, {parked} events put off, {} \
+                     operations{frozen};",
+                    self.operations()
+                )
+            }
+            None => line.write_str(" the core lock is held;"),
+        };
+        for (index, id) in self.stats().process.threads.iter().enumerate() {
+            let mut name = [0; 64];
+            let id = id.load(Ordering::Relaxed);
+            if let Some(waits) = with_descriptors(|| wait_channel(id, &mut name)) {
+                let control = if index + 1 == THREADS { "control " } else { "" };
+                let _ = write!(line, " {control}{waits}");
+            }
+        }
+        let _ = line.write_str("\n");
+        say(line.as_str());
     }
 }
 

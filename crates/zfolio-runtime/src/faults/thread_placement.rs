@@ -26,8 +26,8 @@
 use crate::address_space::recent_faulters::RecentFaulters;
 use crate::wakeups::AwakeFor;
 use core::mem::replace;
-use zfolio_sys::procfs::{processor_of, waits_of};
 use zfolio_sys::thread::Affinity;
+use zfolio_sys::thread_files::{processor_of, waits_of};
 
 /// Faults between two looks where that thread runs.
 const LOOK: u32 = 256;

@@ -30,6 +30,25 @@ const PAGE: usize = 4096;
 pub struct Heap {
     small: TalcLock<RawFutexMutex, Manual>,
     big: Mutex<Option<Big>>,
+    /// The lock of small blocks, while [`Self::hold`] has both.
+    held: AtomicPtr<Small>,
+}
+
+type Small = Mutex<Talc<Manual, DefaultBinning>>;
+
+/// The heap that [`whole_in_child`] holds.
+static OF_PROCESS: AtomicPtr<Heap> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Makes a fork by `fork`, while nobody changes the heap ([`Heap::is_of_process`]): the child, which
+/// has none of the other threads, has it whole and free. `fork` must not use it.
+pub fn whole_in_child<R>(fork: impl FnOnce() -> R) -> R {
+    let heap = OF_PROCESS.load(Ordering::Acquire);
+    // SAFETY: null, or a heap that is there for good.
+    let heap = unsafe { heap.as_ref() };
+    heap.inspect(|heap| heap.hold());
+    let result = fork();
+    heap.inspect(|heap| heap.release());
+    result
 }
 
 /// The half for big blocks, once there is a reservation.
@@ -76,6 +95,33 @@ impl Heap {
         Self {
             small: TalcLock::new(Manual),
             big: Mutex::from_raw(<RawFutexMutex as lock_api::RawMutex>::INIT, None),
+            held: AtomicPtr::new(core::ptr::null_mut()),
+        }
+    }
+
+    /// Makes it the one that is held over forks.
+    pub fn is_of_process(&'static self) {
+        OF_PROCESS.store(core::ptr::from_ref(self).cast_mut(), Ordering::Release);
+    }
+
+    /// Lets nobody in until [`Self::release`].
+    fn hold(&self) {
+        core::mem::forget(self.big.lock());
+        let small = self.small.lock();
+        let lock: *const Small = MutexGuard::mutex(&small);
+        self.held.store(lock.cast_mut(), Ordering::Relaxed);
+        core::mem::forget(small);
+    }
+
+    /// Ends [`Self::hold`], in the thread that called it or the child's copy of it.
+    fn release(&self) {
+        let small = self.held.swap(core::ptr::null_mut(), Ordering::Relaxed);
+        // SAFETY: null, or a lock of this heap, which both are taken then.
+        if let Some(small) = unsafe { small.as_ref() } {
+            // SAFETY: taken by `hold`, whose guard was forgotten.
+            unsafe { small.force_unlock() };
+            // SAFETY: as above.
+            unsafe { self.big.force_unlock() };
         }
     }
 
@@ -196,42 +242,24 @@ const LEAST: usize = 256 << 20;
 /// processes whose own allocator they must not use.
 pub struct LazyHeap {
     heap: Heap,
-    /// The lock of small blocks, while [`Self::hold`] has both.
-    held: AtomicPtr<Small>,
 }
-
-type Small = Mutex<Talc<Manual, DefaultBinning>>;
 
 impl LazyHeap {
     /// A heap with nothing behind it yet.
     #[must_use]
     pub const fn new() -> Self {
-        Self {
-            heap: Heap::new(),
-            held: AtomicPtr::new(core::ptr::null_mut()),
-        }
+        Self { heap: Heap::new() }
     }
 
     /// Lets nobody in until [`Self::release`]: over a fork by libc, so that the
     /// child has it whole and free.
     pub fn hold(&self) {
-        core::mem::forget(self.heap.big.lock());
-        let small = self.heap.small.lock();
-        let lock: *const Small = MutexGuard::mutex(&small);
-        self.held.store(lock.cast_mut(), Ordering::Relaxed);
-        core::mem::forget(small);
+        self.heap.hold();
     }
 
     /// Ends [`Self::hold`], in the thread that called it or the child's copy of it.
     pub fn release(&self) {
-        let small = self.held.swap(core::ptr::null_mut(), Ordering::Relaxed);
-        // SAFETY: null, or a lock of this heap, which both are taken then.
-        if let Some(small) = unsafe { small.as_ref() } {
-            // SAFETY: taken by `hold`, whose guard was forgotten.
-            unsafe { small.force_unlock() };
-            // SAFETY: as above.
-            unsafe { self.heap.big.force_unlock() };
-        }
+        self.heap.release();
     }
 
     fn first(&self) -> bool {
@@ -314,5 +342,44 @@ mod tests {
                 }
             }
         }
+    }
+    #[test]
+    fn over_a_fork_nobody_changes_it() {
+        use core::sync::atomic::AtomicUsize;
+        static HEAP: Heap = Heap::new();
+        static CHANGES: AtomicUsize = AtomicUsize::new(0);
+        HEAP.reserve(64 << 20).unwrap();
+        HEAP.is_of_process();
+        let small = Layout::from_size_align(64, 16).unwrap();
+        let big = Layout::from_size_align(BIG, 16).unwrap();
+        let stop = core::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for layout in [small, big] {
+                let stop = &stop;
+                scope.spawn(move || {
+                    while !stop.load(Ordering::Relaxed) {
+                        // SAFETY: freed at once, with the layout it was made with.
+                        unsafe { HEAP.dealloc(HEAP.alloc(layout), layout) };
+                        CHANGES.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+            let changes = || CHANGES.load(Ordering::Relaxed);
+            while changes() < 1000 {
+                std::thread::yield_now();
+            }
+            for _ in 0..50 {
+                let meanwhile = whole_in_child(|| {
+                    // (What each of the two has just given back, it may still count.)
+                    let before = changes();
+                    std::thread::sleep(core::time::Duration::from_millis(1));
+                    changes() - before
+                });
+                assert!(meanwhile <= 2, "{meanwhile} changes");
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        // SAFETY: freed at once, with the layout it was made with.
+        unsafe { HEAP.dealloc(HEAP.alloc(big), big) };
     }
 }

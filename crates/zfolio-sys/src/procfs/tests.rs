@@ -5,14 +5,6 @@ use super::*;
 use std::vec::Vec;
 
 #[test]
-fn a_call_is_told_from_none() {
-    assert_eq!(parse_call(b"25 0x7f00 0x1000 0x2000 0x1\n"), Some(25));
-    assert_eq!(parse_call(b"-1 0x7ffe 0x7f00\n"), None);
-    assert_eq!(parse_call(b"running\n"), None);
-    assert!(!waits_in_mremap(u32::MAX));
-}
-
-#[test]
 fn statm_line_parses() {
     let parsed = Statm::parse(b"765 435 407 5 0 123 0\n").unwrap();
     assert_eq!(
@@ -25,18 +17,6 @@ fn statm_line_parses() {
         }
     );
     assert_eq!(Statm::parse(b"junk"), None);
-}
-
-#[test]
-fn waits_are_those_that_a_thread_chose() {
-    let status = b"Threads:\t1\nvoluntary_ctxt_switches:\t12\nnonvoluntary_ctxt_switches:\t7\n";
-    assert_eq!(parse_waits(status), Some(12));
-    assert_eq!(parse_waits(&status[..20]), None);
-    let here = crate::thread::id();
-    let before = waits_of(here).unwrap();
-    (0..3).for_each(|_| std::thread::sleep(core::time::Duration::from_millis(1)));
-    assert!(waits_of(here).unwrap() >= before + 3);
-    assert_eq!(waits_of(u32::MAX), None);
 }
 
 #[test]
