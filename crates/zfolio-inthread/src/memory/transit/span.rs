@@ -98,15 +98,17 @@ impl MemoryCore {
             Word::Untouched => untouched_may,
             _ => false,
         };
-        // (A window is a leaf's part at most.)
-        let all_may = if state.words.has_leaf(pages.start) {
+        let goes_on = if choice.span.is_empty() {
+            !state.words.may_any_leave(&pages)
+        } else if state.words.has_leaf(pages.start) {
+            // (A window is a leaf's part at most.)
             pages
                 .clone()
                 .all(|page| may_be_inside(state.words.get(page)))
         } else {
             state.words.get(pages.start) == Word::Untouched && untouched_may
         };
-        if all_may {
+        if goes_on {
             return true;
         }
         if self.transit.frozen.stage_of(&pages).is_some() || !self.is_watched(state, window) {
