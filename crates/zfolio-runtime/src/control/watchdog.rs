@@ -117,16 +117,14 @@ impl Manager {
     }
 
     fn overdue(&self, what: &str) -> ! {
-        self.say_what_is_waited_for();
-        self.fail(format_args!("{what} for {OVERDUE_TURNS} seconds"));
+        let why = format_args!("{what} for {OVERDUE_TURNS} seconds");
+        self.fail_and_say(why, || self.say_what_is_waited_for())
     }
-}
 
-impl Manager {
     /// A line about what waits, and what our threads wait in, for whoever looks into a hang.
     fn say_what_is_waited_for(&self) {
         let mut line = Line::default();
-        let _ = write!(line, "zfolio: process {} stands still:", pid());
+        let _ = write!(line, "zfolio: process {} stood still:", pid());
         let _ = match self.core.try_lock() {
             Some(core) => {
                 let [pending, deferred, parked] = core.inbox.lengths();

@@ -50,17 +50,33 @@ impl Write for Line {
 impl Health {
     /// Ends the process with a line that says why.
     pub(crate) fn fail(&self, why: Arguments<'_>) -> ! {
+        self.fail_and_say(why, || ())
+    }
+
+    /// The same; `more` is said behind that line. Should the caller be ended by what it calls for that, `zfolio run`
+    /// finds the process without it, and ends it.
+    pub(crate) fn fail_and_say(&self, why: Arguments<'_>, more: impl FnOnce()) -> ! {
         if cfg!(test) {
             panic!("the process would be ended: {why}");
         }
         let pid = self.pid.load(Ordering::Relaxed);
-        fail(self.stats(), self.zswap.stats(), pid, why)
+        fail_and_say(self.stats(), self.zswap.stats(), pid, why, more)
     }
 }
 
 /// Ends process `pid`, this one, with a line that says why, which is left in
 /// its statistics as well.
 pub fn fail(stats: &ProcessSlot, pool: &Stats, pid: u32, why: Arguments<'_>) -> ! {
+    fail_and_say(stats, pool, pid, why, || ())
+}
+
+fn fail_and_say(
+    stats: &ProcessSlot,
+    pool: &Stats,
+    pid: u32,
+    why: Arguments<'_>,
+    more: impl FnOnce(),
+) -> ! {
     let mut line = Line::default();
     let _ = line.write_fmt(why);
     stats.set_message(line.as_str());
@@ -82,6 +98,7 @@ pub fn fail(stats: &ProcessSlot, pool: &Stats, pid: u32, why: Arguments<'_>) -> 
         .said
         .told
         .store(say(out.as_str()).into(), Ordering::Release);
+    more();
     stats.state.store(state::FAILED, Ordering::Release);
     exit_now(EXIT_FAILED);
 }
