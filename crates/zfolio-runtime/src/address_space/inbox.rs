@@ -70,9 +70,26 @@ impl Inbox {
         self.pending.push_front(fault);
     }
 
-    /// A fault is to be tried again when no event is in flight.
+    /// A fault is to be tried again when no event is in flight. A thread that was interrupted, and
+    /// faults on the same page again, is put off once.
     pub(crate) fn put_off(&mut self, fault: Fault) {
-        self.deferred.push_back(fault);
+        let is_same = |other: &Fault| (other.thread, other.vpn) == (fault.thread, fault.vpn);
+        if !self.deferred.iter().any(is_same) {
+            self.deferred.push_back(fault);
+        }
+    }
+
+    /// Which of the faults that are put off is `thread`'s, if one is.
+    pub(super) fn put_off_for(&self, thread: u32) -> Option<usize> {
+        let of_it = |fault: &Fault| thread != 0 && fault.thread == thread;
+        self.deferred.iter().position(of_it)
+    }
+
+    /// Of the faults that are put off another is the first now, if there are several.
+    pub(super) fn ask_next(&mut self) {
+        if !self.deferred.is_empty() {
+            self.deferred.rotate_left(1);
+        }
     }
 
     /// Who faulted lately.
@@ -185,5 +202,50 @@ impl Inbox {
             ..Child::new(uffd, mark)
         });
         self.children.extend(young);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use crate::page_fault::Access;
+    use std::vec::Vec;
+
+    fn fault(thread: u32, vpn: usize) -> Fault {
+        Fault {
+            vpn,
+            access: Access::Write,
+            thread,
+            read_ns: 1,
+            waits: 0,
+        }
+    }
+
+    #[test]
+    fn a_thread_that_faults_again_on_its_page_is_put_off_once() {
+        let mut inbox = Inbox::new();
+        for _ in 0..2 * PENDING {
+            inbox.put_off(fault(7, 100));
+        }
+        inbox.put_off(fault(7, 101));
+        inbox.put_off(fault(8, 100));
+        let put_off: Vec<_> = inbox.deferred.iter().map(|f| (f.thread, f.vpn)).collect();
+        assert_eq!(put_off, [(7, 100), (7, 101), (8, 100)]);
+    }
+
+    #[test]
+    fn the_thread_that_waits_for_itself_is_found_behind_others() {
+        let mut inbox = Inbox::new();
+        assert_eq!(inbox.put_off_for(8), None);
+        inbox.ask_next();
+        for thread in [7, 0, 8, 9] {
+            inbox.put_off(fault(thread, 100));
+        }
+        assert_eq!(inbox.put_off_for(8), Some(2));
+        assert_eq!(inbox.put_off_for(0), None, "a thread that is not known");
+        inbox.ask_next();
+        assert_eq!(inbox.put_off_for(8), Some(1));
+        assert_eq!(inbox.deferred.len(), 4);
     }
 }

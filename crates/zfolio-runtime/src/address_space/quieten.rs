@@ -19,6 +19,7 @@
 
 use crate::address_space::Space;
 use crate::address_space::core::Core;
+use crate::address_space::place::Place;
 use crate::address_space::quiet::MOST;
 use crate::page::address_of;
 use crate::page_fault::Fault;
@@ -90,28 +91,34 @@ impl Space {
     }
 
     /// Has the kernel fill the page for a thread that waits for it within mremap, and whose
-    /// event is in flight until it goes on.
+    /// event is in flight until it goes on. What is new there was never stored: a page of which
+    /// anything is kept is another's, or of a fault that the thread does not wait for any more.
     fn free_who_waits_for_itself(&self, core: &mut Core) {
-        let Some(fault) = core.inbox.deferred.front() else {
+        let freed = self.quiet.freed.load(Ordering::Relaxed);
+        // (It will again, page after page.)
+        let again = core.inbox.put_off_for(freed);
+        let Some(fault) = core.inbox.deferred.get(again.unwrap_or(0)) else {
             return;
         };
-        let (now, thread) = (now_ns(Clock::Monotonic), fault.thread);
-        let again = self.quiet.freed.load(Ordering::Relaxed) == thread;
+        let (now, thread, vpn) = (now_ns(Clock::Monotonic), fault.thread, fault.vpn);
         let long = now - fault.read_ns > OWN_NS && now > self.quiet.next_ns.load(Ordering::Relaxed);
-        if !(again || long) || self.is_quiet() {
+        if again.is_none() && !long || self.is_quiet() {
             return;
         }
         self.quiet.next_ns.store(now + OWN_NS, Ordering::Relaxed);
-        if !waits_in_mremap(thread) {
-            self.quiet.freed.store(0, Ordering::Relaxed);
+        let is_new = matches!(core.pages.extents.place(vpn), Place::Present | Place::Gone);
+        if !is_new || !waits_in_mremap(thread) {
+            if again.is_some() {
+                self.quiet.freed.store(0, Ordering::Relaxed);
+            }
             // (The next one is asked then.)
-            core.inbox.deferred.rotate_left(1);
+            core.inbox.ask_next();
             return;
         }
-        let page = address_of(fault.vpn);
+        let page = address_of(vpn);
         if self.fds.program().unregister(page, PAGE_SIZE).is_ok() {
             core.pages.registered.remove(page..page + PAGE_SIZE);
-            core.inbox.deferred.pop_front();
+            core.inbox.deferred.remove(again.unwrap_or(0));
             self.quiet.freed.store(thread, Ordering::Relaxed);
             self.quiet.left.store(page, Ordering::Relaxed);
             self.count(Counter::LeftToTheKernel, 1);
