@@ -98,6 +98,7 @@ impl MemoryCore {
             Word::Untouched => untouched_may,
             _ => false,
         };
+        // (No span begins where nothing may leave.)
         let goes_on = if choice.span.is_empty() {
             !state.words.may_any_leave(&pages)
         } else if state.words.has_leaf(pages.start) {
