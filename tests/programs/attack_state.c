@@ -69,6 +69,7 @@ static stack_t within;
 static void touches_on_its_stack(int signal) {
     char here[1000];
     (void)signal;
+    errno = 0;
     if (RAW(SYS_getcwd, here, sizeof here) <= 0 || sigaltstack(NULL, &within) != 0)
         return;
     for (int i = 0; i < MANY; i++)
@@ -77,27 +78,48 @@ static void touches_on_its_stack(int signal) {
     handled++;
 }
 
+static uintptr_t lowest;
+static void notes_where_it_is(int signal) {
+    (void)signal;
+    lowest = (uintptr_t)__builtin_frame_address(0);
+}
+
+// What the kernel writes for a signal: as much as this processor's registers take.
+static size_t bytes_of_a_signal(void) {
+    stack_t before, large = {.ss_sp = map_new(16 * PAGE), .ss_size = 16 * PAGE};
+    struct sigaction action = {.sa_handler = notes_where_it_is, .sa_flags = SA_ONSTACK}, was;
+    SETUP(sigaltstack(&large, &before) == 0 && sigaction(SIGUSR1, &action, &was) == 0);
+    raise(SIGUSR1);
+    SETUP(sigaltstack(&before, NULL) == 0 && sigaction(SIGUSR1, &was, NULL) == 0);
+    size_t bytes = (uintptr_t)large.ss_sp + large.ss_size - lowest;
+    munmap(large.ss_sp, large.ss_size);
+    return bytes;
+}
+
 // A stack with just enough bytes for a signal and a handler, which makes calls and touches what is out.
 static void small_signal_stack(void) {
     stack_t before, now;
     touched = fresh(MANY);
-    char *around = map_new(3 * PAGE);
-    memset(around, 0x5a, 3 * PAGE);
+    size_t size = (bytes_of_a_signal() + 1500) / 16 * 16, end = PAGE + size, all = end + PAGE;
+    char *around = map_new(all);
+    memset(around, 0x5a, all);
     SETUP(sigaltstack(NULL, &before) == 0);
-    stack_t own = {.ss_sp = around + PAGE, .ss_size = PAGE};
+    stack_t own = {.ss_sp = around + PAGE, .ss_size = size};
     RIGHT(sigaltstack(&own, NULL) == 0);
     struct sigaction action = {.sa_handler = touches_on_its_stack, .sa_flags = SA_ONSTACK}, was;
     SETUP(sigaction(SIGUSR1, &action, &was) == 0);
+    // (Here first: finding a function of libc, when it is called first, takes as much of the stack again.)
+    touches_on_its_stack(0);
     handled = 0;
     for (int i = 0; i < 3; i++) {
         out_of_memory(touched, MANY, 4);
         raise(SIGUSR1);
-        RIGHT(within.ss_sp == own.ss_sp && within.ss_size == PAGE && within.ss_flags == SS_ONSTACK && refused);
-        RIGHT(sigaltstack(NULL, &now) == 0 && now.ss_sp == own.ss_sp && now.ss_size == PAGE && now.ss_flags == 0);
+        RIGHT(within.ss_sp == own.ss_sp && within.ss_size == size && within.ss_flags == SS_ONSTACK && refused);
+        RIGHT(sigaltstack(NULL, &now) == 0 && now.ss_sp == own.ss_sp && now.ss_size == size && now.ss_flags == 0);
     }
     RIGHT(handled == 3);
     for (int i = 0; i < PAGE; i++)
-        RIGHT(around[i] == 0x5a && around[2 * PAGE + i] == 0x5a);
+        RIGHT(around[i] == 0x5a && around[end + i] == 0x5a);
     pid_t child = fork();
     if (child == 0) {
         raise(SIGUSR1);
@@ -107,7 +129,7 @@ static void small_signal_stack(void) {
     }
     expect_child(child, "with a small signal stack");
     SETUP(sigaltstack(&before, NULL) == 0 && sigaction(SIGUSR1, &was, NULL) == 0);
-    munmap(touched, MANY * PAGE), munmap(around, 3 * PAGE);
+    munmap(touched, MANY * PAGE), munmap(around, all);
 }
 
 // Coroutines that begin as the handler of a signal, and go on there once it has returned.

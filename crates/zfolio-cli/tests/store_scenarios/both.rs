@@ -50,9 +50,7 @@ pub(crate) fn in_order(of: &Place<'_>) {
         assert!(near >= IN_FILE * 3 / 4, "{}: {}", of.way, ended.stats);
         assert!(counter(store) > 2000, "{}: {}", of.way, ended.stats);
     }
-    for name in ["backing_refused", "backing_write_fail", "backing_read_fail"] {
-        assert_eq!(counter(name), 0, "{}: {name}", of.way);
-    }
+    of.had_all_taken(&ended);
     let both = &ended.stats["config"]["backing"]["in_order"];
     assert_eq!(both[0]["size_bytes"], 4 << 20, "{both}");
     assert_eq!(both[1]["store"], url(&servers, ""), "{both}");

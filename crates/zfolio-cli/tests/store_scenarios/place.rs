@@ -71,6 +71,24 @@ impl<'a> Place<'a> {
         Some((servers, session))
     }
 
+    /// Nothing that was to be written or read was refused. (A write that a machine with much
+    /// to do has not ended in 3.5 s counts as failed, and is tried again.)
+    pub(crate) fn had_all_taken(&self, ended: &Output) {
+        for (name, most) in [
+            ("backing_refused", 0),
+            ("backing_read_fail", 0),
+            ("backing_write_fail", 4),
+        ] {
+            let count = ended.counter(name);
+            assert!(
+                count <= most,
+                "{}: {count} {name}: {}",
+                self.way,
+                ended.stderr
+            );
+        }
+    }
+
     /// Runs a command to its end.
     pub(crate) fn run(&self, options: &[&str], command: &[&str]) -> Option<Output> {
         if self.is_own() {
