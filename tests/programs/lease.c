@@ -2,11 +2,14 @@
 // and of what a long line of them leaves behind.
 //   lease stopped       six children, each stopped before it runs: the parent reclaims and
 //                       forks on; going on later the child has its memory
+//   lease late          children that run late, or by raw forks, while their parent moves what
+//                       has grown, and discards what they have
 //   lease handler       a signal handler forks, within fork as well
 //   lease line N        N generations, each of which forks and ends: mappings stay as many
 //   lease namespace     a child that is process 1 of a pid namespace forks in its turn
 #include "check.h"
 #include <sched.h>
+#include <sys/syscall.h>
 
 enum { AREA = 12000, TAG = 0x3000000 };
 static char *area;
@@ -61,6 +64,44 @@ static void child_that_stops(void) {
 static void stopped(void) {
     for (int i = 0; i < 6; i++)
         child_that_stops();
+}
+
+// (A mapping that grows where it is tells nobody.)
+static void child_that_is_late(int raw) {
+    enum { LEN = 64 * PAGE, DISCARDED = 2000 };
+    char *grown = map_new(LEN), *elsewhere = map_new(LEN), *others = map_new(4 * PAGE);
+    int go[2];
+    SETUP(pipe(go) == 0);
+    fill_range(grown, 64, TAG);
+    SETUP(munmap(elsewhere, LEN) == 0 && mremap(grown, LEN, LEN / 2, 0) == grown);
+    press();
+    SETUP(mremap(grown, LEN / 2, LEN, 0) == grown);
+    pid_t child = raw ? syscall(SYS_fork) : forked();
+    if (child == 0) {
+        char byte;
+        SETUP(read(go[0], &byte, 1) == 1);
+        check_range(area, AREA, TAG, "the late child's");
+        check_range(grown, 32, TAG, "the late child's that grew");
+        _exit(0);
+    }
+    SETUP(raw || kill(child, SIGSTOP) == 0);
+    SETUP(munmap(others, PAGE) == 0 && madvise(area, DISCARDED * PAGE, MADV_DONTNEED) == 0);
+    for (int i = 0; i < 4; i++) {
+        SETUP(mremap(grown, LEN, LEN, MREMAP_MAYMOVE | MREMAP_FIXED, elsewhere) == elsewhere);
+        SETUP(mremap(elsewhere, LEN, LEN, MREMAP_MAYMOVE | MREMAP_FIXED, grown) == grown);
+    }
+    SETUP(munmap(others + 2 * PAGE, 2 * PAGE) == 0);
+    SETUP(raw || usleep(20000) == 0);
+    SETUP(kill(child, SIGCONT) == 0 && write(go[1], "", 1) == 1);
+    expect_child(child, "the late child");
+    check_range(grown, 32, TAG, "what has grown and was moved");
+    fill_range(area, DISCARDED, TAG);
+    SETUP(munmap(grown, LEN) == 0 && munmap(others + PAGE, PAGE) == 0 && close(go[0]) == 0 && close(go[1]) == 0);
+}
+
+static void late(void) {
+    for (int i = 0; i < 24; i++)
+        child_that_is_late(i % 2);
 }
 
 static volatile unsigned in_handler;
@@ -147,6 +188,8 @@ int main(int argc, char **argv) {
     push_out(area, AREA);
     if (!strcmp(argv[1], "stopped"))
         stopped();
+    else if (!strcmp(argv[1], "late"))
+        late();
     else if (!strcmp(argv[1], "handler"))
         handler();
     else if (!strcmp(argv[1], "line"))

@@ -27,6 +27,11 @@ fn a_stopped_child_stops_nobody() {
 }
 
 #[test]
+fn what_a_parent_does_while_its_child_is_late_is_not_the_childs() {
+    lease(&[], &["late"]);
+}
+
+#[test]
 fn a_signal_handler_forks_within_a_fork() {
     if let Some(output) = lease(&[], &["handler"]) {
         assert_eq!(output.counter("fork_leases_expired"), 0);

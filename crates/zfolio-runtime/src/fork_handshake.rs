@@ -11,7 +11,8 @@
 //! |---|---|---|
 //! | NONE -> PREPARE | parent's program thread | waits for FROZEN; the watchdog bounds that |
 //! | PREPARE -> FROZEN | parent's control thread | waits, a lease at most once the parent is done |
-//! | FROZEN -> PARENT_DONE | parent's program thread | goes on |
+//! | FROZEN -> PARENT_DONE | parent's program thread | goes on once `settled` is 1 |
+//! | settled 0 -> 1 | parent's control thread | no event from before the fork is in flight: what is read now, the child does not have in its past |
 //! | NONE -> ASKED, ASKED_FILL | child, by compare and exchange | waits while its parent lives |
 //! | NONE -> EXPIRED | control thread, likewise | has the child filled, whether it runs or not |
 //! | -> LEFT | control thread | what the child has to know, or that it has all, can be read |
@@ -84,6 +85,11 @@ impl ForkWords {
         &self.0[1]
     }
 
+    /// 1 once every event from before the fork has been read.
+    pub(crate) fn settled(&self) -> &AtomicU32 {
+        &self.0[3]
+    }
+
     /// Rung when one of the others changed.
     pub(crate) fn bell(&self) -> &AtomicU32 {
         &self.0[2]
@@ -92,6 +98,7 @@ impl ForkWords {
     /// Makes the words ready for another fork; returns its number.
     pub(crate) fn renew(&self) -> u32 {
         self.adopt().store(adopt::NONE, Ordering::Release);
+        self.settled().store(0, Ordering::Release);
         self.0[COUNT].store(0, Ordering::Release);
         self.0[GENERATION].fetch_add(1, Ordering::AcqRel) + 1
     }

@@ -149,6 +149,15 @@ impl Inbox {
         &self.children
     }
 
+    /// No event is in flight, and those that are parked are in order: what will be read from
+    /// now on came after the forks by which the children came.
+    pub(crate) fn note_all_read(&mut self) {
+        let read = self.parked.len();
+        for child in &mut self.children {
+            child.read_by_then.get_or_insert(read);
+        }
+    }
+
     /// Takes them all.
     pub(crate) fn take_children(&mut self) -> Vec<Child> {
         self.children.drain(..).collect()
@@ -196,9 +205,10 @@ impl Inbox {
     /// A child forked in its turn: its children lack what it lacks, and have
     /// its past.
     pub(crate) fn answer_for_forks_of(&mut self, child: &mut Child) {
-        let (mark, since) = (child.mark, &child.since);
+        let (mark, since, read_by_then) = (child.mark, &child.since, child.read_by_then);
         let young = child.forks.drain(..).map(|uffd| Child {
             since: since.clone(),
+            read_by_then,
             ..Child::new(uffd, mark)
         });
         self.children.extend(young);

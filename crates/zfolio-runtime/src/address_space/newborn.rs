@@ -17,6 +17,9 @@ pub(crate) struct Child {
     pub(crate) uffd: Uffd,
     /// The FORK event's: marks its place among those parked.
     pub(crate) mark: i32,
+    /// So many of the parked events had been read when first none was in flight after the
+    /// fork: the rest came after it. `None`: there was no such moment yet.
+    pub(crate) read_by_then: Option<usize>,
     /// What it did to its address space since.
     pub(crate) since: Vec<Event>,
     /// Its own children, not answered for yet.
@@ -28,6 +31,7 @@ impl Child {
         Self {
             uffd,
             mark,
+            read_by_then: None,
             since: Vec::new(),
             forks: Vec::new(),
         }

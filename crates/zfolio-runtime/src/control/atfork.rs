@@ -27,6 +27,8 @@ impl Manager {
     pub fn after_fork_parent(&self) {
         let words = self.fork_words();
         words.set(words.request(), request::PARENT_DONE);
+        // What this thread does next shall not be taken for what it did before.
+        ForkWords::wait_while(words.settled(), 0, || true);
         // Who forks to end (a daemon) would take with it what its child is still
         // to be given.
         if self.zswap.backing_pages() > 0 {

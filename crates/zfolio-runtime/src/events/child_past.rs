@@ -11,9 +11,14 @@
 //! every number of events it is known what would be registered at the ends of
 //! the ranges concerned, and that is compared with what is registered in the
 //! child. The best match counts; among equals, the one nearest to the FORK
-//! event. Addresses where the parent's own mappings now are not what all the
-//! events lead to are left out: something has grown there (an mremap that
-//! grows in place sends no event).
+//! event. A mapping that grows in place (mremap) sends no event: addresses where
+//! the parent's own mappings now are not what all the events lead to are left out,
+//! and what is moved or unmapped was there before, whether it is known or not.
+//!
+//! The beginning is no longer than what had been read at the first moment after the
+//! fork at which no event was in flight. The thread that forks by libc goes on only
+//! after such a moment (`fork_handshake.rs`), so nothing that it does next is ever
+//! in doubt; what others did until then happened while fork was being called.
 //!
 //! A discard leaves no trace in the mappings, so it follows its neighbours.
 //! Read before an event that the child has, it began before the fork; read
@@ -35,32 +40,38 @@ struct Probe {
 
 /// How many of `events` the child has in its past.
 ///
-/// `mark`: events that were read before the FORK event. `registered`: what was
-/// before all of them. `child` and `ours` ask the kernel what is registered
-/// there now; `None`: it will not say.
+/// `most`: so many at most; `mark`: events that were read before the FORK event.
+/// `registered`: what was before all of them, as far as it is known. `child` and `ours`
+/// ask the kernel what is registered there now; `None`: it will not say.
 pub(crate) fn past_length(
     events: &[Event],
+    most: usize,
     mark: usize,
     registered: &Ranges,
     mut child: impl FnMut(usize) -> bool,
     mut ours: impl FnMut(usize) -> Option<bool>,
 ) -> usize {
-    let mut after_all = registered.clone();
+    let most = most.min(events.len());
+    let before = with_what_grew(events, registered);
+    let mut after_all = before.clone();
     events.iter().for_each(|event| apply(&mut after_all, event));
     let as_told =
         |address: &usize| ours(*address).is_none_or(|now| now == holds(&after_all, *address));
-    let probes: Vec<Probe> = events
-        .iter()
-        .flat_map(ends)
+    // Each address once, however many events are of it.
+    let mut addresses: Vec<usize> = events[..most].iter().flat_map(ends).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    let probes: Vec<Probe> = addresses
+        .into_iter()
         .filter(as_told)
         .map(|address| Probe {
             address,
             childs: child(address),
         })
         .collect();
-    let mut state = registered.clone();
+    let mut state = before;
     let mut best = (usize::MAX, usize::MAX, 0);
-    for length in 0..=events.len() {
+    for length in 0..=most {
         if length > 0 {
             apply(&mut state, &events[length - 1]);
         }
@@ -74,6 +85,35 @@ pub(crate) fn past_length(
         best = best.min((wrong, length.abs_diff(mark), length));
     }
     best.2
+}
+
+/// What was registered before `events`: what is known of, and what they show to have grown.
+/// Whatever is moved was there, and so was something of what is unmapped.
+fn with_what_grew(events: &[Event], registered: &Ranges) -> Ranges {
+    let (mut before, mut state) = (registered.clone(), registered.clone());
+    // What events have changed so far: it says nothing of what was before.
+    let mut changed = Ranges::default();
+    for event in events {
+        let was_there = match *event {
+            Event::Remap { from, len, .. } => from..from + len,
+            Event::Unmap { start, end } if !state.overlaps(&(start..end)) => start..end,
+            _ => 0..0,
+        };
+        if !was_there.is_empty() && !state.contains(&was_there) {
+            let mut grown = Ranges::default();
+            grown.insert(was_there.clone());
+            changed.iter().for_each(|range| grown.remove(range));
+            grown.iter().for_each(|range| before.insert(range));
+            state.insert(was_there);
+        }
+        apply(&mut state, event);
+        match *event {
+            Event::Unmap { start, end } => changed.insert(start..end),
+            Event::Remap { to, len, .. } => changed.insert(to..to + len),
+            _ => {}
+        }
+    }
+    before
 }
 
 fn holds(ranges: &Ranges, address: usize) -> bool {
@@ -160,6 +200,7 @@ mod tests {
             for mark in 0..=events.len() {
                 let found = past_length(
                     &events,
+                    events.len(),
                     mark,
                     &before.ranges(),
                     |address| child.holds(address),
@@ -175,8 +216,90 @@ mod tests {
         // Unmapped, then grown over before the fork.
         let mut before = Space::default();
         before.0[0] = Some(0);
-        let found = past_length(&[unmap(0)], 1, &before.ranges(), |_| true, |_| Some(true));
+        let found = past_length(
+            &[unmap(0)],
+            1,
+            1,
+            &before.ranges(),
+            |_| true,
+            |_| Some(true),
+        );
         assert_eq!(found, 1);
+    }
+
+    #[test]
+    fn what_grew_and_was_moved_was_there() {
+        // Slot 0 had grown, unknown to us, when the fork was made; then slot 3 was discarded, and
+        // slot 0 moved away and back. To take that for the child's past would lose slot 3 there.
+        let before = Space([None, None, None, Some(3), None, None, None, None]);
+        let mut childs = before.clone();
+        childs.0[0] = Some(0);
+        let events = [
+            Event::Remove {
+                start: at(3),
+                end: at(4),
+            },
+            remap(0, 6),
+            unmap(0),
+            remap(6, 0),
+            unmap(6),
+        ];
+        let now = Space([Some(0), None, None, Some(3), None, None, None, None]);
+        for most in 0..=events.len() {
+            let found = past_length(
+                &events,
+                most,
+                0,
+                &before.ranges(),
+                |address| childs.holds(address),
+                |address| Some(now.holds(address)),
+            );
+            assert_eq!(found, 0, "of {most}");
+        }
+    }
+
+    #[test]
+    fn many_events_of_one_address_are_no_more_than_one() {
+        // Slot 0 had grown, and was shrunk and grown again, which no event tells of; slots 3
+        // and 4 were unmapped after the fork.
+        let before = Space([None, None, None, Some(3), Some(4), None, None, None]);
+        let mut childs = before.clone();
+        childs.0[0] = Some(0);
+        let mut events = std::vec![unmap(3)];
+        (0..4)
+            .for_each(|_| events.extend([remap(0, 6), unmap(0), unmap(0), remap(6, 0), unmap(6)]));
+        events.extend([unmap(4), unmap(0)]);
+        let found = past_length(
+            &events,
+            events.len(),
+            0,
+            &before.ranges(),
+            |address| childs.holds(address),
+            |_| Some(false),
+        );
+        assert_eq!(found, 0);
+    }
+
+    #[test]
+    fn what_was_read_after_a_quiet_moment_came_after_the_fork() {
+        // Only what the child has speaks for it: that it does (MADV_DONTFORK), falsely.
+        let mut before = Space::default();
+        (0..4).for_each(|slot| before.0[slot] = Some(slot));
+        let events = [unmap(1), unmap(2), unmap(3)];
+        let found = |most| {
+            past_length(
+                &events,
+                most,
+                1,
+                &before.ranges(),
+                |address| {
+                    Space([Some(0), None, Some(2), None, None, None, None, None]).holds(address)
+                },
+                |address| Some(Space::default().holds(address) || address < at(1)),
+            )
+        };
+        assert_eq!(found(1), 1);
+        assert_eq!(found(0), 0);
     }
 
     proptest! {
@@ -214,6 +337,7 @@ mod tests {
             let mark = (fork + late).min(events.len());
             let length = past_length(
                 &events,
+                events.len(),
                 mark,
                 &before.ranges(),
                 |address| child.holds(address),

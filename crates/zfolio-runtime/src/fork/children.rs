@@ -50,6 +50,7 @@ impl Forks {
         if core.inbox.children().is_empty() || !self.is_quiet() || !self.order_parked(&mut core) {
             return core.inbox.children().len();
         }
+        core.inbox.note_all_read();
         for index in 0..core.inbox.children().len() {
             let mut child = core.inbox.take_child(index);
             let (mut faults, mut count) = ([0; FAULTS], 0);
@@ -76,8 +77,7 @@ impl Forks {
     }
 
     /// The parked events that the child has in its past, and what it did
-    /// itself, in order. (What was read after a moment without an event in
-    /// flight happened after the fork, in order or not.)
+    /// itself, in order.
     fn past_of(&self, core: &Core, child: &mut Child) -> Vec<Event> {
         let mut past: Vec<Event> = core.inbox.parked().ordered().copied().collect();
         if !past.is_empty() {
@@ -87,6 +87,7 @@ impl Forks {
                 .rposition(|event| *event == Event::Fork { mark });
             let length = past_length(
                 &past,
+                child.read_by_then.unwrap_or(past.len()),
                 before.unwrap_or(past.len()),
                 &core.pages.registered,
                 |address| child.is_registered(address),
@@ -101,11 +102,12 @@ impl Forks {
 
     /// Reads events until none is in flight: then all that changed the address
     /// space before a fork has been read, however late its event came.
-    fn read_all_events(&self) {
+    pub(super) fn read_all_events(&self) {
         for _ in 0..QUIET_TRIES {
             let mut core = self.core.lock();
             self.pump_for_others(&mut core);
             if self.is_quiet() && self.order_parked(&mut core) {
+                core.inbox.note_all_read();
                 return;
             }
             drop(core);

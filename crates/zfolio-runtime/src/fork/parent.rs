@@ -17,7 +17,8 @@
 //! program thread        control thread            child
 //! before_fork  ------>  freeze, ack
 //! fork()                serves the child      <-- faults of libc's own
-//! after_fork_parent ->                            code after the fork
+//! after_fork_parent ->  reads all events          code after the fork
+//!     goes on  <------  settled
 //!                       closes its descriptor <-- asks (adopt = ASKED)
 //!                       thaw                  --> registers, starts threads
 //! ```
@@ -136,6 +137,11 @@ impl Forks {
             }
             self.core.lock().freeze.note_copied();
             heap::usage::freeze(false);
+            // (Whether fork has returned, or its child runs: its event has been read.)
+            if words.settled().load(Ordering::Acquire) == 0 {
+                self.read_all_events();
+                words.set(words.settled(), 1);
+            }
             let children = self.serve_children(worker);
             let now = now_ns(Clock::Monotonic);
             if parent_done && children > 0 && asked == adopt::NONE {
