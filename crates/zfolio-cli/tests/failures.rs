@@ -152,6 +152,9 @@ fn classify(output: &Output) -> Result<Outcome, &'static str> {
             Ok(Unmanaged)
         }
         Some(0) => Err("not managed, and not told once"),
+        Some(70) if lines(" for 30 seconds") != lines(" stood still: ") => {
+            Err("the watchdog's end, and not told what waits")
+        }
         Some(70) if lines(" ended: ") == 1 => Ok(Ended),
         Some(70) => Err("ended without a line, or with several"),
         _ => Err("a wrong end"),

@@ -21,6 +21,7 @@ use crate::address_space::Space;
 use crate::address_space::core::Core;
 use crate::address_space::place::Place;
 use crate::address_space::quiet::MOST;
+use crate::events::parked::Resolved;
 use crate::page::address_of;
 use crate::page_fault::Fault;
 use crate::segment::Counter;
@@ -106,7 +107,13 @@ impl Space {
             return;
         }
         self.quiet.next_ns.store(now + OWN_NS, Ordering::Relaxed);
-        let is_new = matches!(core.pages.extents.place(vpn), Place::Present | Place::Gone);
+        // (By the events that wait as well: one may carry there what is kept elsewhere.)
+        let is_new = match core.inbox.parked.resolve(vpn) {
+            Resolved::Discarded => true,
+            Resolved::At(page) => {
+                matches!(core.pages.extents.place(page), Place::Present | Place::Gone)
+            }
+        };
         if !is_new || !waits_in_mremap(thread) {
             if again.is_some() {
                 self.quiet.freed.store(0, Ordering::Relaxed);
