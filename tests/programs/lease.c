@@ -4,6 +4,8 @@
 //                       forks on; going on later the child has its memory
 //   lease late          children that run late, or by raw forks, while their parent moves what
 //                       has grown, and discards what they have
+//   lease locked        forks beside a thread that moves locked memory, which grows, to where
+//                       something else was until just now
 //   lease handler       a signal handler forks, within fork as well
 //   lease line N        N generations, each of which forks and ends: mappings stay as many
 //   lease namespace     a child that is process 1 of a pid namespace forks in its turn
@@ -104,6 +106,48 @@ static void late(void) {
         child_that_is_late(i % 2);
 }
 
+enum { THERE = 1024, LOCKED = 64, GROWN = 80 };
+static char *there;
+static pthread_barrier_t together;
+
+// (What lies there, or did until just now, is out. mremap makes what is new of locked memory before it tells of the move.)
+static void *moves_locked(void *rounds) {
+    for (long i = 0; i < (long)rounds; i++) {
+        char *locked = map_new(LOCKED * PAGE);
+        fill_range(locked, LOCKED, TAG + i);
+        there = map_new(THERE * PAGE);
+        fill_range(there, THERE, 2 * TAG);
+        push_out(there, THERE);
+        SETUP(mlock(locked, LOCKED * PAGE) == 0);
+        pthread_barrier_wait(&together);
+        usleep(mix(i) % 600);
+        int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+        SETUP(i % 2 || mmap(there, THERE * PAGE, PROT_NONE, flags, -1, 0) == there);
+        SETUP(mremap(locked, LOCKED * PAGE, GROWN * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, there) == there);
+        check_range(there, LOCKED, TAG + i, "locked memory that was moved");
+        check_zeros(there + LOCKED * PAGE, GROWN - LOCKED, "what is new of it");
+        SETUP(munmap(there, THERE * PAGE) == 0);
+    }
+    return rounds;
+}
+
+static void locked(void) {
+    enum { ROUNDS = 32 };
+    pthread_t thread;
+    SETUP(pthread_barrier_init(&together, NULL, 2) == 0);
+    SETUP(pthread_create(&thread, NULL, moves_locked, (void *)(long)ROUNDS) == 0);
+    for (int i = 0; i < ROUNDS; i++) {
+        pthread_barrier_wait(&together);
+        pid_t child = i % 3 == 2 ? syscall(SYS_fork) : forked();
+        if (child == 0) {
+            check_range(area, 2000, TAG, "a child's beside a move");
+            _exit(0);
+        }
+        expect_child(child, "a child beside a move");
+    }
+    SETUP(pthread_join(thread, NULL) == 0);
+}
+
 static volatile unsigned in_handler;
 
 static void forks_too(int signal) {
@@ -190,6 +234,8 @@ int main(int argc, char **argv) {
         stopped();
     else if (!strcmp(argv[1], "late"))
         late();
+    else if (!strcmp(argv[1], "locked"))
+        locked();
     else if (!strcmp(argv[1], "handler"))
         handler();
     else if (!strcmp(argv[1], "line"))

@@ -32,6 +32,13 @@ fn what_a_parent_does_while_its_child_is_late_is_not_the_childs() {
 }
 
 #[test]
+fn forks_beside_locked_memory_that_grows_where_something_was() {
+    if let Some(output) = lease(&[], &["locked"]) {
+        assert!(output.counter("left_to_the_kernel") > 0, "{}", output.stats);
+    }
+}
+
+#[test]
 fn a_signal_handler_forks_within_a_fork() {
     if let Some(output) = lease(&[], &["handler"]) {
         assert_eq!(output.counter("fork_leases_expired"), 0);

@@ -20,18 +20,28 @@ pub fn waits_of(thread: u32) -> Option<usize> {
     parse_waits(of_thread(thread, "status", &mut text)?)
 }
 
-/// Whether a thread of this process waits within mremap; false if that cannot be told.
+/// The arguments of the mremap that a thread of this process waits in: old address, old and new
+/// size, flags, and the address that is asked for by MREMAP_FIXED, all in bytes. `None` if it
+/// waits in none, or that cannot be told.
 #[must_use]
-pub fn waits_in_mremap(thread: u32) -> bool {
+pub fn mremap_waited_in(thread: u32) -> Option<[usize; 5]> {
     let mut text = [0; 192];
-    let call = of_thread(thread, "syscall", &mut text).and_then(parse_call);
-    call == Some(nr::MREMAP)
+    match parse_call(of_thread(thread, "syscall", &mut text)?)? {
+        (nr::MREMAP, args) => Some(args),
+        _ => None,
+    }
 }
 
-/// The number of a system call, as /proc/PID/syscall has it first: none of a thread that runs,
-/// or waits in none.
-fn parse_call(text: &[u8]) -> Option<usize> {
-    number(text.split(|byte| *byte == b' ').next()?, 10)
+/// A system call and its first arguments, as /proc/PID/syscall has them: none of a thread that
+/// runs, or waits in none.
+fn parse_call(text: &[u8]) -> Option<(usize, [usize; 5])> {
+    let mut words = text.split(|byte| byte.is_ascii_whitespace());
+    let call = number(words.next()?, 10)?;
+    let mut args = [0; 5];
+    for arg in &mut args {
+        *arg = number(words.next()?.strip_prefix(b"0x")?, 16)?;
+    }
+    Some((call, args))
 }
 
 /// The beginning of a file about a thread of this process.
@@ -90,10 +100,13 @@ mod tests {
 
     #[test]
     fn a_call_is_told_from_none() {
-        assert_eq!(parse_call(b"25 0x7f00 0x1000 0x2000 0x1\n"), Some(25));
+        let mremap = b"25 0x7f00 0x1000 0x2000 0x3 0x7f0000 0x0 0x7ffe 0x7f00\n";
+        let args = [0x7f00, 0x1000, 0x2000, 3, 0x7f_0000];
+        assert_eq!(parse_call(mremap), Some((25, args)));
+        assert_eq!(parse_call(&mremap[..20]), None);
         assert_eq!(parse_call(b"-1 0x7ffe 0x7f00\n"), None);
         assert_eq!(parse_call(b"running\n"), None);
-        assert!(!waits_in_mremap(u32::MAX));
+        assert_eq!(mremap_waited_in(u32::MAX), None);
     }
 
     #[test]

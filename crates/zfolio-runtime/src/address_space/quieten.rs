@@ -22,7 +22,7 @@ use crate::address_space::core::Core;
 use crate::address_space::place::Place;
 use crate::address_space::quiet::MOST;
 use crate::events::parked::Resolved;
-use crate::page::address_of;
+use crate::page::{Vpn, address_of};
 use crate::page_fault::Fault;
 use crate::segment::Counter;
 use core::ops::Range;
@@ -32,7 +32,7 @@ use zfolio_sys::hold::Hold;
 use zfolio_sys::lock::{futex_wait, futex_wake, pause};
 use zfolio_sys::procfs::PresentRun;
 use zfolio_sys::thread::{Clock, now_ns, sleep_exactly};
-use zfolio_sys::thread_files::waits_in_mremap;
+use zfolio_sys::thread_files::mremap_waited_in;
 
 /// How long it is looked for a quiet moment before anything is tried, after somebody asked, ns.
 const ACTIVE_NS: u64 = 3_000_000;
@@ -51,6 +51,26 @@ const AWAITED_NS: u64 = 2_000_000;
 const OWN_NS: u64 = 20_000_000;
 /// Events to be put in order at which reading stops until the next hold.
 const PARKED: usize = 32;
+
+const MREMAP_FIXED: usize = 2;
+
+/// Whether page `vpn` is new to what an mremap with such arguments moves to a place that it was
+/// given: what lay there is no more.
+fn is_new_to([_, old, new, flags, to]: [usize; 5], vpn: Vpn) -> bool {
+    let [old, new] = [old, new].map(|bytes| to.saturating_add(bytes).div_ceil(PAGE_SIZE));
+    flags & MREMAP_FIXED != 0 && (old..new).contains(&vpn)
+}
+
+/// Whether nothing is kept of page `vpn`, by the events that wait as well: one of them may
+/// have carried there what is kept elsewhere, or discarded what was there.
+fn holds_nothing(core: &Core, vpn: Vpn) -> bool {
+    match core.inbox.parked.resolve(vpn) {
+        Resolved::Discarded => true,
+        Resolved::At(page) => {
+            matches!(core.pages.extents.place(page), Place::Present | Place::Gone)
+        }
+    }
+}
 
 impl Space {
     /// Whether no event is in flight, read or not.
@@ -93,7 +113,8 @@ impl Space {
 
     /// Has the kernel fill the page for a thread that waits for it within mremap, and whose
     /// event is in flight until it goes on. What is new there was never stored: a page of which
-    /// anything is kept is another's, or of a fault that the thread does not wait for any more.
+    /// anything is kept is another's, or of a fault that the thread does not wait for any more;
+    /// unless it lies where that mremap has emptied the place, of which it tells later.
     fn free_who_waits_for_itself(&self, core: &mut Core) {
         let freed = self.quiet.freed.load(Ordering::Relaxed);
         // (It will again, page after page.)
@@ -107,14 +128,8 @@ impl Space {
             return;
         }
         self.quiet.next_ns.store(now + OWN_NS, Ordering::Relaxed);
-        // (By the events that wait as well: one may carry there what is kept elsewhere.)
-        let is_new = match core.inbox.parked.resolve(vpn) {
-            Resolved::Discarded => true,
-            Resolved::At(page) => {
-                matches!(core.pages.extents.place(page), Place::Present | Place::Gone)
-            }
-        };
-        if !is_new || !waits_in_mremap(thread) {
+        let is_new = |call| is_new_to(call, vpn) || holds_nothing(core, vpn);
+        if !mremap_waited_in(thread).is_some_and(is_new) {
             if again.is_some() {
                 self.quiet.freed.store(0, Ordering::Relaxed);
             }
@@ -255,5 +270,21 @@ impl Space {
     /// See [`Quiet::range`](crate::address_space::quiet::Quiet::range).
     pub(crate) fn range_of_holds(&self) -> Range<usize> {
         self.quiet.range()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_grows_is_new_where_it_was_told_to_go() {
+        const PAGE: usize = PAGE_SIZE;
+        let call = |flags| [0x10 * PAGE, 2 * PAGE - 1, 4 * PAGE - 1, flags, 0x50 * PAGE];
+        let new = |flags| (0..0x100).filter(move |vpn| is_new_to(call(flags), *vpn));
+        assert!(new(3).eq([0x52, 0x53]));
+        assert_eq!(new(1).count(), 0, "the kernel's choice is free of anything");
+        let far = [0, PAGE, usize::MAX, 3, usize::MAX - PAGE];
+        assert!(!is_new_to(far, 0x10));
     }
 }
