@@ -3,7 +3,7 @@
 use crate::memory::compiled;
 use crate::nobody::Nobody;
 use crate::servers::Server;
-use crate::servers::session::Session;
+use crate::servers::session::{Ended, Session};
 use crate::support::{self, Output};
 use std::path::PathBuf;
 use std::process::Command;
@@ -73,7 +73,7 @@ impl<'a> Place<'a> {
 
     /// Nothing that was to be written or read was refused. (A write that a machine with much
     /// to do has not ended in 3.5 s counts as failed, and is tried again.)
-    pub(crate) fn had_all_taken(&self, ended: &Output) {
+    pub(crate) fn had_all_taken(&self, ended: &Ended) {
         for (name, most) in [
             ("backing_refused", 0),
             ("backing_read_fail", 0),
