@@ -1,11 +1,12 @@
 //! Every order in which parent and child can come, over the words themselves.
 //!
-//! The parent's control thread and the child are scripts of steps; each step is one access of
-//! the words, as `fork/parent.rs` and `fork/child.rs` make it. In between either may be stopped
-//! for ever or killed, and the lease may end. All interleavings are tried from the start, up to
-//! the end of both. What must hold at the end of each:
+//! The thread that forks, the parent's control thread and the child are scripts of steps; each step
+//! is one access of the words, as `control/atfork.rs`, `fork/parent.rs` and `fork/child.rs` make it.
+//! In between the child may be stopped for ever, either process killed, and the lease may end. All
+//! interleavings are tried from the start, up to the end of all. What must hold at the end of each:
 //!
-//! - the parent goes on, unless it was killed, whatever the child does;
+//! - the parent goes on, unless it was killed, whatever the child does: both of its threads;
+//! - the thread that forks goes on only when every event from before the fork has been read;
 //! - a child that is not stopped or killed goes on, unless nobody has its memory;
 //! - a child goes on with a list only if the list is its own and its parent has let go of it,
 //!   and is filled if its parent answered without having been asked.
@@ -17,6 +18,8 @@ use std::vec::Vec;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Turn {
+    /// The thread that forks.
+    Forker,
     /// The parent's control thread looks, and does what there is to do.
     Parent,
     Child,
@@ -26,7 +29,8 @@ enum Turn {
     StopChild,
 }
 
-const TURNS: [Turn; 6] = [
+const TURNS: [Turn; 7] = [
+    Turn::Forker,
     Turn::Parent,
     Turn::Child,
     Turn::LeaseEnds,
@@ -35,10 +39,19 @@ const TURNS: [Turn; 6] = [
     Turn::StopChild,
 ];
 
+/// Where the thread that forks is. (The child may run before fork has returned in its parent.)
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Forker {
+    Forks,
+    Waits,
+    GoesOn,
+}
+
 /// Where the parent's control thread is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Parent {
     Looks,
+    ReadsAllEvents,
     Fills { expired: bool },
     Leaves { filled: bool, expired: bool },
     Closes { expired: bool },
@@ -60,8 +73,11 @@ enum Child {
 
 struct World {
     words: ForkWords,
+    forker: Forker,
     parent: Parent,
     child: Child,
+    /// Every event from before the fork has been read.
+    all_read: bool,
     lease_is_over: bool,
     /// The parent has its descriptor of the child.
     open: bool,
@@ -80,8 +96,10 @@ impl World {
         words.renew();
         Self {
             words,
+            forker: Forker::Forks,
             parent: Parent::Looks,
             child: Child::Asks,
+            all_read: false,
             lease_is_over: false,
             open: true,
             full: false,
@@ -96,6 +114,7 @@ impl World {
     /// Makes a step; false if there is none to make, or it changes nothing.
     fn make(&mut self, step: Turn) -> bool {
         match step {
+            Turn::Forker => self.forker(),
             Turn::Parent => self.parent(),
             Turn::Child => self.child(),
             Turn::LeaseEnds => !core::mem::replace(&mut self.lease_is_over, true),
@@ -121,14 +140,52 @@ impl World {
         }
     }
 
+    fn settled(&self) -> bool {
+        self.words.settled().load(Ordering::Acquire) == 1
+    }
+
+    fn parent_done(&self) -> bool {
+        self.words.request().load(Ordering::Acquire) == request::PARENT_DONE
+    }
+
+    fn forker(&mut self) -> bool {
+        if self.parent == Parent::Dead {
+            return false; // (a thread of the same process)
+        }
+        self.forker = match self.forker {
+            Forker::Forks => {
+                self.words.set(self.words.request(), request::PARENT_DONE);
+                Forker::Waits
+            }
+            Forker::Waits if self.settled() => {
+                assert!(self.all_read, "an event may be taken for one from before");
+                Forker::GoesOn
+            }
+            Forker::Waits | Forker::GoesOn => return false,
+        };
+        true
+    }
+
     fn parent(&mut self) -> bool {
         self.parent = match self.parent {
+            Parent::Looks if !self.settled() => {
+                if !self.parent_done() && self.state() == adopt::NONE {
+                    return false;
+                }
+                Parent::ReadsAllEvents
+            }
+            Parent::ReadsAllEvents => {
+                self.all_read = true;
+                self.words.set(self.words.settled(), 1);
+                Parent::Looks
+            }
             Parent::Looks => match self.state() {
                 adopt::ASKED => Parent::Leaves {
                     filled: false,
                     expired: false,
                 },
                 adopt::ASKED_FILL => Parent::Fills { expired: false },
+                _ if !self.parent_done() => return false,
                 _ if self.child == Child::Dead => Parent::GoesOn { taken: true },
                 _ if self.lease_is_over && self.words.expire() => Parent::Fills { expired: true },
                 _ => return false,
@@ -220,6 +277,8 @@ impl World {
     fn check(&self, steps: &[Turn]) {
         let parent_is_done = matches!(self.parent, Parent::GoesOn { .. } | Parent::Dead);
         assert!(parent_is_done, "the parent waits for ever: {steps:?}");
+        let forker_is_done = self.forker == Forker::GoesOn || self.parent == Parent::Dead;
+        assert!(forker_is_done, "fork does not return: {steps:?}");
         let child_is_done = !matches!(self.child, Child::Asks | Child::Waits | Child::Reads);
         assert!(child_is_done, "the child waits for ever: {steps:?}");
         if self.asks_to_be_filled && matches!(self.child, Child::GoesOn { .. }) {
@@ -246,7 +305,10 @@ fn explore(words: &'static Words, fill: bool, steps: &mut Vec<Turn>, ends: &mut 
         }
         if world.make(step) {
             // (The end of the lease always comes; being killed or stopped need not.)
-            moved |= matches!(step, Turn::Parent | Turn::Child | Turn::LeaseEnds);
+            moved |= matches!(
+                step,
+                Turn::Forker | Turn::Parent | Turn::Child | Turn::LeaseEnds
+            );
             steps.push(step);
             explore(words, fill, steps, ends);
             steps.pop();
