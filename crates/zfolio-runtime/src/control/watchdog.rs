@@ -128,16 +128,20 @@ impl Manager {
         let _ = match self.core.try_lock() {
             Some(core) => {
                 let [pending, deferred, parked] = core.inbox.lengths();
-                let frozen = if core.freeze.is_frozen() {
-                    ", a fork"
-                } else {
-                    ""
+                let frozen = match core.freeze.is_frozen() {
+                    true => ", a fork",
+                    false => "",
+                };
+                let in_flight = match self.is_quiet() {
+                    true => "none",
+                    false => "some",
                 };
                 write!(
                     line,
-                    " {pending} faults to serve, {deferred} put off, {parked} events put off, {} \
-                     operations{frozen};",
-                    self.operations()
+                    " {pending} faults to serve, {deferred} put off, {parked} events put off and \
+                     {in_flight} in flight, {} operations, {} children{frozen};",
+                    self.operations(),
+                    core.inbox.children().len()
                 )
             }
             None => line.write_str(" the core lock is held;"),
