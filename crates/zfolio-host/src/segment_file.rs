@@ -11,7 +11,9 @@
 //!   that was never completed is removed when it is old.
 
 use crate::exit::{Failure, Status};
-use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+use rustix::fs::{
+    CWD, FallocateFlags, FlockOperation, RenameFlags, fallocate, flock, renameat_with,
+};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::fs::{self, File, FileType, OpenOptions};
@@ -121,7 +123,7 @@ impl OwnSegment {
         if space.f_bavail.saturating_mul(space.f_frsize) < 3 * Segment::BYTES as u64 {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        let (file, hidden, path) = fresh_file(dir)?;
+        let (file, hidden) = fresh_file(dir)?;
         let made = (|| {
             flock(&file, FlockOperation::NonBlockingLockExclusive)?;
             // Not sparse where it is used at once: a program that fills the file system
@@ -138,11 +140,10 @@ impl OwnSegment {
             configure(&map);
             map.head.version.store(VERSION, Relaxed);
             map.head.magic.store(MAGIC, Release);
-            fs::rename(&hidden, &path)?;
-            Ok(map)
+            Ok((map, show(&hidden, dir)?))
         })();
         match made {
-            Ok(map) => Ok(Self {
+            Ok((map, path)) => Ok(Self {
                 map,
                 path,
                 _lock: file,
@@ -311,15 +312,11 @@ fn sweep(dir: &Path) {
     }
 }
 
-/// A new 0600 file under a name no sweep looks at while it is new, and the name it gets later.
-fn fresh_file(dir: &Path) -> io::Result<(File, PathBuf, PathBuf)> {
+/// A new 0600 file under a name no sweep looks at.
+fn fresh_file(dir: &Path) -> io::Result<(File, PathBuf)> {
     let pid = std::process::id();
     for attempt in 0_u32..1000 {
-        let path = dir.join(format!("{PREFIX}{pid}-{attempt}{SUFFIX}"));
         let hidden = dir.join(format!(".{PREFIX}{pid}-{attempt}"));
-        if path.symlink_metadata().is_ok() {
-            continue;
-        }
         match OpenOptions::new()
             .read(true)
             .write(true)
@@ -327,9 +324,28 @@ fn fresh_file(dir: &Path) -> io::Result<(File, PathBuf, PathBuf)> {
             .mode(0o600)
             .open(&hidden)
         {
-            Ok(file) => return Ok((file, hidden, path)),
+            Ok(file) => return Ok((file, hidden)),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+/// Gives `hidden` a name by which it is found, and which nobody has: another thread may make a segment
+/// at the same time, or a process of the same number in another namespace.
+fn show(hidden: &Path, dir: &Path) -> io::Result<PathBuf> {
+    let pid = std::process::id();
+    for attempt in 0_u32..1000 {
+        let path = dir.join(format!("{PREFIX}{pid}-{attempt}{SUFFIX}"));
+        match renameat_with(CWD, hidden, CWD, &path, RenameFlags::NOREPLACE) {
+            Err(Errno::EXIST) => {}
+            // (A file system that cannot do so.)
+            Err(Errno::INVAL | Errno::NOSYS) if path.symlink_metadata().is_err() => {
+                return fs::rename(hidden, &path).map(|()| path);
+            }
+            Err(Errno::INVAL | Errno::NOSYS) => {}
+            renamed => return Ok(renamed.map(|()| path)?),
         }
     }
     Err(io::ErrorKind::AlreadyExists.into())
@@ -360,6 +376,28 @@ mod tests {
         assert_eq!(list(dir.path()).len(), 1);
         drop(own);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn segments_made_at_once_have_names_of_their_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let make = |number: u64| {
+            let mut configure = |s: &Segment| s.config().limits.high.store(number, Relaxed);
+            OwnSegment::create_in(dir.path(), &mut configure).unwrap()
+        };
+        let make = &make;
+        for _ in 0..20 {
+            let made: Vec<OwnSegment> = std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..8)
+                    .map(|number| scope.spawn(move || make(number)))
+                    .collect();
+                threads.into_iter().map(|one| one.join().unwrap()).collect()
+            });
+            for (number, own) in made.iter().enumerate() {
+                let seen = SharedSegment::open(own.path()).unwrap();
+                assert_eq!(seen.config().limits.high.load(Relaxed), number as u64);
+            }
+        }
     }
 
     #[test]
@@ -418,7 +456,7 @@ mod tests {
         let (held, lock) = made(".zfolio-2-0");
         flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
         let (other, _) = made(".zfolio-notes");
-        let (_, being_made, _) = fresh_file(dir.path()).unwrap();
+        let (_, being_made) = fresh_file(dir.path()).unwrap();
         sweep(dir.path());
         assert!(!dead.exists());
         for kept in [held, other, being_made] {
