@@ -13,7 +13,7 @@
 //! child. The best match counts; among equals, the one nearest to the FORK
 //! event. A mapping that grows in place (mremap) sends no event: addresses where
 //! the parent's own mappings now are not what all the events lead to are left out,
-//! and what is moved or unmapped was there before, whether it is known or not.
+//! and one that was unmapped, though nothing was known of it, says nothing of the time before.
 //!
 //! The beginning is no longer than what had been read at the first moment after the
 //! fork at which no event was in flight. The thread that forks by libc goes on only
@@ -36,6 +36,8 @@ struct Probe {
     address: usize,
     /// Registered in the child.
     childs: bool,
+    /// Says something of lengths from here on.
+    known_from: usize,
 }
 
 /// How many of `events` the child has in its past.
@@ -52,8 +54,7 @@ pub(crate) fn past_length(
     mut ours: impl FnMut(usize) -> Option<bool>,
 ) -> usize {
     let most = most.min(events.len());
-    let before = with_what_grew(events, registered);
-    let mut after_all = before.clone();
+    let mut after_all = registered.clone();
     events.iter().for_each(|event| apply(&mut after_all, event));
     let as_told =
         |address: &usize| ours(*address).is_none_or(|now| now == holds(&after_all, *address));
@@ -67,9 +68,10 @@ pub(crate) fn past_length(
         .map(|address| Probe {
             address,
             childs: child(address),
+            known_from: known_from(events, registered, address),
         })
         .collect();
-    let mut state = before;
+    let mut state = registered.clone();
     let mut best = (usize::MAX, usize::MAX, 0);
     for length in 0..=most {
         if length > 0 {
@@ -80,6 +82,7 @@ pub(crate) fn past_length(
         }
         let wrong = probes
             .iter()
+            .filter(|probe| length >= probe.known_from)
             .filter(|probe| holds(&state, probe.address) != probe.childs)
             .count();
         best = best.min((wrong, length.abs_diff(mark), length));
@@ -87,33 +90,22 @@ pub(crate) fn past_length(
     best.2
 }
 
-/// What was registered before `events`: what is known of, and what they show to have grown.
-/// Whatever is moved was there, and so was something of what is unmapped.
-fn with_what_grew(events: &[Event], registered: &Ranges) -> Ranges {
-    let (mut before, mut state) = (registered.clone(), registered.clone());
-    // What events have changed so far: it says nothing of what was before.
-    let mut changed = Ranges::default();
-    for event in events {
-        let was_there = match *event {
-            Event::Remap { from, len, .. } => from..from + len,
-            Event::Unmap { start, end } if !state.overlaps(&(start..end)) => start..end,
-            _ => 0..0,
-        };
-        if !was_there.is_empty() && !state.contains(&was_there) {
-            let mut grown = Ranges::default();
-            grown.insert(was_there.clone());
-            changed.iter().for_each(|range| grown.remove(range));
-            grown.iter().for_each(|range| before.insert(range));
-            state.insert(was_there);
-        }
-        apply(&mut state, event);
-        match *event {
-            Event::Unmap { start, end } => changed.insert(start..end),
-            Event::Remap { to, len, .. } => changed.insert(to..to + len),
-            _ => {}
-        }
+/// From which length on it is known whether `address` is registered. Where nothing was known of it
+/// and it was unmapped all the same, it had grown there, before the fork or after it.
+fn known_from(events: &[Event], registered: &Ranges, address: usize) -> usize {
+    if holds(registered, address) {
+        return 0;
     }
-    before
+    let touching = events.iter().enumerate().find_map(|(index, event)| {
+        let is_within = |start: usize, end: usize| (start..end).contains(&address);
+        match *event {
+            Event::Unmap { start, end } => is_within(start, end).then_some(index + 1),
+            // (Nothing is moved to where something is.)
+            Event::Remap { to, len, .. } => is_within(to, to + len).then_some(0),
+            _ => None,
+        }
+    });
+    touching.unwrap_or(usize::MAX)
 }
 
 fn holds(ranges: &Ranges, address: usize) -> bool {
@@ -256,6 +248,35 @@ mod tests {
             );
             assert_eq!(found, 0, "of {most}");
         }
+    }
+
+    #[test]
+    fn what_grew_after_the_fork_is_no_evidence_of_before() {
+        // Slot 3 was discarded; slot 0 was moved to 6, grew there over 7, shrank, and came back.
+        // The child has none of that, nor an unmapping of slot 4 that came first.
+        let before = Space([Some(0), None, None, Some(3), Some(4), None, None, None]);
+        let events = [
+            unmap(4),
+            Event::Remove {
+                start: at(3),
+                end: at(4),
+            },
+            remap(0, 6),
+            unmap(0),
+            unmap(7),
+            remap(6, 0),
+            unmap(6),
+        ];
+        let now = Space([Some(0), None, None, Some(3), None, None, None, None]);
+        let found = past_length(
+            &events,
+            events.len(),
+            3,
+            &before.ranges(),
+            |address| before.holds(address),
+            |address| Some(now.holds(address)),
+        );
+        assert_eq!(found, 0);
     }
 
     #[test]
