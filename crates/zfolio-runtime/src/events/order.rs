@@ -229,17 +229,6 @@ fn target(event: &Event) -> Option<Range<usize>> {
     }
 }
 
-/// What an event empties or fills.
-fn changed(event: &Event) -> impl Iterator<Item = Range<usize>> + use<> {
-    emptied(event).into_iter().chain(target(event))
-}
-
-/// Its first and its last page.
-fn ends(range: &Range<usize>) -> impl Iterator<Item = usize> + use<> {
-    let (first, last) = (range.start, range.end - PAGE_SIZE);
-    core::iter::once(first).chain((last != first).then_some(last))
-}
-
 fn overlap(a: &Range<usize>, b: &Range<usize>) -> bool {
     a.start < b.end && b.start < a.end
 }
@@ -346,17 +335,8 @@ impl<T: Truth> Search<'_, T> {
             {
                 wrong += 4;
             }
-            for range in changed(event) {
-                for address in ends(&range) {
-                    // (Once, however many events are of it.)
-                    let before = &events[self.fixed..index];
-                    if before
-                        .iter()
-                        .flat_map(changed)
-                        .any(|range| ends(&range).any(|end| end == address))
-                    {
-                        continue;
-                    }
+            for range in emptied(event).into_iter().chain(target(event)) {
+                for address in [range.start, range.end - PAGE_SIZE] {
                     if self.truth.was_put_off() {
                         return;
                     }
