@@ -312,7 +312,7 @@ fn sweep(dir: &Path) {
     }
 }
 
-/// A new 0600 file under a name no sweep looks at.
+/// A new 0600 file under a name no sweep looks at while it is new.
 fn fresh_file(dir: &Path) -> io::Result<(File, PathBuf)> {
     let pid = std::process::id();
     for attempt in 0_u32..1000 {

@@ -32,7 +32,7 @@ use zfolio_sys::hold::Hold;
 use zfolio_sys::lock::{futex_wait, futex_wake, pause};
 use zfolio_sys::procfs::PresentRun;
 use zfolio_sys::thread::{Clock, now_ns, sleep_exactly};
-use zfolio_sys::thread_files::mremap_waited_in;
+use zfolio_sys::thread_files::{mremap_waited_in, wait_channel};
 
 /// How long it is looked for a quiet moment before anything is tried, after somebody asked, ns.
 const ACTIVE_NS: u64 = 3_000_000;
@@ -59,6 +59,13 @@ const MREMAP_FIXED: usize = 2;
 fn is_new_to([_, old, new, flags, to]: [usize; 5], vpn: Vpn) -> bool {
     let [old, new] = [old, new].map(|bytes| to.saturating_add(bytes).div_ceil(PAGE_SIZE));
     flags & MREMAP_FIXED != 0 && (old..new).contains(&vpn)
+}
+
+/// Whether a thread waits for a page of ours. One in mremap does so only once what lay at its target
+/// is gone: before that it waits for the address space, and may still be refused. (It cannot end
+/// the mremap under the core lock, without which nobody reads its event.)
+fn waits_for_a_page(thread: u32) -> bool {
+    wait_channel(thread, &mut [0; 64]) == Some("handle_userfault")
 }
 
 /// Whether nothing is kept of page `vpn`, by the events that wait as well: one of them may
@@ -128,7 +135,8 @@ impl Space {
             return;
         }
         self.quiet.next_ns.store(now + OWN_NS, Ordering::Relaxed);
-        let is_new = |call| is_new_to(call, vpn) || holds_nothing(core, vpn);
+        let is_new =
+            |call| holds_nothing(core, vpn) || is_new_to(call, vpn) && waits_for_a_page(thread);
         if !mremap_waited_in(thread).is_some_and(is_new) {
             if again.is_some() {
                 self.quiet.freed.store(0, Ordering::Relaxed);
