@@ -13,6 +13,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use zfolio_inthread::start::{call as syscall, is_on};
 use zfolio_sys::lock::pause;
 use zfolio_sys::syscall::{Errno, nr};
+use zfolio_sys::turns::Turns;
 
 const O_ACCMODE: usize = 3;
 const F_GETFL: usize = 3;
@@ -32,6 +33,12 @@ static WIPED: [[AtomicUsize; 2]; MOST_WIPES] =
 /// One more is refused as by a kernel that does not know the advice.
 const MOST_WIPES: usize = 64;
 static WIPES: AtomicUsize = AtomicUsize::new(0);
+/// Who moves memory. The kernel reports a move a moment after it was made, and does not say by which
+/// thread. Until then another thread may move something to the addresses that the first has left,
+/// and unmap it there. Both orders of the two are possible, by each another range's bytes are left, and
+/// where all of them are out nothing tells which it was. So nobody moves memory while
+/// somebody else's move is on its way: mremap returns once it has been read.
+static MOVES: Turns = Turns::new();
 /// By when a move under way is over, ns.
 const MOVED_NS: u64 = 10_000_000;
 
@@ -144,7 +151,7 @@ fn place_of_wipe() -> Result<Place, Errno> {
     WIPED.get(next).map(Place).ok_or(Errno::INVAL)
 }
 
-/// mremap(2): what a child is to find empty it finds so where it has moved, and what it has grown by.
+/// mremap(2): made in turn; what a child is to find empty it finds so where it has moved, and what it has grown by.
 ///
 /// # Safety
 /// As the call's.
@@ -159,7 +166,11 @@ unsafe extern "C" fn mremap(
     let from = start as usize;
     let flags = flags.cast_unsigned() as usize;
     // SAFETY: the caller's ranges, as the caller vouches.
-    let call = || unsafe { syscall(nr::MREMAP, [from, len, new_len, flags, to as usize, 0]) };
+    let make = || unsafe { syscall(nr::MREMAP, [from, len, new_len, flags, to as usize, 0]) };
+    let call = || match manager() {
+        Some(_) if !is_on() => MOVES.make(make),
+        _ => make(),
+    };
     let result = if !is_on() && is_wiped(&(from..from.saturating_add(len))) {
         // (Before: a move that could not be noted is not made.)
         place_of_wipe()

@@ -29,6 +29,7 @@
 //! | `vdso` | the clock without a system call |
 //! | [`exchange`] | shared memory between processes and the one that keeps values for them |
 //! | [`tracee`] | a thread of another process, traced for a moment |
+//! | [`turns`] | calls that threads make one after the other |
 //! | [`closable`] | memory open or closed piece by piece, and taken aside; what a device holds stays |
 #![no_std]
 
@@ -59,5 +60,6 @@ pub mod syscall;
 pub mod thread;
 pub mod thread_files;
 pub mod tracee;
+pub mod turns;
 pub mod uffd;
 mod vdso;

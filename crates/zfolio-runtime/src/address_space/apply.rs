@@ -10,21 +10,42 @@
 use crate::address_space::Space;
 use crate::address_space::core::Core;
 use crate::address_space::discard::BATCH;
+use crate::address_space::freeze::Freeze;
+use crate::address_space::pages::Pages;
 use crate::address_space::place::Place;
 use crate::address_space::standby::StandbyRun;
 use crate::events::event::Event;
 use crate::events::order::Truth;
-use crate::page::pages_within;
+use crate::page::{Vpn, addresses_of, pages_within};
 use crate::segment::Counter;
+use core::ops::Range;
 use core::sync::atomic::Ordering;
 use zfolio_sys::procmap::private_mapping_at;
 use zfolio_sys::syscall::Errno;
 
+/// So often the order of some events is put off because the page table cannot be read without an
+/// event in flight: a program that leaves no such moment but those of holds may not wait for ever.
+const MOST_PUT_OFF: u32 = 64;
+
 /// Asks the kernel.
 struct Now<'a> {
     space: &'a Space,
+    pages: &'a Pages,
+    freeze: &'a Freeze,
+    /// A moment is waited for at which the page table can be read.
+    is_patient: bool,
     /// An event began while it was asked.
     put_off: bool,
+}
+
+impl Now<'_> {
+    fn was_out(&self, vpn: Vpn) -> bool {
+        let is_kept = matches!(
+            self.pages.extents.place(vpn),
+            Place::Standby(_) | Place::Storing(_) | Place::Stored(_) | Place::Loading(_)
+        );
+        is_kept && !self.freeze.superseded.contains(&vpn)
+    }
 }
 
 impl Truth for Now<'_> {
@@ -43,6 +64,30 @@ impl Truth for Now<'_> {
         // (Asked in any case: the list says nothing of events in flight.)
         let registered = self.is_registered(address)?;
         Some(mapping.start == address && registered)
+    }
+
+    fn misplaced(&mut self, pages: Range<Vpn>, word_of: impl Fn(Vpn) -> Option<Vpn>) -> usize {
+        let (mut misplaced, mut next) = (0, pages.start);
+        let mut compare = |run: Range<Vpn>, present: bool| {
+            let is_so = |vpn: &Vpn| word_of(*vpn).is_some_and(|word| self.was_out(word) == present);
+            misplaced += run.filter(is_so).count();
+        };
+        // (The page table cannot be read before the end of a hold.)
+        let read = !self.space.is_held()
+            && self
+                .space
+                .for_each_occupied(addresses_of(&pages), |run| {
+                    compare(next..run.start, false);
+                    next = run.end;
+                    compare(run, true);
+                })
+                .is_ok();
+        compare(next..pages.end, false);
+        if read && self.space.is_quiet() {
+            return misplaced;
+        }
+        self.put_off |= self.is_patient;
+        0
     }
 }
 
@@ -75,6 +120,9 @@ impl Space {
         }
         let now = Now {
             space: self,
+            pages: &core.pages,
+            freeze: &core.freeze,
+            is_patient: core.inbox.parked.put_off() < MOST_PUT_OFF,
             put_off: false,
         };
         core.inbox.parked.put_in_order(&core.pages.registered, now)

@@ -21,7 +21,7 @@ use crate::address_space::Space;
 use crate::address_space::core::Core;
 use crate::address_space::place::Place;
 use crate::address_space::quiet::MOST;
-use crate::events::parked::Resolved;
+use crate::events::resolve::Resolved;
 use crate::page::{Vpn, address_of};
 use crate::page_fault::Fault;
 use crate::segment::Counter;

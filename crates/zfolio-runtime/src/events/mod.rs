@@ -4,6 +4,7 @@
 //! - [`order`]: the order in which the kernel tells of events is not the one in which they
 //!   happened; this finds one that fits what is seen.
 //! - [`parked`]: events that cannot be applied yet.
+//! - [`resolve`]: where a page was before events.
 //! - [`ranges`]: sets of addresses.
 //! - [`child_past`]: what had happened by the moment a child was made.
 //!
@@ -17,3 +18,4 @@ pub(crate) mod event;
 pub(crate) mod order;
 pub(crate) mod parked;
 pub(crate) mod ranges;
+pub(crate) mod resolve;

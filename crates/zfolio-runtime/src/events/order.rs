@@ -17,6 +17,11 @@
 //!    nothing of it is left, while the kernel has a mapping that begins at its
 //!    target.) Nor is anything moved from where nothing is: an order by which
 //!    it would be is worse than others.
+//!    Where several orders lead to the same registrations, that one counts by which
+//!    pages lie where they are lacking: what was moved out before all of the
+//!    events is absent from where it lies now, and the rest is there. (One thread moves
+//!    a range away and reports late; another moves a second one to its place and unmaps it
+//!    there. Both orders are possible, and by each another range's pages are left.)
 //! 2. An mremap reports twice, REMAP and then UNMAP of its source, and sleeps
 //!    in between, while somebody else may take the source. The second is put
 //!    right behind the first. (There is none for `MREMAP_DONTUNMAP`.)
@@ -28,11 +33,14 @@
 
 use crate::events::event::Event;
 use crate::events::ranges::Ranges;
+use crate::events::resolve::{Resolved, resolve};
+use crate::page::{Vpn, pages_within};
 use alloc::collections::VecDeque;
 use core::ops::Range;
 use zfolio_mm::PAGE_SIZE;
 
-/// What the kernel says of its side now. `None`: it will not.
+/// What the kernel says of its side now (`None`: it will not), and what is known of the time
+/// before the events.
 pub(crate) trait Truth {
     /// Whether an answer was refused that may be had a moment later.
     fn was_put_off(&self) -> bool;
@@ -40,6 +48,9 @@ pub(crate) trait Truth {
     fn is_registered(&mut self, address: usize) -> Option<bool>;
     /// Whether a registered mapping begins at `address`.
     fn begins_at(&mut self, address: usize) -> Option<bool>;
+    /// How many of `pages` are present though their bytes were moved out before all of the events,
+    /// or absent though they were not. `word_of`: which page one was before the events; `None`: none.
+    fn misplaced(&mut self, pages: Range<Vpn>, word_of: impl Fn(Vpn) -> Option<Vpn>) -> usize;
 }
 
 /// What the kernel said at one moment, so that it is asked once only.
@@ -90,6 +101,10 @@ impl<T: Truth> Truth for Asked<T> {
     fn begins_at(&mut self, address: usize) -> Option<bool> {
         self.ask(address, true, T::begins_at)
     }
+
+    fn misplaced(&mut self, pages: Range<Vpn>, word_of: impl Fn(Vpn) -> Option<Vpn>) -> usize {
+        self.truth.misplaced(pages, word_of)
+    }
 }
 
 /// Answers of the kernel's that are remembered.
@@ -99,6 +114,10 @@ const TRIES: u32 = 64;
 const PULLS: usize = 8;
 /// Events above which the kernel is not asked.
 const MOST_JUDGED: usize = 512;
+/// Events above which the first order counts by which nothing is wrong.
+const MOST_COMPARED: usize = 64;
+/// Pages at most that are compared for one order.
+const COMPARED: usize = 1024;
 /// Pieces of a target looked at separately; beyond, it counts as taken.
 const PIECES: u32 = 32;
 
@@ -120,10 +139,17 @@ pub(crate) fn put_in_order(
         pulls: [Pull::default(); PULLS],
         best: [Pull::default(); PULLS],
         best_len: 0,
-        best_wrong: usize::MAX,
+        best_wrong: (usize::MAX, 0),
+        is_tied: false,
+        compares_pages: false,
     };
     let in_doubt = search.first_doubtful(events).is_some();
     if in_doubt {
+        search.go(events, 0);
+    }
+    if search.is_tied {
+        search.compares_pages = true;
+        (search.tries, search.best_wrong) = (0, (usize::MAX, 0));
         search.go(events, 0);
     }
     if search.truth.was_put_off() {
@@ -243,8 +269,13 @@ struct Search<'a, T> {
     pulls: [Pull; PULLS],
     best: [Pull; PULLS],
     best_len: usize,
-    /// Addresses at which the best order and the kernel differ.
-    best_wrong: usize,
+    /// Addresses at which the best order and the kernel differ in what is registered, and pages
+    /// at which they do in what is there.
+    best_wrong: (usize, usize),
+    /// Another order was as good as the best.
+    is_tied: bool,
+    /// Pages are compared as well.
+    compares_pages: bool,
 }
 
 impl<T: Truth> Search<'_, T> {
@@ -307,7 +338,9 @@ impl<T: Truth> Search<'_, T> {
                 pull.make(events);
                 self.go(events, depth + 1);
                 pull.unmake(events);
-                if self.best_wrong == 0 || self.truth.was_put_off() {
+                let is_right = self.best_wrong == (0, 0)
+                    && (self.compares_pages || events.len() - self.fixed > MOST_COMPARED);
+                if is_right || self.truth.was_put_off() {
                     return;
                 }
             }
@@ -322,7 +355,7 @@ impl<T: Truth> Search<'_, T> {
         self.tries += 1;
         if events.len() - self.fixed > MOST_JUDGED {
             // Too many to ask about: the first order that can be.
-            (self.best, self.best_len, self.best_wrong) = (self.pulls, depth, 0);
+            (self.best, self.best_len, self.best_wrong) = (self.pulls, depth, (0, 0));
             return;
         }
         // An order still in doubt is worse than any other.
@@ -346,11 +379,39 @@ impl<T: Truth> Search<'_, T> {
                 }
             }
         }
+        if wrong > self.best_wrong.0 {
+            return;
+        }
+        let misplaced = match self.compares_pages {
+            true => self.misplaced(events),
+            false => 0,
+        };
+        let wrong = (wrong, misplaced);
+        self.is_tied |= wrong == self.best_wrong;
         if wrong < self.best_wrong {
+            self.is_tied = false;
             self.best_wrong = wrong;
             self.best = self.pulls;
             self.best_len = depth;
         }
+    }
+
+    /// Pages that were out and are there, or the other way about, where remaps have moved them.
+    /// (One that was never touched is not there by any order.)
+    fn misplaced(&mut self, events: &[Event]) -> usize {
+        let mut left = COMPARED;
+        let targets = events[self.fixed..].iter().filter_map(target);
+        let misplaced = targets.map(|target| {
+            let pages = pages_within(target.start, target.end);
+            let pages = pages.start..pages.end.min(pages.start + left);
+            left -= pages.len();
+            self.truth
+                .misplaced(pages, |vpn| match resolve(events.iter(), vpn) {
+                    Resolved::At(word) => Some(word),
+                    Resolved::Discarded => None,
+                })
+        });
+        misplaced.sum()
     }
 }
 

@@ -3,9 +3,9 @@
 use crate::events::event::Event;
 use crate::events::order::{Truth, put_in_order};
 use crate::events::ranges::Ranges;
-use crate::page::{Vpn, pages_within};
+use crate::events::resolve::{Resolved, resolve};
+use crate::page::Vpn;
 use alloc::collections::VecDeque;
-use zfolio_mm::PAGE_SHIFT;
 
 /// Events for which there is room without the heap.
 const PARKED: usize = 1 << 16;
@@ -15,15 +15,8 @@ pub(crate) struct ParkedEvents {
     events: VecDeque<Event>,
     /// The first so many are in the order in which they happened.
     in_order: usize,
-}
-
-/// Where a parked world finds a page.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Resolved {
-    /// Under this page's word.
-    At(Vpn),
-    /// Nowhere: the program discarded it.
-    Discarded,
+    /// How often the order of the others was put off.
+    put_off: u32,
 }
 
 impl ParkedEvents {
@@ -31,6 +24,7 @@ impl ParkedEvents {
         Self {
             events: VecDeque::with_capacity(PARKED),
             in_order: 0,
+            put_off: 0,
         }
     }
 
@@ -61,6 +55,11 @@ impl ParkedEvents {
         needed
     }
 
+    /// How often the order was put off, because the kernel would not answer.
+    pub(crate) fn put_off(&self) -> u32 {
+        self.put_off
+    }
+
     /// What is in order.
     pub(crate) fn ordered(&self) -> impl DoubleEndedIterator<Item = &Event> {
         self.events.range(..self.in_order)
@@ -73,6 +72,7 @@ impl ParkedEvents {
         if done {
             self.in_order = self.events.len();
         }
+        self.put_off = if done { 0 } else { self.put_off + 1 };
         done
     }
 
@@ -93,32 +93,6 @@ impl ParkedEvents {
     pub(crate) fn resolve(&self, vpn: Vpn) -> Resolved {
         resolve(self.events.iter(), vpn)
     }
-}
-
-/// Which word page `vpn` had before `events`.
-pub(crate) fn resolve<'a>(
-    events: impl DoubleEndedIterator<Item = &'a Event>,
-    vpn: Vpn,
-) -> Resolved {
-    let mut vpn = vpn;
-    for event in events.rev() {
-        match *event {
-            Event::Remove { start, end } | Event::Unmap { start, end } => {
-                if pages_within(start, end).contains(&vpn) {
-                    return Resolved::Discarded;
-                }
-            }
-            Event::Remap { from, to, len } => {
-                if pages_within(to, to + len).contains(&vpn) {
-                    vpn = vpn - (to >> PAGE_SHIFT) + (from >> PAGE_SHIFT);
-                } else if pages_within(from, from + len).contains(&vpn) {
-                    return Resolved::Discarded;
-                }
-            }
-            Event::Fork { .. } => {}
-        }
-    }
-    Resolved::At(vpn)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::address_space::newborn::{Child, QUIET_NS};
 use crate::address_space::place::Place;
 use crate::events::child_past::past_length;
 use crate::events::event::Event;
-use crate::events::parked::resolve;
+use crate::events::resolve::resolve;
 use crate::fork::Forks;
 use crate::fork_handshake::{ForkWords, adopt};
 use crate::page::{Vpn, address_of, pages_within};

@@ -2,7 +2,7 @@
 
 use crate::address_space::core::Core;
 use crate::address_space::place::Place;
-use crate::events::parked::Resolved;
+use crate::events::resolve::Resolved;
 use crate::page_fault::{Fault, Outcome};
 use crate::segment::FaultKind;
 use crate::transfer::Transfer;

@@ -9,6 +9,7 @@ extern crate std;
 use super::{Truth, put_in_order};
 use crate::events::event::Event;
 use crate::events::ranges::Ranges;
+use crate::page::Vpn;
 use alloc::collections::VecDeque;
 use core::ops::Range;
 use proptest::prelude::*;
@@ -54,9 +55,17 @@ struct Kernel {
     /// Whether the first of them is in the queue.
     queued: [bool; THREADS],
     queue: VecDeque<(usize, Event)>,
+    /// A thread moves a range only when every other has reported its move, as by libc's mremap
+    /// under the manager.
+    moves_in_turn: bool,
 }
 
 impl Kernel {
+    fn has_move_to_report(&self) -> bool {
+        let mut owed = self.owed.iter().flatten();
+        owed.any(|event| matches!(event, Event::Remap { .. }))
+    }
+
     fn is_quiet(&self) -> bool {
         self.owed.iter().all(VecDeque::is_empty)
     }
@@ -137,6 +146,7 @@ impl Kernel {
                     number: None,
                 }));
             }
+            3..=6 if self.moves_in_turn && self.has_move_to_report() => {}
             3..=6 if !own.is_empty() => {
                 // To where the kernel chooses, or onto something of its own.
                 let fits = self.run(to, own.len(), |page| match what {
@@ -185,20 +195,28 @@ impl Kernel {
     }
 }
 
-impl Truth for &Kernel {
+impl Truth for (&Kernel, [Option<u32>; PAGES]) {
     fn was_put_off(&self) -> bool {
         false
     }
 
     fn is_registered(&mut self, address: usize) -> Option<bool> {
         let page = pages(address, address).start;
-        Some(Kernel::is_registered(self, page))
+        Some(self.0.is_registered(page))
     }
 
     fn begins_at(&mut self, address: usize) -> Option<bool> {
         let page = pages(address, address).start;
-        let like = |at: usize| self.space[at].map(|page| page.mapping);
-        Some(Kernel::is_registered(self, page) && (page == 0 || like(page - 1) != like(page)))
+        let like = |at: usize| self.0.space[at].map(|page| page.mapping);
+        Some(self.0.is_registered(page) && (page == 0 || like(page - 1) != like(page)))
+    }
+
+    fn misplaced(&mut self, pages: Range<Vpn>, word_of: impl Fn(Vpn) -> Option<Vpn>) -> usize {
+        let is_out = |vpn: Vpn| self.0.space[vpn - 16].is_some_and(|page| page.number.is_some());
+        let differs = |vpn: &Vpn| {
+            word_of(*vpn).is_some_and(|word| self.1[word - 16].is_some() != is_out(*vpn))
+        };
+        pages.filter(differs).count()
     }
 }
 
@@ -224,7 +242,8 @@ impl Books {
     fn settle(&mut self, kernel: &Kernel) {
         let mut read = self.parked.clone();
         super::join_halves(read.make_contiguous());
-        assert!(put_in_order(&mut self.parked, 0, &self.registered, kernel));
+        let truth = (kernel, self.words);
+        assert!(put_in_order(&mut self.parked, 0, &self.registered, truth));
         self.mended += usize::from(self.parked != read);
         while let Some(event) = self.parked.pop_front() {
             self.apply(event);
@@ -392,15 +411,13 @@ fn interleave(kernel: &Kernel, books: &Books, left: [&[Change]; 2]) -> (usize, u
     (ends, mended)
 }
 
-#[test]
-fn every_interleaving_of_three_changes() {
-    let (kernel, books) = beginning();
-    let (ours, theirs) = (changes(0, 3), changes(1, 0));
+/// Every interleaving of two changes of one thread and one of another.
+fn of_three_changes(kernel: &Kernel, books: &Books, ours: &[Change], theirs: &[Change]) {
     let (mut ends, mut mended) = (0, 0);
-    for first in &ours {
-        for second in &ours {
-            for other in &theirs {
-                let found = interleave(&kernel, &books, [&[*first, *second], &[*other]]);
+    for first in ours {
+        for second in ours {
+            for other in theirs {
+                let found = interleave(kernel, books, [&[*first, *second], &[*other]]);
                 ends += found.0;
                 mended += found.1;
             }
@@ -408,6 +425,45 @@ fn every_interleaving_of_three_changes() {
     }
     std::println!("{ends} interleavings, {mended} of them read in an impossible order");
     assert!(ends > 100_000 && mended > 1_000, "{ends}, {mended}");
+}
+
+#[test]
+fn every_interleaving_of_three_changes() {
+    let (kernel, books) = beginning();
+    of_three_changes(&kernel, &books, &changes(0, 3), &changes(1, 0));
+}
+
+/// What two threads may do, each with the other's place in view: also unmap there what it has moved
+/// there, before the other has reported that it moved away.
+fn changes_in_each_others_place() -> [Vec<Change>; 2] {
+    [(0, 3), (1, 0)].map(|(thread, away)| {
+        let mut all = changes(thread, away);
+        all.extend([(0, away, 0, 3), (0, away, 0, 1)]);
+        all
+    })
+}
+
+/// Which of two moves was first can be told by the pages that are there.
+#[test]
+fn every_interleaving_where_one_threads_pages_are_present() {
+    let (mut kernel, mut books) = beginning();
+    for page in 0..FREE {
+        if kernel.space[page].is_some_and(|page| page.owner == 1) {
+            kernel.space[page].as_mut().unwrap().number = None;
+            books.words[page] = None;
+        }
+    }
+    let [ours, theirs] = changes_in_each_others_place();
+    of_three_changes(&kernel, &books, &ours, &theirs);
+}
+
+/// Where all are out it cannot, and one is made after the other.
+#[test]
+fn every_interleaving_of_moves_in_turn() {
+    let (mut kernel, books) = beginning();
+    kernel.moves_in_turn = true;
+    let [ours, theirs] = changes_in_each_others_place();
+    of_three_changes(&kernel, &books, &ours, &theirs);
 }
 
 /// Found among millions of random bursts: a remap that only seemed to be undone
