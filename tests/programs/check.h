@@ -102,9 +102,30 @@ static inline void fill_range(void *at, size_t pages, tag_t base) {
         fill_page((char *)at + i * PAGE, base + i);
 }
 
+// Says of a range, in which page `first` is wrong, which others are: what was lost together tells
+// how.
+static inline void tell_of_range(const char *at, size_t pages, tag_t base, size_t first) {
+    size_t wrong = 0, zeros = 0, last = first;
+    for (size_t i = first; i < pages; i++) {
+        if (page_is(at + i * PAGE, base + i))
+            continue;
+        wrong++;
+        zeros += page_is(at + i * PAGE, 0);
+        last = i;
+    }
+    SAY("of %zu pages at %p %zu are wrong, %zu of them zeros: from %zu to %zu\n", pages, (void *)at,
+        wrong, zeros, first, last);
+}
+
 static inline void check_range(const void *at, size_t pages, tag_t base, const char *what) {
-    for (size_t i = 0; i < pages; i++)
-        check_page((const char *)at + i * PAGE, base + i, what);
+    for (size_t i = 0; i < pages; i++) {
+        const char *page = (const char *)at + i * PAGE;
+        if (!page_is(page, base + i)) {
+            tell_of_range(at, pages, base, i);
+            check_page(page, base + i, what);
+            die(1, what, page, "a page was wrong, and was right when it was read again");
+        }
+    }
 }
 
 static inline void check_zeros(const void *at, size_t pages, const char *what) {
