@@ -285,6 +285,33 @@ fn memory_that_becomes_usable() {
     }
 }
 
+/// In-thread alone: by guard and protect what is read-only stays.
+#[test]
+fn memory_made_read_only() {
+    let (Some(nobody), Some(program)) = (Nobody::new(), compiled("inthread_readonly")) else {
+        return;
+    };
+    let program = nobody.program(&program);
+    let cases = [
+        "leaves",
+        "with_barrier",
+        "in_parts",
+        "forked",
+        "calls",
+        "moved",
+        "discarded",
+        "code_that_is_made",
+        "beside_threads",
+    ];
+    for case in cases {
+        let command = [program.to_str().expect("a plain path"), case];
+        if let Some(output) = nobody.run("in-thread", HIGH, &command) {
+            output.succeeded();
+            assert!(output.counter("pages_out") > 1000, "{case}");
+        }
+    }
+}
+
 #[test]
 fn many_ranges() {
     in_each_way("inthread_limits", &["mappings", "many_small_ones"]);

@@ -38,6 +38,12 @@ fn what_cannot_leave_stays_and_is_told_of() {
     let all = ["message"].into_iter().chain(ways_without_privilege(z));
     for way in all {
         let output = staying(z, way, "48M", &[]);
+        if way == "in-thread" {
+            // (There it leaves.)
+            assert!(!output.stderr.contains("not kept"), "{}", output.stderr);
+            assert!(output.counter("pages_out") > 64 * MIB / 4096);
+            continue;
+        }
         let (line, stays) = told_of(&output, "stays_read_only_bytes");
         assert!(stays > 24 * MIB && stays <= 97 * MIB, "{way}: {stays}");
         assert!(line.contains("MiB read-only"), "{way}: {line}");

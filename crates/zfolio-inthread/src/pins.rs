@@ -26,6 +26,7 @@ const SEEN: usize = 4096;
 
 /// Most bytes of a pin that are made present at once.
 const MOST_POPULATED: usize = 4 << 20;
+const POPULATE_READ: usize = 22;
 const POPULATE_WRITE: usize = 23;
 
 struct Pin {
@@ -169,7 +170,12 @@ impl Seen {
     }
 
     /// Makes what is pinned of `range` present; false if it is too much for now.
-    pub(crate) fn populate(&self, range: &Range<usize>) -> bool {
+    pub(crate) fn populate(&self, range: &Range<usize>, read_only: bool) -> bool {
+        let advice = if read_only {
+            POPULATE_READ
+        } else {
+            POPULATE_WRITE
+        };
         if self.overflown {
             return false;
         }
@@ -178,7 +184,7 @@ impl Seen {
             let end = (*end).min(range.end).next_multiple_of(raw::PAGE);
             start >= end
                 || end - start <= MOST_POPULATED
-                    && raw::own(raw::nr::MADVISE, [start, end - start, POPULATE_WRITE]) == 0
+                    && raw::own(raw::nr::MADVISE, [start, end - start, advice]) == 0
         })
     }
 

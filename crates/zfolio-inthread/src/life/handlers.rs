@@ -12,7 +12,7 @@ use super::signals::{self, SI_TKILL};
 use super::ticks;
 use super::unanswered;
 use crate::cancel;
-use crate::memory::bring::Brought;
+use crate::memory::bring::{Access, Brought};
 use crate::memory::core::MemoryCore;
 use crate::memory::following::SIGNAL_NS;
 use crate::memory::transit::swap_in::bring_beside;
@@ -307,11 +307,14 @@ fn serve(
         let came = is_timed.then(|| now_ns(Clock::Monotonic));
         let work = state.begin_work();
         let mut pages = false;
+        let (mut is_refused, writes) = (false, frame.access() == Access::Write);
         let mut is_other = |core: &MemoryCore| {
             // (A stack is below its pointer, which may be its end.)
             let stack = frame.register(at::RSP).saturating_sub(1);
             pages = core.ranges.at(stack).is_some();
-            is_protection(state, core, signal, address)
+            // (What is read-only is the program's own doing.)
+            is_refused = signal == SIGSEGV && writes && core.ranges.is_read_only(address);
+            is_refused || is_protection(state, core, signal, address)
         };
         brought = if state.is_beside() {
             bring_beside(state, record, address, frame.access(), &mut is_other)
@@ -345,6 +348,9 @@ fn serve(
                 }
             }
         };
+        if is_refused {
+            brought = Brought::NotOurs;
+        }
         if let (Brought::Open(kind), Some(came)) = (brought, came) {
             state.core.lock().note_served(kind, came);
         }

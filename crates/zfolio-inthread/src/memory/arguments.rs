@@ -3,6 +3,7 @@
 use crate::raw::PAGE;
 use core::ops::Range;
 
+pub(super) const PROT_READ: usize = 1;
 pub(super) const PROT_READ_WRITE: usize = 3;
 pub(super) const MAP_PRIVATE: usize = 2;
 pub(super) const MAP_TYPE: usize = 15;

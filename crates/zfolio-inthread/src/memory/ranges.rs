@@ -35,8 +35,10 @@ fn note_added(range: &Range<usize>) {
 /// A range's kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Kind {
-    /// Readable and writable, not executable: its pages may be closed.
+    /// Readable, not executable, and writable or [`Self::read_only`]: its pages may be closed.
     pub(crate) managed: bool,
+    /// It was writable, and the program has made it read-only since (in-thread).
+    pub(crate) read_only: bool,
     /// Registered with userfaultfd, where that is the way.
     pub(crate) registered: bool,
     pub(crate) at_fork: AtFork,
@@ -47,6 +49,7 @@ impl Kind {
     pub(super) const fn new(managed: bool, at_fork: AtFork) -> Self {
         Self {
             managed,
+            read_only: false,
             registered: false,
             at_fork,
         }
@@ -260,6 +263,12 @@ impl Ranges {
         }
     }
 
+    /// Whether `address` is in memory that is managed and read-only.
+    pub(crate) fn is_read_only(&self, address: usize) -> bool {
+        self.at(address)
+            .is_some_and(|(_, kind)| kind.managed && kind.read_only)
+    }
+
     /// All ranges.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Range<usize>, Kind)> {
         self.map
@@ -311,7 +320,7 @@ mod tests {
                 let at_fork = AtFork { dropped: what == 4, wiped: false };
                 let kind = match what {
                     0 => None,
-                    _ => Some(Kind { managed: what > 1, registered: what > 2, at_fork }),
+                    _ => Some(Kind { managed: what > 1, read_only: false, registered: what > 2, at_fork }),
                 };
                 match kind {
                     None => {

@@ -169,6 +169,10 @@ impl MemoryCore {
         if !state.words.may_any_leave(&pages) {
             return;
         }
+        // (What a device writes to memory that is read-only would not be seen.)
+        if self.has_devices && self.ranges.is_read_only(window.start) {
+            return;
+        }
         if !self.is_watched(state, window) {
             return;
         }
@@ -272,7 +276,8 @@ impl MemoryCore {
         fresh: &Range<usize>,
     ) -> bool {
         let in_thread = self.way.kind == way::Kind::InThread;
-        if in_thread && !self.seen.populate(range) {
+        let read_only = self.ranges.is_read_only(range.start);
+        if in_thread && !self.seen.populate(range, read_only) {
             return false;
         }
         if self.way.watch(range).is_err() {
@@ -324,7 +329,8 @@ impl MemoryCore {
     ) -> Result<(), StoreError> {
         let addresses = run.start << SHIFT..run.end << SHIFT;
         let several = state.is_several();
-        let frozen = match self.way.freeze(&addresses, several) {
+        let read_only = self.ranges.is_read_only(addresses.start);
+        let frozen = match self.way.freeze(&addresses, several, read_only) {
             Ok(frozen) if frozen > 0 => frozen,
             _ => {
                 self.figures.unmovable += run.len() as u64;
@@ -353,12 +359,19 @@ impl MemoryCore {
                 set(state, self, page, word);
             }
             self.figures.pages_out += count as u64;
+            if read_only && let Err(errno) = self.way.discard(&addresses) {
+                // (Which of them are gone is not told.)
+                self.fail(format_args!(
+                    "the memory at {:#x} could not be discarded (errno {})",
+                    addresses.start, errno.0
+                ));
+            }
             if self.way.commit(&addresses, several).is_err() {
                 self.put_back(state, &(run.start..run.start + count), several);
             }
             return Ok(());
         };
-        if let Err(errno) = self.way.undo(&addresses, several) {
+        if let Err(errno) = self.way.undo(&addresses, several, read_only) {
             self.fail(format_args!(
                 "the memory at {:#x} could not be opened again (errno {})",
                 addresses.start, errno.0

@@ -58,9 +58,10 @@ impl MemoryCore {
         let whole = self
             .ranges
             .at(old)
-            .filter(|(range, kind)| kind.managed && range.end >= from.end && !to_page_0);
+            .filter(|(range, kind)| kind.managed && range.end >= from.end && !to_page_0)
+            .filter(|(_, kind)| !kind.read_only);
         let Some((_, kind)) = whole else {
-            // Parts of several kinds, or page 0: nothing that is managed is moved.
+            // Parts of several kinds, read-only, or page 0: nothing that is managed is moved.
             self.leave_alone(state, &from);
             let result = raw::for_program(nr::MREMAP, args);
             if !is_error(result) {

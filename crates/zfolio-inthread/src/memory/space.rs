@@ -2,7 +2,7 @@
 //! known of the memory changes with it: nobody sees the one without the other.
 
 use super::arguments::{
-    MAP_ANONYMOUS, MAP_FIXED, MAP_PRIVATE, MAP_TYPE, PROT_READ_WRITE, range_of, up,
+    MAP_ANONYMOUS, MAP_FIXED, MAP_PRIVATE, MAP_TYPE, PROT_READ, PROT_READ_WRITE, range_of, up,
 };
 use super::bring::{bring_all, bring_each, drop_stored, set};
 use super::core::MemoryCore;
@@ -149,8 +149,12 @@ impl MemoryCore {
         if !ours {
             return raw::for_program(number, args);
         }
-        if args[2] == PROT_READ_WRITE {
-            return self.becomes_writable(state, number, args, range);
+        match args[2] {
+            PROT_READ_WRITE => return self.becomes_writable(state, number, args, range),
+            PROT_READ if self.way.kind == way::Kind::InThread => {
+                return self.becomes_read_only(state, number, args, &range);
+            }
+            _ => {}
         }
         bring_all(state, self, &range);
         let result = raw::for_program(number, args);

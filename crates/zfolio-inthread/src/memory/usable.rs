@@ -115,24 +115,64 @@ impl MemoryCore {
         args: [usize; 6],
         range: Range<usize>,
     ) -> isize {
-        // Closed pages are protected from us, not by the program: they stay so, and the call
+        // Closed pages are protected by us, not by the program: they stay so, and the call
         // is made for the others.
         let mut at = range.start;
         while at < range.end {
-            let managed = self.first_managed(&(at..range.end));
+            let managed = self.first_writable(&(at..range.end));
             if managed.start > at {
                 let mut part = args;
                 part[0] = at;
                 part[1] = managed.start - at;
                 let result = raw::for_program(number, part);
+                let changed = at..managed.start;
                 if is_error(result) {
+                    // (Which part of it may be written to now is not told.)
+                    self.leave_read_only(state, &changed);
                     return result;
                 }
-                self.reserved_becomes_managed(state, at..managed.start);
+                self.ranges.edit(&changed, |kind| kind.read_only = false);
+                self.reserved_becomes_managed(state, changed);
             }
             at = managed.end;
         }
         0
+    }
+
+    /// mprotect to readable only, where what is absent is closed: it stays managed.
+    pub(super) fn becomes_read_only(
+        &mut self,
+        state: &MemoryState,
+        number: usize,
+        args: [usize; 6],
+        range: &Range<usize>,
+    ) -> isize {
+        let result = raw::for_program(number, args);
+        self.ranges
+            .edit(range, |kind| kind.read_only = kind.managed);
+        if is_error(result) {
+            // (A part may be read-only now.)
+            self.leave_read_only(state, range);
+        }
+        result
+    }
+
+    /// What is read-only of `range` is managed no more.
+    fn leave_read_only(&mut self, state: &MemoryState, range: &Range<usize>) {
+        let mut at = range.start;
+        while let Some((part, kind)) = self.ranges.first_within(&(at..range.end)) {
+            at = part.end;
+            if kind.read_only {
+                self.leave_alone(state, &part);
+            }
+        }
+    }
+
+    /// The first managed part of `range` that is not read-only; nothing, at its end, if there is none.
+    fn first_writable(&self, range: &Range<usize>) -> Range<usize> {
+        let mut parts = self.ranges.within(range);
+        let found = parts.find(|(_, kind)| kind.managed && !kind.read_only);
+        found.map_or(range.end..range.end, |(part, _)| part)
     }
 
     /// The first managed part of `range`; nothing, at its end, if there is none.

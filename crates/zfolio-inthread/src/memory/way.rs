@@ -266,13 +266,29 @@ impl Way {
     }
 
     /// First step of closing: keeps others from changing the bytes. Returns how many, from
-    /// the front, are frozen; they are at [`Self::source`].
-    pub(crate) fn freeze(&self, range: &Range<usize>, several: bool) -> Result<usize, Errno> {
+    /// the front, are frozen; they are at [`Self::source`]. What is read-only nobody changes: it is
+    /// copied there (a move is of what may be written to), and [`Self::discard`] is one more
+    /// step before [`Self::commit`].
+    pub(crate) fn freeze(
+        &self,
+        range: &Range<usize>,
+        several: bool,
+        read_only: bool,
+    ) -> Result<usize, Errno> {
         debug_assert!(range.len() <= STAGE * PAGE);
         match (self.kind, self.moves) {
             (Kind::InThread, Some(moves)) => {
                 if !outgoing::clear(self.outgoing) {
                     return Err(Errno::INVAL);
+                }
+                if read_only {
+                    let copied = moves
+                        .uffd
+                        .copy_pages(self.outgoing, range.start, range.len());
+                    return match copied.stopped {
+                        Some(errno) if copied.done == 0 => Err(errno),
+                        _ => Ok(copied.done),
+                    };
                 }
                 let try_it = |len| moves.into_held(self.outgoing, range.start, len);
                 let mut pages = range.len() / PAGE;
@@ -338,6 +354,12 @@ impl Way {
         advise(range, GUARD_INSTALL)
     }
 
+    /// Has pages go that were copied.
+    #[allow(clippy::unused_self, reason = "a step of a way")]
+    pub(crate) fn discard(&self, range: &Range<usize>) -> Result<(), Errno> {
+        advise(range, DONTNEED)
+    }
+
     /// Second step: the pages go. After a failure some may have gone: [`Self::fill`] is what
     /// makes them whole.
     pub(crate) fn commit(&self, range: &Range<usize>, several: bool) -> Result<(), Errno> {
@@ -363,8 +385,16 @@ impl Way {
     }
 
     /// Instead of it: the pages stay, open and as they were.
-    pub(crate) fn undo(&self, range: &Range<usize>, several: bool) -> Result<(), Errno> {
+    pub(crate) fn undo(
+        &self,
+        range: &Range<usize>,
+        several: bool,
+        read_only: bool,
+    ) -> Result<(), Errno> {
         match (self.kind, self.moves) {
+            (Kind::InThread, Some(_)) if read_only => {
+                advise(&(self.outgoing..self.outgoing + range.len()), DONTNEED)
+            }
             (Kind::InThread, Some(moves)) => {
                 let copy = |to, from, len| moves.uffd.copy_pages(to, from, len);
                 copy_all(copy, range, self.outgoing)?;

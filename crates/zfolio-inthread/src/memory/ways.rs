@@ -115,7 +115,7 @@ impl Way {
                 .map_err(failed("protecting memory"))?;
             // SAFETY: a page of ours.
             unsafe { raw::bytes_mut(page.start, PAGE) }.fill(7);
-            self.freeze(&page, true)
+            self.freeze(&page, true, false)
                 .map_err(failed("protecting memory"))?;
             self.commit(&page, true).map_err(failed("closing a page"))?;
         }
@@ -125,7 +125,7 @@ impl Way {
         let right = unsafe { raw::bytes(page.start, PAGE) }
             .iter()
             .all(|byte| *byte == 7);
-        let moved = self.freeze(&page, true);
+        let moved = self.freeze(&page, true, false);
         let right = right && moved == Ok(PAGE) && self.source(&page)[PAGE - 1] == 7;
         if let Some(moves) = self.moves {
             let _ = moves.uffd.unregister(page.start, PAGE);

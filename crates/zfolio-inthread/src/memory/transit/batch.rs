@@ -36,6 +36,8 @@ pub(crate) struct Batch {
     pub(super) len: usize,
     /// They were clean: the pool has them as `slots`.
     pub(super) clean: bool,
+    /// They are read-only: copied, not moved.
+    pub(super) read_only: bool,
     /// They are closed where they are, and all of this is protected meanwhile.
     pub(super) span: Option<Span>,
     pub(super) slots: [Slot; MOST],
@@ -53,6 +55,7 @@ impl Batch {
             count: 0,
             len: 0,
             clean: false,
+            read_only: false,
             span: None,
             slots: [Slot::ZERO; MOST],
             fates: [Fate::Frozen; MOST],

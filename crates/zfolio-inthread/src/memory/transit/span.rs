@@ -90,6 +90,11 @@ impl MemoryCore {
         batch: &mut Batch,
     ) -> bool {
         let pages = window.start >> SHIFT..window.end >> SHIFT;
+        // (The span's end makes all of it writable.)
+        if self.ranges.is_read_only(window.start) {
+            self.closing.hand = window.start;
+            return false;
+        }
         // (Where what nobody has touched is closed by the protection of its mapping, the span's end would open it.)
         let untouched_may = self.way.kind == Kind::InThread;
         // (A page on its way in may not be: it would open in the span, and calls trust its word.)

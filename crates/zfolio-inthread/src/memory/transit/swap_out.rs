@@ -67,7 +67,8 @@ impl MemoryCore {
                 *looked = usize::MAX;
                 break;
             };
-            if self.closes_in_place() {
+            batch.read_only = self.ranges.is_read_only(window.start);
+            if self.closes_in_place() && !batch.read_only {
                 self.choose_span(state, window, goal, &mut batch, looked);
             } else {
                 self.close_window(state, &window, goal, &mut Closing::Later(&mut batch));
@@ -274,7 +275,7 @@ impl Batch {
         for (places, start) in self.runs() {
             let addresses = start << SHIFT..(start + places.len()) << SHIFT;
             let frozen = Self::way_at(way, places.start)
-                .freeze(&addresses, true)
+                .freeze(&addresses, true, self.read_only)
                 .unwrap_or(0)
                 >> SHIFT;
             self.fates[places][frozen..].fill(Fate::Stays { heat: 0 });
@@ -322,7 +323,7 @@ impl Batch {
                 let (at, page) = *one;
                 if self.span.is_none() {
                     Self::way_at(way, at)
-                        .undo(&(page << SHIFT..(page + 1) << SHIFT), true)
+                        .undo(&(page << SHIFT..(page + 1) << SHIFT), true, self.read_only)
                         .map_err(|errno| (page, errno.0))?;
                 }
                 self.fates[at] = Fate::Stays { heat: 2 };
@@ -366,6 +367,9 @@ impl Batch {
 
     /// Closes what the pool has.
     fn commit(&mut self, stage: &mut Stage, way: &Way) -> Result<(), Lost> {
+        if self.read_only {
+            self.discard(stage);
+        }
         if way.kind == Kind::InThread {
             // Wherever it came from it is in our place: one call for all of it.
             let all = 0..self.len * PAGE;
