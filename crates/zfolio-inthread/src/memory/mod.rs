@@ -24,6 +24,7 @@
 //! | [`cannot_leave`] | what stays resident, since it is not managed, and why |
 //! | [`limits`], [`bounds`] | what may be out, in the pool, and resident at most |
 //! | [`outgoing`] | where pages are moved that leave, in-thread |
+//! | [`copies`] | filling absent pages |
 //! | [`remote`], [`fetch`], [`recall`] | waiting for a store without a lock, for a page and for many |
 //! | [`writeback`], [`own_file`], [`own_store`] | what is behind the pool |
 //! | [`clean`], [`clean_pages`] | pages that leave as they came |
@@ -41,6 +42,7 @@ pub(crate) mod bring;
 mod cannot_leave;
 pub(crate) mod clean;
 mod clean_pages;
+mod copies;
 pub(crate) mod core;
 mod empty;
 pub(crate) mod fetch;

@@ -15,6 +15,7 @@
 //!
 //! Which way works here, and what it has open, is [`ways`](super::ways)'s.
 
+use super::copies::copy_all;
 use super::outgoing;
 pub(crate) use super::outgoing::STAGE;
 use super::own_file::OwnFile;
@@ -26,7 +27,6 @@ use core::ops::Range;
 use zfolio_runtime::segment::faults;
 use zfolio_sys::moves::Moves;
 use zfolio_sys::syscall::Errno;
-use zfolio_sys::uffd::Progress;
 
 /// Most descriptors of ours.
 pub(crate) const OURS: usize = 7;
@@ -475,31 +475,4 @@ impl Way {
     pub(crate) fn stand_by(&self, range: &Range<usize>) -> Result<(), Errno> {
         protect(range, NONE)
     }
-}
-
-/// Copies to all of `range` by `copy`, from `from` on.
-fn copy_all(
-    copy: impl Fn(usize, usize, usize) -> Progress,
-    range: &Range<usize>,
-    from: usize,
-) -> Result<(), Errno> {
-    let mut done = 0;
-    while done < range.len() {
-        let progress = copy(range.start + done, from + done, range.len() - done);
-        done += progress.done;
-        match progress.stopped {
-            None | Some(Errno::AGAIN) => {}
-            // One mapping at a time: where another begins the rest is a call of its own.
-            Some(Errno::NOENT) if progress.done > 0 => {}
-            Some(Errno::NOENT) if range.len() - done > PAGE => {
-                let one = copy(range.start + done, from + done, PAGE);
-                if one.done == 0 {
-                    return Err(Errno::NOENT);
-                }
-                done += one.done;
-            }
-            Some(errno) => return Err(errno),
-        }
-    }
-    Ok(())
 }
