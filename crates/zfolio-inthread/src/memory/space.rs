@@ -164,7 +164,12 @@ impl MemoryCore {
     }
 
     /// What is managed of `range` is no more; it may be again, or not.
-    fn change_kind(&mut self, state: &MemoryState, range: &Range<usize>, may_be_again: bool) {
+    pub(super) fn change_kind(
+        &mut self,
+        state: &MemoryState,
+        range: &Range<usize>,
+        may_be_again: bool,
+    ) {
         let mut at = range.start;
         while let Some((part, kind)) = self.ranges.first_within(&(at..range.end)) {
             at = part.end;

@@ -5,7 +5,7 @@
 //! the start, and who touches it faults. What is not closed, since it holds something or is
 //! small, is open and counted at once, and the call that made it usable makes room.
 
-use super::bring::bring_each;
+use super::bring::{bring_all, bring_each};
 use super::core::MemoryCore;
 use super::ranges::{AtFork, Kind};
 use super::way;
@@ -157,13 +157,14 @@ impl MemoryCore {
         result
     }
 
-    /// What is read-only of `range` is managed no more.
+    /// What is read-only of `range` is managed no more, until the program makes it writable.
     fn leave_read_only(&mut self, state: &MemoryState, range: &Range<usize>) {
         let mut at = range.start;
         while let Some((part, kind)) = self.ranges.first_within(&(at..range.end)) {
             at = part.end;
             if kind.read_only {
-                self.leave_alone(state, &part);
+                bring_all(state, self, &part);
+                self.change_kind(state, &part, true);
             }
         }
     }
