@@ -3,7 +3,8 @@
 
 use crate::outside::RegisterAtfork;
 use crate::{
-    HOST, WATCHER, fitness, give_up_watchers_stack, manager, sealed, start_watcher, watcher,
+    HOST, WATCHER, fitness, give_up_watchers_stack, manager, references, sealed, start_watcher,
+    watcher,
 };
 use core::ptr;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -94,6 +95,7 @@ fn release_to_program() {
 
 extern "C" fn child() {
     sealed::forget();
+    references::forget_moves();
     WATCHER.store(watcher::STAYS, Ordering::Release);
     match taking_part() {
         Some(manager) => manager.after_fork_child(fitness::may_have_threads(&HOST)),

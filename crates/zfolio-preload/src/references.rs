@@ -182,6 +182,11 @@ unsafe extern "C" fn mremap(
     answer(result) as *mut c_void
 }
 
+/// In the child of a fork.
+pub(crate) fn forget_moves() {
+    MOVES.forget();
+}
+
 /// What is noted.
 fn wiped() -> impl Iterator<Item = Range<usize>> {
     let count = WIPES.load(Ordering::Acquire).min(MOST_WIPES);

@@ -33,6 +33,12 @@ impl Turns {
         Self(AtomicU32::new(0))
     }
 
+    /// In the child of a fork: whose turn it was in the parent is not there. (Ids are of another
+    /// process's threads, and may be those of this one's.)
+    pub fn forget(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+
     /// Calls `call` when it is the caller's turn, and at once in a signal handler that has interrupted
     /// such a call.
     pub fn make<R>(&self, call: impl FnOnce() -> R) -> R {
@@ -152,5 +158,13 @@ mod tests {
         turn.make(|| ());
         assert_eq!(turn.0.load(Ordering::Relaxed), 0);
         turn.make(|| ());
+    }
+
+    #[test]
+    fn a_child_has_its_turns_for_itself() {
+        let turn = Turns::new();
+        assert!(turn.take(id()));
+        turn.forget();
+        assert!(turn.take(id()), "an id of the parent's is nobody's here");
     }
 }

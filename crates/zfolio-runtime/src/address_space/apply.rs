@@ -66,28 +66,29 @@ impl Truth for Now<'_> {
         Some(mapping.start == address && registered)
     }
 
+    fn may_look_at_pages(&self) -> bool {
+        self.is_patient
+    }
+
     fn misplaced(&mut self, pages: Range<Vpn>, word_of: impl Fn(Vpn) -> Option<Vpn>) -> usize {
+        // (The page table cannot be read before the end of a hold.)
+        if self.space.is_held() {
+            self.put_off = true;
+            return 0;
+        }
         let (mut misplaced, mut next) = (0, pages.start);
         let mut compare = |run: Range<Vpn>, present: bool| {
             let is_so = |vpn: &Vpn| word_of(*vpn).is_some_and(|word| self.was_out(word) == present);
             misplaced += run.filter(is_so).count();
         };
-        // (The page table cannot be read before the end of a hold.)
-        let read = !self.space.is_held()
-            && self
-                .space
-                .for_each_occupied(addresses_of(&pages), |run| {
-                    compare(next..run.start, false);
-                    next = run.end;
-                    compare(run, true);
-                })
-                .is_ok();
+        let read = self.space.for_each_occupied(addresses_of(&pages), |run| {
+            compare(next..run.start, false);
+            next = run.end;
+            compare(run, true);
+        });
         compare(next..pages.end, false);
-        if read && self.space.is_quiet() {
-            return misplaced;
-        }
-        self.put_off |= self.is_patient;
-        0
+        self.put_off |= read.is_err() || !self.space.is_quiet();
+        misplaced
     }
 }
 

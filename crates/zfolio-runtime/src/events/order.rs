@@ -48,8 +48,11 @@ pub(crate) trait Truth {
     fn is_registered(&mut self, address: usize) -> Option<bool>;
     /// Whether a registered mapping begins at `address`.
     fn begins_at(&mut self, address: usize) -> Option<bool>;
+    /// Whether [`Self::misplaced`] may be asked for, which may have to be waited for.
+    fn may_look_at_pages(&self) -> bool;
     /// How many of `pages` are present though their bytes were moved out before all of the events,
     /// or absent though they were not. `word_of`: which page one was before the events; `None`: none.
+    /// Put off where that cannot be told now.
     fn misplaced(&mut self, pages: Range<Vpn>, word_of: impl Fn(Vpn) -> Option<Vpn>) -> usize;
 }
 
@@ -102,6 +105,10 @@ impl<T: Truth> Truth for Asked<T> {
         self.ask(address, true, T::begins_at)
     }
 
+    fn may_look_at_pages(&self) -> bool {
+        self.truth.may_look_at_pages()
+    }
+
     fn misplaced(&mut self, pages: Range<Vpn>, word_of: impl Fn(Vpn) -> Option<Vpn>) -> usize {
         self.truth.misplaced(pages, word_of)
     }
@@ -147,7 +154,8 @@ pub(crate) fn put_in_order(
     if in_doubt {
         search.go(events, 0);
     }
-    if search.is_tied {
+    // (All of them by the pages, or none: where that is not waited for, the first counts.)
+    if search.is_tied && search.truth.may_look_at_pages() {
         search.compares_pages = true;
         (search.tries, search.best_wrong) = (0, (usize::MAX, 0));
         search.go(events, 0);

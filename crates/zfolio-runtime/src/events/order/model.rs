@@ -211,6 +211,10 @@ impl Truth for (&Kernel, [Option<u32>; PAGES]) {
         Some(self.0.is_registered(page) && (page == 0 || like(page - 1) != like(page)))
     }
 
+    fn may_look_at_pages(&self) -> bool {
+        true
+    }
+
     fn misplaced(&mut self, pages: Range<Vpn>, word_of: impl Fn(Vpn) -> Option<Vpn>) -> usize {
         let is_out = |vpn: Vpn| self.0.space[vpn - 16].is_some_and(|page| page.number.is_some());
         let differs = |vpn: &Vpn| {
