@@ -196,6 +196,39 @@ static void discarded(void) {
     drop();
 }
 
+// Most of it was never touched, when it becomes read-only and when it is writable again.
+static void sparse(void) {
+    enum { WIDE = 4 * SOME, APART = 50 };
+    struct sigaction action = {.sa_handler = jump}, before;
+    SETUP(sigaction(SIGSEGV, &action, &before) == 0);
+    squeeze();
+    memory = map_new(WIDE * PAGE);
+    for (size_t round = 0; round < 4; round++) {
+        tag_t tag = 0xb0000 + round * WIDE;
+        for (size_t i = 0; i < WIDE; i += APART)
+            fill_page(memory + i * PAGE, tag + i);
+        protect(memory, WIDE, PROT_READ);
+        if (round % 2)
+            squeeze();
+        RIGHT(is_refused(memory) && is_refused(memory + PAGE) && is_refused(memory + (WIDE - 1) * PAGE));
+        for (size_t i = 0; i < WIDE; i++)
+            if (i % APART == 0)
+                check_page(memory + i * PAGE, tag + i, case_now);
+            else if (round < 2 || i % APART < 5)
+                check_zeros(memory + i * PAGE, 1, case_now);
+        squeeze();
+        protect(memory, WIDE, PROT_READ | PROT_WRITE);
+        for (size_t i = 0; i < WIDE; i += APART)
+            check_page(memory + i * PAGE, tag + i, case_now);
+        // (What is between is memory like any other.)
+        fill_range(memory + 5 * PAGE, APART - 5, tag);
+        check_range(memory + 5 * PAGE, APART - 5, tag, case_now);
+        SETUP(madvise(memory + PAGE, (APART - 1) * PAGE, MADV_DONTNEED) == 0);
+    }
+    SETUP(sigaction(SIGSEGV, &before, NULL) == 0);
+    SETUP(munmap(memory, WIDE * PAGE) == 0);
+}
+
 // Code that is made, protected and run.
 static void code_that_is_made(void) {
     memory = map_new(SOME * PAGE);
@@ -271,5 +304,5 @@ static void beside_threads(void) {
 }
 
 CASES({"leaves", leaves}, {"with_barrier", with_barrier}, {"in_parts", in_parts}, {"forked", forked},
-      {"calls", calls}, {"moved", moved}, {"discarded", discarded},
+      {"calls", calls}, {"moved", moved}, {"discarded", discarded}, {"sparse", sparse},
       {"code_that_is_made", code_that_is_made}, {"beside_threads", beside_threads})

@@ -4,6 +4,7 @@
 //! looked at [`WIDE`] pages at a time where the kernel has nothing there.
 
 use super::core::MemoryCore;
+use super::way::Kind;
 use super::words::{LEAF, Word};
 use crate::memory::Vpn;
 use crate::memory::layer::MemoryState;
@@ -210,10 +211,16 @@ impl MemoryCore {
         }
     }
 
-    /// Closes pages that hold nothing.
+    /// Whether a run that holds nothing may be closed as one. (Where that is by the protection of its mapping,
+    /// not what the program has made read-only: opened it could be written to.)
+    pub(super) fn may_close_as_mapping(&self, run: &Range<usize>) -> bool {
+        self.way.kind == Kind::InThread || !self.ranges.is_read_only(run.start << SHIFT)
+    }
+
+    /// Closes pages that hold nothing, where they may be.
     pub(super) fn close_untouched(&mut self, state: &MemoryState, run: &Range<usize>) {
         let addresses = run.start << SHIFT..run.end << SHIFT;
-        if self.way.close_untouched(&addresses).is_ok() {
+        if self.may_close_as_mapping(run) && self.way.close_untouched(&addresses).is_ok() {
             self.set_run(state, run.clone(), true);
         }
     }

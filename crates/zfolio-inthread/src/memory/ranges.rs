@@ -37,7 +37,7 @@ fn note_added(range: &Range<usize>) {
 pub(crate) struct Kind {
     /// Readable, not executable, and writable or [`Self::read_only`]: its pages may be closed.
     pub(crate) managed: bool,
-    /// It was writable, and the program has made it read-only since (in-thread).
+    /// It was writable, and the program has made it read-only since.
     pub(crate) read_only: bool,
     /// Registered with userfaultfd, where that is the way.
     pub(crate) registered: bool,

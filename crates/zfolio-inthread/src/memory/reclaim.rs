@@ -310,9 +310,10 @@ impl MemoryCore {
                 (way::Kind::Protect, beside) => beside.is_closed(),
             }
         });
-        if joins || run.len() >= self.least_untouched(state) {
+        let may = self.may_close_as_mapping(run);
+        if may && (joins || run.len() >= self.least_untouched(state)) {
             self.close_untouched(state, run);
-        } else if self.way.kind == way::Kind::Guard {
+        } else if self.way.kind == way::Kind::Guard || !may {
             // (As zeros: another thread may put something there meanwhile.)
             closing.close(self, state, run);
         }
@@ -359,14 +360,16 @@ impl MemoryCore {
                 set(state, self, page, word);
             }
             self.figures.pages_out += count as u64;
-            if read_only && let Err(errno) = self.way.discard(&addresses) {
+            if self.way.discards_apart(read_only)
+                && let Err(errno) = self.way.discard(&addresses)
+            {
                 // (Which of them are gone is not told.)
                 self.fail(format_args!(
                     "the memory at {:#x} could not be discarded (errno {})",
                     addresses.start, errno.0
                 ));
             }
-            if self.way.commit(&addresses, several).is_err() {
+            if self.way.commit(&addresses, several, read_only).is_err() {
                 self.put_back(state, &(run.start..run.start + count), several);
             }
             return Ok(());
@@ -396,7 +399,8 @@ impl MemoryCore {
     fn put_back(&mut self, state: &MemoryState, run: &Range<usize>, several: bool) {
         let slots = fill_incoming(state, self, run);
         let addresses = run.start << SHIFT..run.end << SHIFT;
-        if let Err(errno) = self.way.fill(&addresses, several) {
+        let read_only = self.ranges.is_read_only(addresses.start);
+        if let Err(errno) = self.way.fill(&addresses, several, read_only) {
             self.fail(format_args!(
                 "the memory at {:#x} could not be opened again (errno {})",
                 addresses.start, errno.0

@@ -151,7 +151,7 @@ impl MemoryCore {
         }
         match args[2] {
             PROT_READ_WRITE => return self.becomes_writable(state, number, args, range),
-            PROT_READ if self.way.kind == way::Kind::InThread => {
+            PROT_READ if self.may_become_read_only(state, &range) => {
                 return self.becomes_read_only(state, number, args, &range);
             }
             _ => {}

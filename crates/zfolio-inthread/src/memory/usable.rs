@@ -7,8 +7,10 @@
 
 use super::bring::{bring_all, bring_each};
 use super::core::MemoryCore;
+use super::empty::{next_untouched, untouched_from};
 use super::ranges::{AtFork, Kind};
 use super::way;
+use super::words::Word;
 use crate::memory::layer::MemoryState;
 use crate::raw::{self, PAGE, SHIFT, is_error, nr};
 use alloc::vec;
@@ -121,11 +123,8 @@ impl MemoryCore {
         while at < range.end {
             let managed = self.first_writable(&(at..range.end));
             if managed.start > at {
-                let mut part = args;
-                part[0] = at;
-                part[1] = managed.start - at;
-                let result = raw::for_program(number, part);
                 let changed = at..managed.start;
+                let result = self.protect_open(state, number, args, &changed);
                 if is_error(result) {
                     // (Which part of it may be written to now is not told.)
                     self.leave_read_only(state, &changed);
@@ -139,7 +138,66 @@ impl MemoryCore {
         0
     }
 
-    /// mprotect to readable only, where what is absent is closed: it stays managed.
+    /// Has `range` ready to be made read-only, and stay managed with the pages that are out. By guard and protect
+    /// what nobody has touched is opened for that, and managed no more until it is writable. False where the
+    /// kernel does not open it.
+    pub(super) fn may_become_read_only(
+        &mut self,
+        state: &MemoryState,
+        range: &Range<usize>,
+    ) -> bool {
+        if self.way.kind == way::Kind::InThread {
+            return true;
+        }
+        bring_each(state, self, range, |word| word == Word::Standby);
+        let end = range.end >> SHIFT;
+        let mut page = range.start >> SHIFT;
+        while let Some(found) = next_untouched(state, page, end) {
+            let run = untouched_from(state, found, end);
+            page = run.end;
+            if !self.open_untouched(state, run.clone()) {
+                return false;
+            }
+            self.change_kind(state, &(run.start << SHIFT..run.end << SHIFT), true);
+        }
+        true
+    }
+
+    /// Makes the program's mprotect of `part`, but for what is closed by the protection of its mapping.
+    fn protect_open(
+        &self,
+        state: &MemoryState,
+        number: usize,
+        args: [usize; 6],
+        part: &Range<usize>,
+    ) -> isize {
+        let make = |part: Range<usize>| {
+            let mut made = args;
+            (made[0], made[1]) = (part.start, part.len());
+            raw::for_program(number, made)
+        };
+        if self.way.kind != way::Kind::Protect {
+            return make(part.clone());
+        }
+        let end = part.end >> SHIFT;
+        let mut page = part.start >> SHIFT;
+        while page < end {
+            let closed = state.words.next_closed(page, end).unwrap_or(end);
+            if closed > page {
+                let result = make(page << SHIFT..closed << SHIFT);
+                if is_error(result) {
+                    return result;
+                }
+            }
+            page = closed;
+            while page < end && state.words.get(page).is_closed() {
+                page += 1;
+            }
+        }
+        0
+    }
+
+    /// mprotect to readable only, where what is closed stays so: it stays managed.
     pub(super) fn becomes_read_only(
         &mut self,
         state: &MemoryState,
@@ -147,7 +205,7 @@ impl MemoryCore {
         args: [usize; 6],
         range: &Range<usize>,
     ) -> isize {
-        let result = raw::for_program(number, args);
+        let result = self.protect_open(state, number, args, range);
         self.ranges
             .edit(range, |kind| kind.read_only = kind.managed);
         if is_error(result) {

@@ -8,6 +8,8 @@
 //! | closing | MOVE to a place of ours | protected while it is stored; untouchable, then the marker | protected, given back |
 //! | opening, one thread | COPY | marker gone, then filled | open, then filled |
 //! | opening, several | COPY | through /proc/self/mem while nobody may touch | likewise |
+//! | what is read-only: closing | a copy, and its pages discarded | as it is while it is stored; untouchable, then the marker | as it is while it is stored; protected, given back |
+//! | opening | COPY | through /proc/self/mem | likewise |
 //!
 //! A page is never seen half filled: where another thread could look, it is filled before it
 //! is opened. Closing has three steps, so that a failure in between leaves the page open and
@@ -113,6 +115,11 @@ fn protect(range: &Range<usize>, as_: usize) -> Result<(), Errno> {
 
 fn advise(range: &Range<usize>, advice: usize) -> Result<(), Errno> {
     checked(raw::own(nr::MADVISE, [range.start, range.len(), advice])).map(drop)
+}
+
+/// The protection of pages that are open.
+const fn opened(read_only: bool) -> usize {
+    if read_only { READ } else { READ_WRITE }
 }
 
 impl Way {
@@ -266,9 +273,9 @@ impl Way {
     }
 
     /// First step of closing: keeps others from changing the bytes. Returns how many, from
-    /// the front, are frozen; they are at [`Self::source`]. What is read-only nobody changes: it is
+    /// the front, are frozen; they are at [`Self::source`]. What is read-only nobody changes: in-thread it is
     /// copied there (a move is of what may be written to), and [`Self::discard`] is one more
-    /// step before [`Self::commit`].
+    /// step before [`Self::commit`] ([`Self::discards_apart`]).
     pub(crate) fn freeze(
         &self,
         range: &Range<usize>,
@@ -313,7 +320,8 @@ impl Way {
                 }
             }
             _ => {
-                if several {
+                // (What is read-only nobody changes as it is.)
+                if several && !read_only {
                     protect(range, READ)?;
                 }
                 Ok(range.len())
@@ -360,9 +368,19 @@ impl Way {
         advise(range, DONTNEED)
     }
 
+    /// Whether pages that were copied go by [`Self::discard`], before [`Self::commit`].
+    pub(crate) fn discards_apart(&self, read_only: bool) -> bool {
+        read_only && self.kind == Kind::InThread
+    }
+
     /// Second step: the pages go. After a failure some may have gone: [`Self::fill`] is what
     /// makes them whole.
-    pub(crate) fn commit(&self, range: &Range<usize>, several: bool) -> Result<(), Errno> {
+    pub(crate) fn commit(
+        &self,
+        range: &Range<usize>,
+        several: bool,
+        read_only: bool,
+    ) -> Result<(), Errno> {
         match self.kind {
             Kind::InThread => advise(&(self.outgoing..self.outgoing + range.len()), DONTNEED),
             Kind::Guard => {
@@ -373,7 +391,7 @@ impl Way {
                 }
                 advise(range, GUARD_INSTALL)?;
                 if several {
-                    protect(range, READ_WRITE)?;
+                    protect(range, opened(read_only))?;
                 }
                 Ok(())
             }
@@ -400,33 +418,48 @@ impl Way {
                 copy_all(copy, range, self.outgoing)?;
                 advise(&(self.outgoing..self.outgoing + range.len()), DONTNEED)
             }
-            _ if several => protect(range, READ_WRITE),
+            _ if several && !read_only => protect(range, READ_WRITE),
             _ => Ok(()),
         }
     }
 
     /// Opens a closed run with the bytes of the incoming pages.
-    pub(crate) fn fill(&self, range: &Range<usize>, several: bool) -> Result<(), Errno> {
+    pub(crate) fn fill(
+        &self,
+        range: &Range<usize>,
+        several: bool,
+        read_only: bool,
+    ) -> Result<(), Errno> {
         debug_assert!(range.len() <= STAGE * PAGE);
         match (self.kind, self.moves) {
             (Kind::InThread, Some(moves)) => {
                 let copy = |to, from, len| moves.uffd.copy_pages(to, from, len);
                 copy_all(copy, range, self.incoming)
             }
-            (Kind::Guard, _) if several => {
-                protect(range, NONE)?;
-                advise(range, GUARD_REMOVE)?;
-                self.write_through(range)?;
-                protect(range, READ_WRITE)
-            }
             (Kind::Guard, _) => {
+                if several {
+                    protect(range, NONE)?;
+                }
                 advise(range, GUARD_REMOVE)?;
-                self.write_directly(range);
-                Ok(())
+                match (several, read_only) {
+                    (true, _) => {
+                        self.write_through(range)?;
+                        protect(range, opened(read_only))
+                    }
+                    (false, true) => self.write_read_only(range),
+                    (false, false) => {
+                        self.write_directly(range);
+                        Ok(())
+                    }
+                }
             }
             _ if several => {
                 self.write_through(range)?;
-                protect(range, READ_WRITE)
+                protect(range, opened(read_only))
+            }
+            _ if read_only => {
+                self.write_read_only(range)?;
+                protect(range, READ)
             }
             _ => {
                 protect(range, READ_WRITE)?;
@@ -434,6 +467,17 @@ impl Way {
                 Ok(())
             }
         }
+    }
+
+    /// Writes the incoming pages to a run that may not be written to. One thread.
+    fn write_read_only(&self, range: &Range<usize>) -> Result<(), Errno> {
+        // (The child of a fork may have no file for it.)
+        if self.write_through(range).is_err() {
+            protect(range, READ_WRITE)?;
+            self.write_directly(range);
+            protect(range, READ)?;
+        }
+        Ok(())
     }
 
     /// Writes the incoming pages to a run that stays closed; only where that is the way.
@@ -469,6 +513,11 @@ impl Way {
     /// Opens a run, whatever its pages are, after [`Self::write_through`] for all of them.
     pub(crate) fn open_written(&self, range: &Range<usize>) -> Result<(), Errno> {
         protect(range, READ_WRITE)
+    }
+
+    /// The same of what the program may have made read-only.
+    pub(crate) fn open_filled(&self, range: &Range<usize>, read_only: bool) -> Result<(), Errno> {
+        protect(range, opened(read_only))
     }
 
     /// Makes a run whose bytes are in place untouchable; only in the way of protection.

@@ -117,9 +117,10 @@ impl Way {
             unsafe { raw::bytes_mut(page.start, PAGE) }.fill(7);
             self.freeze(&page, true, false)
                 .map_err(failed("protecting memory"))?;
-            self.commit(&page, true).map_err(failed("closing a page"))?;
+            self.commit(&page, true, false)
+                .map_err(failed("closing a page"))?;
         }
-        self.fill(&page, true)
+        self.fill(&page, true, false)
             .map_err(failed("filling a closed page"))?;
         // SAFETY: a page of ours, open.
         let right = unsafe { raw::bytes(page.start, PAGE) }
@@ -129,7 +130,7 @@ impl Way {
         let right = right && moved == Ok(PAGE) && self.source(&page)[PAGE - 1] == 7;
         if let Some(moves) = self.moves {
             let _ = moves.uffd.unregister(page.start, PAGE);
-            let _ = self.commit(&page, true);
+            let _ = self.commit(&page, true, false);
         }
         zfolio_sys::arena::unmap(page);
         if right {

@@ -45,6 +45,8 @@ struct Incoming {
     /// They are to be clean.
     clean: bool,
     several: bool,
+    /// The program has made them read-only.
+    read_only: bool,
     way: Way,
 }
 
@@ -232,6 +234,7 @@ impl Touch<'_> {
             clean: !untouched && core.comes_clean(&run, &slots[..run.len()], self.access),
             slots,
             several: state.is_several(),
+            read_only: core.ranges.is_read_only(run.start << SHIFT),
             way: stage.way(core),
             run,
         };
@@ -334,7 +337,7 @@ impl Incoming {
         if self.clean && way.fill_clean(&addresses).is_ok() {
             return Ok(Came::Clean);
         }
-        match way.fill(&addresses, self.several) {
+        match way.fill(&addresses, self.several, self.read_only) {
             Ok(()) => {
                 stage.zswap.invalidate(slots);
                 Ok(Came::Open)

@@ -367,18 +367,20 @@ impl Batch {
 
     /// Closes what the pool has.
     fn commit(&mut self, stage: &mut Stage, way: &Way) -> Result<(), Lost> {
-        if self.read_only {
+        if way.discards_apart(self.read_only) {
             self.discard(stage);
         }
         if way.kind == Kind::InThread {
             // Wherever it came from it is in our place: one call for all of it.
             let all = 0..self.len * PAGE;
             let first = self.first();
-            return way.commit(&all, true).map_err(|errno| (first, errno.0));
+            return way
+                .commit(&all, true, self.read_only)
+                .map_err(|errno| (first, errno.0));
         }
         for (places, start) in self.frozen(Fate::Gone) {
             let addresses = start << SHIFT..(start + places.len()) << SHIFT;
-            if way.commit(&addresses, true).is_err() {
+            if way.commit(&addresses, true, self.read_only).is_err() {
                 self.put_back(stage, way, places, start)?;
             }
         }
@@ -408,7 +410,7 @@ impl Batch {
             }
         }
         let addresses = start << SHIFT..(start + places.len()) << SHIFT;
-        way.fill(&addresses, true)
+        way.fill(&addresses, true, self.read_only)
             .map_err(|errno| (start, errno.0))?;
         stage.zswap.invalidate(slots);
         self.fates[places].fill(Fate::Stays { heat: 2 });
