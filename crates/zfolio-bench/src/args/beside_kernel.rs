@@ -274,6 +274,9 @@ pub struct Advise {
     /// The slowdown to find the memory for
     #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = percent)]
     pub slowdown: f64,
+    /// Run it once, under --slowdown, and draw what that sees
+    #[arg(long)]
+    pub once: bool,
     /// Seconds a run may last
     #[arg(long, value_name = "SECONDS", default_value_t = 3600, value_parser = value_parser!(u64).range(1..=86_400))]
     pub limit: u64,

@@ -3,7 +3,7 @@
 use super::finished::Finished;
 use schemars::JsonSchema;
 use serde::Serialize;
-use zfolio_host::controller::{Bought, Phase};
+use zfolio_host::controller::{Bought, Forecasts, Level, Phase};
 use zfolio_host::size::{human, percent};
 
 /// A program that ran for less, seconds, was too short for more than a beginning.
@@ -54,6 +54,26 @@ pub(super) struct BoughtShown {
     rests: u64,
     weighed: u64,
     phase: &'static str,
+    forecasts: ForecastsShown,
+    curve: Vec<LevelShown>,
+}
+
+/// What was expected of steps down, and what came of them.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Forecasts")]
+struct ForecastsShown {
+    judged: u64,
+    expected_percent: f64,
+    seen_percent: f64,
+    error_points: f64,
+}
+
+/// What was lost with so much memory.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Level")]
+struct LevelShown {
+    had_percent: f64,
+    lost_percent: f64,
 }
 
 impl BoughtShown {
@@ -71,6 +91,29 @@ impl BoughtShown {
             rests: bought.rests,
             weighed: bought.weighed,
             phase: bought.phase.name(),
+            forecasts: ForecastsShown::of(&bought.forecasts),
+            curve: bought.forecasts.curve.iter().map(LevelShown::of).collect(),
+        }
+    }
+}
+
+impl ForecastsShown {
+    fn of(forecasts: &Forecasts) -> Self {
+        let mean = |sum| forecasts.mean(sum) * 100.0;
+        Self {
+            judged: forecasts.count,
+            expected_percent: mean(forecasts.expected),
+            seen_percent: mean(forecasts.seen),
+            error_points: mean(forecasts.error),
+        }
+    }
+}
+
+impl LevelShown {
+    const fn of(level: &Level) -> Self {
+        Self {
+            had_percent: level.part * 100.0,
+            lost_percent: level.rate * 100.0,
         }
     }
 }

@@ -11,7 +11,7 @@ use serde_json::json;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use zfolio_host::compressor::Compressor;
-use zfolio_host::controller::Bought;
+use zfolio_host::controller::{Bought, Forecasts, Level};
 use zfolio_host::statistics::Tree;
 use zfolio_mm::Order;
 use zfolio_runtime::options::Codec;
@@ -202,6 +202,16 @@ fn what_was_bought_is_a_line_and_an_object() {
         needed_since: 474 << 20,
         resident_since: 250 << 20,
         steps: [9, 2],
+        forecasts: Forecasts {
+            count: 4,
+            expected: 0.08,
+            seen: 0.12,
+            error: 0.04,
+            curve: vec![Level {
+                part: 0.75,
+                rate: 0.02,
+            }],
+        },
         ..Bought::default()
     });
     let lines = finished.summary();
@@ -216,6 +226,10 @@ fn what_was_bought_is_a_line_and_an_object() {
     assert_eq!(json["slowdown"]["resident_since_bytes"], 250 << 20);
     assert_eq!(json["slowdown"]["steps_down"], 9);
     assert_eq!(json["slowdown"]["phase"], "young");
+    assert_eq!(json["slowdown"]["forecasts"]["judged"], 4);
+    assert_eq!(json["slowdown"]["forecasts"]["seen_percent"], 3.0);
+    assert_eq!(json["slowdown"]["curve"][0]["had_percent"], 75.0);
+    assert_eq!(json["slowdown"]["curve"][0]["lost_percent"], 2.0);
     finished.bought = Some(Bought::default());
     let lines = finished.summary();
     assert!(

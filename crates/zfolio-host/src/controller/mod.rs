@@ -16,7 +16,7 @@
 //! | seen | done |
 //! |---|---|
 //! | the program is young, or grows | nothing is taken; what was taken stays out, `high` grows with the program |
-//! | the rate is well below what is allowed | `high` goes down by a small step, as far as the balance carries it |
+//! | the rate is well below what is allowed | `high` goes down by a small step, as far as the balance carries it, and not to where too much is expected to be lost (`forecast`) |
 //! | the rate is about what is allowed | nothing |
 //! | the rate is above it | `high` goes up by the square of the error, as far as the program has a use for it |
 //! | time was lost and next to nothing is saved | `high` goes up to where it began, and nothing is taken for a while, then for twice as long |
@@ -26,14 +26,16 @@
 //! - `high` goes down only while the balance pays for all that is out.
 
 pub mod division;
+mod forecast;
 #[cfg(test)]
 mod simulated;
 #[cfg(test)]
 mod simulated_division;
 mod terms;
 
+use forecast::Forecast;
 use std::time::Duration;
-pub use terms::{Asked, Bought, Phase, Sample};
+pub use terms::{Asked, Bought, Forecasts, Level, Phase, Sample};
 
 /// Of the slowdown asked for, the part that is aimed at: estimates err.
 const AIM: f64 = 0.8;
@@ -123,6 +125,8 @@ pub struct Controller {
     /// Nothing is taken until then, and how long the next time; seconds.
     rests_until: f64,
     rest: f64,
+    /// What less would cost.
+    forecast: Forecast,
     /// Integrals over time, bytes times seconds: from the start, and from the first step.
     all: Means,
     since: Means,
@@ -169,6 +173,7 @@ impl Controller {
             began: None,
             rests_until: 0.0,
             rest: REST,
+            forecast: Forecast::new(),
             all: Means::default(),
             since: Means::default(),
             counts: Bought {
@@ -208,7 +213,8 @@ impl Controller {
             needed_since,
             resident_since,
             phase: self.phase,
-            ..self.counts
+            forecasts: self.forecast.forecasts(),
+            ..self.counts.clone()
         }
     }
 
@@ -259,6 +265,7 @@ impl Controller {
             let headroom = 2.0 * grown + bytes(sample.needed) / 32.0;
             self.set(bytes(self.high.max(sample.resident)) + headroom, false);
         }
+        self.forecast.forget();
         self.become_idle(Phase::Growing, sample);
     }
 
@@ -308,8 +315,11 @@ impl Controller {
         if !alarmed && run < WINDOW_RUN && wall < WINDOW_WALL {
             return;
         }
-        let error = rent / run.max(LEAST_RUN) / allowed;
+        let rate = rent / run.max(LEAST_RUN);
+        let error = rate / allowed;
         self.learn_page_out(sample);
+        self.forecast
+            .note(had(sample.resident, sample), rate, seconds(sample.at));
         self.window = *sample;
         if self.took_something() {
             self.windows +=
@@ -322,7 +332,8 @@ impl Controller {
             self.cooling -= 1;
             self.phase = Phase::Holding;
         } else if error < ROOM {
-            self.go_down(sample, error, balance - self.cost_back(sample.out));
+            let left = balance - self.cost_back(sample.out);
+            self.go_down(sample, error, allowed, left);
         } else {
             self.phase = Phase::Holding;
         }
@@ -351,19 +362,31 @@ impl Controller {
     }
 
     /// `left`: what may still be lost if all that is out comes back, seconds.
-    fn go_down(&mut self, sample: &Sample, error: f64, left: f64) {
+    fn go_down(&mut self, sample: &Sample, error: f64, allowed: f64, left: f64) {
         // (Where reclaim would just not begin.)
         let from = bytes(self.high).min(bytes(sample.resident) * (1.0 + GAP));
         let wanted = self.wanted(sample, error);
         // What is left pays for moving out what a step takes, and for it, should it come back too.
         let each = self.cost_back(1 << 20) / bytes(1 << 20) + self.page_out / PAGE;
         let carried = left.max(0.0) / (each * OUT_PER_FREED);
-        let step = wanted.min(carried);
+        let mut step = wanted.min(carried);
+        let at = seconds(sample.at);
+        // (A step that is expected to cost too much is made smaller.)
+        let costs = |step: f64| {
+            let expected = self.forecast.rate(had(whole(from - step), sample), at);
+            expected.is_some_and(|rate| rate > ROOM * allowed)
+        };
+        let is_held = step >= bytes(GRAIN) && costs(step);
+        while step >= bytes(GRAIN) && costs(step) {
+            step /= 2.0;
+        }
         let next = from - step;
         if step < bytes(GRAIN) || next < bytes(self.asked.low) {
+            self.windows += u32::from(is_held && self.took_something());
             self.phase = Phase::Holding;
             return;
         }
+        self.forecast.tell(had(whole(next), sample), at);
         self.began.get_or_insert(*sample);
         self.phase = Phase::Probing;
         self.set(next, true);
@@ -400,6 +423,11 @@ impl Controller {
         self.counts.rests += 1;
         self.phase = Phase::Resting;
     }
+}
+
+/// The part of what is needed that so much is.
+fn had(resident: u64, sample: &Sample) -> f64 {
+    bytes(resident) / bytes(sample.needed.max(1))
 }
 
 /// What was lost for what came back, seconds.

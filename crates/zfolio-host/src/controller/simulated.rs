@@ -298,6 +298,44 @@ fn an_idle_program_may_be_taken_and_wakes_cheaply() {
     assert!(bought.slowdown <= 0.06, "{bought:?}");
 }
 
+/// A step down is expected to cost what it does cost, within a point of the time that the program runs.
+#[test]
+fn steps_down_cost_what_was_expected() {
+    for kinds in [
+        &[(200.0, 0.02)][..],
+        &[
+            (10.0, 20.0),
+            (20.0, 5.0),
+            (40.0, 1.0),
+            (60.0, 0.1),
+            (70.0, 0.01),
+        ],
+    ] {
+        let mut controller = five_percent();
+        let mut program = Program::new(kinds);
+        run(&mut controller, &mut program, 60.0, |_, _| {});
+        let of = controller.bought().forecasts;
+        assert!(of.count > 10, "{of:?}");
+        assert!(of.mean(of.error) < 0.01, "{of:?}");
+        let curve = of.curve;
+        assert!(curve.len() > 4, "{curve:?}");
+        assert!(curve.is_sorted_by(|one, next| one.part > next.part));
+        assert!(curve[0].rate < curve[curve.len() - 1].rate, "{curve:?}");
+    }
+}
+
+/// Where a level cost too much a moment ago it is not tried again at once: of a program that uses all it has
+/// less is lost by that.
+#[test]
+fn what_cost_too_much_is_not_tried_again_at_once() {
+    let mut controller = five_percent();
+    let mut program = Program::new(&[(200.0, 20.0)]);
+    program.cost_out = 21e-6;
+    run(&mut controller, &mut program, 180.0, |_, _| {});
+    let bought = controller.bought();
+    assert!(bought.slowdown < 0.007, "{bought:?}");
+}
+
 #[test]
 fn one_that_ends_at_once_is_left_alone() {
     let mut controller = five_percent();

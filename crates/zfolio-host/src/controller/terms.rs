@@ -69,8 +69,42 @@ impl Phase {
     }
 }
 
+/// What was seen at a level of memory.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Level {
+    /// What was had, a part of what was needed.
+    pub part: f64,
+    /// Time lost for what came back, a part of the time run.
+    pub rate: f64,
+}
+
+/// What was expected of steps down, and what came of them. Rates are parts of the time run.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Forecasts {
+    /// Steps down that were judged.
+    pub count: u64,
+    /// Rates that were expected, added up.
+    pub expected: f64,
+    /// Rates that were seen, added up.
+    pub seen: f64,
+    /// By how much they differed, added up.
+    pub error: f64,
+    /// What was lost with how much memory, as it was seen last, from much memory to little.
+    pub curve: Vec<Level>,
+}
+
+impl Forecasts {
+    /// The mean of one of the sums; 0 where nothing was judged.
+    #[must_use]
+    pub fn mean(&self, sum: f64) -> f64 {
+        #[allow(clippy::cast_precision_loss, reason = "a number of steps")]
+        let count = self.count.max(1) as f64;
+        sum / count
+    }
+}
+
 /// What was bought, and for what.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct Bought {
     /// Time lost, a part of the time run.
     pub slowdown: f64,
@@ -94,4 +128,6 @@ pub struct Bought {
     pub weighed: u64,
     /// What it does now.
     pub phase: Phase,
+    /// How good its forecasts were.
+    pub forecasts: Forecasts,
 }

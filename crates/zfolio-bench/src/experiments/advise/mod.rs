@@ -4,7 +4,9 @@
 //! The program is run without a limit, then with less and less, until that is far too slow,
 //! then once more between the last that was fast enough and the first that was not, then
 //! without a limit again: how far these two differ is how little a difference of the others
-//! says. It must be a program that does the same each time.
+//! says. It must be a program that does the same each time. With `--once` it is run once ([`once`]).
+
+mod once;
 
 use crate::args::Advise;
 use crate::output::plot::{self, Series};
@@ -61,6 +63,13 @@ pub(crate) fn advise(args: &Advise) -> Result<ExitCode, Failure> {
     let results = Results::open("advise", &args.files)?;
     let mut rig = Rig::own().map_err(failed)?;
     let limit = Duration::from_secs(args.limit);
+    let name = args.command.first().map(|name| name.to_string_lossy());
+    let name = name.unwrap_or_default();
+    if args.once {
+        let once = once::run(&mut rig, &args.command, args.slowdown, limit).map_err(failed)?;
+        results.finish(&once.text(), &once.json(), || once.plot(&name))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let progress = Progress::new("runs", PARTS + 2);
     let mut run = |high: Option<u64>, timeout: Duration| {
         let ran = run(&mut rig, &args.command, high, timeout);
@@ -68,8 +77,6 @@ pub(crate) fn advise(args: &Advise) -> Result<ExitCode, Failure> {
         ran
     };
     let curve = Curve::find(args.slowdown, limit, &mut run).map_err(failed)?;
-    let name = args.command.first().map(|name| name.to_string_lossy());
-    let name = name.unwrap_or_default();
     results.finish(&curve.text(), &curve.json(), || curve.plot(&name))?;
     Ok(ExitCode::SUCCESS)
 }
