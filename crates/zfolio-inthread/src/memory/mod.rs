@@ -9,6 +9,7 @@
 //! | [`words`] | where a page is |
 //! | [`ranges`] | which mappings are managed |
 //! | [`way`], [`ways`] | how pages are closed and opened: userfaultfd, guard markers, protection |
+//! | [`steps`] | of a way, the steps by which pages are closed and opened |
 //! | [`core`] | what the lock guards |
 //! | [`layer`] | that, the words, and what is touched without the lock |
 //! | [`manage`] | the pool, made when memory first runs short; limits and statistics now and then |
@@ -69,6 +70,7 @@ mod said;
 mod second_tier;
 mod share;
 pub(crate) mod space;
+mod steps;
 pub(crate) mod texts;
 pub(crate) mod transit;
 mod usable;

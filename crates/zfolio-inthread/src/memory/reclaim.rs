@@ -400,7 +400,7 @@ impl MemoryCore {
         let slots = fill_incoming(state, self, run);
         let addresses = run.start << SHIFT..run.end << SHIFT;
         let read_only = self.ranges.is_read_only(addresses.start);
-        if let Err(errno) = self.way.fill(&addresses, several, read_only) {
+        if let Err(errno) = self.way.make_whole(&addresses, several, read_only) {
             self.fail(format_args!(
                 "the memory at {:#x} could not be opened again (errno {})",
                 addresses.start, errno.0

@@ -410,7 +410,7 @@ impl Batch {
             }
         }
         let addresses = start << SHIFT..(start + places.len()) << SHIFT;
-        way.fill(&addresses, true, self.read_only)
+        way.make_whole(&addresses, true, self.read_only)
             .map_err(|errno| (start, errno.0))?;
         stage.zswap.invalidate(slots);
         self.fates[places].fill(Fate::Stays { heat: 2 });
