@@ -229,6 +229,43 @@ static void sparse(void) {
     SETUP(munmap(memory, WIDE * PAGE) == 0);
 }
 
+// Over a hole mprotect fails, and has changed what lies before it.
+static void over_a_hole(void) {
+    enum { HOLE = SOME / 2 };
+    struct sigaction action = {.sa_handler = jump}, before;
+    SETUP(sigaction(SIGSEGV, &action, &before) == 0);
+    for (int round = 0; round < 2; round++) {
+        tag_t tag = 0xe0000 + round * SOME;
+        memory = map_new(SOME * PAGE);
+        fill_range(memory, SOME, tag);
+        leave();
+        SETUP(munmap(memory + HOLE * PAGE, PAGE) == 0);
+        RIGHT(mprotect(memory, SOME * PAGE, PROT_READ) == -1 && errno == ENOMEM);
+        if (round)
+            squeeze();
+        for (size_t i = 0; i < SOME; i += 61) {
+            if (i == HOLE)
+                continue;
+            check_page(memory + i * PAGE, tag + i, case_now);
+            RIGHT(is_refused(memory + i * PAGE) == (i < HOLE));
+            if (i > HOLE)
+                fill_page(memory + i * PAGE, tag + i);
+        }
+        squeeze();
+        RIGHT(mprotect(memory, SOME * PAGE, PROT_READ | PROT_WRITE) == -1 && errno == ENOMEM);
+        for (size_t i = 0; i < HOLE; i += 7) {
+            check_page(memory + i * PAGE, tag + i, case_now);
+            RIGHT(!is_refused(memory + i * PAGE));
+            fill_page(memory + i * PAGE, tag + i);
+        }
+        squeeze();
+        check_range(memory, HOLE, tag, case_now);
+        check_range(memory + (HOLE + 1) * PAGE, SOME - HOLE - 1, tag + HOLE + 1, case_now);
+        drop();
+    }
+    SETUP(sigaction(SIGSEGV, &before, NULL) == 0);
+}
+
 // Code that is made, protected and run.
 static void code_that_is_made(void) {
     memory = map_new(SOME * PAGE);
@@ -304,5 +341,5 @@ static void beside_threads(void) {
 }
 
 CASES({"leaves", leaves}, {"with_barrier", with_barrier}, {"in_parts", in_parts}, {"forked", forked},
-      {"calls", calls}, {"moved", moved}, {"discarded", discarded}, {"sparse", sparse},
+      {"calls", calls}, {"moved", moved}, {"discarded", discarded}, {"sparse", sparse}, {"over_a_hole", over_a_hole},
       {"code_that_is_made", code_that_is_made}, {"beside_threads", beside_threads})

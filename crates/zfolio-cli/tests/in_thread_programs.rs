@@ -301,6 +301,7 @@ fn memory_made_read_only() {
         "moved",
         "discarded",
         "sparse",
+        "over_a_hole",
         "code_that_is_made",
         "beside_threads",
     ];

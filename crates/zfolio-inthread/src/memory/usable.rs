@@ -5,6 +5,7 @@
 //! the start, and who touches it faults. What is not closed, since it holds something or is
 //! small, is open and counted at once, and the call that made it usable makes room.
 
+use super::arguments::PROT_READ_WRITE;
 use super::bring::{bring_all, bring_each};
 use super::core::MemoryCore;
 use super::empty::{next_untouched, untouched_from};
@@ -126,8 +127,7 @@ impl MemoryCore {
                 let changed = at..managed.start;
                 let result = self.protect_open(state, number, args, &changed);
                 if is_error(result) {
-                    // (Which part of it may be written to now is not told.)
-                    self.leave_read_only(state, &changed);
+                    self.became_writable_in_part(state, &changed);
                     return result;
                 }
                 self.ranges.edit(&changed, |kind| kind.read_only = false);
@@ -206,6 +206,10 @@ impl MemoryCore {
         range: &Range<usize>,
     ) -> isize {
         let result = self.protect_open(state, number, args, range);
+        if is_error(result) && self.way.kind != way::Kind::InThread {
+            self.became_read_only_in_part(state, range);
+            return result;
+        }
         self.ranges
             .edit(range, |kind| kind.read_only = kind.managed);
         if is_error(result) {
@@ -213,6 +217,40 @@ impl MemoryCore {
             self.leave_read_only(state, range);
         }
         result
+    }
+
+    /// mprotect to readable only has failed, where who opens a page has to know its protection: what lies before
+    /// a hole is read-only. Where there is none it is not told how far the kernel came, and all is writable again.
+    fn became_read_only_in_part(&mut self, state: &MemoryState, range: &Range<usize>) {
+        let reached = mapped_before_a_hole(range);
+        if reached.end < range.end {
+            self.ranges
+                .edit(&reached, |kind| kind.read_only = kind.managed);
+            return;
+        }
+        let mut at = range.start;
+        while let Some((part, kind)) = self.ranges.first_within(&(at..range.end)) {
+            at = part.end;
+            if !kind.managed || kind.read_only {
+                continue;
+            }
+            let args = [part.start, part.len(), PROT_READ_WRITE, 0, 0, 0];
+            if is_error(self.protect_open(state, nr::MPROTECT, args, &part)) {
+                self.ranges.edit(&part, |kind| kind.read_only = true);
+                self.leave_read_only(state, &part);
+            }
+        }
+    }
+
+    /// The same of mprotect to readable and writable. Where there is no hole what was read-only stays so, and is
+    /// managed no more.
+    fn became_writable_in_part(&mut self, state: &MemoryState, range: &Range<usize>) {
+        let reached = mapped_before_a_hole(range);
+        if self.way.kind == way::Kind::InThread || reached.end == range.end {
+            self.leave_read_only(state, range);
+        } else {
+            self.ranges.edit(&reached, |kind| kind.read_only = false);
+        }
     }
 
     /// What is read-only of `range` is managed no more, until the program makes it writable.
@@ -294,6 +332,21 @@ impl MemoryCore {
         self.manage_what_may_hold(state, range, AtFork::default());
         self.make_room(state, 0);
     }
+}
+
+/// The part of `range` before the first page of it that is not mapped.
+fn mapped_before_a_hole(range: &Range<usize>) -> Range<usize> {
+    let (mut end, mut step) = (range.start, range.len());
+    // (Halves what has a hole, until that is a page.)
+    while step >= PAGE && end < range.end {
+        let part = end..range.end.min(end + step);
+        if raw::is_mapped(&part) {
+            end = part.end;
+        } else {
+            step = step / 2 & !(PAGE - 1);
+        }
+    }
+    range.start..end
 }
 
 /// The private anonymous memory that follows the executable's last writable segment; `None` if
