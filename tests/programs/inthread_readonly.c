@@ -196,6 +196,25 @@ static void discarded(void) {
     drop();
 }
 
+// What is in memory, and not out, is discarded: as much as no step of reclaim takes at once.
+static void emptied(void) {
+    enum { LAST = 500 };
+    for (int round = 0; round < 3; round++) {
+        filled(0x98000);
+        char *last = memory + (SOME - LAST) * PAGE;
+        RIGHT(madvise(last, LAST * PAGE, MADV_DONTNEED) == 0);
+        for (int presses = 0; presses < 4; presses++)
+            squeeze();
+        check_range(memory, SOME - LAST, 0x98000, case_now);
+        check_zeros(last, LAST, case_now);
+        protect(memory, SOME, PROT_READ | PROT_WRITE);
+        fill_range(last, LAST, 0x99000);
+        squeeze();
+        check_range(last, LAST, 0x99000, case_now);
+        drop();
+    }
+}
+
 // Most of it was never touched, when it becomes read-only and when it is writable again.
 static void sparse(void) {
     enum { WIDE = 4 * SOME, APART = 50 };
@@ -341,5 +360,5 @@ static void beside_threads(void) {
 }
 
 CASES({"leaves", leaves}, {"with_barrier", with_barrier}, {"in_parts", in_parts}, {"forked", forked},
-      {"calls", calls}, {"moved", moved}, {"discarded", discarded}, {"sparse", sparse}, {"over_a_hole", over_a_hole},
+      {"calls", calls}, {"moved", moved}, {"discarded", discarded}, {"emptied", emptied}, {"sparse", sparse}, {"over_a_hole", over_a_hole},
       {"code_that_is_made", code_that_is_made}, {"beside_threads", beside_threads})

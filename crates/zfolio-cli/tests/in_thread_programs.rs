@@ -300,6 +300,7 @@ fn memory_made_read_only() {
         "calls",
         "moved",
         "discarded",
+        "emptied",
         "sparse",
         "over_a_hole",
         "code_that_is_made",

@@ -45,6 +45,8 @@ const IOC_COPY: usize = 0xc028_aa03;
 const IOC_CONTINUE: usize = 0xc020_aa07;
 const IOC_MOVE: usize = 0xc028_aa05;
 const IOC_WRITEPROTECT: usize = 0xc018_aa06;
+/// UFFDIO_WRITEPROTECT_MODE_WP.
+const MODE_WP: u64 = 1;
 /// `USERFAULTFD_IOC_NEW` on /dev/userfaultfd.
 const IOC_NEW: usize = 0xaa00;
 
@@ -301,6 +303,16 @@ impl<K: Kernel> UffdOf<K> {
     #[must_use]
     pub fn copy_pages_protected(self, to: usize, from: usize, len: usize) -> Progress {
         self.copy_with(to, from, len, COPY_MODE_WP)
+    }
+
+    /// Has who writes to pages fault, of those that are there: absent ones are reported as before.
+    ///
+    /// # Errors
+    /// `NOENT` where some of it is not registered ([`Self::register_protectable`]), `AGAIN` while an event is
+    /// in flight.
+    pub fn protect(self, start: usize, len: usize) -> Result<(), Errno> {
+        self.ioctl(IOC_WRITEPROTECT, &mut [start as u64, len as u64, MODE_WP])
+            .map(drop)
     }
 
     /// Lets pages be written to, and wakes who waits for that.

@@ -314,8 +314,23 @@ impl MemoryCore {
         if may && (joins || run.len() >= self.least_untouched(state)) {
             self.close_untouched(state, run);
         } else if self.way.kind == way::Kind::Guard || !may {
-            // (As zeros: another thread may put something there meanwhile.)
-            closing.close(self, state, run);
+            self.close_as_zeros(state, run, closing);
+        }
+    }
+
+    /// Closes pages that hold nothing as others are, as many as may be now: another thread may put something
+    /// there meanwhile.
+    fn close_as_zeros(
+        &mut self,
+        state: &MemoryState,
+        run: &Range<usize>,
+        closing: &mut Closing<'_>,
+    ) {
+        let mut page = run.start;
+        while page < run.end && closing.most() > 0 {
+            let part = page..run.end.min(page + closing.most());
+            closing.close(self, state, &part);
+            page = part.end;
         }
     }
 

@@ -102,6 +102,13 @@ impl Way {
         protect(range, READ)
     }
 
+    /// The same by the pages and not by their mapping, where [`Way::protects`]: none is cut for that, and nobody
+    /// waits who changes other mappings. [`Way::let_write`] ends it.
+    pub(crate) fn write_protect_pages(&self, range: &Range<usize>) -> Result<(), Errno> {
+        let moves = self.moves.ok_or(Errno::INVAL)?;
+        moves.uffd.protect(range.start, range.len())
+    }
+
     /// Has whoever touches `range` fault; [`Self::open_written`] ends it, also where this has failed.
     pub(crate) fn hide(&self, range: &Range<usize>) -> Result<(), Errno> {
         protect(range, NONE)

@@ -343,7 +343,7 @@ fn mapped_before_a_hole(range: &Range<usize>) -> Range<usize> {
         if raw::is_mapped(&part) {
             end = part.end;
         } else {
-            step = step / 2 & !(PAGE - 1);
+            step = (step / 2) & !(PAGE - 1);
         }
     }
     range.start..end

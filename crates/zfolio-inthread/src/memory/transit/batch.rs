@@ -15,6 +15,8 @@ pub(super) const MOST: usize = 256;
 pub(super) const LONGEST: usize = 4 * LEAF;
 /// In [`Span::heats`]: the page is not marked, or goes.
 pub(super) const OTHER: u8 = u8::MAX;
+/// The page is clean, and stays protected.
+pub(super) const CLEAN: u8 = u8::MAX - 1;
 
 /// What becomes of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -156,15 +158,31 @@ impl Batch {
 #[derive(Clone)]
 pub(super) struct Span {
     pub(super) pages: Range<Vpn>,
-    /// By the place in it: how warm the page is that stays.
+    /// By the place in it: how warm the page is that is marked and stays; [`CLEAN`]; or [`OTHER`].
     pub(super) heats: [u8; LONGEST],
 }
 
 impl Span {
+    /// The runs of its pages between those that were clean.
+    pub(super) fn but_clean(&self) -> impl Iterator<Item = Range<Vpn>> {
+        let (first, len) = (self.pages.start, self.pages.len());
+        let mut at = 0;
+        core::iter::from_fn(move || {
+            while at < len && self.heats[at] == CLEAN {
+                at += 1;
+            }
+            let from = at;
+            while at < len && self.heats[at] != CLEAN {
+                at += 1;
+            }
+            (from < at).then(|| first + from..first + at)
+        })
+    }
+
     /// Opens what stays. The core lock is held, and the span is not protected any more.
     pub(super) fn open_rest(&self, state: &MemoryState, core: &MemoryCore) {
         for (page, heat) in self.pages.clone().zip(self.heats) {
-            if heat != OTHER {
+            if heat < CLEAN {
                 set(state, core, page, Word::Open { heat });
             }
         }

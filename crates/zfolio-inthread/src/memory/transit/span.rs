@@ -4,7 +4,8 @@
 //! waits for it (10 us on two processors of a VM, where all else about a fault is 5). So where
 //! several threads fault at once pages leave by spans. A span is the part of a window from the
 //! first page that goes to the last. It is write-protected by one call; what goes is stored from
-//! where it is and discarded by one call; then the span is opened again. By guard, before what goes
+//! where it is and discarded by one call; then the span is opened again, but for what was clean, which stays
+//! protected. In-thread it is the pages that are protected (userfaultfd), else their mapping. By guard, before what goes
 //! is discarded, one more call has nobody touch the span, until the markers are placed. In it
 //!
 //! - what is open and stays is marked as in transit as well: calls that would write there wait;
@@ -15,7 +16,7 @@
 //!   process's back would not be seen, where a MOVE is refused: once the program has opened such
 //!   a device pages leave by MOVE.
 
-use super::batch::{Batch, LONGEST, OTHER, Span};
+use super::batch::{Batch, CLEAN, LONGEST, OTHER, Span};
 use crate::memory::Vpn;
 use crate::memory::bring::set;
 use crate::memory::core::MemoryCore;
@@ -73,10 +74,10 @@ impl MemoryCore {
         }
         // What was marked behind the last that goes is not part of it.
         for (at, heat) in heats.iter_mut().enumerate().skip(span.len()) {
-            if *heat != OTHER {
+            if *heat < CLEAN {
                 set(state, self, span.start + at, Word::Open { heat: *heat });
-                *heat = OTHER;
             }
+            *heat = OTHER;
         }
         batch.set_span(Span { pages: span, heats });
     }
@@ -107,10 +108,9 @@ impl MemoryCore {
         let goes_on = if choice.span.is_empty() {
             !state.words.may_any_leave(&pages)
         } else if state.words.has_leaf(pages.start) {
-            // (A window is a leaf's part at most.)
-            pages
-                .clone()
-                .all(|page| may_be_inside(state.words.get(page)))
+            // (A window is a leaf's part at most. What is clean in it is noted below.)
+            let is_closed = |word| may_be_inside(word) && !matches!(word, Word::Clean(_));
+            pages.clone().all(|page| is_closed(state.words.get(page)))
         } else {
             state.words.get(pages.start) == Word::Untouched && untouched_may
         };
@@ -168,6 +168,7 @@ impl MemoryCore {
                     set(state, self, page, Word::Transit(batch.mark()));
                 }
                 // (A clean one stays protected, and goes with others of its kind.)
+                Word::Clean(_) if begun => heats[page - span.start] = CLEAN,
                 _ if may_be_inside(word) => {}
                 _ if begun => break,
                 _ => {}

@@ -4,7 +4,7 @@
 //! Pages are marked before they are moved: a system call that pins them from then on finds them
 //! closed, and waits; the program may touch them until they go.
 
-use super::batch::{Batch, Fate, MOST};
+use super::batch::{Batch, Fate, MOST, Span};
 use super::stage::{Stage, Taken};
 use crate::memory::Vpn;
 use crate::memory::bring::set;
@@ -22,6 +22,8 @@ use zfolio_zswap::Slot;
 
 /// Windows looked at under one hold of the lock, if nothing is found in them.
 const WINDOWS: usize = 4;
+/// Parts of a span between clean pages, where the pages of a span are protected and not its mapping.
+const MOST_PARTS: usize = 2;
 /// Pages given to the pool at once.
 const TOGETHER: usize = 16;
 
@@ -193,7 +195,13 @@ impl Batch {
         way: &Way,
         addresses: &Range<usize>,
     ) -> Result<(), Lost> {
-        if way.write_protect(addresses).is_err() {
+        let by_pages = way.protects() && self.is_opened_at_once();
+        let protected = if by_pages {
+            way.write_protect_pages(addresses)
+        } else {
+            way.write_protect(addresses)
+        };
+        if protected.is_err() {
             let len = self.len;
             self.fates[..len].fill(Fate::Stays { heat: 2 });
         } else {
@@ -204,8 +212,27 @@ impl Batch {
                 self.discard(stage);
             }
         }
+        if by_pages {
+            return self.open_pages(way);
+        }
         let opened = way.open_written(addresses);
         opened.map_err(|errno| (addresses.start >> SHIFT, errno.0))
+    }
+
+    /// Whether next to nothing of the span is clean, which stays protected: each part between has a call of its
+    /// own that ends the protection of pages, and each of these interrupts the other processors.
+    fn is_opened_at_once(&self) -> bool {
+        let parts = self.span.iter().flat_map(Span::but_clean);
+        parts.count() <= MOST_PARTS
+    }
+
+    /// Lets all of the span be written to but what was clean. (That may be on its way out by another thread.)
+    fn open_pages(&self, way: &Way) -> Result<(), Lost> {
+        for run in self.span.iter().flat_map(Span::but_clean) {
+            way.let_write(&(run.start << SHIFT..run.end << SHIFT))
+                .map_err(|errno| (run.start, errno.0))?;
+        }
+        Ok(())
     }
 
     /// Puts markers in the place of what the pool has. Between a page and its marker there is nothing, which
