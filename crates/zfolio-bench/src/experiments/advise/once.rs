@@ -70,8 +70,14 @@ impl Once {
         let needed = told["needed_since_bytes"].as_u64()?;
         let levels = told["curve"].as_array()?.iter().map(|level| {
             let had = level["had_percent"].as_f64()? / 100.0;
+            #[allow(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "a part of what is needed"
+            )]
+            let had = (had * needed as f64) as u64;
             Some(Level {
-                had: (had * needed as f64) as u64,
+                had,
                 lost: level["lost_percent"].as_f64()?,
             })
         });
