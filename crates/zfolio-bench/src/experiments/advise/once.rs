@@ -81,10 +81,18 @@ impl Once {
                 lost: level["lost_percent"].as_f64()?,
             })
         });
+        let mut levels = levels.collect::<Option<Vec<_>>>()?;
+        // (Less memory costs no less: where a level cost more than one below it, that was the step down, which
+        // takes pages that are in use and come back.)
+        let mut least = f64::INFINITY;
+        for level in levels.iter_mut().rev() {
+            least = least.min(level.lost);
+            level.lost = least;
+        }
         Some(Self {
             asked,
             needed,
-            levels: levels.collect::<Option<_>>()?,
+            levels,
             wall: ran.wall,
             estimated: told["estimated_percent"].as_f64()?,
             forecasts: told["forecasts"].clone(),
@@ -105,6 +113,15 @@ impl Once {
 
     pub(super) fn text(&self) -> String {
         let Some(taken) = self.taken() else {
+            if let Some(level) = self.levels.first() {
+                return format!(
+                    "The least that was lost is {:.1} %, with {} of {}: no memory can be saved at {} %.\n",
+                    level.lost,
+                    human(level.had),
+                    human(self.needed),
+                    self.asked
+                );
+            }
             return format!(
                 "Nothing was taken in a run of {:.1} s: it was too short, grew until it ended, or uses all of its memory. \
                  Without --once it is run with less and less.\n",
@@ -195,21 +212,31 @@ mod tests {
     #[test]
     fn the_least_that_cost_no_more_is_taken() {
         let level = |had: f64, lost: f64| json!({ "had_percent": had, "lost_percent": lost });
-        // (What lies below one that cost too much is another time's.)
+        // (90 % cost more when it was come to than 75 % did afterwards.)
         let curve = json!([
             level(100.0, 0.0),
+            level(90.0, 200.0),
             level(75.0, 1.5),
-            level(50.0, 7.0),
-            level(45.0, 4.0)
+            level(50.0, 7.0)
         ]);
         let once = Once::of(&ran(&curve), 5.0).unwrap();
         assert_eq!(once.json()["take_high_bytes"], 150 << 20);
+        assert_eq!(once.json()["levels"][1]["lost_percent"], 1.5);
         let text = once.text();
         assert!(
             text.contains("Take --high 150M: 25 % less memory than 200 MiB for 1.5 %"),
             "{text}"
         );
         assert!(once.plot("it").unwrap().contains("--high 150M"));
+    }
+
+    #[test]
+    fn where_all_costs_too_much_that_is_told() {
+        let curve = json!([{ "had_percent": 90.0, "lost_percent": 7.0 }]);
+        let once = Once::of(&ran(&curve), 5.0).unwrap();
+        assert!(once.json()["take_high_bytes"].is_null());
+        let text = once.text();
+        assert!(text.contains("7.0 %, with 180 MiB of 200 MiB"), "{text}");
     }
 
     #[test]
