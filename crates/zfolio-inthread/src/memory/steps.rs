@@ -187,10 +187,10 @@ impl Way {
         several: bool,
         read_only: bool,
     ) -> Result<(), Errno> {
-        // (Where the kernel has no mapping left for a part of what is read-only that was refused before, and
-        // all is there. What was hidden then is a mapping of its own, and hidden again without another.)
+        // (Where the kernel has no mapping left to hide them in, that was refused before, and all is there:
+        // what was hidden is a mapping of its own, and is hidden again without another.)
         if self.kind == Kind::Guard && several && protect(range, NONE).is_err() {
-            return Ok(());
+            return protect(range, opened(read_only));
         }
         self.fill(range, several, read_only)
     }
