@@ -10,6 +10,7 @@
 //! (The place's `syscall` is followed by a return and is never rewritten, so each of these calls
 //! comes by dispatch's signal, which marks its number.)
 
+use crate::program_memory;
 use crate::raw;
 use crate::signal::pieces;
 use core::arch::global_asm;
@@ -103,7 +104,7 @@ unsafe extern "C" {
 /// Marks the number of a call that was made before `back`, if it is made at that place.
 pub(crate) fn marked(back: usize, number: usize) -> usize {
     let mut place = [0; PLACE];
-    let is_there = raw::read_bytes(back - (PLACE - 1), &mut place)
+    let is_there = program_memory::read_bytes(back - (PLACE - 1), &mut place)
         && place[..BEFORE.len()] == BEFORE
         && place[BEFORE.len()..] == [0x0f, 0x05, 0xc3];
     if is_there && number & !NUMBER == 0 {

@@ -57,6 +57,7 @@ mod life;
 mod memory;
 mod pins;
 mod process;
+mod program_memory;
 mod raw;
 mod seen;
 mod signal;

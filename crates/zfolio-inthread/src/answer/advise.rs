@@ -2,6 +2,7 @@
 
 use crate::life::descriptors;
 use crate::memory::space;
+use crate::program_memory;
 use crate::raw::{self, err, is_error, nr};
 use crate::seen::pinning::Keeper;
 
@@ -20,7 +21,8 @@ pub(super) fn advise(keeper: &Keeper<'_>, args: [usize; 6]) -> isize {
     }
     let mut done = 0_isize;
     for index in 0..count {
-        let Some(vector) = raw::read::<[u64; 2]>(vectors.wrapping_add(index * VECTOR)) else {
+        let Some(vector) = program_memory::read::<[u64; 2]>(vectors.wrapping_add(index * VECTOR))
+        else {
             return err::FAULT;
         };
         let [start, len] = vector.map(|word| usize::try_from(word).unwrap_or(0));

@@ -6,6 +6,7 @@ use crate::cancel::{self, Call};
 use crate::life::reclaimer::{self, Alone};
 use crate::life::{descriptors, end, leave, masks, process, sending, signals};
 use crate::memory::space;
+use crate::program_memory;
 use crate::raw::{self, OURS, err, is_error, nr};
 use crate::seen::frame::{self, Frame};
 use crate::seen::pinning::{END, Keeper};
@@ -340,7 +341,7 @@ fn take_signal(keeper: &Keeper<'_>, args: [usize; 6]) -> isize {
     if let Some(pointers) = table::pointers(nr::RT_SIGTIMEDWAIT) {
         keeper.keep_all(pointers, &args);
     }
-    match raw::read::<u64>(args[0]) {
+    match program_memory::read::<u64>(args[0]) {
         Some(set) if args[3] == 8 => masks::taking(keeper.state, keeper.record, set, args),
         _ => keeper.record.cancellation.call(nr::RT_SIGTIMEDWAIT, args),
     }
@@ -367,7 +368,7 @@ fn with_mask(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isize {
     let mut mask_at = args[at];
     if at == 5 && mask_at != 0 {
         // A structure: the mask's address, and its size.
-        let Some(words) = raw::read::<[u64; 2]>(mask_at) else {
+        let Some(words) = program_memory::read::<[u64; 2]>(mask_at) else {
             return keeper.record.cancellation.call(number, args);
         };
         nested = words;
@@ -375,7 +376,7 @@ fn with_mask(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isize {
         keeper.keep(mask_at, 8);
     }
     if mask_at != 0 {
-        let Some(wanted) = raw::read::<u64>(mask_at) else {
+        let Some(wanted) = program_memory::read::<u64>(mask_at) else {
             return keeper.record.cancellation.call(number, args);
         };
         mask = wanted & !OURS;

@@ -7,6 +7,7 @@
 //! socket, a later piece raises no SIGPIPE, as one call that has sent something does not.
 
 use super::kinds::{self, Kind};
+use crate::program_memory;
 use crate::raw::{self, err, is_error, nr};
 use crate::seen::pinning::{END, Keeper};
 use crate::seen::vectors::{self, Vectors};
@@ -111,7 +112,7 @@ fn memory_of(number: usize, args: &[usize; 6]) -> Option<Memory> {
         nr::READV | nr::WRITEV | nr::PREADV | nr::PWRITEV => of_vectors(),
         nr::PREADV2 | nr::PWRITEV2 if args[5] & RWF_ATOMIC == 0 => of_vectors(),
         nr::SENDMSG if len & !(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE) == 0 => {
-            let header = raw::read::<[u64; 7]>(buffer)?;
+            let header = program_memory::read::<[u64; 7]>(buffer)?;
             let vectors = vectors::of_message(&header)?;
             Some(Memory::Message(header, vectors))
         }

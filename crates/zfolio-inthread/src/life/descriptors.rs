@@ -4,6 +4,7 @@
 use super::leave;
 use crate::memory::core::MemoryCore;
 use crate::memory::way::Kind;
+use crate::program_memory;
 use crate::raw::{self, PAGE, err, is_error, nr};
 use crate::state::State;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -218,11 +219,11 @@ pub(crate) fn opened(state: &State, number: usize, args: [usize; 6], fd: isize) 
     // The beginning of the name; what lies on the next page need not be there.
     let mut name = [0_u8; 40];
     let here = name.len().min(PAGE - path % PAGE);
-    if !raw::read_bytes(path, &mut name[..here]) {
+    if !program_memory::read_bytes(path, &mut name[..here]) {
         return;
     }
     if !name[..here].contains(&0) {
-        raw::read_bytes(path.wrapping_add(here), &mut name[here..]);
+        program_memory::read_bytes(path.wrapping_add(here), &mut name[here..]);
     }
     let len = name
         .iter()

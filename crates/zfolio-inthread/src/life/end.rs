@@ -5,6 +5,7 @@
 
 use super::reclaimer::Alone;
 use super::{installed, own_thread, signals, ticks};
+use crate::program_memory;
 use crate::raw::{self, Blocked, PAGE, nr};
 use crate::seen::arm;
 use crate::seen::pinning::Keeper;
@@ -26,7 +27,7 @@ pub(crate) fn exec(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isiz
         let mut bytes = [0_u8; 64];
         loop {
             let len = (PAGE - at % PAGE).min(bytes.len());
-            if !raw::read_bytes(at, &mut bytes[..len]) || bytes[..len].contains(&0) {
+            if !program_memory::read_bytes(at, &mut bytes[..len]) || bytes[..len].contains(&0) {
                 return;
             }
             at += len;
@@ -35,7 +36,7 @@ pub(crate) fn exec(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isiz
     touch(args[first]);
     for list in [args[first + 1], args[first + 2]] {
         for index in 0..STRINGS {
-            match raw::read::<u64>(list + index * 8) {
+            match program_memory::read::<u64>(list + index * 8) {
                 Some(0) | None => break,
                 Some(string) => touch(usize::try_from(string).unwrap_or(0)),
             }
@@ -117,7 +118,7 @@ fn keep_robust_of(state: &State, record: &Record) {
 /// Keeps every lock of a list of robust ones in memory.
 fn keep_robust(state: &State, head: usize) {
     // struct robust_list_head: the first, the offset of the lock's word, one being taken.
-    let Some([mut at, offset, pending]) = raw::read::<[u64; 3]>(head) else {
+    let Some([mut at, offset, pending]) = program_memory::read::<[u64; 3]>(head) else {
         return;
     };
     let keep = |entry: u64| {
@@ -137,7 +138,7 @@ fn keep_robust(state: &State, head: usize) {
             return;
         }
         keep(at);
-        match raw::read::<u64>(usize::try_from(at & !1).unwrap_or(0)) {
+        match program_memory::read::<u64>(usize::try_from(at & !1).unwrap_or(0)) {
             Some(next) => at = next,
             None => return,
         }

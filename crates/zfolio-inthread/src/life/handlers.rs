@@ -17,6 +17,7 @@ use crate::memory::core::MemoryCore;
 use crate::memory::following::SIGNAL_NS;
 use crate::memory::transit::swap_in::bring_beside;
 use crate::memory::way::Kind;
+use crate::program_memory;
 use crate::raw::{self, OURS, SHIFT, nr};
 use crate::seen::arm;
 use crate::seen::rewrite;
@@ -375,7 +376,7 @@ fn serve(
     if again && is_to_be_tried_again(record, address) {
         return true;
     }
-    if let Some(after) = raw::fixup(frame.register(at::RIP)) {
+    if let Some(after) = program_memory::fixup(frame.register(at::RIP)) {
         frame.context[at::RIP] = after as u64;
         return true;
     }

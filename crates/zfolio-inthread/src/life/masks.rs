@@ -15,6 +15,7 @@
 //! process's under its lock.
 
 use super::{sending, unanswered};
+use crate::program_memory;
 use crate::raw::{self, Blocked, OURS, err, nr};
 use crate::signal::context::{Context, SAVED, at};
 use crate::signal::posted::{Signal, To};
@@ -114,7 +115,7 @@ pub(crate) fn mask(state: &State, record: &Record, args: [usize; 6]) -> isize {
     let mut wanted = 0_u64;
     let mut becomes = blocked;
     if new != 0 {
-        let Some(set) = raw::read::<u64>(new) else {
+        let Some(set) = program_memory::read::<u64>(new) else {
             return err::FAULT;
         };
         becomes = match how {
@@ -138,7 +139,7 @@ pub(crate) fn mask(state: &State, record: &Record, args: [usize; 6]) -> isize {
         return result;
     }
     record.set_blocked(becomes);
-    let told = old == 0 || raw::write(old, before & !OURS | blocked);
+    let told = old == 0 || program_memory::write(old, before & !OURS | blocked);
     if waits(state, record, !becomes & OURS) {
         // (They come when this ends.)
         let _all = Blocked::new();
@@ -181,7 +182,7 @@ pub(crate) fn taking(state: &State, record: &Record, set: u64, args: [usize; 6])
     let [_, info_at, time_at, ..] = args;
     let time = match time_at {
         0 => Some([LONGEST, 0]),
-        at => raw::read::<[u64; 2]>(at),
+        at => program_memory::read::<[u64; 2]>(at),
     };
     let Some(time) = time else { return err::FAULT };
     let is_refused = time[0] > LONGEST || time[1] >= NS;
@@ -258,7 +259,7 @@ fn taken(state: &State, record: &Record, set: u64, info_at: usize) -> Option<isi
         let _all = Blocked::new();
         take(state, record, set & OURS)?
     };
-    if info_at != 0 && !raw::write(info_at, info) {
+    if info_at != 0 && !program_memory::write(info_at, info) {
         return Some(err::FAULT);
     }
     Some(signal.cast_signed())
@@ -271,8 +272,8 @@ pub(crate) fn pending(state: &State, record: &Record, args: [usize; 6]) -> isize
     if result != 0 || waiting == 0 || args[1] < 8 {
         return result;
     }
-    match raw::read::<u64>(args[0]) {
-        Some(set) if raw::write(args[0], set | waiting) => 0,
+    match program_memory::read::<u64>(args[0]) {
+        Some(set) if program_memory::write(args[0], set | waiting) => 0,
         _ => err::FAULT,
     }
 }

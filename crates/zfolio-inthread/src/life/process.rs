@@ -9,6 +9,7 @@ use super::reclaimer::{self, Alone, make_room_for_task};
 use super::{descriptors, hold, leave, signals, ticks};
 use crate::memory::core::MemoryCore;
 use crate::memory::way::Kind;
+use crate::program_memory;
 use crate::raw::{self, Blocked, OURS, PAGE, SHIFT, err, is_error, nr};
 use crate::seen::frame::{self, Frame};
 use crate::seen::pinning::Keeper;
@@ -84,14 +85,14 @@ fn clone3(keeper: &Keeper<'_>, frame: &mut Frame, args: [usize; 6]) -> isize {
     let mut bytes = [0_u8; CLONE_ARGS];
     // What a later kernel has behind it must be zeros.
     for beyond in CLONE_ARGS..len {
-        match raw::read::<u8>(at.wrapping_add(beyond)) {
+        match program_memory::read::<u8>(at.wrapping_add(beyond)) {
             Some(0) => {}
             Some(_) => return err::TOO_BIG,
             None => return err::FAULT,
         }
     }
     let len = len.min(CLONE_ARGS);
-    if !raw::read_bytes(at, &mut bytes[..len]) {
+    if !program_memory::read_bytes(at, &mut bytes[..len]) {
         return err::FAULT;
     }
     for (word, chunk) in given.iter_mut().zip(bytes.chunks_exact(8)) {

@@ -1,6 +1,7 @@
 //! Signals of the three that are ours, to a thread of this process: [`posted`](crate::signal::posted).
 
 use super::signals::SI_TKILL;
+use crate::program_memory;
 use crate::raw::{self, Blocked, OURS, err, nr};
 use crate::signal::posted::{CARRIER, Signal, To};
 use crate::signal::sent::{INFO, bit};
@@ -23,7 +24,7 @@ pub(crate) fn to_thread(state: &State, number: usize, args: [usize; 6]) -> Optio
     let record = state.threads.all().find(is_it)?;
     let mut info = [0; INFO];
     if number == nr::RT_TGSIGQUEUEINFO {
-        match raw::read::<[u64; INFO]>(info_at) {
+        match program_memory::read::<[u64; INFO]>(info_at) {
             Some(given) => info = given,
             None => return Some(err::FAULT),
         }

@@ -6,7 +6,8 @@
 
 use super::installed;
 use crate::cancel;
-use crate::raw::{self, Blocked, OURS, Plain, err, nr};
+use crate::program_memory::{self, Plain};
+use crate::raw::{self, Blocked, OURS, err, nr};
 use crate::signal::actions;
 use crate::signal::actions::SIGNALS;
 pub(crate) use crate::signal::actions::{
@@ -111,7 +112,7 @@ pub(crate) fn action(state: &State, args: [usize; 6]) -> isize {
     }
     let wanted = match new {
         0 => None,
-        at => match raw::read::<Action>(at) {
+        at => match program_memory::read::<Action>(at) {
             Some(action) => Some(action),
             None => return err::FAULT,
         },
@@ -143,7 +144,7 @@ pub(crate) fn action(state: &State, args: [usize; 6]) -> isize {
             signals.actions[signal] = action;
         }
     }
-    if old != 0 && !raw::write(old, before) {
+    if old != 0 && !program_memory::write(old, before) {
         return err::FAULT;
     }
     0
@@ -215,7 +216,7 @@ pub(crate) fn alternate(state: &State, record: &Record, args: [usize; 6]) -> isi
     let [new, old, ..] = args;
     let before = signal_stack(record);
     if new != 0 {
-        let Some(wanted) = raw::read::<Stack>(new) else {
+        let Some(wanted) = program_memory::read::<Stack>(new) else {
             return err::FAULT;
         };
         if before.flags & SS_ONSTACK != 0 {
@@ -249,7 +250,7 @@ pub(crate) fn alternate(state: &State, record: &Record, args: [usize; 6]) -> isi
             }
         }
     }
-    if old != 0 && !raw::write(old, before) {
+    if old != 0 && !program_memory::write(old, before) {
         return err::FAULT;
     }
     0

@@ -174,7 +174,7 @@ pub(super) fn end_call(context: &mut Context) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::raw::Plain;
+    use crate::program_memory::Plain;
     use crate::signal::actions::DEFAULT;
 
     fn actions(of: &[(usize, u64, u64)]) -> [Action; SIGNALS] {

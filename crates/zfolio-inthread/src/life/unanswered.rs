@@ -6,6 +6,7 @@
 //! return of each of the program's, looks for such a place.
 
 use crate::cancel;
+use crate::program_memory;
 use crate::raw::{self, err};
 use crate::signal::context::{Context, at};
 use crate::signal::pieces;
@@ -58,7 +59,7 @@ fn behind_one(state: &State, context: &Context) -> Option<usize> {
     let pc = usize::try_from(pc).ok()?;
     let mut before = [0; SYSCALL.len()];
     let is_one = !state.text.contains(&pc)
-        && raw::read_bytes(pc.wrapping_sub(SYSCALL.len()), &mut before)
+        && program_memory::read_bytes(pc.wrapping_sub(SYSCALL.len()), &mut before)
         && before == SYSCALL;
     is_one.then_some(pc)
 }

@@ -28,6 +28,7 @@ use super::remote::{BYTES, Buffer, now};
 use super::way::STAGE;
 use super::words::Word;
 use crate::memory::layer::MemoryState;
+use crate::program_memory;
 use crate::raw::{self, OURS, SHIFT, nr};
 use crate::threads::Record;
 use alloc::sync::Arc;
@@ -262,7 +263,7 @@ impl MemoryState {
         let mut result = Ok(());
         for part in plan.parts.iter() {
             // SAFETY: of a buffer that this thread has taken, and all parts fit in.
-            let into = unsafe { raw::bytes_mut(at, part.len) };
+            let into = unsafe { program_memory::bytes_mut(at, part.len) };
             result = plan.store.fetch(part.offset, into, since, &mut goes_on);
             if result.is_err() {
                 break;

@@ -10,7 +10,7 @@ use zfolio_sys::lock::Mutex;
 use zfolio_sys::syscall::Errno;
 use zfolio_zswap::{Backing, NetworkBacking, Parts};
 
-use crate::raw;
+use crate::program_memory;
 
 /// The store.
 pub(super) struct OwnStore {
@@ -87,7 +87,7 @@ impl Offered {
                 let from = at + distance(has.start, both.start);
                 let to: Range<usize> = distance(offset, both.start)..distance(offset, both.end);
                 // SAFETY: a buffer of ours, which who offers it holds.
-                into[to.clone()].copy_from_slice(unsafe { raw::bytes(from, to.len()) });
+                into[to.clone()].copy_from_slice(unsafe { program_memory::bytes(from, to.len()) });
                 found += to.len();
             }
             at += part.len;

@@ -11,11 +11,13 @@ use zfolio_sys::lock::{futex_wait, futex_wake};
 use zfolio_sys::thread::{Clock, now_ns};
 
 /// Pages that the program's threads closed for themselves in a span: the thread is wanted.
-const BEGINS_AT: usize = 512;
+const BEGINS_AT: usize = 64;
 /// Bound of that span, ns.
 const SPAN_NS: u64 = 20_000_000;
 /// Without a call for so long the thread ends, ns.
-const IDLE_NS: u64 = 20_000_000;
+const IDLE_NS: u64 = 100_000_000;
+/// Where it could do nothing it does not try again for so long, ns.
+const REST_NS: u64 = 20_000_000;
 
 /// In [`Pressure::word`]: it is called.
 const CALLED: u32 = 1;
@@ -154,7 +156,7 @@ impl Pressure {
         self.word.fetch_or(CALLED, Ordering::AcqRel);
         while !self.is_to_end() {
             let passed = now_ns(Clock::Monotonic).saturating_sub(begun);
-            let Some(left) = IDLE_NS.checked_sub(passed).filter(|left| *left > 0) else {
+            let Some(left) = REST_NS.checked_sub(passed).filter(|left| *left > 0) else {
                 return;
             };
             futex_wait(&self.word, CALLED, Some(left));

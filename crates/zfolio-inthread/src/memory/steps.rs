@@ -8,6 +8,7 @@ use super::outgoing;
 use super::way::{
     DONTNEED, Kind, NONE, POPULATE_WRITE, READ_WRITE, STAGE, Way, advise, checked, protect,
 };
+use crate::program_memory;
 use crate::raw::{self, PAGE, nr};
 use core::ops::Range;
 use zfolio_sys::syscall::Errno;
@@ -86,14 +87,14 @@ impl Way {
             Kind::Guard | Kind::Protect => range.start,
         };
         // SAFETY: frozen: ours alone, or nobody can write to it (one thread: this one).
-        unsafe { raw::bytes(at, range.len()) }
+        unsafe { program_memory::bytes(at, range.len()) }
     }
 
     /// The bytes of `range` after [`Self::write_protect`].
     #[allow(clippy::unused_self, reason = "as `source`")]
     pub(crate) fn source_in_place(&self, range: &Range<usize>) -> &[u8] {
         // SAFETY: the caller has protected it, and whoever would open it waits for the caller.
-        unsafe { raw::bytes(range.start, range.len()) }
+        unsafe { program_memory::bytes(range.start, range.len()) }
     }
 
     /// Has whoever writes to `range` fault; [`Self::open_written`] ends it, also where this has
@@ -277,8 +278,8 @@ impl Way {
     fn write_directly(&self, range: &Range<usize>) {
         // SAFETY: incoming pages are ours; the range is open and this is the one thread.
         unsafe {
-            let source = raw::bytes(self.incoming, range.len());
-            raw::bytes_mut(range.start, range.len()).copy_from_slice(source);
+            let source = program_memory::bytes(self.incoming, range.len());
+            program_memory::bytes_mut(range.start, range.len()).copy_from_slice(source);
         }
     }
 

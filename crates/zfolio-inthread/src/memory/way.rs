@@ -22,6 +22,7 @@ pub(crate) use super::outgoing::STAGE;
 use super::own_file::OwnFile;
 use super::own_store::OwnStore;
 use super::words::Word;
+use crate::program_memory;
 use crate::raw::{self, PAGE, is_error, nr};
 use alloc::sync::Arc;
 use core::ops::Range;
@@ -143,7 +144,7 @@ impl Way {
     pub(crate) fn incoming_page(&mut self, index: usize) -> &mut [u8] {
         debug_assert!(index < STAGE);
         // SAFETY: memory of ours, used under the core lock alone.
-        unsafe { raw::bytes_mut(self.incoming + index * PAGE, PAGE) }
+        unsafe { program_memory::bytes_mut(self.incoming + index * PAGE, PAGE) }
     }
 
     /// Has faults in `range`, which is mapped, reported to us.

@@ -4,6 +4,7 @@
 
 use super::outgoing;
 use super::way::{Kind, OURS, STAGE, Way, checked};
+use crate::program_memory;
 use crate::raw::{self, PAGE, is_error, nr};
 use zfolio_runtime::segment::faults;
 use zfolio_sys::arena::reserve_private;
@@ -114,7 +115,7 @@ impl Way {
             self.open_untouched(&page)
                 .map_err(failed("protecting memory"))?;
             // SAFETY: a page of ours.
-            unsafe { raw::bytes_mut(page.start, PAGE) }.fill(7);
+            unsafe { program_memory::bytes_mut(page.start, PAGE) }.fill(7);
             self.freeze(&page, true, false)
                 .map_err(failed("protecting memory"))?;
             self.commit(&page, true, false)
@@ -123,7 +124,7 @@ impl Way {
         self.fill(&page, true, false)
             .map_err(failed("filling a closed page"))?;
         // SAFETY: a page of ours, open.
-        let right = unsafe { raw::bytes(page.start, PAGE) }
+        let right = unsafe { program_memory::bytes(page.start, PAGE) }
             .iter()
             .all(|byte| *byte == 7);
         let moved = self.freeze(&page, true, false);

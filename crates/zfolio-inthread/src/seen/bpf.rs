@@ -1,6 +1,7 @@
 //! bpf: what its structure points to, by command.
 
 use super::pinning::Keeper;
+use crate::program_memory;
 use crate::raw::{self, PAGE, nr};
 
 /// Commands on an element of a map: looked up, changed, deleted, the next key, looked up and deleted.
@@ -27,7 +28,7 @@ impl Keeper<'_> {
         self.keep(address, len.min(WORDS * 8));
         let mut words = [0_u64; WORDS];
         for (index, word) in words.iter_mut().enumerate().take(len / 8) {
-            *word = raw::read::<u64>(address.wrapping_add(index * 8)).unwrap_or(0);
+            *word = program_memory::read::<u64>(address.wrapping_add(index * 8)).unwrap_or(0);
             self.keep(usize::try_from(*word).unwrap_or(0), 4 * PAGE);
         }
         let half = |at: usize| (words[at / 8] >> (at % 8 * 8) & 0xffff_ffff) as usize;

@@ -1,6 +1,7 @@
 //! Calls of which one argument says what another points to: ioctl, socket options, semctl.
 
 use super::pinning::{END, GUESS, Keeper};
+use crate::program_memory;
 use crate::raw::{self, PAGE, SHIFT};
 
 /// ioctls with an array behind their structure, and the bytes of an element.
@@ -58,10 +59,11 @@ impl Keeper<'_> {
         let len = request >> 16 & 0x3fff;
         self.keep(address, len.max(GUESS));
         let word = |at: usize| {
-            let word = raw::read::<u64>(address.wrapping_add(at)).unwrap_or(0);
+            let word = program_memory::read::<u64>(address.wrapping_add(at)).unwrap_or(0);
             usize::try_from(word).unwrap_or(0)
         };
-        let count = |at: usize| raw::read::<u32>(address.wrapping_add(at)).unwrap_or(0) as usize;
+        let count =
+            |at: usize| program_memory::read::<u32>(address.wrapping_add(at)).unwrap_or(0) as usize;
         match request & 0xffff_ffff {
             FS_IOC_FIEMAP => self.keep(address.wrapping_add(len), count(24) * EXTENT),
             FIDEDUPERANGE => self.keep(address.wrapping_add(len), (count(16) & 0xffff) * DEDUPE),
@@ -89,7 +91,7 @@ impl Keeper<'_> {
             return;
         }
         for at in 0..NESTED {
-            let Some(word) = raw::read::<u64>(address.wrapping_add(at * 8)) else {
+            let Some(word) = program_memory::read::<u64>(address.wrapping_add(at * 8)) else {
                 return;
             };
             let word = usize::try_from(word).unwrap_or(0);
@@ -110,7 +112,7 @@ impl Keeper<'_> {
             }
             [PR_SET_MM, PR_SET_MM_MAP, at, ..] => {
                 // Eleven addresses, the vector's, and its size.
-                if let Some([vector, len]) = raw::read::<[u64; 2]>(at.wrapping_add(88)) {
+                if let Some([vector, len]) = program_memory::read::<[u64; 2]>(at.wrapping_add(88)) {
                     let len = usize::try_from(len & 0xffff_ffff).unwrap_or(0);
                     self.keep(usize::try_from(vector).unwrap_or(0), len.min(PAGE));
                 }
@@ -122,7 +124,7 @@ impl Keeper<'_> {
     /// mq_notify: the value of an event for a thread is the address of a cookie.
     pub(crate) fn keep_notification(&self, address: usize) {
         self.keep(address, 64);
-        if let Some([value, kind]) = raw::read::<[u64; 2]>(address)
+        if let Some([value, kind]) = program_memory::read::<[u64; 2]>(address)
             && kind >> 32 == SIGEV_THREAD
         {
             self.keep(usize::try_from(value).unwrap_or(0), COOKIE);
@@ -138,7 +140,7 @@ impl Keeper<'_> {
             SOL_PACKET => option == FANOUT_DATA && len & 0xffff_ffff == PROGRAM,
             _ => false,
         };
-        if is_filter && let Some([count, at]) = raw::read::<[u64; 2]>(value) {
+        if is_filter && let Some([count, at]) = program_memory::read::<[u64; 2]>(value) {
             let count = usize::try_from(count & 0xffff).unwrap_or(0);
             self.keep(usize::try_from(at).unwrap_or(0), count * INSTRUCTION);
         }
@@ -148,7 +150,7 @@ impl Keeper<'_> {
     pub(crate) fn keep_option_asked(&self, args: &[usize; 6]) {
         let [_, level, option, value, len_at, _] = *args;
         self.keep(len_at, 4);
-        let Some(len) = raw::read::<u32>(len_at) else {
+        let Some(len) = program_memory::read::<u32>(len_at) else {
             return;
         };
         let is_filter = level == SOL_SOCKET && option == ATTACH_FILTER;
@@ -157,7 +159,7 @@ impl Keeper<'_> {
         if level == IPPROTO_TCP && option == ZEROCOPY_RECEIVE {
             let word = |at: usize| {
                 let is_there = at + 8 <= len as usize;
-                let word = is_there.then(|| raw::read::<u64>(value.wrapping_add(at)));
+                let word = is_there.then(|| program_memory::read::<u64>(value.wrapping_add(at)));
                 usize::try_from(word.flatten().unwrap_or(0)).unwrap_or(0)
             };
             // The buffer for what cannot be mapped, its length; control data, its length.
@@ -169,7 +171,7 @@ impl Keeper<'_> {
     /// The `struct xattr_args` of getxattrat and setxattrat: value, its length, flags.
     pub(crate) fn keep_attribute(&self, address: usize) {
         self.keep(address, 16);
-        if let Some([value, rest]) = raw::read::<[u64; 2]>(address) {
+        if let Some([value, rest]) = program_memory::read::<[u64; 2]>(address) {
             let len = usize::try_from(rest & 0xffff_ffff).unwrap_or(0);
             self.keep(usize::try_from(value).unwrap_or(0), len);
         }
@@ -180,7 +182,8 @@ impl Keeper<'_> {
         match args[0] {
             PEEKSIGINFO => {
                 self.keep(args[2], 16);
-                let asked = raw::read::<[u64; 2]>(args[2]).map_or(0, |asked| asked[1] >> 32);
+                let asked =
+                    program_memory::read::<[u64; 2]>(args[2]).map_or(0, |asked| asked[1] >> 32);
                 let count = usize::try_from(asked & 0x7fff_ffff).unwrap_or(0);
                 self.keep(args[3], count.saturating_mul(SIGINFO));
             }

@@ -2,7 +2,8 @@
 
 use super::plain_stack::is_plain;
 use super::table::Pointer;
-use crate::raw::{self, PAGE, SHIFT};
+use crate::program_memory;
+use crate::raw::{PAGE, SHIFT};
 use crate::state::State;
 use crate::threads::Record;
 use core::ops::Range;
@@ -125,7 +126,7 @@ impl Keeper<'_> {
                 Pointer::Words(at, of) => self.keep_words(arg(at), count(of)),
                 Pointer::Measured(at, len_at) => {
                     self.keep(arg(len_at), 4);
-                    if let Some(len) = raw::read::<u32>(arg(len_at)) {
+                    if let Some(len) = program_memory::read::<u32>(arg(len_at)) {
                         self.keep(arg(at), (len as usize).min(1 << 20));
                     }
                 }
@@ -154,7 +155,7 @@ fn ends_before(address: usize, border: usize) -> bool {
     let mut bytes = [0_u8; 64];
     while at < border {
         let len = (border - at).min(bytes.len());
-        if !raw::read_bytes(at, &mut bytes[..len]) || bytes[..len].contains(&0) {
+        if !program_memory::read_bytes(at, &mut bytes[..len]) || bytes[..len].contains(&0) {
             return true;
         }
         at += len;

@@ -20,6 +20,7 @@
 use super::forms::{self, AROUND, Form, JUMP, MOST_MOVED, Moved, SYSCALL};
 use super::stubs::Stubs;
 use super::table::CALLS;
+use crate::program_memory;
 use crate::raw::{self, PAGE, nr};
 use crate::state::State;
 use core::ops::Range;
@@ -106,7 +107,7 @@ pub(crate) fn consider(state: &State, back: usize, number: usize) -> usize {
 
 fn read<const N: usize>(at: usize) -> Option<[u8; N]> {
     let mut bytes = [0; N];
-    raw::read_bytes(at, &mut bytes).then_some(bytes)
+    program_memory::read_bytes(at, &mut bytes).then_some(bytes)
 }
 
 /// Whether `range` is of a text, and of the page that `site` lies in, which was just run.
@@ -150,7 +151,8 @@ fn is_present(range: &Range<usize>) -> bool {
 fn has_jump_into(window: &Range<usize>, back: usize, moved: Moved) -> bool {
     let mut code = [0; 2 * AROUND];
     let code = &mut code[..window.len()];
-    !raw::read_bytes(window.start, code) || forms::has_jump_into(code, window.start, back, moved)
+    !program_memory::read_bytes(window.start, code)
+        || forms::has_jump_into(code, window.start, back, moved)
 }
 
 /// Before there is a second thread: rewrites all sites of which the bytes leave no doubt. The
@@ -177,7 +179,7 @@ fn rewrite_all(stubs: &mut Stubs, text: &Range<usize>) {
     let mut at = text.start;
     while at < text.end {
         let code = &mut code[..(text.end - at).min(PAGE)];
-        if !raw::read_bytes(at, code) {
+        if !program_memory::read_bytes(at, code) {
             return;
         }
         for offset in forms::certain(code) {

@@ -9,6 +9,7 @@ use super::pinning::Keeper;
 use super::plain_stack::{added_to, is_plain, note as note_plain};
 use crate::call_stacks::ROOM;
 use crate::memory::words::Word;
+use crate::program_memory;
 use crate::raw::{self, PAGE, SHIFT, nr};
 use crate::state::State;
 use core::ops::Range;
@@ -81,7 +82,7 @@ fn keep_managed(keeper: &Keeper<'_>, window: &Range<usize>) {
             raw::own(nr::SCHED_YIELD, [0; 3]);
         }
         // A fault like the program's own: as if it wrote there, since the kernel will.
-        raw::touch_to_write(closed << SHIFT);
+        program_memory::touch_to_write(closed << SHIFT);
         page = closed + 1;
     }
     if let Some((around, added)) = look(state, window) {

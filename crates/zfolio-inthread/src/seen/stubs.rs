@@ -3,6 +3,7 @@
 //! which is what unwinders see, and in r11 where it really goes on.
 
 use super::forms::{Form, JUMP, MOST_MOVED, Moved, SYSCALL};
+use crate::program_memory;
 use crate::raw::{self, PAGE, nr};
 use core::ops::Range;
 use core::ptr;
@@ -206,7 +207,7 @@ fn assemble(
             put(&[0xff, 0x25]);
             put(&near(at + GOES_ON, entry)?);
             let mut followed = [0; MOST_MOVED];
-            if !raw::read_bytes(back, &mut followed[..len]) {
+            if !program_memory::read_bytes(back, &mut followed[..len]) {
                 return None;
             }
             put(&followed[..len]);

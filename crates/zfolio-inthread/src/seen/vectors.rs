@@ -4,7 +4,7 @@
 //! one ([`Hulls`]).
 
 use super::pinning::{END, Keeper, closable};
-use crate::raw;
+use crate::program_memory;
 use core::ops::Range;
 
 /// Vectors looked at; a call with more is refused by the kernel.
@@ -67,7 +67,8 @@ pub(crate) fn word(words: &[u64], at: usize) -> usize {
 /// Tells where each of `count` vectors begins, and its bytes.
 fn each_vector(address: usize, count: usize, mut told: impl FnMut(usize, usize)) {
     for index in 0..count.min(VECTORS) {
-        let Some(vector) = raw::read::<[u64; 2]>(address.wrapping_add(index * VECTOR)) else {
+        let Some(vector) = program_memory::read::<[u64; 2]>(address.wrapping_add(index * VECTOR))
+        else {
             return;
         };
         told(word(&vector, 0), word(&vector, 1));
@@ -103,7 +104,7 @@ impl Vectors {
         }
         let mut len = 0_usize;
         for index in 0..count {
-            let vector = raw::read::<[u64; 2]>(at.wrapping_add(index * VECTOR))?;
+            let vector = program_memory::read::<[u64; 2]>(at.wrapping_add(index * VECTOR))?;
             let (from, of) = (word(&vector, 0), word(&vector, 1));
             from.checked_add(of).filter(|end| *end <= END)?;
             len = len.saturating_add(of);
@@ -127,7 +128,7 @@ impl Vectors {
         let (mut before, mut whole, mut len) = (0, None, 0);
         for index in 0..self.count {
             let at = self.at.wrapping_add(index * VECTOR);
-            let Some(here) = raw::read::<[u64; 2]>(at) else {
+            let Some(here) = program_memory::read::<[u64; 2]>(at) else {
                 break;
             };
             let (from, of) = (word(&here, 0), word(&here, 1));
@@ -157,7 +158,7 @@ pub(crate) fn of_message(header: &[u64; 7]) -> Option<Vectors> {
 pub(crate) fn is_only_descriptors(at: usize, len: usize) -> bool {
     // (The level and the type, SOL_SOCKET and SCM_RIGHTS.)
     const DESCRIPTORS: u64 = 1 << 32 | 1;
-    let header = raw::read::<[u64; 2]>(at);
+    let header = program_memory::read::<[u64; 2]>(at);
     header
         .is_some_and(|header| header[1] == DESCRIPTORS && word(&header, 0).saturating_add(7) >= len)
 }
@@ -165,7 +166,7 @@ pub(crate) fn is_only_descriptors(at: usize, len: usize) -> bool {
 /// Tells each part of the message at `address`.
 fn each_part(address: usize, mut told: impl FnMut(Range<usize>)) {
     // name, its length, vectors, their count, control data, its length, flags
-    let Some(words) = raw::read::<[u64; 7]>(address) else {
+    let Some(words) = program_memory::read::<[u64; 7]>(address) else {
         return;
     };
     let count = word(&words, 3).min(VECTORS);
@@ -236,7 +237,7 @@ impl Keeper<'_> {
         let all = || {
             // value, address, flags
             (0..count).filter_map(|index| {
-                let words = raw::read::<[u64; 2]>(address.wrapping_add(index * WORD))?;
+                let words = program_memory::read::<[u64; 2]>(address.wrapping_add(index * WORD))?;
                 closable(word(&words, 1), 8)
             })
         };

@@ -1,6 +1,7 @@
 //! What is done with a signal, and the table of what the program asked for.
 
-use crate::raw::{self, Plain, nr};
+use crate::program_memory::Plain;
+use crate::raw::{self, nr};
 
 /// The kernel's `struct sigaction`.
 #[repr(C)]
