@@ -107,6 +107,14 @@ mod tests {
         assert_eq!([most(&of_run), most(&of_group)], [HIGH, 20480]);
         segment.groups[group as usize].high.store(40 << 20, Relaxed);
         assert_eq!([most(&of_run), most(&of_group)], [HIGH, 10240]);
+        // (One that is too small to be a member as well.)
+        let small = Having {
+            resident: 1,
+            ..having(1)
+        };
+        let allowed = of_group.update(&segment, small, HIGH);
+        assert_eq!([allowed.high, allowed.assured], [10240; 2]);
+        assert_eq!(of_run.update(&segment, small, HIGH).high, HIGH);
         segment.config().limits.shared.store(0, Relaxed);
         assert_eq!(most(&of_group), HIGH, "each on its own");
     }

@@ -284,9 +284,11 @@ impl Membership {
         let mine = match mine {
             Some(mine) => mine,
             None if of.resident < run / SMALL => {
+                // (Its groups' hold for it from the start: it may grow a lot before it is asked again.)
+                let most = self.most_of(segment, run);
                 return Allowed {
-                    high: run,
-                    assured: run,
+                    high: most,
+                    assured: most,
                     ..all
                 };
             }
