@@ -54,7 +54,15 @@ pub(crate) fn exec(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isiz
     } else {
         signals::ignore_in_kernel(state)
     };
+    // (What it becomes counts itself.)
+    let counted = state.is_own_process();
+    if counted {
+        state.segment.processes.fetch_sub(1, Ordering::Relaxed);
+    }
     let result = raw::for_program(number, args);
+    if counted {
+        state.segment.processes.fetch_add(1, Ordering::Relaxed);
+    }
     if ignored.contains(&true) {
         let _blocked = Blocked::new();
         installed::install(state);
