@@ -77,4 +77,4 @@ pub use faces::{process, regions};
 pub use frames::reserve_arena;
 pub use health::fatal;
 pub use policy::codec_choice;
-pub use upkeep::{class_table, statistics, tier};
+pub use upkeep::{class_table, statistics, tier, zspage_compaction};

@@ -18,6 +18,7 @@ use zfolio_runtime::options::Options;
 use zfolio_runtime::protect::pool_arena::PoolArena;
 use zfolio_runtime::segment::{FaultKind, ProcessSlot};
 use zfolio_runtime::tier::Tier;
+use zfolio_runtime::zspage_compaction::Zspages;
 use zfolio_sys::thread::{Clock, now_ns, pid};
 use zfolio_zswap::{WorkContext, Zswap};
 
@@ -102,6 +103,7 @@ pub(crate) struct Pool {
     pub(super) tier: Tier,
     /// When its last turn ended, ns.
     pub(super) tier_ended_ns: u64,
+    pub(super) zspages: Zspages,
     pub(crate) stats: &'static ProcessSlot,
 }
 

@@ -171,6 +171,7 @@ impl MemoryState {
         }
         self.tend_tier(At::Tick);
         if looks {
+            self.compact_for_a_while(false);
             self.count_what_stays();
         }
         if !self.is_behind() {

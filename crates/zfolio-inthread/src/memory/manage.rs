@@ -18,6 +18,7 @@ use zfolio_runtime::reserve_arena;
 use zfolio_runtime::segment::{Counter, ProcessSlot, describe, state};
 use zfolio_runtime::statistics::publish_pool;
 use zfolio_runtime::tier::Tier;
+use zfolio_runtime::zspage_compaction::Zspages;
 use zfolio_sys::thread::{Clock, now_ns, pid};
 use zfolio_sys::{heap, identity};
 use zfolio_zswap::{Limits, Zswap};
@@ -145,6 +146,7 @@ impl MemoryCore {
             turnover: Turnover::default(),
             tier,
             tier_ended_ns: 0,
+            zspages: Zspages::default(),
             stats,
         });
         if let Err(errno) = backed {
@@ -244,6 +246,7 @@ impl MemoryCore {
             pool.zswap.reset_in_fork_child();
             pool.zswap.stats().restart();
             pool.tier.restart();
+            pool.zspages = Zspages::default();
             pool.turnover = Turnover::default();
             pool.stats = claim(state, number);
         }

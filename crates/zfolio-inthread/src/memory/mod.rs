@@ -16,6 +16,7 @@
 //! | [`follow`], [`following`] | calls, and threads that are stopped as they run, close pages where `high` has sunk |
 //! | [`share`], [`said`] | what of a common `high` a process has while nothing of it is out |
 //! | [`second_tier`] | the pool is made denser before calls that wait |
+//! | [`zspages`] | zspage compaction, by who makes room and by who is stopped as it runs |
 //! | [`bring`] | swap-in, and room for it |
 //! | [`reclaim`] | swap-out |
 //! | [`reclaimer`], [`pressure`] | of swap-out, what a thread of ours does beside the program's, and when |
@@ -78,6 +79,7 @@ pub(crate) mod way;
 mod ways;
 pub(crate) mod words;
 mod writeback;
+mod zspages;
 
 /// A page's number: its address over the page size.
 pub(crate) type Vpn = usize;

@@ -73,6 +73,7 @@ impl MemoryCore {
         if usage + pages <= self.limit() {
             return;
         }
+        self.compact_for_room();
         let refused = self.closing.bounds.begin();
         self.look(state, refused);
         let goal = self.limit().saturating_sub(pages + SLACK);

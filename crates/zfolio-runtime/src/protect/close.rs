@@ -350,7 +350,7 @@ impl Protected {
         ask_for_low_latency();
         let mut worker = self.workers[0].lock();
         let mut turnover = Turnover::default();
-        let mut zspages = Zspages::new();
+        let mut zspages = Zspages::default();
         loop {
             let wake_seq = self.control_wake.load(Ordering::SeqCst);
             self.control_sleeps.store(0, Ordering::SeqCst);

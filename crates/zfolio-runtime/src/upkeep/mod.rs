@@ -24,7 +24,7 @@ pub(crate) mod recompress;
 pub mod statistics;
 pub mod tier;
 pub(crate) mod writeback;
-pub(crate) mod zspage_compaction;
+pub mod zspage_compaction;
 
 use crate::segment::Looks;
 use crate::swapout::Swap;

@@ -6,6 +6,8 @@
 //! neither reclaim nor a fork waits for it, until the pool has been gone
 //! through once.
 //!
+//! In the thread that faults there is no control thread, and who makes room does it (`zfolio-inthread`).
+//!
 //! On request (`zfolio compact`) both are done whatever the policies say, once, with more time
 //! a turn; the number of the last request that was done is in the process's slot.
 
@@ -33,7 +35,7 @@ pub(crate) struct Compacting {
 }
 
 /// Compaction of a pool's zspages.
-pub(crate) struct Zspages {
+pub struct Zspages {
     policy: Policy,
     run: Option<CompactionRun>,
     /// Somebody asked, and the run for it has not begun.
@@ -52,7 +54,7 @@ impl Compacting {
     /// For an arena of so many slots; nothing is to be done of what was asked for before.
     pub(crate) fn new(slots: usize, requests: u32) -> Self {
         Self {
-            zspages: Zspages::new(),
+            zspages: Zspages::default(),
             evacuating: Evacuating::new(slots),
             done: requests,
             doing: None,
@@ -85,15 +87,18 @@ impl Compacting {
     }
 }
 
-impl Zspages {
-    pub(crate) fn new() -> Self {
+impl Default for Zspages {
+    /// None is under way; the first periodic one is a period away.
+    fn default() -> Self {
         Self {
             policy: Policy::new(now_ms()),
             run: None,
             asked: false,
         }
     }
+}
 
+impl Zspages {
     /// Whether a run that was asked for is under way, or to come.
     fn is_requested(&self) -> bool {
         let asked = |run: &CompactionRun| run.cause == Cause::Request;
@@ -102,7 +107,7 @@ impl Zspages {
 
     /// Whether there is something to do: begins a run if one is due.
     /// `pressed`: memory is short, and what reclaim could do at once is done.
-    pub(crate) fn is_due<A: Arena>(&mut self, zswap: &Zswap<A>, pressed: bool) -> bool {
+    pub fn is_due<A: Arena>(&mut self, zswap: &Zswap<A>, pressed: bool) -> bool {
         if self.run.is_none() && (self.asked || self.policy.may_be_due(now_ms(), pressed)) {
             let situation = Situation {
                 freeable_pages: zswap.freeable_pages(),
@@ -117,13 +122,14 @@ impl Zspages {
         self.run.is_some()
     }
 
+    /// Whether a run has begun and is not at its end.
+    #[must_use]
+    pub const fn is_under_way(&self) -> bool {
+        self.run.is_some()
+    }
+
     /// Does steps until `time` ns have gone by or `stop` says so.
-    pub(crate) fn compact<A: Arena>(
-        &mut self,
-        zswap: &Zswap<A>,
-        time: u64,
-        stop: impl Fn() -> bool,
-    ) {
+    pub fn compact<A: Arena>(&mut self, zswap: &Zswap<A>, time: u64, stop: impl Fn() -> bool) {
         let Some(run) = &mut self.run else { return };
         let until = now_ns(Clock::Monotonic) + time;
         while now_ns(Clock::Monotonic) < until && !stop() {

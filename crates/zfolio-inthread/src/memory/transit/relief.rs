@@ -50,6 +50,7 @@ impl MemoryCore {
         let now = self.closes_in_place();
         self.look(state, now);
         if whom != Whom::Others {
+            self.compact_for_room();
             self.figures.waits += 1;
             state
                 .membership
