@@ -75,7 +75,7 @@ pub(crate) fn compact(args: &Compact) -> Result<ExitCode, Failure> {
     Err(Failure::new(Status::Internal, path.display(), why, mend))
 }
 
-/// Whether the process of a slot compacts: by messages a thread of ours does it.
+/// Whether the process of a slot compacts on request: by messages a thread of ours does it.
 fn compacts(slot: &ProcessSlot) -> bool {
     // (The ways without privilege say which they are.)
     let way = slot.process.told_by.load(Relaxed);
@@ -160,7 +160,7 @@ impl Process {
     }
 }
 
-/// A line for each process in which nothing compacts.
+/// A line for each process in which nobody compacts on request.
 fn cannot(segment: &Segment) -> Vec<String> {
     let slots = used(segment).into_iter().map(|used| used.slot);
     let slots = slots.filter(|slot| {
@@ -169,7 +169,10 @@ fn cannot(segment: &Segment) -> Vec<String> {
     slots
         .map(|slot| {
             let way = statistics::Process::read(slot).told_by;
-            format!("{}: nothing compacts with --faults {way}", name(slot))
+            format!(
+                "{}: with --faults {way} it compacts when memory is short, not on request",
+                name(slot)
+            )
         })
         .collect()
 }

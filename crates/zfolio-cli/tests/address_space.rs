@@ -7,7 +7,7 @@ use memory::compiled;
 
 #[test]
 fn what_is_unmapped_without_an_event_is_noticed() {
-    let (Some(z), Some(path)) = (support::real(), compiled("lost")) else {
+    let (Some(z), Some(path)) = (support::by_messages(), compiled("lost")) else {
         return;
     };
     let path = path.to_str().expect("a plain path");
@@ -28,7 +28,7 @@ fn what_is_unmapped_without_an_event_is_noticed() {
 /// not there any more, with an event in flight, has not been lost.
 #[test]
 fn what_is_being_moved_is_not_taken_for_lost() {
-    let (Some(z), Some(path)) = (support::real(), compiled("carried")) else {
+    let (Some(z), Some(path)) = (support::by_messages(), compiled("carried")) else {
         return;
     };
     let path = path.to_str().expect("a plain path");
@@ -46,7 +46,7 @@ fn what_is_being_moved_is_not_taken_for_lost() {
 /// flight: it is made for whoever waits.
 #[test]
 fn nobody_waits_for_ever_beside_changes_without_a_pause() {
-    let (Some(z), Some(path)) = (support::real(), compiled("restless")) else {
+    let (Some(z), Some(path)) = (support::by_messages(), compiled("restless")) else {
         return;
     };
     let path = path.to_str().expect("a plain path");
@@ -68,7 +68,7 @@ fn nobody_waits_for_ever_beside_changes_without_a_pause() {
 /// What mremap adds to locked memory is touched by the kernel while its event is in flight.
 #[test]
 fn locked_memory_grows() {
-    let (Some(z), Some(path)) = (support::real(), compiled("grow_locked")) else {
+    let (Some(z), Some(path)) = (support::by_messages(), compiled("grow_locked")) else {
         return;
     };
     let path = path.to_str().expect("a plain path");

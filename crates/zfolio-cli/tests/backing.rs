@@ -97,7 +97,9 @@ impl Drop for Mounted<'_> {
 
 #[test]
 fn a_full_file_system_loses_nothing() {
-    let Some(z) = support::real() else { return };
+    let Some(z) = support::by_messages() else {
+        return;
+    };
     let Some(program) = compiled("plain") else {
         return;
     };
@@ -116,7 +118,9 @@ fn a_full_file_system_loses_nothing() {
 
 #[test]
 fn a_backing_that_is_too_small_loses_nothing() {
-    let Some(z) = support::real() else { return };
+    let Some(z) = support::by_messages() else {
+        return;
+    };
     let Some(program) = compiled("plain") else {
         return;
     };
@@ -147,7 +151,9 @@ fn child_of(pid: u32) -> Option<u32> {
 
 #[test]
 fn nothing_readable_is_left_when_it_is_killed() {
-    let Some(z) = support::real() else { return };
+    let Some(z) = support::by_messages() else {
+        return;
+    };
     let Some(program) = compiled("secret") else {
         return;
     };
@@ -194,7 +200,9 @@ fn nothing_readable_is_left_when_it_is_killed() {
 
 #[test]
 fn what_cannot_be_a_backing_is_refused_at_the_start() {
-    let Some(z) = support::real() else { return };
+    let Some(z) = support::by_messages() else {
+        return;
+    };
     let status = |options: &[&str]| {
         let output = z.run_with(options, &["true"], "");
         (output.status.code(), output.stderr)
@@ -208,7 +216,7 @@ fn what_cannot_be_a_backing_is_refused_at_the_start() {
 }
 
 fn at_max(on_max: &str, args: &[&str]) -> Option<Output> {
-    let z = support::real()?;
+    let z = support::by_messages()?;
     let program = compiled("atmax")?;
     let mut command = vec![program.to_str().expect("a path")];
     command.extend(args);
@@ -294,7 +302,7 @@ impl Disk {
 /// `lostdisk`: a disk that is lost (EIO from every read and write) once `before`
 /// MiB of 80 are filled and the backing on it is open.
 fn on_a_lost_disk(before: &str) -> Option<Output> {
-    let z = support::real()?;
+    let z = support::by_messages()?;
     let program = compiled("lostdisk")?;
     let disk = Disk::new()?;
     let dir = disk.mounted.path();
@@ -382,7 +390,9 @@ const STALL: &str = "40";
 
 #[test]
 fn a_disk_that_stands_still_is_waited_for() {
-    let Some(z) = support::real() else { return };
+    let Some(z) = support::by_messages() else {
+        return;
+    };
     let Some(program) = compiled("stalled") else {
         return;
     };

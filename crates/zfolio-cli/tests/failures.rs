@@ -231,7 +231,9 @@ fn plans() -> Vec<Tried> {
 }
 
 fn try_plans(part: Option<u64>) {
-    let Some(z) = support::real() else { return };
+    let Some(z) = support::by_messages() else {
+        return;
+    };
     let library = library();
     let mut wrong = Vec::new();
     for (plan, program, allowed) in taken(part) {
@@ -268,7 +270,9 @@ fn every_call_fails() {
 
 #[test]
 fn memory_that_cannot_be_registered_is_told_of() {
-    let Some(z) = support::real() else { return };
+    let Some(z) = support::by_messages() else {
+        return;
+    };
     // (The first three are the manager's own.)
     let of = outcome(z, &library(), ("plain", &[]), "register:12:4+1");
     assert_eq!(of, Unmanaged);
@@ -277,7 +281,9 @@ fn memory_that_cannot_be_registered_is_told_of() {
 /// Each second time it is late: what that cut is made whole by the next.
 #[test]
 fn a_mapping_registered_late_is_not_cut() {
-    let Some(z) = support::real() else { return };
+    let Some(z) = support::by_messages() else {
+        return;
+    };
     let of = outcome(z, &library(), ("cut", &[]), "register:late:4+2");
     assert_eq!(of, Right);
 }
@@ -285,14 +291,18 @@ fn a_mapping_registered_late_is_not_cut() {
 /// Unmapped before the call that registers, mapped anew before what it registered is asked.
 #[test]
 fn a_mapping_made_anew_meanwhile_is_not_taken_for_the_one_registered() {
-    let Some(z) = support::real() else { return };
+    let Some(z) = support::by_messages() else {
+        return;
+    };
     let of = outcome(z, &library(), ("anew", &[]), "procmap_query:late:4+1");
     assert_eq!(of, Right);
 }
 
 #[test]
 fn a_call_that_never_returns_ends_the_process() {
-    let Some(z) = support::real() else { return };
+    let Some(z) = support::by_messages() else {
+        return;
+    };
     let library = &library();
     std::thread::scope(|scope| {
         for call in STUCK {

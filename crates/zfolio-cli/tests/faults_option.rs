@@ -109,11 +109,28 @@ fn without_privilege_what_needs_messages_is_refused_and_the_rest_goes_another_wa
     let config = &output.succeeded().stats["config"];
     assert_eq!(config["faults"], first);
     assert_eq!(config["faults_asked"], "auto");
+    // (What comes after the first that works is not tried.)
     let why = config["faults_refused"]["message"].as_str();
-    assert!(
-        why.is_some_and(|why| why.contains("userfaultfd")),
-        "{config}"
-    );
+    match first {
+        "in-thread" => assert_eq!(why, None, "{config}"),
+        _ => assert!(
+            why.is_some_and(|why| why.contains("userfaultfd")),
+            "{config}"
+        ),
+    }
+}
+
+#[test]
+fn in_thread_is_the_default_with_privilege_too() {
+    let Some(z) = managed() else { return };
+    let first = ["in-thread", "message", "guard", "protect"]
+        .into_iter()
+        .find(|way| works(&doctor(), way));
+    let mut command = z.command(["run", "--stats", "/dev/stdout", "--quiet"]);
+    let output = finish(command.args(["--", "true"]), "");
+    let stats: Value = serde_json::from_str(&output.succeeded().stdout).expect("JSON");
+    assert_eq!(stats["config"]["faults"].as_str(), first);
+    assert_eq!(stats["config"]["faults_asked"], "auto");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use support::Output;
 
 #[track_caller]
 fn lease(options: &[&str], args: &[&str]) -> Option<Output> {
-    let z = support::real()?;
+    let z = support::by_messages()?;
     let path = compiled("lease")?;
     let path = path.to_str().expect("a plain path");
     let options = [&["--quiet", "--high", "32M"], options].concat();

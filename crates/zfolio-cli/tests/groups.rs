@@ -8,7 +8,7 @@ use support::Output;
 
 /// Runs `count` times `plain 96 300` at once under 48 MiB.
 fn together(count: usize, more: &[&str]) -> Option<Output> {
-    let z = support::real()?;
+    let z = support::by_messages()?;
     let program = compiled("plain")?;
     let one = format!("{} 96 300 & ", program.display());
     // Each wait gives the status of one.
@@ -56,7 +56,9 @@ fn each_has_its_own_if_that_is_asked_for() {
 
 #[test]
 fn what_a_killed_process_had_is_the_others() {
-    let Some(z) = support::real() else { return };
+    let Some(z) = support::by_messages() else {
+        return;
+    };
     let Some(program) = compiled("plain") else {
         return;
     };
@@ -114,7 +116,9 @@ fn a_group_within_a_run_keeps_to_its_own_high() {
 
 #[test]
 fn what_may_not_go_out_stays() {
-    let Some(z) = support::real() else { return };
+    let Some(z) = support::by_messages() else {
+        return;
+    };
     let Some(program) = compiled("plain") else {
         return;
     };
@@ -136,7 +140,9 @@ fn what_may_not_go_out_stays() {
 
 #[test]
 fn the_size_of_a_backing_is_shared() {
-    let Some(z) = support::real() else { return };
+    let Some(z) = support::by_messages() else {
+        return;
+    };
     let Some(program) = compiled("plain") else {
         return;
     };
@@ -171,7 +177,9 @@ fn the_size_of_a_backing_is_shared() {
 
 #[test]
 fn at_a_shared_max_one_of_two_is_ended() {
-    let Some(z) = support::real() else { return };
+    let Some(z) = support::by_messages() else {
+        return;
+    };
     let Some(program) = compiled("atmax") else {
         return;
     };
@@ -200,7 +208,9 @@ fn at_a_shared_max_one_of_two_is_ended() {
 
 #[test]
 fn at_a_max_for_each_both_go_on() {
-    let Some(z) = support::real() else { return };
+    let Some(z) = support::by_messages() else {
+        return;
+    };
     let Some(program) = compiled("atmax") else {
         return;
     };
@@ -218,7 +228,9 @@ fn at_a_max_for_each_both_go_on() {
 #[track_caller]
 fn thousands(options: &[&str], count: u64) {
     const STAYING: u64 = 3;
-    let Some(z) = support::real() else { return };
+    let Some(z) = support::by_messages() else {
+        return;
+    };
     let Some(program) = compiled("many") else {
         return;
     };
@@ -285,7 +297,7 @@ fn thousands_of_processes_are_accounted_for_by_guard() {
     if std::env::var_os("ZFOLIO_TEST_FAULTS").is_some() {
         return;
     }
-    let (Some(z), Some(program)) = (support::real(), compiled("many")) else {
+    let (Some(z), Some(program)) = (support::by_messages(), compiled("many")) else {
         return;
     };
     let guard = ["--faults", "guard"];
@@ -311,7 +323,9 @@ fn event(output: &Output, name: &str) -> u64 {
 
 #[test]
 fn a_group_says_what_it_has_and_what_happened_in_it() {
-    let Some(z) = support::real() else { return };
+    let Some(z) = support::by_messages() else {
+        return;
+    };
     let Some(program) = compiled("plain") else {
         return;
     };
@@ -355,7 +369,9 @@ fn a_group_says_what_it_has_and_what_happened_in_it() {
 
 #[test]
 fn a_pool_without_a_backing_has_a_maximum() {
-    let Some(z) = support::real() else { return };
+    let Some(z) = support::by_messages() else {
+        return;
+    };
     let Some(program) = compiled("plain") else {
         return;
     };
@@ -383,7 +399,9 @@ fn a_pool_without_a_backing_has_a_maximum() {
 
 #[test]
 fn a_max_of_a_group_is_kept_by_it_alone() {
-    let Some(z) = support::real() else { return };
+    let Some(z) = support::by_messages() else {
+        return;
+    };
     let Some(program) = compiled("atmax") else {
         return;
     };
@@ -408,7 +426,9 @@ fn a_max_of_a_group_is_kept_by_it_alone() {
 /// `zfolio set` in a run that has no maximum at all: members read it again.
 #[test]
 fn a_max_of_a_group_given_later_is_kept_by_it_alone() {
-    let Some(z) = support::real() else { return };
+    let Some(z) = support::by_messages() else {
+        return;
+    };
     let Some(program) = compiled("atmax") else {
         return;
     };

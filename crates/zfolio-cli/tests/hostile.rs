@@ -48,7 +48,9 @@ fn run(z: &Zfolio, args: &[&str]) -> Option<Output> {
 /// Runs on unmanaged, with one line that has `why` in it.
 #[track_caller]
 fn unmanaged(setting: &str, why: &str) {
-    let Some(z) = support::real() else { return };
+    let Some(z) = support::by_messages() else {
+        return;
+    };
     let Some(output) = run(z, &[setting, "unmanaged"]) else {
         return;
     };
@@ -125,7 +127,7 @@ fn a_managed_program_may_hide_proc() {
 /// Hidden before it started: told, once for all of the tree.
 #[test]
 fn a_program_that_starts_without_proc_runs_on() {
-    let (Some(z), true) = (support::real(), namespaces()) else {
+    let (Some(z), true) = (support::by_messages(), namespaces()) else {
         return;
     };
     let Some(program) = hostile() else { return };
@@ -178,7 +180,7 @@ fn a_program_may_filter_its_calls_and_fork() {
 fn few_addresses_are_left_to_the_program() {
     unmanaged("few_addresses", "RLIMIT_AS");
     unmanaged("little_data", "RLIMIT_DATA");
-    if support::real().is_some() {
+    if support::by_messages().is_some() {
         Case::new("hostile", &["few_addresses", "after"]).run();
     }
 }
@@ -196,7 +198,7 @@ fn a_program_may_enter_a_user_namespace() {
 #[test]
 fn without_userfaultfd_a_program_runs_on() {
     unmanaged("forbid_userfaultfd", "userfaultfd failed (errno 1)");
-    if support::real().is_some() {
+    if support::by_messages().is_some() {
         Case::new("hostile", &["forbid_userfaultfd", "after"]).run();
     }
 }
@@ -206,7 +208,9 @@ fn without_userfaultfd_a_program_runs_on() {
 /// otherwise, and never in a file of the program's.
 #[test]
 fn an_end_is_told_once_and_not_in_a_file_of_the_program() {
-    let Some(z) = support::real() else { return };
+    let Some(z) = support::by_messages() else {
+        return;
+    };
     let Some(program) = hostile() else { return };
     let dir = support::tempdir();
     let file = dir.path().join("data");
@@ -216,7 +220,7 @@ fn an_end_is_told_once_and_not_in_a_file_of_the_program() {
         command
             .args(["--bounding-set=-sys_resource", "--"])
             .arg(z.exe())
-            .args(["run", "--high", "40M", "--"])
+            .args(["run", "--faults", "message", "--high", "40M", "--"])
             .arg(&program)
             .args([setting, "after"])
             .arg(&file)
@@ -285,7 +289,9 @@ fn an_unshared_user_namespace_has_its_root() {
 /// A file system of shared memory that the program fills is no SIGBUS.
 #[test]
 fn a_full_shm_ends_nobody() {
-    let Some(z) = support::real() else { return };
+    let Some(z) = support::by_messages() else {
+        return;
+    };
     let Some(program) = hostile() else { return };
     let script = format!(
         "mount -t tmpfs -o size=16M none /dev/shm || exit 99

@@ -39,7 +39,9 @@ fn plain(path: &Path) -> &str {
 /// who is started later does without.
 #[test]
 fn the_run_is_killed_and_the_program_lives_on() {
-    let Some(z) = support::real() else { return };
+    let Some(z) = support::by_messages() else {
+        return;
+    };
     let Some(program) = compiled("hostile_ends") else {
         return;
     };
@@ -90,7 +92,9 @@ fn orphaned(z: &Zfolio, program: &Path) -> Result<(), String> {
 /// At any moment about the fork, its child asks for memory or has it all.
 #[test]
 fn a_parent_is_killed_about_its_fork() {
-    let Some(z) = support::real() else { return };
+    let Some(z) = support::by_messages() else {
+        return;
+    };
     let Some(program) = compiled("hostile_ends") else {
         return;
     };
@@ -121,7 +125,9 @@ fn plain_cores() -> bool {
 /// not in it. What is in it is right, and the program ends as bare.
 #[test]
 fn a_core_has_what_is_present_and_nothing_wrong() {
-    let Some(z) = support::real() else { return };
+    let Some(z) = support::by_messages() else {
+        return;
+    };
     let Some(program) = compiled("hostile_ends") else {
         return;
     };
@@ -192,7 +198,9 @@ impl User {
         let mut command = Command::new("setpriv");
         command
             .args(Self::AS)
-            .args(["./zfolio", "run", "--high", "40M", "--"])
+            .args([
+                "./zfolio", "run", "--faults", "message", "--high", "40M", "--",
+            ])
             .args(["bash", "-c", script])
             .env("ZFOLIO_PRELOAD", self.dir.path().join(library))
             .current_dir(self.dir.path());
@@ -212,7 +220,9 @@ const NOTHING: &str = "nothing was managed";
 
 #[test]
 fn a_user_may_have_no_more_threads() {
-    let Some(z) = support::real() else { return };
+    let Some(z) = support::by_messages() else {
+        return;
+    };
     let Some(user) = User::new(z, &["plain"]) else {
         return;
     };
@@ -226,7 +236,9 @@ fn a_user_may_have_no_more_threads() {
 /// What /proc has of it is root's from then on, itself included.
 #[test]
 fn a_user_may_be_undumpable() {
-    let Some(z) = support::real() else { return };
+    let Some(z) = support::by_messages() else {
+        return;
+    };
     let Some(user) = User::new(z, &["hostile"]) else {
         return;
     };
@@ -274,7 +286,9 @@ impl Drop for Pids {
 
 #[test]
 fn a_control_group_may_have_no_room_for_threads() {
-    let Some(z) = support::real() else { return };
+    let Some(z) = support::by_messages() else {
+        return;
+    };
     let (Some(plain_program), Some(program)) = (compiled("plain"), compiled("hostile")) else {
         return;
     };

@@ -74,7 +74,9 @@ fn the_thread_sanitizer_runs_managed() {
 /// The leak checker stops every thread and then looks at all memory.
 #[test]
 fn what_looks_for_leaks_is_told_and_runs_unmanaged() {
-    let Some(z) = support::real() else { return };
+    let Some(z) = support::by_messages() else {
+        return;
+    };
     let dir = support::tempdir();
     for flag in ["-fsanitize=address", "-fsanitize=leak"] {
         let Some(program) = built(dir.path(), "hostile", "gcc", &[flag]) else {
@@ -121,7 +123,15 @@ print('right')
 
 #[test]
 fn other_allocators_are_managed() {
-    let Some(z) = support::real() else { return };
+    for z in [support::real(), support::by_messages()]
+        .into_iter()
+        .flatten()
+    {
+        with_other_allocators(z);
+    }
+}
+
+fn with_other_allocators(z: &Zfolio) {
     let libraries = [
         "libjemalloc.so.2",
         "libmimalloc.so.2",
@@ -164,7 +174,9 @@ fn under_valgrind_a_program_runs_unmanaged() {
 
 #[test]
 fn a_debugged_program_is_managed() {
-    let Some(z) = support::real() else { return };
+    let Some(z) = support::by_messages() else {
+        return;
+    };
     if Command::new("gdb").arg("--version").output().is_err() {
         return support::skip("no gdb");
     }
@@ -205,7 +217,9 @@ fn a_debugged_program_is_managed() {
 /// Its own threads stop at every system call; the manager's are not the tracer's.
 #[test]
 fn a_traced_program_is_managed() {
-    let Some(z) = support::real() else { return };
+    let Some(z) = support::by_messages() else {
+        return;
+    };
     if Command::new("strace").arg("-V").output().is_err() {
         return support::skip("no strace");
     }
@@ -236,7 +250,9 @@ for thread in os.listdir('/proc/self/task'):
 for _ in range(80):
     time.sleep(0.1)
 print(memory.count(b'1') >> 20)";
-    let Some(z) = support::real() else { return };
+    let Some(z) = support::by_messages() else {
+        return;
+    };
     let output = z.run("40M", &["python3", "-c", PROGRAM]);
     output.succeeded();
     assert_eq!(output.stdout.trim(), "64");

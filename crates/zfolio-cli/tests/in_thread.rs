@@ -112,3 +112,101 @@ print('right')
         }
     }
 }
+
+/// A library with a thread of its own as soon as it is loaded (OpenBLAS, jemalloc's background threads), and a
+/// program that is linked to it. Calls must be seen before that thread is there.
+#[test]
+fn a_library_starts_a_thread_as_it_is_loaded() {
+    const LIBRARY: &str = "
+#include <pthread.h>
+#include <unistd.h>
+volatile long turns;
+static void *life(void *of) {
+    for (;; turns++) usleep(200);
+    return of;
+}
+__attribute__((constructor)) static void loaded(void) {
+    pthread_t thread;
+    pthread_create(&thread, 0, life, 0);
+}";
+    const PROGRAM: &str = "
+#include <stdlib.h>
+extern volatile long turns;
+enum { WORDS = 12 << 20 };
+int main(void) {
+    long *words = malloc(WORDS * sizeof *words);
+    for (long turn = 0; turn < 2; turn++) {
+        for (long i = 0; i < WORDS; i++) words[i] = i / 8 + turn;
+        for (long i = 0; i < WORDS; i++)
+            if (words[i] != i / 8 + turn) return 1;
+    }
+    return turns > 0 ? 0 : 2;
+}";
+    let Some(nobody) = Nobody::new() else { return };
+    let dir = support::tempdir();
+    let library = support::compile(dir.path(), "libstarter.so", LIBRARY, &["-shared", "-fPIC"]);
+    let place = format!("-L{}", dir.path().display());
+    let linked = [&*place, "-lstarter", "-Wl,-rpath,$ORIGIN"];
+    let (Some(library), Some(program)) = (
+        library,
+        support::compile(dir.path(), "started", PROGRAM, &linked),
+    ) else {
+        return support::skip("no C compiler");
+    };
+    nobody.program(&library);
+    let program = nobody.program(&program);
+    let program = program.to_str().expect("a plain path");
+    for way in WAYS {
+        if let Some(output) = nobody.run(way, "32M", &[program]) {
+            assert!(output.counter("pages_out") > 1000, "{}", output.stats);
+        }
+    }
+}
+
+/// The child of a fork that becomes another program, or runs on, and a child that shares its parent's memory until
+/// then: each is one process.
+#[test]
+fn a_process_that_becomes_another_program_counts_once() {
+    let Some(nobody) = Nobody::new() else { return };
+    let script = "/bin/true & wait; (:) & wait; \
+        exec python3 -S -c 'import os; os.waitpid(os.posix_spawn(\"/bin/true\", [\"true\"], {**os.environ}), 0)'";
+    for way in WAYS {
+        let Some(output) = nobody.run_with(way, &["--high", "64M"], &["bash", "-c", script]) else {
+            continue;
+        };
+        output.succeeded();
+        // (The shell, which becomes Python, and three children.)
+        assert_eq!(
+            output.stats["processes_loaded"], 4,
+            "{way}: {}",
+            output.stats
+        );
+    }
+}
+
+/// Zspages of which half the objects are gone are compacted by who makes room, and every byte is right.
+#[test]
+fn zspages_that_run_half_empty_are_compacted() {
+    let (Some(nobody), Some(program)) = (Nobody::new(), compiled("scattered")) else {
+        return;
+    };
+    let program = nobody.program(&program);
+    let program = program.to_str().expect("a plain path");
+    let options = ["--high", "32M", "--compressor", "lz4"];
+    for way in WAYS {
+        let Some(output) = nobody.run_with(way, &options, &[program]) else {
+            continue;
+        };
+        output.succeeded();
+        let mm_stat = &output.stats["total"]["mm_stat"];
+        assert!(
+            mm_stat["pages_compacted"].as_u64() > Some(32),
+            "{way}: {mm_stat}"
+        );
+        assert_eq!(
+            output.counter("objs_moved_pressure"),
+            mm_stat["objs_moved"].as_u64().unwrap_or(0),
+            "{way}: {mm_stat}"
+        );
+    }
+}

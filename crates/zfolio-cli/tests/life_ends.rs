@@ -11,7 +11,7 @@ use support::Output;
 /// Runs a program of tests/programs; asserts that memory was out at the time.
 #[track_caller]
 fn odd(program: &str, args: &[&str]) -> Option<Output> {
-    let z = support::real()?;
+    let z = support::by_messages()?;
     let path = compiled(program)?;
     let path = path.to_str().expect("a plain path");
     let options = ["--quiet", "--high", "16M"];

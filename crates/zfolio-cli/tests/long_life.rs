@@ -17,7 +17,7 @@ struct Line {
 /// The lines of a run after the first tenth, in which all is set up.
 #[track_caller]
 fn lines(args: &[&str]) -> Option<(Vec<Line>, u64)> {
-    let z = support::real()?;
+    let z = support::by_messages()?;
     let path = compiled("long_life")?;
     let path = path.to_str().expect("a plain path");
     let command: Vec<&str> = [path].into_iter().chain(args.iter().copied()).collect();

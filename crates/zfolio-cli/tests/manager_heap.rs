@@ -12,7 +12,7 @@ const MIB: u64 = 1 << 20;
 /// Runs a mode of `large_discards`; the manager's heap at its peak, bytes.
 #[track_caller]
 fn heap_peak(high: &str, mode: &str, count: &str) -> Option<(Output, u64)> {
-    let z = support::real()?;
+    let z = support::by_messages()?;
     let path = compiled("large_discards")?;
     let path = path.to_str().expect("a plain path");
     let output = z.run_with(&["--quiet", "--high", high], &[path, mode, count], "");

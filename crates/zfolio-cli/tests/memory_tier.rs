@@ -15,7 +15,7 @@ fn counters(output: &Output) -> String {
 /// time for it or without.
 #[test]
 fn it_ends_with_no_larger_pool_than_zstd() {
-    let (Some(z), Some(program)) = (support::managed(), compiled("idle")) else {
+    let (Some(z), Some(program)) = (support::by_messages(), compiled("idle")) else {
         return;
     };
     // (Ended while it is idle: nothing has come back by then.)

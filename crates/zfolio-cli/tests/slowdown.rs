@@ -8,8 +8,9 @@ mod support;
 
 use memory::compiled;
 use serde_json::Value;
+use std::fs;
 use std::sync::Mutex;
-use support::{Output, check};
+use support::{Output, check, finish};
 
 /// They measure themselves: one at a time.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -282,4 +283,54 @@ fn advise_draws_a_curve() {
     );
     assert_eq!(json["bare_wall_s"].as_array().map(Vec::len), Some(2));
     assert!(std::fs::read_to_string(plot).unwrap().contains("<svg"));
+}
+
+/// `zfolio advise --once`: the curve of one run falls in memory and rises in cost, and what is advised is on it.
+#[test]
+fn one_run_is_enough_for_advice() {
+    let (Some(z), Some(program)) = (support::real(), compiled("slowdown")) else {
+        return;
+    };
+    let path = program.to_str().expect("a path of text");
+    let dir = support::tempdir();
+    let [json, plot] = ["advice.json", "advice.svg"].map(|name| dir.path().join(name));
+    let _alone = ALONE.lock().unwrap_or_else(|of| of.into_inner());
+    let once = || {
+        let mut command = z.command(["advise", "--once", "--slowdown", "40%", "--json"]);
+        command.arg(&json).arg("--plot").arg(&plot).arg("--");
+        let output = finish(command.args([path, "cold", "120", "8", "seconds"]), "");
+        output.succeeded();
+        Some(output)
+    };
+    support::until(once, |output| {
+        let text = fs::read_to_string(&json).expect("JSON is written");
+        let told: Value = serde_json::from_str(&text).expect("it is JSON");
+        assert_eq!(told["experiment"], "advise");
+        let levels = told["levels"].as_array().expect("levels");
+        let figures = |name: &str| -> Vec<f64> {
+            let of = levels.iter().map(|level| level[name].as_f64());
+            of.map(|of| of.expect("a number")).collect()
+        };
+        let (had, lost) = (figures("had_bytes"), figures("lost_percent"));
+        assert!(had.is_sorted_by(|more, less| more > less), "{told}");
+        assert!(lost.is_sorted(), "{told}");
+        let drawn = fs::read_to_string(&plot).expect("a plot is written");
+        assert!(
+            drawn.starts_with("<svg") || drawn.starts_with("<?xml"),
+            "{drawn}"
+        );
+        let advice = output
+            .stdout
+            .lines()
+            .find(|line| line.starts_with("Take --high "));
+        let size = advice.and_then(|line| line["Take --high ".len()..].split(':').next());
+        let size = size.and_then(|size| size.strip_suffix('M')?.parse::<f64>().ok());
+        let is_on_it = |size: f64| {
+            had.iter()
+                .any(|had| (had / 1_048_576.0 - size).abs() <= 1.0)
+        };
+        support::check(size.is_some_and(is_on_it) && levels.len() > 3, || {
+            format!("{} {told}", output.stdout)
+        })
+    });
 }

@@ -72,6 +72,7 @@ pub(crate) mod nr {
     pub(crate) const FCNTL: usize = 72;
     pub(crate) const READLINK: usize = 89;
     pub(crate) const GETRLIMIT: usize = 97;
+    pub(crate) const SYSINFO: usize = 99;
     pub(crate) const PTRACE: usize = 101;
     pub(crate) const GETUID: usize = 102;
     pub(crate) const SETUID: usize = 105;

@@ -13,6 +13,7 @@ use crate::memory::transit::stage::Stages;
 use crate::memory::transit::waits::Bells;
 use crate::memory::way::{Kind, Way};
 use crate::memory::words::Words;
+use crate::memory::words::most::most_leaves;
 use crate::pins::Batches;
 use crate::process::{Entries, ProcessState};
 use crate::raw::{self, nr};
@@ -27,7 +28,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use zfolio_runtime::fair_share::Membership;
 use zfolio_runtime::options::{BackgroundReclaim, Options, PoolOptions};
 use zfolio_runtime::segment::run_group;
-use zfolio_runtime::segment::{RunGroup, Segment, faults};
+use zfolio_runtime::segment::{RunGroup, Segment};
 use zfolio_sys::lock::Mutex;
 use zfolio_sys::process::know_standard_error;
 use zfolio_sys::procfs::File;
@@ -84,7 +85,8 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
         false => BackgroundReclaim::Off,
     };
     reclaimer::reserve().map_err(failed("reserving memory"))?;
-    let words = Words::reserve(way.kind.apart()).map_err(failed("reserving memory"))?;
+    let words =
+        Words::reserve(way.kind.apart(), most_leaves()).map_err(failed("reserving memory"))?;
     let threads = Threads::reserve().map_err(failed("reserving memory"))?;
     let is_store = options.backing.is_some_and(|backing| backing.has_store());
     let remote = Remote::reserve(is_store).map_err(failed("reserving memory"))?;
@@ -177,18 +179,17 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
     }
 }
 
-/// Tries each way on a page of this process's own: its number in the control segment, and
-/// what was refused.
-pub fn ways() -> [(u32, Result<(), Refused>); 3] {
-    [faults::IN_THREAD, faults::GUARD, faults::PROTECT].map(|number| {
-        let armed = arm::probe();
-        if armed != 0 {
-            let errno = Errno(i32::try_from(-armed).unwrap_or(0));
-            return (number, Err(("Syscall User Dispatch", errno)));
-        }
-        let found = Way::find(number).map(|mut way| way.close_descriptors());
-        (number, found)
-    })
+/// Tries a way, by its number in the control segment, on a page of this process's own.
+///
+/// # Errors
+/// What cannot be had here.
+pub fn try_way(number: u32) -> Result<(), Refused> {
+    let armed = arm::probe();
+    if armed != 0 {
+        let errno = Errno(i32::try_from(-armed).unwrap_or(0));
+        return Err(("Syscall User Dispatch", errno));
+    }
+    Way::find(number).map(|mut way| way.close_descriptors())
 }
 
 /// Whether the program's calls are seen in this process.

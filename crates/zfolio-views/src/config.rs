@@ -109,7 +109,7 @@ impl Config {
         );
         let order = config.folios.order.load(Relaxed).min(9);
         let max = config.limits.max.load(Relaxed);
-        let way = faults::NAMES.get(config.faults.load(Relaxed) as usize);
+        let way = faults::NAMES.get(config.faults_found.load(Relaxed) as usize);
         let at_max = match config.limits.on_max.load(Relaxed) {
             on_max::KILL => "kill",
             on_max::WAIT => "wait",
@@ -176,7 +176,7 @@ mod tests {
         let seen = Config::read(&segment);
         assert_eq!((seen.high_bytes, seen.folio_bytes), (64 << 20, 64 << 10));
         assert_eq!((seen.compressor.as_str(), seen.faults), ("zstd:-3", None));
-        config.faults.store(faults::GUARD, Relaxed);
+        config.faults_found.store(faults::GUARD, Relaxed);
         assert_eq!(Config::read(&segment).faults, Some("guard"));
         assert!(seen.high_is_shared && seen.folio_compaction);
         assert_eq!((seen.max_bytes, seen.on_max), (None, None));
@@ -199,7 +199,7 @@ mod tests {
         }
         config.limits.max.store(1 << 30, Relaxed);
         config.compression.codec.store(99, Relaxed);
-        config.faults.store(99, Relaxed);
+        config.faults_found.store(99, Relaxed);
         let seen = Config::read(&segment);
         assert_eq!(seen.on_max, Some("kill"));
         assert_eq!((seen.compressor.as_str(), seen.faults), ("unknown", None));

@@ -2,9 +2,10 @@
 
 use super::check::{Check, FOR_MESSAGES, Level};
 use super::regions::GRANT_REGIONS;
+use crate::options::run_args::Faults;
 use zfolio_host::machine::{kernel_release, kernel_version, status_field};
 use zfolio_host::uffd_probe::words;
-use zfolio_inthread::start::{Refused, ways};
+use zfolio_inthread::start::{Refused, try_way};
 use zfolio_runtime::segment::faults;
 use zfolio_sys::syscall::Errno;
 
@@ -68,31 +69,34 @@ impl Here {
     }
 }
 
+/// A way's number, and what was refused.
+type Tried = (u32, Result<(), Refused>);
+
 /// Adds a row for each way, and returns the one that `zfolio run` takes, if one works. What
 /// is only for messages is no failure where another does.
 pub(super) fn judge(checks: &mut Vec<Check>) -> Option<&'static str> {
-    judge_those(checks, &ways(), &Here::find())
+    let others = Faults::BY_PREFERENCE.map(Faults::number);
+    let others = others.into_iter().filter(|way| *way != faults::MESSAGE);
+    let tried: Vec<Tried> = others.map(|way| (way, try_way(way))).collect();
+    judge_those(checks, &tried, &Here::find())
 }
 
-/// Of the ways that are best, those that do not work: number and name.
+/// Those that come before the one that is taken, best first: number and name.
 pub(super) fn better(checks: &[Check]) -> Vec<(u32, &'static str)> {
-    let refused = |name: &str| {
-        checks
-            .iter()
-            .any(|check| check.name == name && check.level != Level::Ok)
+    let works = |way: u32| {
+        let name = ROWS[way as usize];
+        let mut ok = checks.iter().filter(|check| check.level == Level::Ok);
+        ok.any(|check| check.name == name)
     };
-    [faults::MESSAGE, faults::IN_THREAD]
+    Faults::BY_PREFERENCE
+        .map(Faults::number)
         .into_iter()
-        .filter(|way| refused(ROWS[*way as usize]))
+        .take_while(|way| !works(*way))
         .map(|way| (way, faults::NAMES[way as usize]))
         .collect()
 }
 
-fn judge_those(
-    checks: &mut Vec<Check>,
-    ways: &[(u32, Result<(), Refused>)],
-    here: &Here,
-) -> Option<&'static str> {
+fn judge_those(checks: &mut Vec<Check>, others: &[Tried], here: &Here) -> Option<&'static str> {
     let for_messages = |check: &Check| FOR_MESSAGES.contains(&check.name);
     let failing = checks
         .iter()
@@ -101,17 +105,19 @@ fn judge_those(
         let found = format!("{}: {}", check.name, check.found);
         (found, check.mend.clone())
     });
-    let others = ways.iter().map(|(way, result)| {
+    let others = others.iter().map(|(way, result)| {
         let refused = result.err().map(|(what, errno)| {
             let found = format!("{what}: {}", words(errno));
             (found, here.mend(*way, (what, errno)))
         });
         (*way, refused)
     });
-    let all: Vec<_> = [(faults::MESSAGE, message)]
-        .into_iter()
-        .chain(others)
-        .collect();
+    let mut all: Vec<_> = others.chain([(faults::MESSAGE, message)]).collect();
+    all.sort_by_key(|(way, _)| {
+        Faults::BY_PREFERENCE
+            .iter()
+            .position(|of| of.number() == *way)
+    });
     let taken = all.iter().find(|(_, refused)| refused.is_none());
     let taken = taken.map(|(way, _)| faults::NAMES[*way as usize]);
     let lacking = if taken.is_some() {
@@ -167,10 +173,11 @@ mod tests {
     }
 
     #[test]
-    fn each_way_has_a_row_and_messages_come_first() {
+    fn each_way_has_a_row_and_in_thread_comes_first() {
         let mut checks = vec![Check::new("userfaultfd", Level::Ok, "can be had", "")];
         let taken = judge_those(&mut checks, &others(Ok(())), &HERE);
-        assert_eq!(taken, Some("message"));
+        assert_eq!(taken, Some("in-thread"));
+        assert!(better(&checks).is_empty());
         assert_eq!(checks.len(), 5);
         assert!(checks.iter().all(|check| check.level == Level::Ok));
         assert_eq!(
@@ -193,7 +200,7 @@ mod tests {
         assert_eq!(message.level, Level::Warn);
         assert_eq!(message.mend, "be root");
         let names = better(&checks).into_iter().map(|(_, name)| name);
-        assert_eq!(names.collect::<Vec<_>>(), ["message", "in-thread"]);
+        assert_eq!(names.collect::<Vec<_>>(), ["in-thread", "message"]);
         assert!(message.found.ends_with("userfaultfd: not permitted"));
         let in_thread = row(&checks, "faults in-thread");
         assert_eq!(

@@ -99,7 +99,7 @@ impl Place {
         let high = match (limited, way) {
             // It finds that by itself.
             (true, _) => "",
-            (false, "message") => "--slowdown 5% ",
+            (false, "in-thread" | "message") => "--slowdown 5% ",
             (false, _) => "--high 50% ",
         };
         format!("{before}zfolio run {high}-- CMD")

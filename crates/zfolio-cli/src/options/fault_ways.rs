@@ -6,7 +6,7 @@
 //!
 //! | asked for | an option needs messages | taken |
 //! |---|---|---|
-//! | auto | no | messages where they are permitted, else the first of the others that works |
+//! | auto | no | in-thread, else messages where they are permitted, else guard, else protect |
 //! | auto | yes | messages, or status 71 |
 //! | message | | messages, or status 71 |
 //! | another | no | that one, or status 71 |
@@ -18,6 +18,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use zfolio_host::exit::{Failure, Status};
 use zfolio_host::uffd_probe;
 use zfolio_inthread::LARGEST_FOLIO;
+use zfolio_inthread::start::try_way;
 use zfolio_runtime::segment::Segment;
 
 /// What to do about a way that does not work.
@@ -31,17 +32,15 @@ impl Works {
     /// Tries those that `asked` allows: `auto` stops at the first that works.
     pub(crate) fn here(asked: Faults) -> Self {
         let mut tried = Vec::new();
-        if matches!(asked, Faults::Auto | Faults::Message) {
-            let refused = uffd_probe::usable().err();
-            let works = refused.is_none();
-            tried.push((Faults::Message, refused));
-            if works || asked == Faults::Message {
-                return Self(tried);
+        for way in Faults::BY_PREFERENCE {
+            if asked != Faults::Auto && asked != way {
+                continue;
             }
-        }
-        for (way, refused) in without_privilege() {
-            if asked == Faults::Auto || asked == way {
-                tried.push((way, refused));
+            let refused = refused(way);
+            let works = refused.is_none();
+            tried.push((way, refused));
+            if works {
+                break;
             }
         }
         Self(tried)
@@ -67,18 +66,13 @@ impl Works {
     }
 }
 
-/// The ways that need no privilege, each with why it does not work here.
-pub(crate) fn without_privilege() -> Vec<(Faults, Option<String>)> {
-    let ways = zfolio_inthread::start::ways().into_iter();
-    ways.filter_map(|(number, result)| {
-        let way = Faults::from_number(number)?;
-        let refused = result.err();
-        Some((
-            way,
-            refused.map(|(what, errno)| format!("{what}: {}", uffd_probe::words(errno))),
-        ))
-    })
-    .collect()
+/// Why a way does not work here.
+fn refused(way: Faults) -> Option<String> {
+    if way == Faults::Message {
+        return uffd_probe::usable().err();
+    }
+    let (what, errno) = try_way(way.number()).err()?;
+    Some(format!("{what}: {}", uffd_probe::words(errno)))
 }
 
 /// What a run takes.
@@ -122,11 +116,15 @@ impl Taken {
         Ok(Self { asked, way, works })
     }
 
+    /// The way that works; `None` where nothing does and the program runs unmanaged.
+    pub(crate) fn found(&self) -> Option<Faults> {
+        self.works.first()
+    }
+
     /// For the JSON: the way, what was asked for, and what was refused before.
     pub(crate) fn shown(&self) -> FaultsShown {
         let refused = self.works.all_refused();
-        // (None where nothing works and the program runs unmanaged.)
-        let taken = self.works.first().map(Faults::name);
+        let taken = self.found().map(Faults::name);
         FaultsShown {
             faults: taken,
             faults_asked: self.asked.name(),
@@ -255,7 +253,7 @@ mod tests {
     fn machine(works: &[Faults]) -> impl Fn(Faults) -> Works {
         move |asked| {
             let mut tried = Vec::new();
-            for way in [Message, InThread, Guard, Protect] {
+            for way in Faults::BY_PREFERENCE {
                 if asked != Auto && asked != way {
                     continue;
                 }
@@ -276,8 +274,10 @@ mod tests {
     #[test]
     fn the_first_that_works_is_taken_or_the_one_asked_for() {
         let all = [Message, InThread, Guard, Protect];
-        assert_eq!(taken(Auto, None, &all), Ok(Message));
-        assert_eq!(taken(Auto, None, &all[1..]), Ok(InThread));
+        assert_eq!(taken(Auto, None, &all), Ok(InThread));
+        assert_eq!(taken(Auto, None, &[Message, Guard]), Ok(Message));
+        assert_eq!(taken(Auto, None, &[Guard, Protect]), Ok(Guard));
+        assert_eq!(taken(Message, None, &all), Ok(Message));
         assert_eq!(taken(Auto, None, &[Protect]), Ok(Protect));
         assert_eq!(taken(Guard, None, &all), Ok(Guard));
         for asked in [Auto, Message, Guard] {
@@ -318,8 +318,8 @@ mod tests {
         let told = Taken::among(Auto, None, false, machine(&[])).expect_err("refused");
         assert_eq!(
             told.to_string(),
-            "zfolio: --faults auto: no way works here: message (no message), in-thread (no \
-             in-thread), guard (no guard), protect (no protect); zfolio doctor says what would \
+            "zfolio: --faults auto: no way works here: in-thread (no in-thread), message (no \
+             message), guard (no guard), protect (no protect); zfolio doctor says what would \
              mend it"
         );
         for asked in [Auto, Message, Guard] {

@@ -114,12 +114,12 @@ pub(crate) struct Work {
     /// auto only)
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = Tier::Off)]
     pub(crate) tier: Tier,
-    /// Who is told of a page that is touched while it is out: message (a thread of
-    /// ours, by userfaultfd; needs CAP_SYS_PTRACE), or the thread that touched it, which
-    /// needs no privilege: in-thread (by userfaultfd, Linux 6.8), guard (guard markers,
-    /// Linux 6.13) or protect (page protection, Linux 5.11). auto: message where it is
-    /// permitted, else the first of the others that works here. --engines, a store as
-    /// --backing, --folio above 256K and --page-cluster above 6 need message
+    /// Who is told of a page that is touched while it is out: the thread that touched it,
+    /// which needs no privilege: in-thread (by userfaultfd, Linux 6.8), guard (guard
+    /// markers, Linux 6.13) or protect (page protection, Linux 5.11); or message (a thread
+    /// of ours, by userfaultfd; needs CAP_SYS_PTRACE). auto: in-thread, else message, else
+    /// guard, else protect: the first that works here. --engines, --swap-high,
+    /// --huge-page-assembly, --folio above 256K and --page-cluster above 6 need message
     #[arg(long, value_name = "WAY", value_enum, default_value_t = Faults::Auto)]
     pub(crate) faults: Faults,
     /// Whether a thread of ours moves memory out beside the program's threads, where those
@@ -165,6 +165,11 @@ pub(crate) enum Faults {
 }
 
 impl Faults {
+    /// The order in which `auto` tries them. In-thread is the fastest, and what a program is given by it is
+    /// right in more cases than by messages (docs/limits.md); guard and protect are slower than both.
+    pub(crate) const BY_PREFERENCE: [Self; 4] =
+        [Self::InThread, Self::Message, Self::Guard, Self::Protect];
+
     /// As the control segment has it.
     pub(crate) const fn number(self) -> u32 {
         match self {

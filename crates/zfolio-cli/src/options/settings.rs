@@ -3,12 +3,12 @@
 use crate::options::backing_options::Checked;
 use crate::options::engines::Engines;
 use crate::options::fault_ways::Taken;
-use crate::options::run_args::{Background, IoUring, Tier};
+use crate::options::run_args::{Background, Faults, IoUring, Tier};
 use crate::options::slowdown::Asked;
 use zfolio_host::compressor::Compressor;
 use zfolio_mm::Order;
 use zfolio_runtime::options::codec_words;
-use zfolio_runtime::segment::Config;
+use zfolio_runtime::segment::{Config, faults};
 use zfolio_sys::limits::filters;
 
 /// What was asked for.
@@ -91,6 +91,8 @@ impl Settings {
         config
             .faults
             .store(self.faults.for_processes().number(), Relaxed);
+        let found = self.faults.found().map_or(faults::AUTO, Faults::number);
+        config.faults_found.store(found, Relaxed);
         config
             .folios
             .order

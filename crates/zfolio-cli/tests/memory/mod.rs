@@ -76,7 +76,7 @@ impl<'a> Case<'a> {
 
     #[track_caller]
     fn run_once(&self) -> Option<Output> {
-        let z = support::real()?;
+        let z = support::by_messages()?;
         let program = compiled(self.program)?;
         let output = {
             let _alone = ALONE

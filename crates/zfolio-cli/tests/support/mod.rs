@@ -36,6 +36,8 @@ pub const LIMIT: Duration = Duration::from_secs(600);
 pub struct Zfolio {
     exe: PathBuf,
     library: PathBuf,
+    /// A file with options of `run`, for those that a command does not give.
+    configured: Option<PathBuf>,
     /// The library is the real one, not a stand-in.
     pub real: bool,
 }
@@ -146,6 +148,25 @@ pub fn real() -> Option<&'static Zfolio> {
     None
 }
 
+/// As [`real`], with runs by messages: for what only they have, or do in a way of their own.
+pub fn by_messages() -> Option<&'static Zfolio> {
+    static BY_MESSAGES: OnceLock<Option<Zfolio>> = OnceLock::new();
+    let z = real()?;
+    let found = BY_MESSAGES.get_or_init(|| {
+        let doctor = finish(&mut z.command(["doctor"]), "").stdout;
+        doctor.contains("--faults message works\n").then(|| Zfolio {
+            exe: z.exe.clone(),
+            library: z.library.clone(),
+            configured: Some(messages_asked_for()),
+            real: true,
+        })
+    });
+    if found.is_none() {
+        skip("messages are not permitted here");
+    }
+    found.as_ref()
+}
+
 /// Says loudly that a case did not run.
 ///
 /// # Panics
@@ -174,6 +195,7 @@ fn build() -> Zfolio {
         return Zfolio {
             exe: exe.into(),
             library: library.into(),
+            configured: None,
             real: false,
         };
     }
@@ -181,6 +203,7 @@ fn build() -> Zfolio {
         return Zfolio {
             exe: exe.into(),
             library: stand_in(),
+            configured: None,
             real: false,
         };
     }
@@ -217,6 +240,7 @@ fn build() -> Zfolio {
     Zfolio {
         exe: release.join("zfolio"),
         library: release.join("libzfolio_preload.so"),
+        configured: None,
         real: true,
     }
 }
@@ -232,6 +256,14 @@ fn stand_in() -> PathBuf {
         &["-shared", "-fPIC"],
     )
     .expect("cc makes an empty shared object")
+}
+
+/// A file in which `--faults message` is configured.
+fn messages_asked_for() -> PathBuf {
+    static KEPT: OnceLock<TempDir> = OnceLock::new();
+    let path = KEPT.get_or_init(tempdir).path().join("zfolio.toml");
+    fs::write(&path, "faults = \"message\"\n").expect("writing a file");
+    path
 }
 
 /// A temporary directory, gone with the value.
@@ -303,11 +335,12 @@ impl Zfolio {
     /// `zfolio ARGS`, with the library named, in a process group of its own.
     pub fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
         let mut command = Command::new(&self.exe);
+        let configured = self.configured.as_deref();
         command
             .args(args)
             .env("ZFOLIO_PRELOAD", &self.library)
             // Whatever the user has configured.
-            .env("ZFOLIO_CONFIG", "none")
+            .env("ZFOLIO_CONFIG", configured.unwrap_or(Path::new("none")))
             .stdin(Stdio::null())
             .process_group(0);
         command

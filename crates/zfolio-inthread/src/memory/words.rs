@@ -24,6 +24,7 @@ use zfolio_sys::arena::reserve_private;
 use zfolio_sys::syscall::Errno;
 
 mod borders;
+pub(crate) mod most;
 mod word;
 
 /// Pages of a leaf.
@@ -32,8 +33,6 @@ pub(crate) const LEAF: usize = 512;
 const TOP: usize = 1 << (47 - 21);
 /// Leaves of an area: 1 GiB.
 const AREA: usize = 512;
-/// Most leaves.
-const LEAVES: usize = 1 << 17;
 /// Pages of the address space of a program.
 pub(crate) const PAGES: usize = TOP * LEAF;
 
@@ -81,19 +80,19 @@ fn reserved<T>(count: usize) -> Result<&'static [T], Errno> {
 }
 
 impl Words {
-    /// `apart`: whose pages are in a mapping of their own; of no page that is plainly open.
+    /// `apart`: whose pages are in a mapping of their own; of no page that is plainly open. `most` leaves.
     ///
     /// # Errors
     /// There are no addresses for them.
-    pub(crate) fn reserve(apart: fn(Word) -> bool) -> Result<Self, Errno> {
+    pub(crate) fn reserve(apart: fn(Word) -> bool, most: usize) -> Result<Self, Errno> {
         debug_assert!(!apart(Word::OPEN));
         Ok(Self {
             top: reserved::<AtomicU32>(TOP)?,
             areas: reserved::<AtomicU32>(TOP / AREA)?,
-            leaves: reserved::<[AtomicU32; LEAF]>(LEAVES)?,
-            used: reserved::<AtomicU32>(LEAVES)?,
-            untouched: reserved::<AtomicU32>(LEAVES)?,
-            leaving: reserved::<AtomicU32>(LEAVES)?,
+            leaves: reserved::<[AtomicU32; LEAF]>(most)?,
+            used: reserved::<AtomicU32>(most)?,
+            untouched: reserved::<AtomicU32>(most)?,
+            leaving: reserved::<AtomicU32>(most)?,
             taken: AtomicU32::new(0),
             free: AtomicU32::new(0),
             closed: AtomicUsize::new(0),
@@ -246,7 +245,7 @@ impl Words {
         let index = match self.free.load(Ordering::Relaxed) {
             0 => {
                 let taken = self.taken.load(Ordering::Relaxed);
-                if taken as usize == LEAVES {
+                if taken as usize == self.leaves.len() {
                     return None;
                 }
                 self.taken.store(taken + 1, Ordering::Relaxed);

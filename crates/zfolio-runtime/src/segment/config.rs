@@ -82,6 +82,9 @@ pub struct Config {
     pub runner: Runner,
     /// How faults are told: one of [`faults`].
     pub faults: AtomicU32,
+    /// The way that `zfolio run` found to work where it is: with `auto` each process looks for itself, but
+    /// this is to be expected. One of [`faults`]; `AUTO` where none works.
+    pub faults_found: AtomicU32,
     /// Whether a thread of ours reclaims beside the program's: one of [`background_reclaim`].
     pub background_reclaim: AtomicU32,
     /// What a process may have the kernel do with its addresses: one of [`io_uring`].

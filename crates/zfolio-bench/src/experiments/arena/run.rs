@@ -95,7 +95,8 @@ impl Plan {
             .arg(own.to_string());
         command.arg("--").arg(&exe);
         command
-            .args(["run", "--quiet", "--high"])
+            // (In the thread that faults there are no folios of 2 MiB.)
+            .args(["run", "--quiet", "--faults", "message", "--high"])
             .arg(self.high.to_string());
         command.arg("--stats").arg(&stats.0);
         if !compaction {

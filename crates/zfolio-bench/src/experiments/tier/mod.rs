@@ -170,6 +170,8 @@ impl Plan {
             .args(["bench-child", "--parent"])
             .arg(std::process::id().to_string());
         command.arg("--").arg(&exe).args(["run", "--quiet"]);
+        // (What is done while the program sleeps takes a thread of ours.)
+        command.args(["--faults", "message"]);
         command.arg("--high").arg(self.high.to_string());
         command.args(["--tier", if tier { "auto" } else { "off" }]);
         command.arg("--stats").arg(&stats.0);

@@ -1,6 +1,7 @@
 //! Words against a model that has them page by page.
 
 extern crate std;
+use super::most::FEWEST_LEAVES as LEAVES;
 use super::*;
 use core::sync::atomic::{AtomicBool, Ordering};
 use proptest::prelude::*;
@@ -34,7 +35,7 @@ proptest! {
             1..60,
         )
     ) {
-        let words = Words::reserve(Word::is_closed).unwrap();
+        let words = Words::reserve(Word::is_closed, LEAVES).unwrap();
         let mut model = BTreeMap::new();
         for (pages, word) in steps {
             let set = if pages.len() == 1 {
@@ -91,7 +92,7 @@ proptest! {
         single in proptest::collection::vec((0_usize..3 * AREA * LEAF, word()), 0..6),
     ) {
         const ALL: usize = 3 * AREA * LEAF;
-        let words = Words::reserve(|word| word == Word::Untouched).unwrap();
+        let words = Words::reserve(|word| word == Word::Untouched, LEAVES).unwrap();
         let mut model = std::vec![Word::OPEN; ALL];
         let mut single = single.into_iter();
         for (leaf, leaves, odd, untouched) in steps {
@@ -132,7 +133,7 @@ proptest! {
 
 #[test]
 fn leaves_that_nobody_touches_any_more_are_given_back() {
-    let words = Words::reserve(|word| word == Word::Untouched).unwrap();
+    let words = Words::reserve(|word| word == Word::Untouched, LEAVES).unwrap();
     assert!(words.set_run(0..TOP * LEAF, true));
     for page in (0..TOP)
         .map(|leaf| leaf * LEAF + leaf % LEAF)
@@ -149,7 +150,7 @@ fn leaves_that_nobody_touches_any_more_are_given_back() {
 /// A leaf goes from one page to another and back while somebody reads: what is read is never the other's.
 #[test]
 fn who_reads_a_leaf_that_is_given_back_does_not_see_anothers_words() {
-    let words = Words::reserve(|_| false).unwrap();
+    let words = Words::reserve(|_| false, LEAVES).unwrap();
     let (one, other) = (7, 5 * LEAF + 7);
     let goes_on = AtomicBool::new(true);
     std::thread::scope(|scope| {
