@@ -4,7 +4,9 @@ mod memory;
 mod support;
 
 use memory::compiled;
-use support::{Output, Zfolio, compile, managed, real, tempdir, ways_without_privilege};
+use support::{
+    Output, Zfolio, by_messages, compile, managed, real, tempdir, ways_without_privilege,
+};
 
 const MIB: u64 = 1 << 20;
 
@@ -111,5 +113,13 @@ fn addresses_that_the_kernel_keeps() {
             let told = output.stderr.contains("it has the kernel keep addresses");
             assert_eq!(told, asked == "unmanaged", "{way}: {}", output.stderr);
         }
+    }
+    // Not said, it runs as it does bare where it could be managed by messages.
+    if let Some(z) = by_messages() {
+        let options = ["--faults", "in-thread", "--high", "16M"];
+        let output = z.run_with(&options, &[path, "unmanaged"], "");
+        output.succeeded();
+        assert_eq!(output.stats["config"]["io_uring"], "unmanaged");
+        assert_eq!(output.stats["processes"][0]["state"], "unmanaged");
     }
 }

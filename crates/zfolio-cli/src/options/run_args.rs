@@ -130,8 +130,9 @@ pub(crate) struct Work {
     /// What becomes of a program that has the kernel keep addresses (io_uring, io_setup,
     /// vmsplice), which the thread that touches (--faults) cannot follow. refuse: the call is
     /// answered as by a kernel without it. unmanaged: all of the process's memory is brought
-    /// back, and the call is made
-    #[arg(long, value_name = "WHAT", value_enum, default_value_t = IoUring::Refuse)]
+    /// back, and the call is made. auto: unmanaged where messages are permitted (--faults
+    /// message manages such a program), else refuse
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = IoUring::Auto)]
     pub(crate) io_uring: IoUring,
 }
 
@@ -247,6 +248,8 @@ impl Tier {
 /// What becomes of a program that uses io_uring, where its threads serve their faults themselves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum IoUring {
+    /// It runs as it does bare, where it may be managed by messages; else it is told that there is none
+    Auto,
     /// It is told that there is none
     Refuse,
     /// It is managed no longer
@@ -254,10 +257,20 @@ pub(crate) enum IoUring {
 }
 
 impl IoUring {
+    /// What was asked for, or what holds here. (The filters of containers refuse io_uring as they refuse messages:
+    /// what runs there can do without.)
+    pub(crate) fn decided(self, messages_work: impl FnOnce() -> bool) -> Self {
+        match self {
+            Self::Auto if messages_work() => Self::Unmanaged,
+            Self::Auto => Self::Refuse,
+            decided => decided,
+        }
+    }
+
     /// As the control segment has it.
     pub(crate) const fn number(self) -> u32 {
         match self {
-            Self::Refuse => io_uring::REFUSE,
+            Self::Auto | Self::Refuse => io_uring::REFUSE,
             Self::Unmanaged => io_uring::UNMANAGED,
         }
     }
@@ -265,5 +278,19 @@ impl IoUring {
     /// The name as the command line takes it.
     pub(crate) const fn name(self) -> &'static str {
         io_uring::NAMES[self.number() as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::IoUring::{self, Auto, Refuse, Unmanaged};
+
+    #[test]
+    fn what_becomes_of_io_uring_goes_by_what_works_where_it_is_not_said() {
+        for works in [true, false] {
+            let decided = |asked: IoUring| asked.decided(|| works);
+            assert_eq!(decided(Auto), if works { Unmanaged } else { Refuse });
+            assert_eq!([decided(Refuse), decided(Unmanaged)], [Refuse, Unmanaged]);
+        }
     }
 }

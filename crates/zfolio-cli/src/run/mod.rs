@@ -44,6 +44,7 @@ use zfolio_host::standard_output::print;
 use zfolio_host::statistics::Tree;
 use zfolio_host::store_totals::StoreTotals;
 use zfolio_host::target;
+use zfolio_host::uffd_probe;
 use zfolio_mm::Order;
 use zfolio_runtime::segment::{ENV_CONTROL, ENV_GROUP};
 
@@ -253,7 +254,7 @@ fn settings(args: &Run, faults: Taken, chosen: Chosen) -> Result<Settings, Failu
         tier: args.work.tier,
         in_thread: InThread {
             background: args.work.background_reclaim,
-            io_uring: args.work.io_uring,
+            io_uring: args.work.io_uring.decided(|| uffd_probe::usable().is_ok()),
         },
         quiet: args.said.quiet,
         shared: !args.per_process,
