@@ -171,7 +171,7 @@ impl MemoryState {
         }
         self.tend_tier(At::Tick);
         if looks {
-            self.compact_for_a_while(false);
+            self.compact_in_tick();
             self.count_what_stays();
         }
         if !self.is_behind() {

@@ -73,7 +73,6 @@ impl MemoryCore {
         if usage + pages <= self.limit() {
             return;
         }
-        self.compact_for_room();
         let refused = self.closing.bounds.begin();
         self.look(state, refused);
         let goal = self.limit().saturating_sub(pages + SLACK);
@@ -94,6 +93,7 @@ impl MemoryCore {
         state
             .membership
             .count_event(state.segment, GroupEvent::High);
+        self.compact_for_room();
         let (closed, pool) = self.close_until(state, goal);
         // Nothing more to close, or the pool takes what closing gives: the limit is raised,
         // until there is less to do again.

@@ -28,7 +28,6 @@ impl MemoryState {
     /// could be closed that should be.
     pub(crate) fn reclaim_ahead(&self) -> bool {
         let begun = now_ns(Clock::ThreadCpu);
-        self.compact_for_a_while(true);
         let closed = make_room(self, &mut self.stages.take(), Whom::Others);
         let took = now_ns(Clock::ThreadCpu).saturating_sub(begun);
         let mut core = self.core.lock();

@@ -14,10 +14,10 @@ use zfolio_sys::thread::{Clock, now_ns};
 
 /// For each making of room, ns.
 const ROOM_NS: u64 = 50_000;
-/// With the lock held, of a turn that nobody waits for, ns.
-const HELD_NS: u64 = 20_000;
-/// For such a turn, ns.
+/// For a turn that nobody waits for, ns.
 const TURN_NS: u64 = 1_000_000;
+/// Of either, with the lock held where others fault beside, ns.
+const HELD_NS: u64 = 20_000;
 
 impl MemoryCore {
     /// Compacts for some `time`, ns, if a run is due or under way; whether it is to go on. `pressed`: memory is
@@ -33,16 +33,30 @@ impl MemoryCore {
         pool.zspages.is_under_way()
     }
 
-    /// The same, of who is about to make room.
+    /// The same, of who is about to make room, with nobody beside.
     pub(super) fn compact_for_room(&mut self) {
         self.compact_for(ROOM_NS, true);
     }
 }
 
 impl MemoryState {
-    /// A turn of compaction, with the lock had by others in between. All signals are blocked.
-    pub(super) fn compact_for_a_while(&self, pressed: bool) {
-        let until = now_ns(Clock::Monotonic) + TURN_NS;
-        while self.core.lock().compact_for(HELD_NS, pressed) && now_ns(Clock::Monotonic) < until {}
+    /// The same, beside others, who have the lock in between: of who wants room, or, `ahead`, of the thread
+    /// that reclaims for others, until it is called off. All signals are blocked.
+    pub(super) fn compact_beside(&self, ahead: bool, is_called_off: impl Fn() -> bool) {
+        let time = if ahead { TURN_NS } else { ROOM_NS };
+        self.compact_in_steps(time, true, is_called_off);
+    }
+
+    /// The same, of a thread that was stopped as it ran, where memory need not be short.
+    pub(super) fn compact_in_tick(&self) {
+        self.compact_in_steps(TURN_NS, false, || false);
+    }
+
+    fn compact_in_steps(&self, time: u64, pressed: bool, is_called_off: impl Fn() -> bool) {
+        let until = now_ns(Clock::Monotonic) + time;
+        while !is_called_off()
+            && self.core.lock().compact_for(HELD_NS, pressed)
+            && now_ns(Clock::Monotonic) < until
+        {}
     }
 }

@@ -50,7 +50,6 @@ impl MemoryCore {
         let now = self.closes_in_place();
         self.look(state, now);
         if whom != Whom::Others {
-            self.compact_for_room();
             self.figures.waits += 1;
             state
                 .membership
@@ -80,13 +79,14 @@ pub(in crate::memory) fn make_room(
 ) -> usize {
     let begun = now_ns(Clock::Monotonic);
     let work = state.begin_work();
+    let is_called_off = || whom == Whom::Others && state.pressure.is_to_end();
+    state.compact_beside(whom == Whom::Others, is_called_off);
     let (mut looked, mut closed) = (0_usize, 0);
     let mut pool = None;
     loop {
         let mut guard = state.at_gate();
         let core = &mut *guard;
-        let is_called_off = whom == Whom::Others && state.pressure.is_to_end();
-        if core.closes_nothing() || core.pool.is_none() || is_called_off {
+        if core.closes_nothing() || core.pool.is_none() || is_called_off() {
             return closed;
         }
         let pool = *pool.get_or_insert_with(|| core.begin_room(state, whom));

@@ -18,15 +18,21 @@ const ADDRESSES: usize = 9;
 /// Leaves for some times what this machine has of memory, and the fewest at least; no more than those where
 /// addresses are limited.
 pub(crate) fn most_leaves() -> usize {
-    let (mut limit, mut info) = ([0_u64; 2], [0_u64; INFO]);
+    let mut limit = [0_u64; 2];
     let limit_at = limit.as_mut_ptr() as usize;
-    let info_at = info.as_mut_ptr() as usize;
-    let is_known = raw::own(nr::GETRLIMIT, [ADDRESSES, limit_at, 0]) == 0
-        && raw::own(nr::SYSINFO, [info_at, 0, 0]) == 0;
+    let is_known = raw::own(nr::GETRLIMIT, [ADDRESSES, limit_at, 0]) == 0;
     if !is_known || limit[0] != u64::MAX {
         return FEWEST_LEAVES;
     }
-    leaves_for(info[MEMORY].saturating_mul(info[UNIT] & 0xffff_ffff))
+    memory_of_machine().map_or(FEWEST_LEAVES, leaves_for)
+}
+
+/// Bytes of memory that the machine has.
+fn memory_of_machine() -> Option<u64> {
+    let mut info = [0_u64; INFO];
+    let info_at = info.as_mut_ptr() as usize;
+    let is_known = raw::own(nr::SYSINFO, [info_at, 0, 0]) == 0;
+    is_known.then(|| info[MEMORY].saturating_mul(info[UNIT] & 0xffff_ffff))
 }
 
 /// For a machine of `memory` bytes.
@@ -39,6 +45,8 @@ fn leaves_for(memory: u64) -> usize {
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
+
     use super::*;
 
     #[test]
@@ -47,6 +55,14 @@ mod tests {
         assert_eq!(leaves_for(32 << 30), FEWEST_LEAVES);
         assert_eq!(leaves_for(512 << 30), 2 << 20);
         assert_eq!(leaves_for(u64::MAX), TOP);
-        assert!(most_leaves() >= FEWEST_LEAVES);
+    }
+
+    #[test]
+    fn the_memory_of_the_machine_is_what_proc_says() {
+        let info = std::fs::read_to_string("/proc/meminfo").unwrap();
+        let total = info.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+        let kib = total.and_then(|total| total.trim().strip_suffix(" kB"));
+        let kib: u64 = kib.unwrap().trim().parse().unwrap();
+        assert_eq!(memory_of_machine(), Some(kib << 10));
     }
 }
