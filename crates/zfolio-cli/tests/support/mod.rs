@@ -157,7 +157,11 @@ pub fn by_messages() -> Option<&'static Zfolio> {
         doctor.contains("--faults message works\n").then(|| Zfolio {
             exe: z.exe.clone(),
             library: z.library.clone(),
-            configured: Some(messages_asked_for()),
+            configured: Some(
+                Path::new(env!("CARGO_MANIFEST_DIR"))
+                    .join("tests")
+                    .join("support/messages.toml"),
+            ),
             real: true,
         })
     });
@@ -256,14 +260,6 @@ fn stand_in() -> PathBuf {
         &["-shared", "-fPIC"],
     )
     .expect("cc makes an empty shared object")
-}
-
-/// A file in which `--faults message` is configured.
-fn messages_asked_for() -> PathBuf {
-    static KEPT: OnceLock<TempDir> = OnceLock::new();
-    let path = KEPT.get_or_init(tempdir).path().join("zfolio.toml");
-    fs::write(&path, "faults = \"message\"\n").expect("writing a file");
-    path
 }
 
 /// A temporary directory, gone with the value.
