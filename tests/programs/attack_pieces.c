@@ -3,6 +3,7 @@
 #include "inthread_kit.h"
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <semaphore.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -28,19 +29,26 @@ static void alarm_in(int ms, int flags) {
     SETUP(setitimer(ITIMER_REAL, &(struct itimerval){.it_value.tv_usec = ms * 1000}, NULL) == 0);
 }
 
-// All that comes until the other side is closed, as much as is wanted; it begins after so many ms.
+// All that comes until the other side is closed, as much as is wanted; it begins after so many ms, or when
+// it is told to before that.
 struct reader {
     int fd, after;
     size_t got, stops;
     char *into;
 };
+static sem_t told;
 
 static void *reads_all(void *arg) {
     struct reader *to = arg;
     sigset_t all;
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, NULL);
-    usleep(to->after * 1000);
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    long ns = until.tv_nsec + to->after % 1000 * 1000000l;
+    until.tv_sec += to->after / 1000 + ns / 1000000000, until.tv_nsec = ns % 1000000000;
+    while (sem_timedwait(&told, &until) != 0 && errno == EINTR) {
+    }
     while (to->got < to->stops) {
         ssize_t now = read(to->fd, to->into + to->got, 65536);
         if (now <= 0)
@@ -87,6 +95,7 @@ static void interrupted_later(void) {
             SETUP(setsockopt(fd[1], SOL_SOCKET, SO_SNDBUF, &size, sizeof size) == 0);
         }
         struct reader to = {fd[0], 1500, 0, LONG + 1, into};
+        SETUP(sem_init(&told, 0, 0) == 0);
         pthread_t thread;
         SETUP(pthread_create(&thread, NULL, reads_all, &to) == 0);
         came = 0;
@@ -95,6 +104,7 @@ static void interrupted_later(void) {
         ssize_t gave = give(how, fd[1]);
         RIGHT(came == 1 && gave > 0 && gave < LONG && seconds() - began < 1.2);
         // (Of vectors, pages of a pipe are filled otherwise.)
+        sem_post(&told);
         RIGHT(kind || (how == WRITE ? gave == SMALL_PIPE : gave > SMALL_PIPE - 2 * PAGE && gave <= SMALL_PIPE));
         close(fd[1]);
         pthread_join(thread, NULL);
@@ -113,6 +123,7 @@ static void interrupted_first(void) {
         two_ends(0, fd);
         RIGHT(write(fd[1], bytes, SMALL_PIPE) == SMALL_PIPE);
         struct reader to = {fd[0], 800, 0, flags ? SMALL_PIPE + LONG : SMALL_PIPE, into};
+        SETUP(sem_init(&told, 0, 0) == 0);
         pthread_t thread;
         SETUP(pthread_create(&thread, NULL, reads_all, &to) == 0);
         came = 0;
@@ -140,6 +151,7 @@ static void often_interrupted(void) {
         two_ends(kind, fd);
         for (int round = 0; round < 4; round++) {
             struct reader to = {fd[0], 0, 0, 0, into};
+            SETUP(sem_init(&told, 0, 0) == 0);
             SETUP(setitimer(ITIMER_REAL, &(struct itimerval){{0, 150}, {0, 150}}, NULL) == 0);
             pthread_t thread;
             to.stops = LONG + 1;

@@ -255,7 +255,7 @@ static void raw_carried(void) { carried_by(raw_fork, 60); }
 
 static void raw(void) {
     setup();
-    for (int n = 0; n < 6; n++) {
+    for (int n = 0; n < 3; n++) {
         // Twice in a row with the previous child still alive.
         pid_t one = raw_fork();
         if (one == 0) {

@@ -129,10 +129,10 @@ static void go_over(struct part *part, int turns, int alone) {
         check(part, page);
 }
 
-static void by_one(void) { go_over(new_part(PAGES, 88172645463325252), 3000, 1); }
+static void by_one(void) { go_over(new_part(PAGES, 88172645463325252), 1200, 1); }
 
 static void *goes_over(void *part) {
-    go_over(part, 1500, 0);
+    go_over(part, 600, 0);
     return NULL;
 }
 
@@ -284,7 +284,7 @@ static void kernel_writes(struct part *part, int page) {
 
 static void *by_kernel(void *arg) {
     struct part *part = arg;
-    for (int turn = 0; turn < 500; turn++) {
+    for (int turn = 0; turn < 250; turn++) {
         read_some(part, 1 + any(part, 64));
         for (int i = any(part, 6); i > 0; i--)
             kernel_writes(part, any(part, part->pages));
