@@ -105,15 +105,36 @@ fn a_network_that_is_cut_is_waited_for_or_done_without() {
     }
 }
 
+const CERTIFICATE: &str = "cert.pem";
+const KEY: &str = "key.pem";
+
+/// What a server is started with that speaks TLS on a port as well, by the certificate in `dir`.
+/// (Its --port is the plain one, which redis-cli uses.)
+fn by_tls(dir: &Path) -> Vec<String> {
+    let path = |name: &str| dir.join(name).to_string_lossy().into_owned();
+    let port = servers::free_port().to_string();
+    let options = [
+        ("--tls-port", port),
+        ("--tls-cert-file", path(CERTIFICATE)),
+        ("--tls-key-file", path(KEY)),
+        ("--tls-ca-cert-file", path(CERTIFICATE)),
+        ("--tls-auth-clients", "no".to_owned()),
+    ];
+    let pair = |(name, value): (&str, String)| [name.to_owned(), value];
+    options.into_iter().flat_map(pair).collect()
+}
+
+fn words(options: &[String]) -> Vec<&str> {
+    options.iter().map(String::as_str).collect()
+}
+
 /// A certificate of its own authority for 127.0.0.1, made by openssl; `None`, loudly, without it.
 fn certificate(dir: &Path) -> Option<()> {
     let made = Command::new("openssl")
         .args([
             "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
         ])
-        .args([
-            "-keyout", "key.pem", "-out", "cert.pem", "-subj", "/CN=test",
-        ])
+        .args(["-keyout", KEY, "-out", CERTIFICATE, "-subj", "/CN=test"])
         .args(["-addext", "subjectAltName=IP:127.0.0.1"])
         .args(["-addext", "basicConstraints=critical,CA:FALSE"])
         .current_dir(dir)
@@ -133,29 +154,19 @@ fn nothing_can_be_read_on_the_wire_and_with_tls_no_key_either() {
     let Some(()) = certificate(dir.path()) else {
         return;
     };
-    let path = |name: &str| dir.path().join(name).to_string_lossy().into_owned();
-    let (cert, key) = (path("cert.pem"), path("key.pem"));
     for tls in [false, true] {
-        // (Its port is for both: --port is the plain one, which redis-cli uses.)
-        let tls_port = servers::free_port().to_string();
-        let choices = ["--tls-port", &tls_port, "--tls-cert-file", &cert];
-        let more = ["--tls-key-file", &key, "--tls-ca-cert-file", &cert];
-        let options = [&choices[..], &more, &["--tls-auth-clients", "no"]].concat();
-        let Some(server) = Server::start(&[&options[..], &["--requirepass", "hunter22"]].concat())
-        else {
+        let mut options = by_tls(dir.path());
+        options.extend(["--requirepass", "hunter22"].map(str::to_owned));
+        let Some(server) = Server::start(&words(&options)) else {
             return;
         };
-        let to = if tls {
-            tls_port.parse().expect("a port")
-        } else {
-            server.port
-        };
+        let to = server.tls_port.filter(|_| tls).unwrap_or(server.port);
         let tap = Tap::before(to);
         let scheme = if tls { "rediss" } else { "redis" };
         let url = format!("{scheme}://:hunter22@127.0.0.1:{}", tap.port);
         let options = ["--compressor", "none"];
         let session = Session::begin_as(&url, &["secret", "32"], &options, |command| {
-            command.env("SSL_CERT_FILE", &cert);
+            command.env("SSL_CERT_FILE", dir.path().join(CERTIFICATE));
         });
         let Some(session) = session else { return };
         assert!(session.done(STEP), "it is not ready: {}", session.told());
@@ -172,23 +183,47 @@ fn nothing_can_be_read_on_the_wire_and_with_tls_no_key_either() {
     }
 }
 
+/// The nodes speak TLS with one another too; the one that takes over is found and asked by TLS.
+#[test]
+fn a_cluster_by_tls_loses_a_primary() {
+    let dir = support::tempdir();
+    let Some(()) = certificate(dir.path()) else {
+        return;
+    };
+    let nodes = servers::cluster_with(|| {
+        let mut options = by_tls(dir.path());
+        options.extend(["--tls-cluster", "yes", "--tls-replication", "yes"].map(str::to_owned));
+        options
+    });
+    let Some(mut nodes) = nodes else { return };
+    let port = nodes[0].tls_port.expect("a port");
+    let url = format!("rediss://127.0.0.1:{port},wait=1");
+    let session = Session::begin_as(&url, &["stepped", "40"], &[], |command| {
+        command.env("SSL_CERT_FILE", dir.path().join(CERTIFICATE));
+    });
+    let Some(mut session) = session else { return };
+    session.step("fill 1");
+    for node in &nodes {
+        let told = node.cli(&["CLIENT", "LIST", "TYPE", "normal"]);
+        let by = |port: u16| told.matches(&format!("laddr=127.0.0.1:{port} ")).count();
+        assert_eq!(by(node.port), 1, "redis-cli alone: {told}");
+        let asked = node.has_replica() == (by(node.tls_port.expect("a port")) > 0);
+        assert!(asked, "primaries, by TLS: {told}");
+    }
+    session.survives_a_primary(&mut nodes);
+}
+
 #[test]
 fn a_server_that_nobody_vouches_for_is_refused() {
     let dir = support::tempdir();
     let Some(()) = certificate(dir.path()) else {
         return;
     };
-    let path = |name: &str| dir.path().join(name).to_string_lossy().into_owned();
-    let (cert, key) = (path("cert.pem"), path("key.pem"));
-    let tls_port = servers::free_port().to_string();
-    let choices = ["--tls-port", &tls_port, "--tls-cert-file", &cert];
-    let more = ["--tls-key-file", &key, "--tls-ca-cert-file", &cert];
-    let options = [&choices[..], &more, &["--tls-auth-clients", "no"]].concat();
-    let Some(_server) = Server::start(&options) else {
+    let Some(server) = Server::start(&words(&by_tls(dir.path()))) else {
         return;
     };
     let Some(z) = support::real() else { return };
-    let url = format!("rediss://127.0.0.1:{tls_port}");
+    let url = format!("rediss://127.0.0.1:{}", server.tls_port.expect("a port"));
     let output = z.run_with(&["--high", "64M", "--backing", &url], &["true"], "");
     assert_eq!(output.status.code(), Some(73), "{}", output.stderr);
     assert!(output.stderr.contains("certificate"), "{}", output.stderr);

@@ -27,6 +27,8 @@ pub(crate) struct Server {
     /// 127.0.0.1, or where its network has it.
     pub(crate) address: String,
     pub(crate) port: u16,
+    /// For TLS as well, if it has one.
+    pub(crate) tls_port: Option<u16>,
     child: Child,
     dir: TempDir,
     password: Option<String>,
@@ -67,13 +69,17 @@ impl Server {
                 return None;
             }
         };
-        let at = options.iter().position(|option| *option == "--requirepass");
+        let value = |name: &str| {
+            let at = options.iter().position(|option| *option == name)?;
+            options.get(at + 1)
+        };
         let server = Self {
             address: address.to_owned(),
             port,
             child,
             dir,
-            password: at.map(|at| options[at + 1].to_owned()),
+            tls_port: value("--tls-port").map(|port| port.parse().expect("a port")),
+            password: value("--requirepass").map(|word| (*word).to_owned()),
         };
         let begin = Instant::now();
         while server.cli(&["PING"]).trim() != "PONG" {
@@ -153,6 +159,11 @@ pub(crate) fn free_port() -> u16 {
 
 /// Three primaries and a replica of each.
 pub(crate) fn cluster() -> Option<Vec<Server>> {
+    cluster_with(Vec::new)
+}
+
+/// The same; each node has what `more` makes for it as well.
+pub(crate) fn cluster_with(more: impl Fn() -> Vec<String>) -> Option<Vec<Server>> {
     let options = [
         "--cluster-enabled",
         "yes",
@@ -163,7 +174,12 @@ pub(crate) fn cluster() -> Option<Vec<Server>> {
         "--repl-diskless-sync-delay",
         "0",
     ];
-    let nodes: Option<Vec<_>> = (0..6).map(|_| Server::start(&options)).collect();
+    let start = |_| {
+        let more = more();
+        let more: Vec<&str> = more.iter().map(String::as_str).collect();
+        Server::start(&[&options[..], &more].concat())
+    };
+    let nodes: Option<Vec<_>> = (0..6).map(start).collect();
     let nodes = nodes?;
     let mut create = Command::new("timeout");
     create.args([LONGEST, "redis-cli", "--cluster", "create"]);

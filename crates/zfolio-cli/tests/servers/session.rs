@@ -1,6 +1,6 @@
 //! A run of `stepped` behind a store, step by step; every wait of it has a bound.
 
-use super::pipe;
+use super::{Server, pipe};
 use crate::memory::compiled;
 use crate::support::{self, Guard};
 use serde_json::Value;
@@ -185,6 +185,25 @@ impl Session {
             stderr: self.told(),
             stats: serde_json::from_str(&text.expect("--stats was written")).expect("JSON"),
         }
+    }
+
+    /// Fills and checks memory, most of it while a primary of `nodes` is killed: nothing is lost.
+    #[track_caller]
+    pub(crate) fn survives_a_primary(mut self, nodes: &mut Vec<Server>) -> Ended {
+        self.step("fill 1");
+        self.step("check");
+        self.ask("fill 2");
+        std::thread::sleep(Duration::from_millis(100));
+        let primary = nodes.iter().position(Server::has_replica);
+        nodes.remove(primary.expect("a primary")).kill();
+        assert!(self.done(STEP), "filling goes on: {}", self.waits());
+        self.step("check");
+        self.step("random 4000");
+        let ended = self.ends();
+        ended.succeeded();
+        assert!(ended.counter("pswpin") > 1000, "{}", ended.stats);
+        assert_eq!(ended.counter("backing_read_fail"), 0, "{}", ended.stats);
+        ended
     }
 
     /// Standard error so far.

@@ -96,27 +96,10 @@ pub(crate) fn killed(of: &Place<'_>) {
 /// A primary of a cluster, while memory is filled.
 pub(crate) fn primary_killed(of: &Place<'_>, nodes: &mut Vec<Server>, choices: &str) {
     let url = url(&nodes[..1], choices);
-    let Some(mut session) = of.begin(&["stepped", "40"], &url) else {
+    let Some(session) = of.begin(&["stepped", "40"], &url) else {
         return;
     };
-    session.step("fill 1");
-    session.step("check");
-    session.ask("fill 2");
-    std::thread::sleep(Duration::from_millis(100));
-    let primary = nodes.iter().position(Server::has_replica);
-    nodes.remove(primary.expect("a primary")).kill();
-    assert!(session.done(STEP), "{}: filling goes on", of.way);
-    session.step("check");
-    session.step("random 4000");
-    let ended = session.ends();
-    ended.succeeded();
-    assert!(
-        ended.counter("pswpin") > 1000,
-        "{}: {}",
-        of.way,
-        ended.stats
-    );
-    assert_eq!(ended.counter("backing_read_fail"), 0, "{}", of.way);
+    session.survives_a_primary(nodes);
 }
 
 pub(crate) fn refused(z: &Zfolio) {
