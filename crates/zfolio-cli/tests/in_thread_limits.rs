@@ -105,6 +105,18 @@ fn read_ahead_is_fixed_where_that_is_asked_for() {
     }
 }
 
+/// Half of the pages are present when all are read in order, here one and there one: what is out of a
+/// window comes at one fault all the same. (Nearly all faults are the reads at random. By guard pages
+/// leave in rows.)
+#[test]
+fn who_reads_past_present_pages_has_the_rest_at_once() {
+    in_both("reads", &["20000"], &["--high", "64M"], |way, output| {
+        lived(way, output);
+        let faults = output.counter("pgmajfault");
+        support::check(faults < 17_000, || counters(output))
+    });
+}
+
 #[test]
 fn the_pool_holds_no_more_than_it_may() {
     // (Some 5 MiB of compressed bytes without the limit.)

@@ -2,6 +2,7 @@
 
 use super::Vpn;
 use super::core::MemoryCore;
+use super::read_ahead::{count_out, is_out};
 use super::way::{Kind, STAGE};
 use super::words::Word;
 use crate::memory::layer::MemoryState;
@@ -15,10 +16,6 @@ use zfolio_zswap::Slot;
 
 /// Most pages opened at a time where nobody has been yet.
 const FRESH: usize = 64;
-/// Most pages brought at a time because they are in a row.
-const MOST_AHEAD: usize = 32;
-/// Open pages that may lie between two faults of a row.
-const OPEN_BETWEEN: usize = 64;
 /// Pages of a folio of the usual size (64 KiB): how loads are told apart.
 pub(super) const FOLIO: usize = 16;
 /// Pages looked at to each side when the kernel has no mapping left for a hole in a run.
@@ -108,16 +105,20 @@ pub(super) fn bring_run(
         Word::Zero | Word::Stored(_) => {
             core.figures.faults += 1;
             core.figures.major += 1;
-            let run = run.unwrap_or_else(|| {
-                let ahead = ahead(state, core, record, page);
-                let run = stored_run(state, core, page, ahead);
-                core.with_group(state, run, page)
-            });
-            if let Some(record) = record {
-                record.faults.row[0].store(run.end, Ordering::Relaxed);
-            }
-            core.make_room(state, run.len());
-            load(state, core, &run, page, access);
+            let (run, window) = match run {
+                Some(run) => (run.clone(), page..run.end),
+                None => {
+                    let ahead = core.ahead(state, record, page);
+                    let run = stored_run(state, core, page, ahead);
+                    let window = core.window(state, page, ahead);
+                    (core.with_group(state, run, page), window)
+                }
+            };
+            core.note_window(state, record, &(page..window.end.max(run.end)));
+            let rest = run.end..window.end.max(run.end);
+            core.make_room(state, run.len() + count_out(state, &rest));
+            load(state, core, &run, Some(page), access);
+            load_rest(state, core, rest, access);
             Brought::Open(match run.len() {
                 1 => FaultKind::Page,
                 FOLIO.. => FaultKind::Folio,
@@ -135,7 +136,7 @@ pub(super) fn stored_run(
     page: Vpn,
     ahead: usize,
 ) -> Range<Vpn> {
-    let is_one = |word| matches!(word, Word::Zero | Word::Stored(_));
+    let is_one = is_out;
     let group = core.group(state);
     if let Some(order) = state.options.folios.page_cluster {
         let pages = order.pages().clamp(group, STAGE);
@@ -173,27 +174,6 @@ pub(super) fn was_open(state: &MemoryState, core: &mut MemoryCore, page: Vpn) ->
         }
         _ => Brought::NotOurs,
     }
-}
-
-/// How many pages to bring at once: more and more where faults come in a row. (A few pages that were
-/// open all the time do not interrupt one: who reads in order makes no fault there.)
-pub(super) fn ahead(
-    state: &MemoryState,
-    core: &MemoryCore,
-    record: Option<&Record>,
-    page: Vpn,
-) -> usize {
-    let Some(record) = record else { return 1 };
-    let len = record.faults.row[1].load(Ordering::Relaxed);
-    let row = record.faults.row[0].load(Ordering::Relaxed);
-    let is_open = |page| !state.words.get(page).is_closed();
-    let len = if row <= page && page - row <= OPEN_BETWEEN && (row..page).all(is_open) {
-        (len * 2).clamp(2, MOST_AHEAD)
-    } else {
-        1
-    };
-    record.faults.row[1].store(len, Ordering::Relaxed);
-    len.min((core.high / 64).max(1))
 }
 
 /// How many pages to open at once where nobody has been: many where they are touched in a row,
@@ -292,15 +272,31 @@ fn fail_to_open(core: &MemoryCore, address: usize, errno: Errno) -> ! {
     ))
 }
 
+/// Loads and opens what is out of `rest`, for which there is room: the rest of a window.
+fn load_rest(state: &MemoryState, core: &mut MemoryCore, mut rest: Range<Vpn>, access: Access) {
+    while let Some(page) = core.next_piece(state, &rest) {
+        let run = stored_run(state, core, page, rest.end - page);
+        load(state, core, &run, None, access);
+        rest.start = run.end;
+    }
+}
+
 /// Loads and opens `run`, in which `wanted` faulted.
-fn load(state: &MemoryState, core: &mut MemoryCore, run: &Range<Vpn>, wanted: Vpn, access: Access) {
+fn load(
+    state: &MemoryState,
+    core: &mut MemoryCore,
+    run: &Range<Vpn>,
+    wanted: Option<Vpn>,
+    access: Access,
+) {
+    let ahead = run.len() as u64 - u64::from(wanted.is_some());
     let before = core.loaded_from_behind();
     let slots = fill_incoming(state, core, run);
     let addresses = run.start << SHIFT..run.end << SHIFT;
     if core.comes_clean(run, &slots[..run.len()], access) && core.way.fill_clean(&addresses).is_ok()
     {
         core.figures.pages_in += run.len() as u64;
-        core.figures.ahead += run.len() as u64 - 1;
+        core.figures.ahead += ahead;
         core.count_loaded(run.len(), before);
         core.note_clean(state, run, &slots);
         return;
@@ -317,15 +313,19 @@ fn load(state: &MemoryState, core: &mut MemoryCore, run: &Range<Vpn>, wanted: Vp
     match filled {
         Ok(()) => {
             for page in run.clone() {
-                let heat = u8::from(page == wanted);
+                let heat = u8::from(Some(page) == wanted);
                 set(state, core, page, Word::Open { heat });
             }
             core.figures.pages_in += run.len() as u64;
-            core.figures.ahead += run.len() as u64 - 1;
+            core.figures.ahead += ahead;
             core.count_loaded(run.len(), before);
             drop_slots(core, &slots[..run.len()]);
         }
-        Err(_) if core.way.kind == Kind::Protect => open_wide(state, core, wanted),
+        Err(_) if core.way.kind == Kind::Protect => match wanted {
+            Some(wanted) => open_wide(state, core, wanted),
+            // (They are as they were, and nobody waits for them.)
+            None => {}
+        },
         Err(errno) => core.fail(format_args!(
             "a page could not be brought back to {:#x} (errno {})",
             addresses.start, errno.0

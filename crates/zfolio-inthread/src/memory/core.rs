@@ -16,6 +16,7 @@ use zfolio_runtime::codec_choice::Turnover;
 use zfolio_runtime::fatal;
 use zfolio_runtime::options::Options;
 use zfolio_runtime::protect::pool_arena::PoolArena;
+use zfolio_runtime::readahead::Streams;
 use zfolio_runtime::segment::{FaultKind, ProcessSlot};
 use zfolio_runtime::tier::Tier;
 use zfolio_runtime::zspage_compaction::Zspages;
@@ -36,6 +37,8 @@ pub(crate) struct MemoryCore {
     /// Nothing is closed as long as somebody looks into the process (`zfolio inspect`).
     pub(crate) inspected: bool,
     pub(crate) seen: Box<Seen>,
+    /// Who reads on.
+    pub(super) streams: Streams,
     /// The end of the heap, as the program set it.
     pub(crate) brk: usize,
     /// What this process may have, pages.
@@ -169,6 +172,7 @@ impl MemoryCore {
             leaving: false,
             inspected: false,
             seen: Box::new(Seen::new()),
+            streams: Streams::default(),
             brk,
             high: options.high,
             figures: Figures::default(),

@@ -21,7 +21,7 @@
 //! [`Zswap::writes_ahead`]: zfolio_zswap::Zswap::writes_ahead
 
 use super::Vpn;
-use super::bring::{Access, Brought, ahead, alike, bring, bring_run, stored_run};
+use super::bring::{Access, Brought, alike, bring, bring_run, stored_run};
 use super::core::MemoryCore;
 use super::own_store::{Offered, OwnStore};
 use super::remote::{BYTES, Buffer, now};
@@ -103,7 +103,7 @@ impl MemoryCore {
         let Some(store) = self.way.store.as_ref().filter(|_| is_out && behind > 0) else {
             return Coming::Ready(None);
         };
-        let ahead = ahead(state, self, record, page);
+        let ahead = self.ahead(state, record, page);
         let run = stored_run(state, self, page, ahead);
         let with_group = self.with_group(state, run.clone(), page);
         let runs = [with_group, run, stored_run(state, self, page, 1)];

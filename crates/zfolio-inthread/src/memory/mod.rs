@@ -18,6 +18,7 @@
 //! | [`second_tier`] | the pool is made denser before calls that wait |
 //! | [`zspages`] | zspage compaction, by who makes room and by who is stopped as it runs |
 //! | [`bring`] | swap-in, and room for it |
+//! | [`read_ahead`] | which pages come with one that is touched |
 //! | [`reclaim`] | swap-out |
 //! | [`reclaimer`], [`pressure`] | of swap-out, what a thread of ours does beside the program's, and when |
 //! | [`empty`] | memory that holds nothing is closed as whole runs |
@@ -62,6 +63,7 @@ mod own_file;
 mod own_store;
 pub(crate) mod pressure;
 pub(crate) mod ranges;
+mod read_ahead;
 mod recall;
 pub(crate) mod reclaim;
 mod reclaimer;

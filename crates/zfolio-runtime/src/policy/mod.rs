@@ -11,7 +11,7 @@
 //! Below: numbers of pages only.
 
 pub mod codec_choice;
-pub(crate) mod readahead;
+pub mod readahead;
 pub(crate) mod refault;
 pub(crate) mod strides;
 pub(crate) mod watermarks;

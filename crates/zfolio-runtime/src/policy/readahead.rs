@@ -17,6 +17,8 @@ use crate::page::{EXTENT_PAGES, GROUP_PAGES, Vpn};
 use core::ops::Range;
 
 const STREAMS: usize = 16;
+/// Most pages behind what was brought that a reader may have passed without a fault.
+const PASSED: usize = 64;
 
 #[derive(Clone, Copy, Default)]
 struct Stream {
@@ -31,24 +33,29 @@ struct Stream {
 
 /// Sequential streams among recent faults.
 #[derive(Default)]
-pub(crate) struct Streams {
+pub struct Streams {
     streams: [Stream; STREAMS],
     clock: u64,
 }
 
 /// What the streams say of a fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Advice {
+pub struct Advice {
     /// Pages to bring, from the faulting one upwards.
-    pub(crate) pages: usize,
+    pub pages: usize,
     /// The fault continues a stream.
-    pub(crate) sequential: bool,
+    pub sequential: bool,
 }
 
 impl Streams {
     /// What to bring for a fault at `vpn`: for a stream `most` pages at most.
     pub(crate) fn advise(&self, vpn: Vpn, most: usize) -> Advice {
-        match self.find(vpn) {
+        self.advise_past(vpn, most, |_| false)
+    }
+
+    /// The same. A reader makes no fault where `is_passed` says so: it goes on behind some of that too.
+    pub fn advise_past(&self, vpn: Vpn, most: usize, is_passed: impl Fn(Vpn) -> bool) -> Advice {
+        match self.find(vpn, is_passed) {
             Some(index) => {
                 let pages = (self.streams[index].window * 2).clamp(4, most);
                 Advice {
@@ -68,8 +75,18 @@ impl Streams {
     /// what the same stream brought before, which its reader has left behind,
     /// once the stream is long enough to be believed.
     pub(crate) fn brought(&mut self, brought: &Range<Vpn>, window: usize) -> Option<Range<Vpn>> {
+        self.brought_past(brought, window, |_| false)
+    }
+
+    /// The same, as [`Self::advise_past`].
+    pub fn brought_past(
+        &mut self,
+        brought: &Range<Vpn>,
+        window: usize,
+        is_passed: impl Fn(Vpn) -> bool,
+    ) -> Option<Range<Vpn>> {
         self.clock += 1;
-        let found = self.find(brought.start);
+        let found = self.find(brought.start, is_passed);
         let index = found.unwrap_or_else(|| {
             let oldest = self.streams.iter().enumerate().min_by_key(|(_, s)| s.stamp);
             oldest.map_or(0, |(index, _)| index)
@@ -88,14 +105,17 @@ impl Streams {
     /// What was brought last for the stream that a fault at `vpn` continues: its reader has
     /// come past it.
     pub(crate) fn passed(&self, vpn: Vpn) -> Option<Range<Vpn>> {
-        let stream = &self.streams[self.find(vpn)?];
+        let stream = &self.streams[self.find(vpn, |_| false)?];
         Some(stream.next - stream.len..stream.next)
     }
 
-    fn find(&self, vpn: Vpn) -> Option<usize> {
-        self.streams
-            .iter()
-            .position(|s| s.stamp > 0 && vpn >= s.next && vpn - s.next <= (s.window / 2).max(1))
+    fn find(&self, vpn: Vpn, is_passed: impl Fn(Vpn) -> bool) -> Option<usize> {
+        self.streams.iter().position(|s| {
+            let past = vpn.checked_sub(s.next).filter(|_| s.stamp > 0);
+            past.is_some_and(|past| {
+                past <= (s.window / 2).max(1) || past <= PASSED && (s.next..vpn).all(&is_passed)
+            })
+        })
     }
 }
 

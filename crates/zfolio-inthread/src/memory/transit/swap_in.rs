@@ -5,11 +5,12 @@ use super::relief::{Whom, make_room};
 use super::stage::{Stage, Taken};
 use crate::memory::Vpn;
 use crate::memory::bring::{
-    Access, Brought, FOLIO, ahead, alike, bring, fresh, set, set_open, stored_run, was_open,
+    Access, Brought, FOLIO, alike, bring, fresh, set, set_open, stored_run, was_open,
 };
 use crate::memory::core::MemoryCore;
 use crate::memory::layer::MemoryState;
 use crate::memory::outgoing;
+use crate::memory::read_ahead::{count_out, is_out};
 use crate::memory::way::{Kind, STAGE, Way};
 use crate::memory::words::Word;
 use crate::raw::{Blocked, SHIFT};
@@ -38,6 +39,8 @@ enum Next {
 /// Pages on their way in.
 struct Incoming {
     run: Range<Vpn>,
+    /// What of the window lies behind them.
+    rest: Range<Vpn>,
     /// What the pool has of them.
     slots: [Slot; STAGE],
     /// Nobody has been there: nothing is loaded.
@@ -65,8 +68,10 @@ struct Touch<'a> {
     record: Option<&'a Record>,
     page: Vpn,
     access: Access,
-    /// How many pages may come with it, once that has been asked.
+    /// The pages from it on that may come with it, once that has been asked.
     most: Option<usize>,
+    /// Nobody waits for it: it comes with another.
+    is_ahead: bool,
     /// Room has been made for it.
     has_room: bool,
     /// Another thread has brought it, or was about to.
@@ -89,6 +94,7 @@ pub(crate) fn bring_beside(
         page: address >> SHIFT,
         access,
         most: None,
+        is_ahead: false,
         has_room: false,
         has_waited: false,
     };
@@ -109,6 +115,7 @@ pub(crate) fn bring_beside(
             }
             Next::Load(incoming) => {
                 if let Some(brought) = touch.load(&mut taken, &incoming) {
+                    touch.bring_rest(&mut taken, &incoming);
                     return brought;
                 }
                 drop(taken);
@@ -177,6 +184,9 @@ impl Touch<'_> {
             return Next::Done(Brought::WasOpen);
         }
         let word = state.words.get(page);
+        if self.is_ahead && !is_out(word) {
+            return Next::Done(Brought::WasOpen);
+        }
         match word {
             Word::Clean(_) if self.access == Access::Write => {
                 core.figures.faults += 1;
@@ -206,18 +216,25 @@ impl Touch<'_> {
         if is_mended_first || core.closes_nothing() || taken.made(core).is_none() {
             return Next::Alone;
         }
-        let run = self.run(core, word);
-        if !self.has_room && core.lacks_room(state, run.len()) {
-            return Next::MakeRoom(run.len());
+        let (run, rest) = self.run(core, word);
+        let pages = run.len() + count_out(state, &rest);
+        if !self.has_room && core.lacks_room(state, pages) {
+            return Next::MakeRoom(pages);
         }
         let Some(stage) = taken.get() else {
             return Next::Alone;
         };
         let untouched = word == Word::Untouched;
-        core.figures.faults += 1;
-        core.figures.major += u64::from(!untouched);
-        if let Some(record) = self.record {
-            record.faults.row[0].store(run.end, Ordering::Relaxed);
+        if !self.is_ahead {
+            core.figures.faults += 1;
+            core.figures.major += u64::from(!untouched);
+        }
+        if untouched {
+            if let Some(record) = self.record {
+                record.faults.row[0].store(run.end, Ordering::Relaxed);
+            }
+        } else if !self.is_ahead {
+            core.note_window(state, self.record, &(page..rest.end));
         }
         let slots = core::array::from_fn(|at| {
             let page = run.start + at;
@@ -236,6 +253,7 @@ impl Touch<'_> {
             several: state.is_several(),
             read_only: core.ranges.is_read_only(run.start << SHIFT),
             way: stage.way(core),
+            rest,
             run,
         };
         for page in incoming.run.clone() {
@@ -246,18 +264,44 @@ impl Touch<'_> {
         Next::Load(incoming)
     }
 
-    /// Which pages come: as alone.
-    fn run(&mut self, core: &MemoryCore, word: Word) -> Range<Vpn> {
+    /// Which pages come, as alone: the run that the page is in, and what of its window lies behind that.
+    fn run(&mut self, core: &MemoryCore, word: Word) -> (Range<Vpn>, Range<Vpn>) {
         let (state, page, record) = (self.state, self.page, self.record);
         if word == Word::Untouched {
             let most = *self.most.get_or_insert_with(|| fresh(core, record, page));
             let run = alike(state, core, page, most, |word| word == Word::Untouched);
-            return page..run.end;
+            return (page..run.end, run.end..run.end);
         }
         let ahead = *self
             .most
-            .get_or_insert_with(|| ahead(state, core, record, page));
-        stored_run(state, core, page, ahead)
+            .get_or_insert_with(|| core.ahead(state, record, page));
+        let run = stored_run(state, core, page, ahead);
+        let end = core.window(state, page, ahead).end.max(run.end);
+        let rest = run.end..end;
+        (run, rest)
+    }
+
+    /// Brings the rest of a window, for which there is room, piece by piece, up to one that would have to
+    /// be waited for.
+    fn bring_rest(&self, taken: &mut Taken<'_>, first: &Incoming) {
+        let mut rest = first.rest.clone();
+        while !rest.is_empty() {
+            let next = self.state.core.lock().next_piece(self.state, &rest);
+            let Some(page) = next else { break };
+            let mut piece = Touch {
+                page,
+                most: Some(rest.end - page),
+                is_ahead: true,
+                has_room: true,
+                ..*self
+            };
+            match piece.next(taken, &mut |_| false) {
+                Next::Load(incoming) if piece.load(taken, &incoming).is_some() => {
+                    rest.start = incoming.run.end;
+                }
+                _ => break,
+            }
+        }
     }
 
     /// The work, and what has become of the pages; `None` where they are as they were.
@@ -281,7 +325,7 @@ impl Touch<'_> {
             }
             Came::Open => {
                 for page in run.clone() {
-                    let heat = u8::from(page == self.page);
+                    let heat = u8::from(page == self.page && !self.is_ahead);
                     set(state, core, page, Word::Open { heat });
                 }
             }
@@ -290,7 +334,7 @@ impl Touch<'_> {
         }
         if came != Came::Not && !incoming.untouched {
             core.figures.pages_in += count;
-            core.figures.ahead += count - 1;
+            core.figures.ahead += count - u64::from(!self.is_ahead);
             // (There is nothing behind the pool where pages come so.)
             core.count_loaded(run.len(), core.loaded_from_behind());
         }
