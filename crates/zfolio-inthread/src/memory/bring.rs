@@ -117,6 +117,8 @@ pub(super) fn bring_run(
             core.note_window(state, record, &(page..window.end.max(run.end)));
             let rest = run.end..window.end.max(run.end);
             core.make_room(state, run.len() + count_out(state, &rest));
+            // (What is read in order is read once, as a rule.)
+            core.note_came(&run, (window.len() == 1).then_some(page));
             load(state, core, &run, Some(page), access);
             load_rest(state, core, rest, access);
             Brought::Open(match run.len() {
@@ -276,6 +278,7 @@ fn fail_to_open(core: &MemoryCore, address: usize, errno: Errno) -> ! {
 fn load_rest(state: &MemoryState, core: &mut MemoryCore, mut rest: Range<Vpn>, access: Access) {
     while let Some(page) = core.next_piece(state, &rest) {
         let run = stored_run(state, core, page, rest.end - page);
+        core.note_came(&run, None);
         load(state, core, &run, None, access);
         rest.start = run.end;
     }

@@ -95,7 +95,9 @@ impl MemoryCore {
             for (page, slot) in &pages[..gone] {
                 set(state, self, *page, Word::Stored(*slot));
                 self.closing.clean.note_left(*page);
+                self.closing.refaults.note_left(*page);
             }
+            self.count_left(state, gone);
             for page in &pages[gone..count] {
                 self.disown(state, *page);
             }

@@ -4,6 +4,7 @@ use super::bounds::Bounds;
 use super::clean_pages::CleanPages;
 use super::mapping_limit::MappingLimit;
 use super::ranges::Ranges;
+use super::refaults::Refaults;
 use super::said::Said;
 use super::transit::waits::{Frozen, Transits};
 use super::way::Way;
@@ -56,6 +57,7 @@ pub(super) struct Closing {
     /// Batches since the last look.
     pub(super) batches: u32,
     pub(super) clean: CleanPages,
+    pub(super) refaults: Refaults,
     pub(super) bounds: Bounds,
     pub(super) mappings: MappingLimit,
     /// Not to be closed now: all of it is being brought.
@@ -159,6 +161,7 @@ impl MemoryCore {
                 followed: 0,
                 batches: 0,
                 clean: CleanPages::default(),
+                refaults: Refaults::default(),
                 bounds: Bounds::new(),
                 mappings: MappingLimit::new(),
                 held: 0..0,

@@ -4,6 +4,7 @@
 use super::bounds::Bounds;
 use super::clean_pages::CleanPages;
 use super::core::{Figures, MemoryCore, Pool};
+use super::refaults::Refaults;
 use crate::memory::layer::MemoryState;
 use crate::raw::PAGE;
 use alloc::boxed::Box;
@@ -139,6 +140,7 @@ impl MemoryCore {
         state.following.has_tier(tier.is_there());
         let stats = claim(state, self.way.kind.number());
         self.closing.clean = CleanPages::of(options.high);
+        self.closing.refaults = Refaults::of(options.high);
         self.pool = Some(Pool {
             zswap,
             context,

@@ -20,6 +20,7 @@
 //! | [`bring`] | swap-in, and room for it |
 //! | [`read_ahead`] | which pages come with one that is touched |
 //! | [`reclaim`] | swap-out |
+//! | [`refaults`] | of swap-out, which pages are spared |
 //! | [`reclaimer`], [`pressure`] | of swap-out, what a thread of ours does beside the program's, and when |
 //! | [`empty`] | memory that holds nothing is closed as whole runs |
 //! | [`folios`] | of swap-out, how runs are stored, counted and split |
@@ -67,6 +68,7 @@ mod read_ahead;
 mod recall;
 pub(crate) mod reclaim;
 mod reclaimer;
+mod refaults;
 mod remap;
 pub(crate) mod remote;
 mod said;

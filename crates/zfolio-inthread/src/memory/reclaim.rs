@@ -141,6 +141,8 @@ impl MemoryCore {
                 Some(range) => range,
                 None => {
                     self.closing.hand = 0;
+                    let resident = self.open_pages(state);
+                    self.closing.refaults.begin_round(resident);
                     self.ranges.managed_from(0)?
                 }
             };
@@ -177,6 +179,9 @@ impl MemoryCore {
         if !self.is_watched(state, window) {
             return;
         }
+        if !matches!(closing, Closing::CutOff) && !self.is_any_cold(state, &pages) {
+            return;
+        }
         let Some(present) = present(window) else {
             return;
         };
@@ -185,7 +190,7 @@ impl MemoryCore {
         while page < pages.end && closing.goes_on(self, state, goal) {
             self.open_standby(state, page..pages.end);
             let unit = open_unit(state, page, group, pages.end);
-            if unit.is_empty() || !self.may_close(state, &unit) {
+            if unit.is_empty() || !self.may_close(state, &unit, closing) {
                 page = unit.end.max(page + 1);
                 continue;
             }
@@ -202,7 +207,10 @@ impl MemoryCore {
             let mut run = unit;
             while run.end < pages.end && run.len() + group <= most {
                 let next = open_unit(state, run.end, group, pages.end);
-                if next.is_empty() || is_present(&next) != here || !self.may_close(state, &next) {
+                if next.is_empty()
+                    || is_present(&next) != here
+                    || !self.may_close(state, &next, closing)
+                {
                     break;
                 }
                 run.end = next.end;
@@ -239,12 +247,31 @@ impl MemoryCore {
         }
     }
 
+    /// Whether any page that is open is not spared. (Where none is, the kernel need not be asked which are
+    /// there.)
+    pub(super) fn is_any_cold(&mut self, state: &MemoryState, pages: &Range<usize>) -> bool {
+        pages.clone().any(|page| match state.words.get(page) {
+            Word::Open { heat: 0 } => !self.closing.refaults.spares(page),
+            Word::Open { .. } | Word::Standby => true,
+            _ => false,
+        })
+    }
+
     /// Whether all of a unit may go now. Cools it where it may not yet.
-    fn may_close(&self, state: &MemoryState, unit: &Range<usize>) -> bool {
+    fn may_close(
+        &mut self,
+        state: &MemoryState,
+        unit: &Range<usize>,
+        closing: &Closing<'_>,
+    ) -> bool {
+        // (What cuts mappings goes whatever it is.)
+        let spares = !matches!(closing, Closing::CutOff);
         let mut may = true;
         for page in unit.clone() {
             match state.words.get(page) {
-                Word::Open { heat: 0 } => {}
+                Word::Open { heat: 0 } => {
+                    may &= !(spares && self.closing.refaults.spares(page));
+                }
                 Word::Open { heat } => {
                     set(state, self, page, Word::Open { heat: heat - 1 });
                     may = false;
@@ -374,7 +401,9 @@ impl MemoryCore {
                     slot => Word::Stored(slot),
                 };
                 set(state, self, page, word);
+                self.closing.refaults.note_left(page);
             }
+            self.count_left(state, count);
             self.figures.pages_out += count as u64;
             if self.way.discards_apart(read_only)
                 && let Err(errno) = self.way.discard(&addresses)

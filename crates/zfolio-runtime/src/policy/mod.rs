@@ -12,6 +12,6 @@
 
 pub mod codec_choice;
 pub mod readahead;
-pub(crate) mod refault;
+pub mod refault;
 pub(crate) mod strides;
 pub(crate) mod watermarks;

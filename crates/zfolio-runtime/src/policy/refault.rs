@@ -24,7 +24,7 @@ const LEVELS: u8 = 3;
 
 /// Counts stored pages.
 #[derive(Default)]
-pub(crate) struct StoreClock {
+pub struct StoreClock {
     /// Below [`TICKS`].
     tick: u8,
     /// Pages stored since the last tick.
@@ -33,7 +33,7 @@ pub(crate) struct StoreClock {
 
 impl StoreClock {
     /// So many pages were stored, while `resident` were not.
-    pub(crate) fn stored(&mut self, pages: usize, resident: usize) {
+    pub fn stored(&mut self, pages: usize, resident: usize) {
         self.pages += pages;
         let between = (resident / usize::from(NEAR)).max(1);
         while self.pages >= between {
@@ -43,16 +43,17 @@ impl StoreClock {
     }
 
     /// Moves on by so many ticks.
-    pub(crate) fn advance(&mut self, ticks: u8) {
+    pub fn advance(&mut self, ticks: u8) {
         self.tick = (self.tick + ticks) % TICKS;
     }
 }
 
-/// What is known of a page. In the low six bits, while it is stored, one more than the
+/// What is known of a page; a byte of zero: nothing. In the low six bits, while it is stored, one more than the
 /// tick at which it was; else one more than that until which it is spared; 0: nothing. In
 /// the high two, its level: how many times in a row it came back soon.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) struct RefaultRecord(u8);
+#[repr(transparent)]
+pub struct RefaultRecord(u8);
 
 impl RefaultRecord {
     /// Nothing is known.
@@ -75,13 +76,13 @@ impl RefaultRecord {
     }
 
     /// Ticks for which the page, which is present, is to stay; 0: it may go.
-    pub(crate) fn spared(self, clock: &StoreClock) -> u8 {
+    pub fn spared(self, clock: &StoreClock) -> u8 {
         let ahead = self.ahead(clock).filter(|ticks| *ticks <= LONGEST);
         ahead.unwrap_or(0)
     }
 
     /// It is being stored.
-    pub(crate) fn store(&mut self, clock: &StoreClock) {
+    pub fn store(&mut self, clock: &StoreClock) {
         *self = Self::new(self.level(), clock, 0);
     }
 
@@ -92,7 +93,7 @@ impl RefaultRecord {
 
     /// It came from the pool because it was asked for; whether soon, in which case it is
     /// spared.
-    pub(crate) fn refault(&mut self, clock: &StoreClock) -> bool {
+    pub fn refault(&mut self, clock: &StoreClock) -> bool {
         let since = self.ahead(clock).map(|ahead| (TICKS - ahead) % TICKS);
         let soon = since.is_some_and(|since| since < NEAR);
         if soon {
@@ -111,7 +112,7 @@ impl RefaultRecord {
     }
 
     /// It came back because another page did: it is not spared.
-    pub(crate) fn brought_along(&mut self) {
+    pub fn brought_along(&mut self) {
         self.0 &= !Self::TICK;
     }
 }

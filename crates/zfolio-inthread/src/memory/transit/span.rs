@@ -120,6 +120,9 @@ impl MemoryCore {
         if self.transit.frozen.stage_of(&pages).is_some() || !self.is_watched(state, window) {
             return false;
         }
+        if choice.span.is_empty() && !self.is_any_cold(state, &pages) {
+            return true;
+        }
         let Some(present) = present(window) else {
             return false;
         };
@@ -153,7 +156,7 @@ impl MemoryCore {
                     heats[page - span.start] = heat;
                     set(state, self, page, Word::Transit(batch.mark()));
                 }
-                Word::Open { heat: 0 } => {
+                Word::Open { heat: 0 } if !self.closing.refaults.spares(page) => {
                     if !begun {
                         span.start = page;
                     }
@@ -161,10 +164,11 @@ impl MemoryCore {
                     batch.add_page(state, self, page);
                 }
                 Word::Open { heat } if !begun => {
-                    set(state, self, page, Word::Open { heat: heat - 1 });
+                    let heat = heat.saturating_sub(1);
+                    set(state, self, page, Word::Open { heat });
                 }
                 Word::Open { heat } => {
-                    heats[page - span.start] = heat - 1;
+                    heats[page - span.start] = heat.saturating_sub(1);
                     set(state, self, page, Word::Transit(batch.mark()));
                 }
                 // (A clean one stays protected, and goes with others of its kind.)

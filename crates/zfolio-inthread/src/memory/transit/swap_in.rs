@@ -233,8 +233,12 @@ impl Touch<'_> {
             if let Some(record) = self.record {
                 record.faults.row[0].store(run.end, Ordering::Relaxed);
             }
-        } else if !self.is_ahead {
-            core.note_window(state, self.record, &(page..rest.end));
+        } else {
+            if !self.is_ahead {
+                core.note_window(state, self.record, &(page..rest.end));
+            }
+            let asked = !self.is_ahead && self.most == Some(1);
+            core.note_came(&run, asked.then_some(page));
         }
         let slots = core::array::from_fn(|at| {
             let page = run.start + at;

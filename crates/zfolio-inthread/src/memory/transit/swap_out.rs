@@ -95,8 +95,11 @@ impl MemoryCore {
                         page << SHIFT
                     )),
                 }
-                if batch.clean && batch.fates[at] == Fate::Gone {
-                    self.closing.clean.note_left(page);
+                if batch.fates[at] == Fate::Gone {
+                    self.closing.refaults.note_left(page);
+                    if batch.clean {
+                        self.closing.clean.note_left(page);
+                    }
                 }
             }
         }
@@ -114,6 +117,7 @@ impl MemoryCore {
         let all = &batch.fates[..batch.len];
         let gone = all.iter().filter(|fate| **fate == Fate::Gone).count() as u64;
         self.figures.pages_out += gone;
+        self.count_left(state, usize::try_from(gone).unwrap_or(0));
         if batch.clean {
             self.figures.clean += gone;
         } else {
