@@ -10,6 +10,7 @@ use crate::memory::bring::{
 use crate::memory::core::MemoryCore;
 use crate::memory::layer::MemoryState;
 use crate::memory::outgoing;
+use crate::memory::ranges::Protection;
 use crate::memory::way::{Kind, STAGE, Way};
 use crate::memory::words::Word;
 use crate::raw::{Blocked, SHIFT};
@@ -46,7 +47,7 @@ struct Incoming {
     clean: bool,
     several: bool,
     /// The program has made them read-only.
-    read_only: bool,
+    protection: Protection,
     way: Way,
 }
 
@@ -234,7 +235,7 @@ impl Touch<'_> {
             clean: !untouched && core.comes_clean(&run, &slots[..run.len()], self.access),
             slots,
             several: state.is_several(),
-            read_only: core.ranges.is_read_only(run.start << SHIFT),
+            protection: core.ranges.protection(run.start << SHIFT),
             way: stage.way(core),
             run,
         };
@@ -337,7 +338,7 @@ impl Incoming {
         if self.clean && way.fill_clean(&addresses).is_ok() {
             return Ok(Came::Clean);
         }
-        match way.fill(&addresses, self.several, self.read_only) {
+        match way.fill(&addresses, self.several, self.protection) {
             Ok(()) => {
                 stage.zswap.invalidate(slots);
                 Ok(Came::Open)
