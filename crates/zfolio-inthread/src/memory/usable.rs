@@ -254,14 +254,15 @@ impl MemoryCore {
         range: &Range<usize>,
         protection: Protection,
     ) {
-        let mut parts = self.ranges.within(range);
         let is_executable = |of: Protection| of == Protection::Executable;
-        if is_executable(protection) || parts.any(|(_, kind)| is_executable(kind.protection)) {
-            drop(parts);
+        let was_executable = {
+            let mut parts = self.ranges.within(range);
+            parts.any(|(_, kind)| is_executable(kind.protection))
+        };
+        if is_executable(protection) || was_executable {
             self.leave_alone(state, range);
             return;
         }
-        drop(parts);
         let reached = mapped_before_a_hole(range);
         if self.way.kind == way::Kind::InThread || reached.end == range.end {
             self.leave_read_only(state, range);

@@ -46,7 +46,7 @@ struct Incoming {
     /// They are to be clean.
     clean: bool,
     several: bool,
-    /// The program has made them read-only.
+    /// Of their mapping.
     protection: Protection,
     way: Way,
 }
