@@ -67,7 +67,8 @@ fn it_is_told_of_programs_that_run_for_milliseconds() {
     for way in ways_without_privilege(z) {
         let output = staying(z, way, "48M", &["grows", "0"]);
         let (line, stays) = told_of(&output, "stays_apart_bytes");
-        assert!(stays > 80 * MIB && stays < 105 * MIB, "{way}: {stays}");
+        // (Where the kernel keeps no names of memory as much as is ours is taken off.)
+        assert!(stays > 56 * MIB && stays < 105 * MIB, "{way}: {stays}");
         assert!(line.contains("MiB stack and small"), "{way}: {line}");
     }
 }
