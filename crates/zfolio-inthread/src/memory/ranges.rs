@@ -76,7 +76,7 @@ pub(crate) enum Protection {
     /// It was writable, and the program has made it read-only since.
     ReadOnly,
     /// Writable and executable; only where pages can be write-protected by themselves
-    /// ([`Way::takes_executable`](super::way::Way::takes_executable)).
+    /// (`Way::takes_executable`).
     Executable,
 }
 
