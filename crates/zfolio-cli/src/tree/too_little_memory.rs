@@ -69,8 +69,8 @@ impl TooLittleMemory {
         let sum = |of: fn(&Busy<'_>) -> u64| busy.iter().map(of).sum::<u64>();
         let all = segment.groups[0].usage.resident_bytes.load(Relaxed);
         let of_others = all.saturating_sub(sum(|one| one.resident)).min(high);
-        let room = high - of_others;
-        let short = sum(|one| one.pool) > room / 5 * 3 && sum(|one| one.brought) > high / 4;
+        let left = high - of_others;
+        let short = sum(|one| one.pool) > left / 5 * 3 && sum(|one| one.brought) > high / 4;
         self.times = if short { self.times + 1 } else { 0 };
         if self.times < TIMES {
             return None;
