@@ -1,8 +1,8 @@
 /*
- * readonly MIB [grows]: fills MIB and forbids writing to it, then goes over 16 MiB more for three
- * seconds. What may only be read cannot leave. With "grows" it may be written, but is of the kind
- * that the kernel extends downwards, which is not managed without privilege. Exits with 1 if a byte
- * is wrong.
+ * readonly MIB [grows [SECONDS]]: fills MIB and forbids writing to it, then goes over 16 MiB more for
+ * three seconds, or SECONDS. What may only be read cannot leave. With "grows" it may be written, but is
+ * of the kind that the kernel extends downwards, which is not managed without privilege. Exits with 1 if
+ * a byte is wrong.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -38,8 +38,8 @@ int main(int argc, char **argv)
 {
 	size_t bytes = (size_t)(argc > 1 ? atoi(argv[1]) : 96) << 20, more = 16 << 20;
 	struct timespec begin, now;
-	int grows = argc > 2;
-	uint64_t *kept = map(bytes, grows ? MAP_GROWSDOWN : 0), *used = map(more, 0);
+	int grows = argc > 2, seconds = argc > 3 ? atoi(argv[3]) : 3;
+	uint64_t *kept = map(bytes, grows ? MAP_GROWSDOWN : 0), *used;
 
 	/* A piece at a time, so that it is closed before it has to leave. */
 	for (size_t at = 0; at < bytes; at += 1 << 20) {
@@ -49,13 +49,14 @@ int main(int argc, char **argv)
 			return 2;
 		}
 	}
+	used = map(more, 0);
 	clock_gettime(CLOCK_MONOTONIC, &begin);
 	for (uint64_t round = 0;; round++) {
 		fill(used, more, round);
 		if (is_wrong(used, more, round))
 			return 1;
 		clock_gettime(CLOCK_MONOTONIC, &now);
-		if (now.tv_sec - begin.tv_sec >= 3)
+		if (now.tv_sec - begin.tv_sec >= seconds)
 			break;
 	}
 	for (size_t at = 0; at < bytes; at += 1 << 20)

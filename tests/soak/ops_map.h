@@ -35,6 +35,8 @@ static void op_map(worker_t *w, const op_t *op) {
     case 2: as.kind = PRIVATE_FILE, flags = MAP_PRIVATE; break;
     case 3: as.kind = SHARED, flags = MAP_SHARED; break;
     case 4: as.kind = SHARED, flags = MAP_SHARED | MAP_ANONYMOUS; break;
+    case 5:
+    case 6: as.prot |= PROT_EXEC; break;
     }
     if (!(flags & MAP_ANONYMOUS))
         fd = file_of(len);
@@ -86,12 +88,13 @@ static void op_check(worker_t *w, const op_t *op) {
 }
 
 static void op_protect(worker_t *w, const op_t *op) {
-    static const int prots[] = {PROT_NONE, PROT_READ, PROT_READ | PROT_WRITE, PROT_READ | PROT_WRITE};
+    enum { USED = PROT_READ | PROT_WRITE };
+    static const int prots[] = {PROT_NONE, PROT_READ, USED, USED, USED, USED | PROT_EXEC, USED | PROT_EXEC, PROT_READ | PROT_EXEC};
     area_t *a = &w->window;
     size_t from = op->at % a->pages, len = run_of(a, &from, op->len, mapped);
     if (!len)
         return;
-    int prot = prots[op->x % 4];
+    int prot = prots[op->x % 8];
     EXPECT(do_mprotect(at_page(a, from), len * PAGE, prot) == 0, "mprotect: errno %d", errno);
     for (size_t i = from; i < from + len; i++)
         a->model[i].prot = prot;

@@ -317,6 +317,40 @@ fn memory_made_read_only() {
     }
 }
 
+/// In-thread it leaves as other memory does; by the other ways it is left alone.
+#[test]
+fn memory_that_is_written_and_run() {
+    let (Some(nobody), Some(program)) = (Nobody::new(), compiled("inthread_rwx")) else {
+        return;
+    };
+    let program = nobody.program(&program);
+    let path = program.to_str().expect("a plain path");
+    let cases = [
+        "leaves",
+        "changes_itself",
+        "calls",
+        "stacks",
+        "forked",
+        "protections",
+        "moved",
+        "discarded",
+        "beside_threads",
+    ];
+    for case in cases {
+        if let Some(output) = nobody.run("in-thread", HIGH, &[path, case]) {
+            output.succeeded();
+            assert!(output.counter("pages_out") > 1000, "{case}");
+            let stays = output.counter("stays_executable_bytes");
+            assert!(stays < 1 << 20, "{case}: {stays}");
+        }
+    }
+    for way in ["guard", "protect"] {
+        if let Some(output) = nobody.run(way, HIGH, &[path, "beside_threads"]) {
+            output.succeeded();
+        }
+    }
+}
+
 #[test]
 fn many_ranges() {
     in_each_way("inthread_limits", &["mappings", "many_small_ones"]);

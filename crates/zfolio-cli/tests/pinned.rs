@@ -60,6 +60,19 @@ fn what_cannot_leave_stays_and_is_told_of() {
     }
 }
 
+/// Who is above `high` for a moment only, and ends, is told of as well.
+#[test]
+fn it_is_told_of_programs_that_run_for_milliseconds() {
+    let Some(z) = real() else { return };
+    for way in ways_without_privilege(z) {
+        let output = staying(z, way, "48M", &["grows", "0"]);
+        let (line, stays) = told_of(&output, "stays_apart_bytes");
+        // (Where the kernel keeps no names of memory as much as is ours is taken off.)
+        assert!(stays > 56 * MIB && stays < 105 * MIB, "{way}: {stays}");
+        assert!(line.contains("MiB stack and small"), "{way}: {line}");
+    }
+}
+
 #[test]
 fn nothing_is_told_where_high_is_kept() {
     let Some(z) = real() else { return };

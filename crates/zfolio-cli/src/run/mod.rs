@@ -153,10 +153,10 @@ pub(crate) fn run(args: Run) -> Result<ExitCode, Failure> {
             None => fitting.look(&segment, now),
             Some(following) => following.look(&segment, fitting.most(&segment, now), now),
         }
-        for line in too_little.look(&segment, now) {
-            if !settings.quiet {
-                say(&line);
-            }
+        if let Some(line) = too_little.look(&segment, now)
+            && !settings.quiet
+        {
+            say(&line);
         }
         for line in orphaned.look(&segment, now) {
             say(&line);

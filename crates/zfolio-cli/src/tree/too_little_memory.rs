@@ -21,16 +21,26 @@ const TIMES: u32 = 10;
 #[derive(Clone, Copy, Default)]
 struct Seen {
     pages_in: u64,
-    times: u32,
     told: bool,
 }
 
-/// Looks once a second at every process of a tree.
+/// A process to which something was brought back since the last judgement.
+struct Busy<'a> {
+    used: Used<'a>,
+    pool: u64,
+    resident: u64,
+    /// Bytes.
+    brought: u64,
+}
+
+/// Looks once a second at the processes of a tree.
 pub(crate) struct TooLittleMemory {
     last: Instant,
     /// What `high` was chosen for, if it was not given. Bytes.
     limit: Option<u64>,
     by_slot: ByTurn<Seen>,
+    /// Judgements in a row by which there was too little room.
+    times: u32,
 }
 
 impl TooLittleMemory {
@@ -40,40 +50,71 @@ impl TooLittleMemory {
             last: now,
             limit,
             by_slot: ByTurn::default(),
+            times: 0,
         }
     }
 
     /// Judges if a second has gone by; returns what there is to tell.
     ///
-    /// A process is short of room if the pool has most of `high` while a
-    /// quarter of `high` and more is brought back every second.
-    pub(crate) fn look(&mut self, segment: &Segment, now: Instant) -> Vec<String> {
+    /// Processes are short of room if their pools have most of what the others leave of `high`, while a
+    /// quarter of `high` and more is brought back every second. (Of forked workers each pool may be small,
+    /// and a parent that sleeps keeps what it has.)
+    pub(crate) fn look(&mut self, segment: &Segment, now: Instant) -> Option<String> {
         if now.saturating_duration_since(self.last) < EVERY {
-            return Vec::new();
+            return None;
         }
         self.last = now;
         let high = high_now(segment);
-        let mut lines = Vec::new();
-        for Used { index, turn, slot } in used(segment) {
-            let seen = self.by_slot.of(index, turn);
-            let get = |which| slot.counter(which).load(Relaxed);
+        let busy = self.busy(segment);
+        let sum = |of: fn(&Busy<'_>) -> u64| busy.iter().map(of).sum::<u64>();
+        let all = segment.groups[0].usage.resident_bytes.load(Relaxed);
+        let of_others = all.saturating_sub(sum(|one| one.resident)).min(high);
+        let left = high - of_others;
+        let short = sum(|one| one.pool) > left / 5 * 3 && sum(|one| one.brought) > high / 4;
+        self.times = if short { self.times + 1 } else { 0 };
+        if self.times < TIMES {
+            return None;
+        }
+        let largest = busy.iter().max_by_key(|one| one.pool)?;
+        if self.by_slot.of(largest.used.index, largest.used.turn).told {
+            return None;
+        }
+        for one in &busy {
+            self.by_slot.of(one.used.index, one.used.turn).told = true;
+        }
+        Some(line(&busy, largest, of_others, high, self.limit))
+    }
+
+    /// Those that are managed and to which something came back.
+    fn busy<'a>(&mut self, segment: &'a Segment) -> Vec<Busy<'a>> {
+        let mut busy = Vec::new();
+        for used in used(segment) {
+            let seen = self.by_slot.of(used.index, used.turn);
+            let get = |which| used.slot.counter(which).load(Relaxed);
             let pages_in = get(Counter::PagesIn);
             let brought = pages_in.saturating_sub(seen.pages_in) * PAGE_SIZE as u64;
             seen.pages_in = pages_in;
-            let managing = slot.state.load(Relaxed) == state::MANAGING;
-            let short = managing && get(Counter::PoolBytes) > high / 5 * 3 && brought > high / 4;
-            seen.times = if short { seen.times + 1 } else { 0 };
-            if seen.times >= TIMES && !seen.told {
-                seen.told = true;
-                lines.push(line(&Process::read(slot), high, self.limit));
+            let (pool, resident) = (get(Counter::PoolBytes), get(Counter::ResidentBytes));
+            if brought > 0 && used.slot.state.load(Relaxed) == state::MANAGING {
+                busy.push(Busy {
+                    used,
+                    pool,
+                    resident,
+                    brought,
+                });
             }
         }
-        lines
+        busy
     }
 }
 
-fn line(process: &Process, high: u64, limit: Option<u64>) -> String {
-    let held = process.figures.most_held;
+fn line(
+    busy: &[Busy<'_>],
+    largest: &Busy<'_>,
+    of_others: u64,
+    high: u64,
+    limit: Option<u64>,
+) -> String {
     let mend = match limit {
         None => format!(
             "--high is {}; it goes on, slowly; give it more",
@@ -85,12 +126,24 @@ fn line(process: &Process, high: u64, limit: Option<u64>) -> String {
             human(high)
         ),
     };
+    let held = |one: &Busy<'_>| Process::read(one.used.slot).figures.most_held;
+    let stored: u64 = busy.iter().map(|one| held(one).stored).sum();
+    let pool: u64 = busy.iter().map(|one| held(one).pool).sum();
+    let process = Process::read(largest.used.slot);
+    let (who, whose) = match busy.len() {
+        1 => (" is".to_owned(), "its"),
+        many => (format!(" and {} more are", many - 1), "their"),
+    };
+    let others = match of_others >= high / 8 {
+        true => format!(", other processes have {}", human(of_others)),
+        false => String::new(),
+    };
     one_line(&format!(
-        "zfolio: process {} ({}) is short of room: {} of its memory take {} compressed, and {mend}",
+        "zfolio: process {} ({}){who} short of room: {} of {whose} memory take {} compressed{others}, and {mend}",
         process.pid,
         process.comm,
-        human(held.stored),
-        human(held.pool),
+        human(stored),
+        human(pool),
     ))
 }
 
@@ -113,6 +166,49 @@ mod tests {
             cramped.look(&segment, begin + look * Duration::from_millis(50))
         });
         looks.collect()
+    }
+
+    /// The same of processes with such pools, each of which has `resident`; the run has `all`.
+    fn told_of(pools: &[u64], resident: u64, all: u64) -> Vec<String> {
+        let segment = crate::example::example();
+        segment.config().limits.high.store(200 << 20, Relaxed);
+        segment.groups[0].usage.resident_bytes.store(all, Relaxed);
+        for (slot, pool) in segment.slots.iter().zip(pools) {
+            slot.set(Counter::PoolBytes, *pool);
+            slot.set(Counter::ResidentBytes, resident);
+            slot.state.store(state::MANAGING, Relaxed);
+        }
+        let begin = Instant::now();
+        let mut cramped = TooLittleMemory::new(begin, None);
+        let looks = (1..60_u32).flat_map(|look| {
+            for slot in &segment.slots[..pools.len()] {
+                slot.add(Counter::PagesIn, 10_000);
+            }
+            cramped.look(&segment, begin + look * EVERY)
+        });
+        looks.collect()
+    }
+
+    #[test]
+    fn several_that_are_short_of_room_together_are_told_of_once() {
+        let lines = told_of(&[65 << 20, 66 << 20], 70 << 20, 140 << 20);
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(
+            lines[0].contains("and 1 more are short of room"),
+            "{lines:?}"
+        );
+        assert!(!lines[0].contains("other"), "{lines:?}");
+        // A parent that sleeps has the most.
+        let lines = told_of(&[20 << 20, 25 << 20], 35 << 20, 200 << 20);
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(
+            lines[0].contains("other processes have 130 MiB"),
+            "{lines:?}"
+        );
+        assert_eq!(
+            told_of(&[20 << 20, 25 << 20], 35 << 20, 70 << 20),
+            Vec::<String>::new()
+        );
     }
 
     #[test]

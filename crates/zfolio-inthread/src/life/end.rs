@@ -74,11 +74,12 @@ pub(crate) fn exec(keeper: &Keeper<'_>, number: usize, args: [usize; 6]) -> isiz
     result
 }
 
-/// The last figures, unless this is a task that shares another process's memory.
+/// The last figures, and what could not leave, unless this is a task that shares another process's memory.
 fn say_ended(state: &State) {
-    if zfolio_sys::thread::pid() != state.pid.load(Ordering::Relaxed) {
+    if !state.is_own_process() {
         return;
     }
+    state.at_rest(|| state.memory.count_what_stays());
     state.locked(|core| {
         if !state.has_left() {
             core.end(state);

@@ -5,6 +5,8 @@ use core::ops::Range;
 
 pub(super) const PROT_READ: usize = 1;
 pub(super) const PROT_READ_WRITE: usize = 3;
+/// Readable, writable and executable.
+pub(super) const PROT_ALL: usize = 7;
 pub(super) const MAP_PRIVATE: usize = 2;
 pub(super) const MAP_TYPE: usize = 15;
 pub(super) const MAP_FIXED: usize = 0x10;

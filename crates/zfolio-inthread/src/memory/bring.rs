@@ -305,13 +305,13 @@ fn load(
         return;
     }
     let several = state.is_several();
-    let read_only = core.ranges.is_read_only(addresses.start);
-    let mut filled = core.way.fill(&addresses, several, read_only);
+    let protection = core.ranges.protection(addresses.start);
+    let mut filled = core.way.fill(&addresses, several, protection);
     if filled.is_err() && core.way.kind == Kind::Protect {
         core.mend_after_refusal(state);
         // (Of what comes nothing was open, so it is as it was.)
         fill_incoming(state, core, run);
-        filled = core.way.fill(&addresses, several, read_only);
+        filled = core.way.fill(&addresses, several, protection);
     }
     match filled {
         Ok(()) => {
@@ -412,8 +412,8 @@ fn open_wide(state: &MemoryState, core: &mut MemoryCore, page: Vpn) {
         at = part.end;
     }
     let addresses = run.start << SHIFT..run.end << SHIFT;
-    let read_only = core.ranges.is_read_only(addresses.start);
-    if let Err(errno) = core.way.open_filled(&addresses, read_only) {
+    let protection = core.ranges.protection(addresses.start);
+    if let Err(errno) = core.way.open_filled(&addresses, protection) {
         fail_to_open(core, addresses.start, errno);
     }
     set_open(state, core, run, 0);

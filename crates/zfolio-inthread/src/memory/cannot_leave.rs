@@ -1,11 +1,13 @@
 //! What of the program's memory cannot leave, and why: counted while usage is above what the process may
 //! have, for whoever asks why `high` was not kept.
 //!
-//! A tick does it, which is in a thread of the program: for a hundredth of the time at most, and never under the
-//! core lock, so that nobody's fault waits for it.
+//! Ticks do it, calls that follow `high`, and the end of the process (many are above it for less than the 50 ms
+//! of a tick): in a thread of the program, for a hundredth of the time at most, and never under the core lock, so
+//! that nobody's fault waits for it.
 
 use crate::memory::layer::MemoryState;
 use crate::raw::PAGE;
+use core::sync::atomic::Ordering;
 use zfolio_runtime::segment::{Staying, Why};
 use zfolio_sys::heap;
 use zfolio_sys::procfs::{File, Mapping, Pagemap, for_each_mapping};
@@ -17,14 +19,19 @@ const BUFFER: usize = 8 << 10;
 const OURS: &[u8] = b"[anon:zfolio";
 
 impl MemoryState {
-    /// Counts it, if usage is above the limit and a look is due; what is told is of the look that found
-    /// most. The core lock is not held.
-    pub(super) fn count_what_stays(&self) {
+    /// Counts it, if usage is above what the process may have and a look is due; what is told is of the look
+    /// that found most. The core lock is not held, all signals are blocked, and this is the service stack.
+    pub(crate) fn count_what_stays(&self) {
         let begun = now_ns(Clock::Monotonic);
+        let following = &self.following;
+        if following.slot.load(Ordering::Relaxed).is_null() || !following.looks.is_due(begun) {
+            return;
+        }
         let asked = {
             let core = self.core.lock();
             let stats = core.pool.as_ref().map(|pool| pool.stats);
-            let is_above = core.usage(self) > core.limit();
+            // (Not the limit: that is raised where nothing more can leave.)
+            let is_above = core.usage(self) > core.high && !core.closes_nothing();
             stats.filter(|_| is_above).zip(core.way.map_files())
         };
         let Some((slot, (maps, pagemap))) = asked else {

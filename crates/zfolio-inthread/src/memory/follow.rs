@@ -124,7 +124,10 @@ impl MemoryState {
             return;
         }
         // (All signals are blocked: no handler leaves by a jump, or ends the thread, in between.)
-        self.at_rest(|| self.follow_a_step(0));
+        self.at_rest(|| {
+            self.follow_a_step(0);
+            self.count_what_stays();
+        });
     }
 
     /// Closes pages once, unless another thread does; whether it has. All signals are blocked. `more`:
@@ -146,7 +149,7 @@ impl MemoryState {
     }
 
     /// A thread of the program has run for a while (`life::ticks`): looks at what the process may have,
-    /// every [`LOOKS_NS`], and closes pages where it has more; what cannot leave is counted then. Whether
+    /// every [`LOOKS_NS`], and closes pages where it has more; what cannot leave is counted. Whether
     /// it has more still. In a handler of ours: all signals are blocked, on the service stack.
     pub(crate) fn tick(&self) -> bool {
         if !self.is_own_process() {
@@ -172,8 +175,8 @@ impl MemoryState {
         self.tend_tier(At::Tick);
         if looks {
             self.compact_in_tick();
-            self.count_what_stays();
         }
+        self.count_what_stays();
         if !self.is_behind() {
             return false;
         }

@@ -35,10 +35,10 @@ fn note_added(range: &Range<usize>) {
 /// A range's kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Kind {
-    /// Readable, not executable, and writable or [`Self::read_only`]: its pages may be closed.
+    /// Its pages may be closed, whatever its [`Self::protection`] is.
     pub(crate) managed: bool,
-    /// It was writable, and the program has made it read-only since.
-    pub(crate) read_only: bool,
+    /// What the program may do with it, where it is managed.
+    pub(crate) protection: Protection,
     /// Registered with userfaultfd, where that is the way.
     pub(crate) registered: bool,
     pub(crate) at_fork: AtFork,
@@ -49,10 +49,42 @@ impl Kind {
     pub(super) const fn new(managed: bool, at_fork: AtFork) -> Self {
         Self {
             managed,
-            read_only: false,
+            protection: Protection::ReadWrite,
             registered: false,
             at_fork,
         }
+    }
+
+    /// The program has made it read-only: what is managed stays so.
+    pub(super) const fn make_read_only(&mut self) {
+        if self.managed {
+            self.protection = Protection::ReadOnly;
+        }
+    }
+
+    /// The same with another protection.
+    pub(super) const fn with(self, protection: Protection) -> Self {
+        Self { protection, ..self }
+    }
+}
+
+/// The protection of a managed range's mapping, but for what is closed by it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Protection {
+    #[default]
+    ReadWrite,
+    /// It was writable, and the program has made it read-only since.
+    ReadOnly,
+    /// Writable and executable; only where pages can be write-protected by themselves
+    /// (`Way::takes_executable`).
+    Executable,
+}
+
+impl Protection {
+    /// Whether, in-thread, pages leave by a copy: a MOVE is of memory that is writable, and not executable, as the
+    /// place is that it goes to.
+    pub(crate) const fn leaves_by_copy(self) -> bool {
+        !matches!(self, Self::ReadWrite)
     }
 }
 
@@ -263,10 +295,15 @@ impl Ranges {
         }
     }
 
+    /// The protection of the managed memory that `address` is in; of any other, as of most.
+    pub(crate) fn protection(&self, address: usize) -> Protection {
+        let managed = self.at(address).filter(|(_, kind)| kind.managed);
+        managed.map_or(Protection::ReadWrite, |(_, kind)| kind.protection)
+    }
+
     /// Whether `address` is in memory that is managed and read-only.
     pub(crate) fn is_read_only(&self, address: usize) -> bool {
-        self.at(address)
-            .is_some_and(|(_, kind)| kind.managed && kind.read_only)
+        self.protection(address) == Protection::ReadOnly
     }
 
     /// All ranges.
@@ -320,7 +357,7 @@ mod tests {
                 let at_fork = AtFork { dropped: what == 4, wiped: false };
                 let kind = match what {
                     0 => None,
-                    _ => Some(Kind { managed: what > 1, read_only: false, registered: what > 2, at_fork }),
+                    _ => Some(Kind { managed: what > 1, protection: Protection::ReadWrite, registered: what > 2, at_fork }),
                 };
                 match kind {
                     None => {

@@ -172,8 +172,8 @@ impl MemoryCore {
         if !state.words.may_any_leave(&pages) {
             return;
         }
-        // (What a device writes to memory that is read-only would not be seen.)
-        if self.has_devices && self.ranges.is_read_only(window.start) {
+        // (What a device writes to memory that leaves by a copy would not be seen.)
+        if self.has_devices && self.ranges.protection(window.start).leaves_by_copy() {
             return;
         }
         if !self.is_watched(state, window) {
@@ -373,8 +373,8 @@ impl MemoryCore {
     ) -> Result<(), StoreError> {
         let addresses = run.start << SHIFT..run.end << SHIFT;
         let several = state.is_several();
-        let read_only = self.ranges.is_read_only(addresses.start);
-        let frozen = match self.way.freeze(&addresses, several, read_only) {
+        let protection = self.ranges.protection(addresses.start);
+        let frozen = match self.way.freeze(&addresses, several, protection) {
             Ok(frozen) if frozen > 0 => frozen,
             _ => {
                 self.figures.unmovable += run.len() as u64;
@@ -405,7 +405,7 @@ impl MemoryCore {
             }
             self.count_left(state, count);
             self.figures.pages_out += count as u64;
-            if self.way.discards_apart(read_only)
+            if self.way.discards_apart(protection)
                 && let Err(errno) = self.way.discard(&addresses)
             {
                 // (Which of them are gone is not told.)
@@ -414,12 +414,12 @@ impl MemoryCore {
                     addresses.start, errno.0
                 ));
             }
-            if self.way.commit(&addresses, several, read_only).is_err() {
+            if self.way.commit(&addresses, several, protection).is_err() {
                 self.put_back(state, &(run.start..run.start + count), several);
             }
             return Ok(());
         };
-        if let Err(errno) = self.way.undo(&addresses, several, read_only) {
+        if let Err(errno) = self.way.undo(&addresses, several, protection) {
             self.fail(format_args!(
                 "the memory at {:#x} could not be opened again (errno {})",
                 addresses.start, errno.0
@@ -444,8 +444,8 @@ impl MemoryCore {
     fn put_back(&mut self, state: &MemoryState, run: &Range<usize>, several: bool) {
         let slots = fill_incoming(state, self, run);
         let addresses = run.start << SHIFT..run.end << SHIFT;
-        let read_only = self.ranges.is_read_only(addresses.start);
-        if let Err(errno) = self.way.make_whole(&addresses, several, read_only) {
+        let protection = self.ranges.protection(addresses.start);
+        if let Err(errno) = self.way.make_whole(&addresses, several, protection) {
             self.fail(format_args!(
                 "the memory at {:#x} could not be opened again (errno {})",
                 addresses.start, errno.0

@@ -8,7 +8,7 @@ use super::arguments::{MAP_ANONYMOUS, MAP_FIXED, MAP_PRIVATE, PROT_READ_WRITE, r
 use super::bring::{bring_all, drop_stored, set};
 use super::core::MemoryCore;
 use super::empty::{next_untouched, untouched_from};
-use super::ranges::Kind;
+use super::ranges::{Kind, Protection};
 use super::way;
 use super::words::Word;
 use crate::memory::layer::MemoryState;
@@ -59,9 +59,9 @@ impl MemoryCore {
             .ranges
             .at(old)
             .filter(|(range, kind)| kind.managed && range.end >= from.end && !to_page_0)
-            .filter(|(_, kind)| !kind.read_only);
+            .filter(|(_, kind)| kind.protection == Protection::ReadWrite);
         let Some((_, kind)) = whole else {
-            // Parts of several kinds, read-only, or page 0: nothing that is managed is moved.
+            // Parts of several kinds, read-only, executable, or page 0: nothing that is managed is moved.
             self.leave_alone(state, &from);
             let result = raw::for_program(nr::MREMAP, args);
             if !is_error(result) {
@@ -324,7 +324,7 @@ impl MemoryCore {
         };
         if !protected {
             // As new memory: open, unless memory is short.
-            self.manage(state, range, kind.at_fork);
+            self.manage(state, range, Kind::new(true, kind.at_fork));
             return;
         }
         self.ranges.add(range.clone(), kind);

@@ -2,11 +2,12 @@
 //! known of the memory changes with it: nobody sees the one without the other.
 
 use super::arguments::{
-    MAP_ANONYMOUS, MAP_FIXED, MAP_PRIVATE, MAP_TYPE, PROT_READ, PROT_READ_WRITE, range_of, up,
+    MAP_ANONYMOUS, MAP_FIXED, MAP_PRIVATE, MAP_TYPE, PROT_ALL, PROT_READ, PROT_READ_WRITE,
+    range_of, up,
 };
 use super::bring::{bring_all, bring_each, drop_stored, set};
 use super::core::MemoryCore;
-use super::ranges::{AtFork, Kind};
+use super::ranges::{AtFork, Kind, Protection};
 use super::way;
 use super::words::Word;
 use crate::memory::layer::MemoryState;
@@ -117,12 +118,23 @@ impl MemoryCore {
         }
         // (Page 0 is left alone.)
         let range = range.start.max(PAGE)..range.end;
-        if protection == PROT_READ_WRITE && range.len() >= LEAST {
-            self.manage(state, range, AtFork::default());
+        let usable = self.usable(protection).filter(|_| range.len() >= LEAST);
+        if let Some(usable) = usable {
+            let kind = Kind::new(true, AtFork::default()).with(usable);
+            self.manage(state, range, kind);
         } else if protection & !PROT_READ_WRITE == 0 {
             self.ranges.add(range, Kind::new(false, AtFork::default()));
         }
         result
+    }
+
+    /// What memory is that the program maps or protects so, where it is managed then.
+    fn usable(&self, protection: usize) -> Option<Protection> {
+        match protection {
+            PROT_READ_WRITE => Some(Protection::ReadWrite),
+            PROT_ALL if self.way.takes_executable() => Some(Protection::Executable),
+            _ => None,
+        }
     }
 
     fn munmap(&mut self, state: &MemoryState, args: [usize; 6]) -> isize {
@@ -149,8 +161,10 @@ impl MemoryCore {
         if !ours {
             return raw::for_program(number, args);
         }
+        if let Some(usable) = self.usable(args[2]) {
+            return self.becomes_writable(state, number, args, range, usable);
+        }
         match args[2] {
-            PROT_READ_WRITE => return self.becomes_writable(state, number, args, range),
             PROT_READ if self.may_become_read_only(state, &range) => {
                 return self.becomes_read_only(state, number, args, &range);
             }
@@ -191,7 +205,8 @@ impl MemoryCore {
         let new = result.cast_unsigned();
         let (old, new) = (up(self.brk), up(new));
         if new > old && old > 0 {
-            self.manage(state, old..new, AtFork::default());
+            let kind = Kind::new(true, AtFork::default());
+            self.manage(state, old..new, kind);
         } else if new < old {
             self.forget(state, &(new..old));
         }

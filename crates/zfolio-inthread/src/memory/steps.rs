@@ -5,6 +5,7 @@
 
 use super::copies::copy_all;
 use super::outgoing;
+use super::ranges::Protection;
 use super::way::{
     DONTNEED, Kind, NONE, POPULATE_WRITE, READ_WRITE, STAGE, Way, advise, checked, protect,
 };
@@ -14,24 +15,31 @@ use core::ops::Range;
 use zfolio_sys::syscall::Errno;
 
 const READ: usize = 1;
+const EXECUTE: usize = 4;
 const GUARD_INSTALL: usize = 102;
 const GUARD_REMOVE: usize = 103;
 
 /// The protection of pages that are open.
-const fn opened(read_only: bool) -> usize {
-    if read_only { READ } else { READ_WRITE }
+const fn opened(protection: Protection) -> usize {
+    match protection {
+        Protection::ReadOnly => READ,
+        Protection::ReadWrite => READ_WRITE,
+        // (Not by the ways that open pages so.)
+        Protection::Executable => READ_WRITE | EXECUTE,
+    }
 }
 
 impl Way {
     /// First step of closing: keeps others from changing the bytes. Returns how many, from
-    /// the front, are frozen; they are at [`Self::source`]. What is read-only nobody changes: in-thread it is
-    /// copied there (a move is of what may be written to), and [`Self::discard`] is one more
-    /// step before [`Self::commit`] ([`Self::discards_apart`]).
+    /// the front, are frozen; they are at [`Self::source`]. What is read-only nobody changes, and what is
+    /// executable nobody who is not told to wait, once it is write-protected: in-thread both are
+    /// copied there (a move is of what is writable alone), and [`Self::discard`] is one more
+    /// step before [`Self::commit`] ([`Self::discards_apart`]). What of it stays is [`Self::thaw`]ed.
     pub(crate) fn freeze(
         &self,
         range: &Range<usize>,
         several: bool,
-        read_only: bool,
+        protection: Protection,
     ) -> Result<usize, Errno> {
         debug_assert!(range.len() <= STAGE * PAGE);
         match (self.kind, self.moves) {
@@ -39,14 +47,8 @@ impl Way {
                 if !outgoing::clear(self.outgoing) {
                     return Err(Errno::INVAL);
                 }
-                if read_only {
-                    let copied = moves
-                        .uffd
-                        .copy_pages(self.outgoing, range.start, range.len());
-                    return match copied.stopped {
-                        Some(errno) if copied.done == 0 => Err(errno),
-                        _ => Ok(copied.done),
-                    };
+                if protection.leaves_by_copy() {
+                    return self.freeze_copy(range, several, protection);
                 }
                 let try_it = |len| moves.into_held(self.outgoing, range.start, len);
                 let mut pages = range.len() / PAGE;
@@ -72,12 +74,50 @@ impl Way {
             }
             _ => {
                 // (What is read-only nobody changes as it is.)
-                if several && !read_only {
+                if several && protection != Protection::ReadOnly {
                     protect(range, READ)?;
                 }
                 Ok(range.len())
             }
         }
+    }
+
+    /// The same by a copy, in-thread. After an error all is as it was.
+    fn freeze_copy(
+        &self,
+        range: &Range<usize>,
+        several: bool,
+        protection: Protection,
+    ) -> Result<usize, Errno> {
+        let moves = self.moves.ok_or(Errno::INVAL)?;
+        if several && protection == Protection::Executable {
+            let protected = self.write_protect_pages(range);
+            protected.or_else(|errno| self.thaw(range, several, protection).and(Err(errno)))?;
+        }
+        let copied = moves
+            .uffd
+            .copy_pages(self.outgoing, range.start, range.len());
+        if copied.done < range.len() {
+            let stays = range.start + copied.done..range.end;
+            self.thaw(&stays, several, protection)?;
+        }
+        match copied.stopped {
+            Some(errno) if copied.done == 0 => Err(errno),
+            _ => Ok(copied.done),
+        }
+    }
+
+    /// Lets pages be written to again that were frozen by a copy, and stay.
+    pub(crate) fn thaw(
+        &self,
+        range: &Range<usize>,
+        several: bool,
+        protection: Protection,
+    ) -> Result<(), Errno> {
+        if several && protection == Protection::Executable {
+            self.let_write(range)?;
+        }
+        Ok(())
     }
 
     /// The frozen bytes of `range`.
@@ -127,8 +167,8 @@ impl Way {
     }
 
     /// Whether pages that were copied go by [`Self::discard`], before [`Self::commit`].
-    pub(crate) fn discards_apart(&self, read_only: bool) -> bool {
-        read_only && self.kind == Kind::InThread
+    pub(crate) fn discards_apart(&self, protection: Protection) -> bool {
+        protection.leaves_by_copy() && self.kind == Kind::InThread
     }
 
     /// Second step: the pages go. After a failure some may have gone: [`Self::make_whole`] is what
@@ -137,7 +177,7 @@ impl Way {
         &self,
         range: &Range<usize>,
         several: bool,
-        read_only: bool,
+        protection: Protection,
     ) -> Result<(), Errno> {
         match self.kind {
             Kind::InThread => advise(&(self.outgoing..self.outgoing + range.len()), DONTNEED),
@@ -149,7 +189,7 @@ impl Way {
                 }
                 advise(range, GUARD_INSTALL)?;
                 if several {
-                    protect(range, opened(read_only))?;
+                    protect(range, opened(protection))?;
                 }
                 Ok(())
             }
@@ -165,10 +205,11 @@ impl Way {
         &self,
         range: &Range<usize>,
         several: bool,
-        read_only: bool,
+        protection: Protection,
     ) -> Result<(), Errno> {
         match (self.kind, self.moves) {
-            (Kind::InThread, Some(_)) if read_only => {
+            (Kind::InThread, Some(_)) if protection.leaves_by_copy() => {
+                self.thaw(range, several, protection)?;
                 advise(&(self.outgoing..self.outgoing + range.len()), DONTNEED)
             }
             (Kind::InThread, Some(moves)) => {
@@ -176,7 +217,7 @@ impl Way {
                 copy_all(copy, range, self.outgoing)?;
                 advise(&(self.outgoing..self.outgoing + range.len()), DONTNEED)
             }
-            _ if several && !read_only => protect(range, READ_WRITE),
+            _ if several && protection != Protection::ReadOnly => protect(range, READ_WRITE),
             _ => Ok(()),
         }
     }
@@ -186,14 +227,14 @@ impl Way {
         &self,
         range: &Range<usize>,
         several: bool,
-        read_only: bool,
+        protection: Protection,
     ) -> Result<(), Errno> {
         // (Where the kernel has no mapping left to hide them in, that was refused before, and all is there:
         // what was hidden is a mapping of its own, and is hidden again without another.)
         if self.kind == Kind::Guard && several && protect(range, NONE).is_err() {
-            return protect(range, opened(read_only));
+            return protect(range, opened(protection));
         }
-        self.fill(range, several, read_only)
+        self.fill(range, several, protection)
     }
 
     /// Opens a closed run with the bytes of the incoming pages.
@@ -201,7 +242,7 @@ impl Way {
         &self,
         range: &Range<usize>,
         several: bool,
-        read_only: bool,
+        protection: Protection,
     ) -> Result<(), Errno> {
         debug_assert!(range.len() <= STAGE * PAGE);
         match (self.kind, self.moves) {
@@ -214,10 +255,10 @@ impl Way {
                     protect(range, NONE)?;
                 }
                 advise(range, GUARD_REMOVE)?;
-                match (several, read_only) {
+                match (several, protection == Protection::ReadOnly) {
                     (true, _) => {
                         self.write_through(range)?;
-                        protect(range, opened(read_only))
+                        protect(range, opened(protection))
                     }
                     (false, true) => self.write_read_only(range),
                     (false, false) => {
@@ -228,9 +269,9 @@ impl Way {
             }
             _ if several => {
                 self.write_through(range)?;
-                protect(range, opened(read_only))
+                protect(range, opened(protection))
             }
-            _ if read_only => {
+            _ if protection == Protection::ReadOnly => {
                 self.write_read_only(range)?;
                 protect(range, READ)
             }
@@ -289,8 +330,12 @@ impl Way {
     }
 
     /// The same of what the program may have made read-only.
-    pub(crate) fn open_filled(&self, range: &Range<usize>, read_only: bool) -> Result<(), Errno> {
-        protect(range, opened(read_only))
+    pub(crate) fn open_filled(
+        &self,
+        range: &Range<usize>,
+        protection: Protection,
+    ) -> Result<(), Errno> {
+        protect(range, opened(protection))
     }
 
     /// Makes a run whose bytes are in place untouchable; only in the way of protection.

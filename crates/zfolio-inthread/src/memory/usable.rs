@@ -9,7 +9,7 @@ use super::arguments::PROT_READ_WRITE;
 use super::bring::{bring_all, bring_each};
 use super::core::MemoryCore;
 use super::empty::{next_untouched, untouched_from};
-use super::ranges::{AtFork, Kind};
+use super::ranges::{AtFork, Kind, Protection};
 use super::way;
 use super::words::Word;
 use crate::memory::layer::MemoryState;
@@ -39,11 +39,11 @@ impl MemoryCore {
 
     /// Notes a new mapping that is to be managed. Where memory is short it is closed from the
     /// start.
-    pub(super) fn manage(&mut self, state: &MemoryState, range: Range<usize>, at_fork: AtFork) {
+    pub(super) fn manage(&mut self, state: &MemoryState, range: Range<usize>, kind: Kind) {
         let pages = range.len() >> SHIFT;
         // (Before it counts, so that no peak is told that never was.)
         let ready = self.may_close_from_the_start(state, pages);
-        self.ranges.add(range.clone(), Kind::new(true, at_fork));
+        self.ranges.add(range.clone(), kind);
         // (Nobody has been told of it yet. Should somebody touch it all the same, what he has written
         // stays: a page that is there is opened as it is.)
         if !ready || pages < 2 * self.group(state) || !self.is_watched_from(state, &range, &range) {
@@ -92,9 +92,9 @@ impl MemoryCore {
 
     /// Notes memory that is to be managed and may hold something. Where memory is short what
     /// of it holds nothing is closed.
-    fn manage_what_may_hold(&mut self, state: &MemoryState, range: Range<usize>, at_fork: AtFork) {
+    fn manage_what_may_hold(&mut self, state: &MemoryState, range: Range<usize>, kind: Kind) {
         let ready = self.may_close_from_the_start(state, range.len() >> SHIFT);
-        self.ranges.add(range.clone(), Kind::new(true, at_fork));
+        self.ranges.add(range.clone(), kind);
         if !ready || !self.is_watched_from(state, &range, &(0..0)) {
             return;
         }
@@ -110,28 +110,34 @@ impl MemoryCore {
         state.batches.end();
     }
 
-    /// mprotect to readable and writable.
+    /// mprotect to readable and writable, and maybe executable: `protection` is what it is to be.
     pub(super) fn becomes_writable(
         &mut self,
         state: &MemoryState,
         number: usize,
         args: [usize; 6],
         range: Range<usize>,
+        protection: Protection,
     ) -> isize {
         // Closed pages are protected by us, not by the program: they stay so, and the call
         // is made for the others.
         let mut at = range.start;
         while at < range.end {
-            let managed = self.first_writable(&(at..range.end));
+            let managed = self.first_protected(&(at..range.end), protection);
             if managed.start > at {
                 let changed = at..managed.start;
                 let result = self.protect_open(state, number, args, &changed);
                 if is_error(result) {
-                    self.became_writable_in_part(state, &changed);
+                    self.became_writable_in_part(state, &changed, protection);
                     return result;
                 }
-                self.ranges.edit(&changed, |kind| kind.read_only = false);
-                self.reserved_becomes_managed(state, changed);
+                let managed = |kind: &mut Kind| {
+                    if kind.managed {
+                        kind.protection = protection;
+                    }
+                };
+                self.ranges.edit(&changed, managed);
+                self.reserved_becomes_managed(state, changed, protection);
             }
             at = managed.end;
         }
@@ -210,8 +216,7 @@ impl MemoryCore {
             self.became_read_only_in_part(state, range);
             return result;
         }
-        self.ranges
-            .edit(range, |kind| kind.read_only = kind.managed);
+        self.ranges.edit(range, Kind::make_read_only);
         if is_error(result) {
             // (A part may be read-only now.)
             self.leave_read_only(state, range);
@@ -224,32 +229,46 @@ impl MemoryCore {
     fn became_read_only_in_part(&mut self, state: &MemoryState, range: &Range<usize>) {
         let reached = mapped_before_a_hole(range);
         if reached.end < range.end {
-            self.ranges
-                .edit(&reached, |kind| kind.read_only = kind.managed);
+            self.ranges.edit(&reached, Kind::make_read_only);
             return;
         }
         let mut at = range.start;
         while let Some((part, kind)) = self.ranges.first_within(&(at..range.end)) {
             at = part.end;
-            if !kind.managed || kind.read_only {
+            if !kind.managed || kind.protection == Protection::ReadOnly {
                 continue;
             }
             let args = [part.start, part.len(), PROT_READ_WRITE, 0, 0, 0];
             if is_error(self.protect_open(state, nr::MPROTECT, args, &part)) {
-                self.ranges.edit(&part, |kind| kind.read_only = true);
+                self.ranges.edit(&part, Kind::make_read_only);
                 self.leave_read_only(state, &part);
             }
         }
     }
 
     /// The same of mprotect to readable and writable. Where there is no hole what was read-only stays so, and is
-    /// managed no more.
-    fn became_writable_in_part(&mut self, state: &MemoryState, range: &Range<usize>) {
+    /// managed no more; nor is what may be executable now, or not any more.
+    fn became_writable_in_part(
+        &mut self,
+        state: &MemoryState,
+        range: &Range<usize>,
+        protection: Protection,
+    ) {
+        let is_executable = |of: Protection| of == Protection::Executable;
+        let was_executable = {
+            let mut parts = self.ranges.within(range);
+            parts.any(|(_, kind)| is_executable(kind.protection))
+        };
+        if is_executable(protection) || was_executable {
+            self.leave_alone(state, range);
+            return;
+        }
         let reached = mapped_before_a_hole(range);
         if self.way.kind == way::Kind::InThread || reached.end == range.end {
             self.leave_read_only(state, range);
         } else {
-            self.ranges.edit(&reached, |kind| kind.read_only = false);
+            self.ranges
+                .edit(&reached, |kind| kind.protection = Protection::ReadWrite);
         }
     }
 
@@ -258,17 +277,17 @@ impl MemoryCore {
         let mut at = range.start;
         while let Some((part, kind)) = self.ranges.first_within(&(at..range.end)) {
             at = part.end;
-            if kind.read_only {
+            if kind.protection == Protection::ReadOnly {
                 bring_all(state, self, &part);
                 self.change_kind(state, &part, true);
             }
         }
     }
 
-    /// The first managed part of `range` that is not read-only; nothing, at its end, if there is none.
-    fn first_writable(&self, range: &Range<usize>) -> Range<usize> {
+    /// The first managed part of `range` with that protection; nothing, at its end, if there is none.
+    fn first_protected(&self, range: &Range<usize>, protection: Protection) -> Range<usize> {
         let mut parts = self.ranges.within(range);
-        let found = parts.find(|(_, kind)| kind.managed && !kind.read_only);
+        let found = parts.find(|(_, kind)| kind.managed && kind.protection == protection);
         found.map_or(range.end..range.end, |(part, _)| part)
     }
 
@@ -279,12 +298,18 @@ impl MemoryCore {
         managed.map_or(range.end..range.end, |(part, _)| part)
     }
 
-    fn reserved_becomes_managed(&mut self, state: &MemoryState, range: Range<usize>) {
+    fn reserved_becomes_managed(
+        &mut self,
+        state: &MemoryState,
+        range: Range<usize>,
+        protection: Protection,
+    ) {
         let mut at = range.start;
         while let Some((part, kind)) = self.ranges.first_within(&(at..range.end)) {
             at = part.end;
             if !kind.managed {
-                self.manage_what_may_hold(state, part, kind.at_fork);
+                let kind = Kind::new(true, kind.at_fork).with(protection);
+                self.manage_what_may_hold(state, part, kind);
             }
         }
     }
@@ -329,7 +354,7 @@ impl MemoryCore {
         let Some(range) = static_data() else {
             return;
         };
-        self.manage_what_may_hold(state, range, AtFork::default());
+        self.manage_what_may_hold(state, range, Kind::new(true, AtFork::default()));
         self.make_room(state, 0);
     }
 }

@@ -10,6 +10,7 @@
 //! | opening, several | COPY | through /proc/self/mem while nobody may touch | likewise |
 //! | what is read-only: closing | a copy, and its pages discarded | as it is while it is stored; untouchable, then the marker | as it is while it is stored; protected, given back |
 //! | opening | COPY | through /proc/self/mem | likewise |
+//! | what is executable: closing | write-protected where several threads run; a copy, and its pages discarded | left alone | left alone |
 //!
 //! A page is never seen half filled: where another thread could look, it is filled before it
 //! is opened. The steps of closing and opening are in [`steps`](super::steps).
@@ -161,6 +162,12 @@ impl Way {
     /// Whether there is [`Self::fill_clean`].
     pub(crate) const fn protects(&self) -> bool {
         self.protects
+    }
+
+    /// Whether memory that is writable and executable is managed: pages of it are frozen by a protection of their
+    /// own, since that of their mapping is not ours to change, and a MOVE is not of such memory.
+    pub(crate) fn takes_executable(&self) -> bool {
+        self.kind == Kind::InThread && self.protects
     }
 
     /// As [`Self::fill`]; who writes to them faults, until [`Self::let_write`].

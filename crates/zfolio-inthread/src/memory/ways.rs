@@ -3,6 +3,7 @@
 //! fork.
 
 use super::outgoing;
+use super::ranges::Protection;
 use super::way::{Kind, OURS, STAGE, Way, checked};
 use crate::program_memory;
 use crate::raw::{self, PAGE, is_error, nr};
@@ -116,22 +117,22 @@ impl Way {
                 .map_err(failed("protecting memory"))?;
             // SAFETY: a page of ours.
             unsafe { program_memory::bytes_mut(page.start, PAGE) }.fill(7);
-            self.freeze(&page, true, false)
+            self.freeze(&page, true, Protection::ReadWrite)
                 .map_err(failed("protecting memory"))?;
-            self.commit(&page, true, false)
+            self.commit(&page, true, Protection::ReadWrite)
                 .map_err(failed("closing a page"))?;
         }
-        self.fill(&page, true, false)
+        self.fill(&page, true, Protection::ReadWrite)
             .map_err(failed("filling a closed page"))?;
         // SAFETY: a page of ours, open.
         let right = unsafe { program_memory::bytes(page.start, PAGE) }
             .iter()
             .all(|byte| *byte == 7);
-        let moved = self.freeze(&page, true, false);
+        let moved = self.freeze(&page, true, Protection::ReadWrite);
         let right = right && moved == Ok(PAGE) && self.source(&page)[PAGE - 1] == 7;
         if let Some(moves) = self.moves {
             let _ = moves.uffd.unregister(page.start, PAGE);
-            let _ = self.commit(&page, true, false);
+            let _ = self.commit(&page, true, Protection::ReadWrite);
         }
         zfolio_sys::arena::unmap(page);
         if right {

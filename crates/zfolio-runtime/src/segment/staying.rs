@@ -117,7 +117,12 @@ const LOOK_SHARE: u64 = 100;
 pub struct Looks(AtomicU64);
 
 impl Looks {
-    /// Whether one is due, which the caller takes then.
+    /// Whether one is due.
+    pub fn is_due(&self, now: u64) -> bool {
+        now >= self.0.load(Ordering::Relaxed)
+    }
+
+    /// The same; the caller takes it then.
     pub fn begins(&self, now: u64) -> bool {
         let due = self.0.load(Ordering::Relaxed);
         let (orders, taken) = (Ordering::Relaxed, u64::MAX);

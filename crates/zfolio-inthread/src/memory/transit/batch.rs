@@ -4,6 +4,7 @@ use crate::memory::Vpn;
 use crate::memory::bring::set;
 use crate::memory::core::MemoryCore;
 use crate::memory::layer::MemoryState;
+use crate::memory::ranges::Protection;
 use crate::memory::way::STAGE;
 use crate::memory::words::{LEAF, Word};
 use core::ops::Range;
@@ -38,8 +39,8 @@ pub(crate) struct Batch {
     pub(super) len: usize,
     /// They were clean: the pool has them as `slots`.
     pub(super) clean: bool,
-    /// They are read-only: copied, not moved.
-    pub(super) read_only: bool,
+    /// Of their mappings: some are copied, not moved.
+    pub(super) protection: Protection,
     /// They are closed where they are, and all of this is protected meanwhile.
     pub(super) span: Option<Span>,
     pub(super) slots: [Slot; MOST],
@@ -57,7 +58,7 @@ impl Batch {
             count: 0,
             len: 0,
             clean: false,
-            read_only: false,
+            protection: Protection::ReadWrite,
             span: None,
             slots: [Slot::ZERO; MOST],
             fates: [Fate::Frozen; MOST],

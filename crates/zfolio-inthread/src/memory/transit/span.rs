@@ -91,8 +91,8 @@ impl MemoryCore {
         batch: &mut Batch,
     ) -> bool {
         let pages = window.start >> SHIFT..window.end >> SHIFT;
-        // (The span's end makes all of it writable.)
-        if self.ranges.is_read_only(window.start) {
+        // (The span's end makes all of it writable, and executable nothing.)
+        if self.ranges.protection(window.start).leaves_by_copy() {
             self.closing.hand = window.start;
             return false;
         }

@@ -10,6 +10,7 @@ use crate::memory::bring::{
 use crate::memory::core::MemoryCore;
 use crate::memory::layer::MemoryState;
 use crate::memory::outgoing;
+use crate::memory::ranges::Protection;
 use crate::memory::read_ahead::{count_out, is_out};
 use crate::memory::way::{Kind, STAGE, Way};
 use crate::memory::words::Word;
@@ -48,8 +49,8 @@ struct Incoming {
     /// They are to be clean.
     clean: bool,
     several: bool,
-    /// The program has made them read-only.
-    read_only: bool,
+    /// Of their mapping.
+    protection: Protection,
     way: Way,
 }
 
@@ -255,7 +256,7 @@ impl Touch<'_> {
             clean: !untouched && core.comes_clean(&run, &slots[..run.len()], self.access),
             slots,
             several: state.is_several(),
-            read_only: core.ranges.is_read_only(run.start << SHIFT),
+            protection: core.ranges.protection(run.start << SHIFT),
             way: stage.way(core),
             rest,
             run,
@@ -385,7 +386,7 @@ impl Incoming {
         if self.clean && way.fill_clean(&addresses).is_ok() {
             return Ok(Came::Clean);
         }
-        match way.fill(&addresses, self.several, self.read_only) {
+        match way.fill(&addresses, self.several, self.protection) {
             Ok(()) => {
                 stage.zswap.invalidate(slots);
                 Ok(Came::Open)

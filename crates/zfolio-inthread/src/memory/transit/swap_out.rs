@@ -69,8 +69,8 @@ impl MemoryCore {
                 *looked = usize::MAX;
                 break;
             };
-            batch.read_only = self.ranges.is_read_only(window.start);
-            if self.closes_in_place() && !batch.read_only {
+            batch.protection = self.ranges.protection(window.start);
+            if self.closes_in_place() && !batch.protection.leaves_by_copy() {
                 self.choose_span(state, window, goal, &mut batch, looked);
             } else {
                 self.close_window(state, &window, goal, &mut Closing::Later(&mut batch));
@@ -306,7 +306,7 @@ impl Batch {
         for (places, start) in self.runs() {
             let addresses = start << SHIFT..(start + places.len()) << SHIFT;
             let frozen = Self::way_at(way, places.start)
-                .freeze(&addresses, true, self.read_only)
+                .freeze(&addresses, true, self.protection)
                 .unwrap_or(0)
                 >> SHIFT;
             self.fates[places][frozen..].fill(Fate::Stays { heat: 0 });
@@ -354,7 +354,7 @@ impl Batch {
                 let (at, page) = *one;
                 if self.span.is_none() {
                     Self::way_at(way, at)
-                        .undo(&(page << SHIFT..(page + 1) << SHIFT), true, self.read_only)
+                        .undo(&(page << SHIFT..(page + 1) << SHIFT), true, self.protection)
                         .map_err(|errno| (page, errno.0))?;
                 }
                 self.fates[at] = Fate::Stays { heat: 2 };
@@ -398,20 +398,26 @@ impl Batch {
 
     /// Closes what the pool has.
     fn commit(&mut self, stage: &mut Stage, way: &Way) -> Result<(), Lost> {
-        if way.discards_apart(self.read_only) {
+        if way.discards_apart(self.protection) {
             self.discard(stage);
+            // (What the kernel has left, and what the pool would not have.)
+            for (places, start) in self.frozen(Fate::Stays { heat: 2 }) {
+                let addresses = start << SHIFT..(start + places.len()) << SHIFT;
+                way.thaw(&addresses, true, self.protection)
+                    .map_err(|errno| (start, errno.0))?;
+            }
         }
         if way.kind == Kind::InThread {
             // Wherever it came from it is in our place: one call for all of it.
             let all = 0..self.len * PAGE;
             let first = self.first();
             return way
-                .commit(&all, true, self.read_only)
+                .commit(&all, true, self.protection)
                 .map_err(|errno| (first, errno.0));
         }
         for (places, start) in self.frozen(Fate::Gone) {
             let addresses = start << SHIFT..(start + places.len()) << SHIFT;
-            if way.commit(&addresses, true, self.read_only).is_err() {
+            if way.commit(&addresses, true, self.protection).is_err() {
                 self.put_back(stage, way, places, start)?;
             }
         }
@@ -441,7 +447,7 @@ impl Batch {
             }
         }
         let addresses = start << SHIFT..(start + places.len()) << SHIFT;
-        way.make_whole(&addresses, true, self.read_only)
+        way.make_whole(&addresses, true, self.protection)
             .map_err(|errno| (start, errno.0))?;
         stage.zswap.invalidate(slots);
         self.fates[places].fill(Fate::Stays { heat: 2 });
