@@ -5,13 +5,16 @@
 //! where reclaim gets nowhere: up to it the process may have what it wants, there the process
 //! ends, or whoever wants memory waits.
 //!
-//! All limits are the run's, or a group's. What of them this process may have is worked out
-//! anew with each look at what it has resident, and in the batch after a refusal.
+//! All limits are the run's, or a group's, and may change at any time (`zfolio set`). What of them this
+//! process may have is worked out anew with each look at what it has resident, in the batch after a refusal,
+//! and before anything is done because of `max`; a change is followed as that of `high` is
+//! ([`follow`](super::follow)). As long as there is one threads make room with nothing beside.
 
 use super::core::MemoryCore;
 use super::reclaim::ROOM;
 use crate::memory::layer::MemoryState;
 use crate::raw::SHIFT;
+use core::sync::atomic::Ordering;
 use zfolio_runtime::fair_share::Allowed;
 use zfolio_runtime::hard_limit::Beyond;
 use zfolio_runtime::segment::{Counter, GroupEvent};
@@ -29,6 +32,10 @@ impl MemoryCore {
             .bounds
             .max
             .set_part(allowed.max, allowed.max_alone);
+        // (One that has sunk leaves less of what the limit was raised by.)
+        let least = self.limit() - self.closing.overdraft;
+        let overdraft = self.closing.overdraft;
+        self.closing.overdraft = self.closing.bounds.max.overdraft_within(least, overdraft);
         let usage = self.usage(state);
         if self
             .closing
@@ -39,6 +46,7 @@ impl MemoryCore {
         {
             self.closing.bounds.max.note_within();
         }
+        state.follow_limits();
         if let Some(pool) = &self.pool
             && pool.zswap.group_limits() != allowed.limits
         {
@@ -54,6 +62,10 @@ impl MemoryCore {
         if !helpless || self.shrink_pool(state) || self.awaits_writes(state) {
             self.closing.overdraft -= self.closing.overdraft.div_ceil(64);
             return;
+        }
+        // (Nobody waits or ends at a `max` that was.)
+        if state.is_behind() {
+            self.look(state, true);
         }
         let least = self.limit() - self.closing.overdraft;
         // (Of a large range that is held the rest will get nowhere either.)
@@ -110,6 +122,18 @@ impl MemoryState {
     /// Waits a moment for room below `max`. No lock of ours is held.
     pub(crate) fn nap_at_max(&self) {
         pause(NAP_NS);
+    }
+
+    /// Takes over whether anything limits the process but `high`. The core lock is held, or nobody else
+    /// there.
+    pub(crate) fn follow_limits(&self) {
+        // (With a backing or limits who makes room may have to wait for more than a page.)
+        let is_backed = self.options.backing.is_some();
+        let may = !is_backed && !self.membership.is_limited(self.segment);
+        if self.beside.load(Ordering::Relaxed) != may {
+            self.beside.store(may, Ordering::Relaxed);
+        }
+        self.pressure.permit(may);
     }
 
     /// Whether there is a `max` now, of the run or of a group.

@@ -157,7 +157,8 @@ impl MemoryState {
     fn shrink(&self, zswap: &Zswap<PoolArena>, context: &mut WorkContext) -> bool {
         let refused = self.remote.retry_ns.load(Ordering::Relaxed) != 0;
         let recalls = self.remote.is_used() && self.remote.recalls();
-        if refused || recalls || !self.options.pool.shrinker || !zswap.is_backed() {
+        let may = PoolOptions::of(self.segment.config()).shrinker;
+        if refused || recalls || !may || !zswap.is_backed() {
             return false;
         }
         self.share_backing(zswap);
@@ -255,6 +256,24 @@ impl MemoryCore {
     pub(super) fn shrink_pool(&mut self, state: &MemoryState) -> bool {
         let pool = self.pool.as_mut();
         pool.is_some_and(|pool| state.shrink(pool.zswap, &mut pool.context))
+    }
+
+    /// A part of a pool that is larger than it may be, by a `--max-pool` or `high` that has sunk, is written
+    /// back; whether there is more to go.
+    pub(super) fn shrink_pool_to_limit(&mut self, state: &MemoryState) -> bool {
+        let Some(pool) = self.pool.as_mut().filter(|pool| pool.zswap.is_backed()) else {
+            return false;
+        };
+        let remote = &state.remote;
+        if remote.is_used() {
+            return state.write_ahead(pool.zswap, &mut pool.context) > 0;
+        }
+        let most = pool.zswap.limits().max_pool_pages.unwrap_or(usize::MAX);
+        if pool.zswap.pool_pages() <= most || remote.retry_ns.load(Ordering::Relaxed) != 0 {
+            return false;
+        }
+        state.share_backing(pool.zswap);
+        pool.zswap.shrink_step(&mut pool.context).written > 0
     }
 
     /// In the child of a fork: a file of its own.
