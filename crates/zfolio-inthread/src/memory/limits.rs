@@ -23,6 +23,8 @@ use zfolio_zswap::StoreError;
 
 /// Between two looks whether there is room below `max`, ns.
 const NAP_NS: u64 = 2_000_000;
+/// Entries of the pool that one step looks at where it is to shrink, at most.
+const TURN: usize = 256;
 
 impl MemoryCore {
     /// Takes what this process may have from here on.
@@ -101,6 +103,28 @@ impl MemoryCore {
                 self.fail(format_args!("{}", self.closing.bounds.max.reached()));
             }
         }
+    }
+
+    /// A part of a pool that is larger than it may be, by a `--max-pool` or `high` that has sunk, is written
+    /// back; whether there is more to go.
+    pub(super) fn shrink_pool_to_limit(&mut self, state: &MemoryState) -> bool {
+        let Some(pool) = self.pool.as_mut().filter(|pool| pool.zswap.is_backed()) else {
+            return false;
+        };
+        let remote = &state.remote;
+        if remote.is_used() {
+            return state.write_ahead(pool.zswap, &mut pool.context) > 0;
+        }
+        let most = pool.zswap.limits().max_pool_pages.unwrap_or(usize::MAX);
+        if pool.zswap.pool_pages() <= most || remote.retry_ns.load(Ordering::Relaxed) != 0 {
+            return false;
+        }
+        state.share_backing(pool.zswap);
+        let step = pool.zswap.shrinker_scan(&mut pool.context, TURN);
+        if step.errno.is_some() || step.full {
+            state.leave_alone_for_a_while(pool.zswap);
+        }
+        !step.is_stuck()
     }
 
     /// Whether whoever wants a page has to wait until there is room below `max`. Makes room.

@@ -134,7 +134,7 @@ impl MemoryState {
     }
 
     /// The backing refuses: the pool takes what comes until it is tried again.
-    fn leave_alone_for_a_while(&self, zswap: &Zswap<PoolArena>) {
+    pub(super) fn leave_alone_for_a_while(&self, zswap: &Zswap<PoolArena>) {
         let until = now_ns(Clock::Monotonic) + RETRY_NS;
         self.remote.retry_ns.store(until, Ordering::Relaxed);
         zswap.set_limits(Limits::default());
@@ -166,7 +166,7 @@ impl MemoryState {
     }
 
     /// Takes this process's part of what backings may hold, as it is now.
-    fn share_backing(&self, zswap: &Zswap<PoolArena>) {
+    pub(super) fn share_backing(&self, zswap: &Zswap<PoolArena>) {
         let out = zswap.stats().snapshot().backing_used();
         if let Some(part) = self.membership.backing(self.segment, out) {
             zswap.limit_backing(part);
@@ -256,24 +256,6 @@ impl MemoryCore {
     pub(super) fn shrink_pool(&mut self, state: &MemoryState) -> bool {
         let pool = self.pool.as_mut();
         pool.is_some_and(|pool| state.shrink(pool.zswap, &mut pool.context))
-    }
-
-    /// A part of a pool that is larger than it may be, by a `--max-pool` or `high` that has sunk, is written
-    /// back; whether there is more to go.
-    pub(super) fn shrink_pool_to_limit(&mut self, state: &MemoryState) -> bool {
-        let Some(pool) = self.pool.as_mut().filter(|pool| pool.zswap.is_backed()) else {
-            return false;
-        };
-        let remote = &state.remote;
-        if remote.is_used() {
-            return state.write_ahead(pool.zswap, &mut pool.context) > 0;
-        }
-        let most = pool.zswap.limits().max_pool_pages.unwrap_or(usize::MAX);
-        if pool.zswap.pool_pages() <= most || remote.retry_ns.load(Ordering::Relaxed) != 0 {
-            return false;
-        }
-        state.share_backing(pool.zswap);
-        pool.zswap.shrink_step(&mut pool.context).written > 0
     }
 
     /// In the child of a fork: a file of its own.

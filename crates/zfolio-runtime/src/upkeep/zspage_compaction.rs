@@ -232,3 +232,22 @@ impl CompactionRun {
 fn now_ms() -> u64 {
     now_ns(Clock::Monotonic) / 1_000_000
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_that_come_while_one_is_done_are_one_more() {
+        let mut requests = Requests::new(7);
+        assert!(!requests.follow(7, false), "it was done before");
+        assert!(requests.follow(8, false), "begun");
+        assert!(!requests.follow(10, true) && requests.is_any_under_way());
+        assert_eq!(requests.done(), 7);
+        assert!(!requests.follow(10, false), "ended first");
+        assert_eq!((requests.done(), requests.is_any_under_way()), (8, false));
+        assert!(requests.follow(10, false));
+        assert!(!requests.follow(10, false));
+        assert_eq!((requests.done(), requests.follow(10, false)), (10, false));
+    }
+}

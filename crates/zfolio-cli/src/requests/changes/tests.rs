@@ -208,7 +208,9 @@ fn what_a_run_lacks_is_refused() {
     for (changes, name) in [(swap_high, "--swap-high"), (engines, "--engines")] {
         assert_eq!(
             told(apply(&changes, &without, &mut fitting)),
-            format!("{name}: works with --faults message only, which the run has not; leave it out")
+            format!(
+                "{name}: works with --faults message only, which the run has not; leave it out"
+            )
         );
     }
     for changes in [swap_max, high(32)] {
