@@ -95,8 +95,8 @@ impl MemoryState {
         }
     }
 
-    /// Follows what is asked for, before call `number` is made, where that has changed; and recompresses some, where
-    /// there is a second tier. No lock of ours is held.
+    /// Follows what is asked for, before call `number` is made, where that has changed; and recompresses
+    /// some, where there is a second tier. No lock of ours is held.
     #[inline]
     pub(crate) fn follow_asked(&self, number: usize) {
         if self.is_behind() {
@@ -245,7 +245,7 @@ impl MemoryCore {
         }
         let goal = self.next_step(state, limit, 0);
         self.close_down_to(state, goal, 0);
-        // (At `max` the limit is not raised by what stays.)
+        // (Of what stays the limit is raised, but not beyond `max`. What has gained nothing has gone over all.)
         let now = self.usage(state);
         !goes_on && (now <= self.limit() || now >= usage)
     }

@@ -335,7 +335,6 @@ fn what_zswap_has_as_parameters_and_swap_high_change() {
     let (apart, mut fitting) = run(false, faults::MESSAGE);
     assert!(told(apply(&swap_high, &apart, &mut fitting)).contains("is --per-process"));
     let (without, mut fitting) = run(true, faults::GUARD);
-    for changes in [&all, &accept(40)] {
-        assert!(told(apply(changes, &without, &mut fitting)).contains("message only"));
-    }
+    assert!(told(apply(&all, &without, &mut fitting)).contains("message only"));
+    assert!(apply(&accept(40), &without, &mut fitting).is_ok());
 }
