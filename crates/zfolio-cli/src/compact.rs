@@ -1,8 +1,12 @@
-//! `zfolio compact`: every process of a run compacts its pool and its arena now, once.
+//! `zfolio compact`: every process of a run compacts now, once: its pool, and by messages its arena too.
+//!
+//! By messages a thread of ours does it. Without privilege the program's threads do, as they make calls or
+//! run; so one all of whose threads sleep is not waited for, but named: it compacts as soon as it runs.
 
 use crate::options::asking::Compact;
 use crate::requests::client::ask;
 use crate::requests::message::{Answer, Request};
+use std::fs;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::thread::sleep;
@@ -19,6 +23,8 @@ use zfolio_runtime::segment::{Counter, ProcessSlot, Segment, Used, faults, state
 const COMPACTS_WITHIN: Duration = Duration::from_secs(30);
 /// Between two looks.
 const EVERY: Duration = Duration::from_millis(10);
+/// A process whose threads have not run for so long sleeps.
+const SLEEPS_AFTER: Duration = Duration::from_millis(300);
 
 /// What is counted, and how a line says it.
 const COUNTS: [(Counter, &str); 3] = [
@@ -26,17 +32,42 @@ const COUNTS: [(Counter, &str); 3] = [
     (Counter::PagesCompacted, "pages of the pool freed"),
     (Counter::PgmigrateSuccess, "pages of the arena moved"),
 ];
+/// Of these, what there is without messages: compaction of zspages.
+const OF_ZSPAGES: usize = 2;
 
 /// A process that compacts.
 struct Process {
     index: usize,
     turn: u64,
+    pid: u32,
     name: String,
+    /// A thread of ours does it.
+    by_messages: bool,
     before: [u64; COUNTS.len()],
     blocks: u64,
+    rest: Rest,
+    answer: Answered,
 }
 
-/// Asks the run, waits until all have done it, and prints what came of it.
+/// What is known of a process's answer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Answered {
+    /// It has not come.
+    Not,
+    /// It has done it, or has ended.
+    Done,
+    /// It sleeps, and does it later.
+    Later,
+}
+
+/// For how long a process has been at rest.
+struct Rest {
+    /// How often its threads have left a processor, as of the last look; none: one was running.
+    switches: Option<u64>,
+    since: Instant,
+}
+
+/// Asks the run, waits until all have done it that can, and prints what came of it.
 ///
 /// # Errors
 /// There is no such run, it refuses, or a process has not done it in time.
@@ -46,40 +77,30 @@ pub(crate) fn compact(args: &Compact) -> Result<ExitCode, Failure> {
         let mend = "name a running zfolio run, or its segment";
         Failure::new(Status::Internal, path.display(), error, mend)
     })?;
-    let processes = compacting(&segment);
+    let mut processes = compacting(&segment);
     let Answer::Compacting(number) = ask(&path, &Request::Compact)? else {
         let mend = "use the zfolio that started the run";
         let why = "it answers something else";
         return Err(Failure::new(Status::Internal, path.display(), why, mend));
     };
-    let late = wait(&segment, &processes, number);
+    wait(&segment, &mut processes, number);
     let mut lines: Vec<String> = processes
         .iter()
-        .filter(|process| !late.contains(&process.index))
         .filter_map(|process| process.line(&segment))
         .collect();
-    lines.extend(cannot(&segment));
-    if lines.is_empty() && late.is_empty() {
+    let is_late = |process: &&Process| process.answer == Answered::Not;
+    let late = processes.iter().filter(is_late).count();
+    if lines.is_empty() && late == 0 {
         lines.push("no process has memory moved out".into());
     }
     let lines = lines.iter().map(|line| one_line(line) + "\n");
     print(&lines.collect::<String>())?;
-    if late.is_empty() {
+    if late == 0 {
         return Ok(ExitCode::SUCCESS);
     }
-    let why = format!(
-        "{} of its processes had not done it after {COMPACTS_WITHIN:?}",
-        late.len()
-    );
+    let why = format!("{late} of its processes had not done it after {COMPACTS_WITHIN:?}");
     let mend = "look with zfolio stat whether they are stopped";
     Err(Failure::new(Status::Internal, path.display(), why, mend))
-}
-
-/// Whether the process of a slot compacts on request: by messages a thread of ours does it.
-fn compacts(slot: &ProcessSlot) -> bool {
-    // (The ways without privilege say which they are.)
-    let way = slot.process.told_by.load(Relaxed);
-    slot.state.load(Relaxed) == state::MANAGING && matches!(way, faults::AUTO | faults::MESSAGE)
 }
 
 fn name(slot: &ProcessSlot) -> String {
@@ -87,16 +108,28 @@ fn name(slot: &ProcessSlot) -> String {
     format!("{} {}", process.pid, process.comm)
 }
 
+/// Processes that are managed.
 fn compacting(segment: &Segment) -> Vec<Process> {
     let slots = used(segment).into_iter();
-    let slots = slots.filter(|used| compacts(used.slot) && is_there(used.slot));
+    let slots = slots.filter(|used| is_there(used.slot));
     slots
         .map(|Used { index, turn, slot }| Process {
             index,
             turn,
+            pid: slot.process.pid.load(Relaxed),
             name: name(slot),
+            // (The ways without privilege say which they are.)
+            by_messages: matches!(
+                slot.process.told_by.load(Relaxed),
+                faults::AUTO | faults::MESSAGE
+            ),
             before: counts(slot),
             blocks: slot.counter(Counter::FreeHugeBlocks).load(Relaxed),
+            rest: Rest {
+                switches: None,
+                since: Instant::now(),
+            },
+            answer: Answered::Not,
         })
         .collect()
 }
@@ -109,47 +142,109 @@ fn counts(slot: &ProcessSlot) -> [u64; COUNTS.len()] {
 fn slot_of<'a>(segment: &'a Segment, process: &Process) -> Option<&'a ProcessSlot> {
     let mut slots = used(segment).into_iter();
     let found = slots.find(|used| (used.index, used.turn) == (process.index, process.turn));
-    found
-        .map(|used| used.slot)
-        .filter(|slot| compacts(slot) && is_there(slot))
+    found.map(|used| used.slot).filter(|slot| is_there(slot))
 }
 
-/// Waits until all have done request `number`; those that have not in time, by slot.
-fn wait(segment: &Segment, processes: &[Process], number: u32) -> Vec<usize> {
+/// Waits until all have done request `number`, or sleep.
+fn wait(segment: &Segment, processes: &mut [Process], number: u32) {
     let until = Instant::now() + COMPACTS_WITHIN;
     loop {
-        let late: Vec<usize> = processes
-            .iter()
-            .filter(|process| {
-                slot_of(segment, process).is_some_and(|slot| {
-                    let done = slot.compacted.load(Acquire);
-                    number.wrapping_sub(done).cast_signed() > 0
-                })
-            })
-            .map(|process| process.index)
-            .collect();
-        if late.is_empty() || Instant::now() > until {
-            return late;
+        let now = Instant::now();
+        for process in &mut *processes {
+            let slot = slot_of(segment, process);
+            let is_done = slot.is_none_or(|slot| {
+                let done = slot.compacted.load(Acquire);
+                number.wrapping_sub(done).cast_signed() <= 0
+            });
+            // (Who slept may have woken up meanwhile.)
+            process.answer = if is_done {
+                Answered::Done
+            } else if !process.by_messages && process.rest.is_sleep(process.pid, now) {
+                Answered::Later
+            } else {
+                Answered::Not
+            };
+        }
+        let is_open = |process: &Process| process.answer == Answered::Not;
+        if !processes.iter().any(is_open) || now > until {
+            return;
         }
         sleep(EVERY);
     }
 }
 
+/// Whether the process of a slot is managed, and lives.
 fn is_there(slot: &ProcessSlot) -> bool {
     let pid = i32::try_from(slot.process.pid.load(Relaxed)).ok();
     let pid = pid.and_then(rustix::process::Pid::from_raw);
-    pid.is_some_and(|pid| rustix::process::test_kill_process(pid).is_ok())
+    slot.state.load(Relaxed) == state::MANAGING
+        && pid.is_some_and(|pid| rustix::process::test_kill_process(pid).is_ok())
+}
+
+impl Rest {
+    /// Looks at process `pid`; whether none of its threads has run for a while.
+    fn is_sleep(&mut self, pid: u32, now: Instant) -> bool {
+        let switches = at_rest(pid);
+        if switches.is_none() || switches != self.switches {
+            self.switches = switches;
+            self.since = now;
+        }
+        switches.is_some() && now.duration_since(self.since) >= SLEEPS_AFTER
+    }
+}
+
+/// How often the threads of a process have left a processor, if none of them runs now or waits for a
+/// disk. None as well where that cannot be known.
+fn at_rest(pid: u32) -> Option<u64> {
+    let mut switches = 0_u64;
+    for task in fs::read_dir(format!("/proc/{pid}/task")).ok()? {
+        let status = match fs::read_to_string(task.ok()?.path().join("status")) {
+            Ok(status) => status,
+            // (It ended just now.)
+            Err(_) => return None,
+        };
+        switches = switches.wrapping_add(switches_at_rest(&status)?);
+    }
+    Some(switches)
+}
+
+/// The same of one thread, by its `status`.
+fn switches_at_rest(status: &str) -> Option<u64> {
+    let field = |name: &str| {
+        let mut lines = status.lines();
+        lines
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+            .map(str::trim)
+    };
+    let runs = field("State")?.starts_with(['R', 'D']);
+    let count = |name| field(name)?.parse::<u64>().ok();
+    let [one, other] = ["voluntary_ctxt_switches", "nonvoluntary_ctxt_switches"].map(count);
+    (!runs).then_some(one?.wrapping_add(other?))
 }
 
 impl Process {
-    /// What it did; none for one that has ended.
+    /// What it did, or that it sleeps; none for one that has ended or has not answered.
     fn line(&self, segment: &Segment) -> Option<String> {
         let slot = slot_of(segment, self)?;
+        match self.answer {
+            Answered::Not => return None,
+            Answered::Later => {
+                return Some(format!(
+                    "{}: sleeps in all its threads; it compacts as soon as it runs",
+                    self.name
+                ));
+            }
+            Answered::Done => {}
+        }
         let now = counts(slot);
         let parts = COUNTS.iter().zip(now).zip(self.before);
         let parts = parts
             .map(|(((_, what), now), before)| format!("{} {what}", now.saturating_sub(before)));
-        let parts: Vec<String> = parts.collect();
+        let mut parts: Vec<String> = parts.collect();
+        if !self.by_messages {
+            parts.truncate(OF_ZSPAGES);
+            return Some(format!("{}: {}", self.name, parts.join(", ")));
+        }
         let blocks = slot.counter(Counter::FreeHugeBlocks).load(Relaxed);
         Some(format!(
             "{}: {}; free blocks of 2 MiB: {}, now {blocks}",
@@ -160,19 +255,36 @@ impl Process {
     }
 }
 
-/// A line for each process in which nobody compacts on request.
-fn cannot(segment: &Segment) -> Vec<String> {
-    let slots = used(segment).into_iter().map(|used| used.slot);
-    let slots = slots.filter(|slot| {
-        slot.state.load(Relaxed) == state::MANAGING && !compacts(slot) && is_there(slot)
-    });
-    slots
-        .map(|slot| {
-            let way = statistics::Process::read(slot).told_by;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_runs_is_not_at_rest() {
+        let status = |state: &str| {
             format!(
-                "{}: with --faults {way} it compacts when memory is short, not on request",
-                name(slot)
+                "Name:\tState: R\nState:\t{state}\nvoluntary_ctxt_switches:\t7\n\
+                 nonvoluntary_ctxt_switches:\t5\n"
             )
-        })
-        .collect()
+        };
+        for state in ["S (sleeping)", "T (stopped)"] {
+            assert_eq!(switches_at_rest(&status(state)), Some(12));
+        }
+        for state in ["R (running)", "D (disk sleep)"] {
+            assert_eq!(switches_at_rest(&status(state)), None);
+        }
+        assert_eq!(switches_at_rest("State:\tS (sleeping)\n"), None, "unknown");
+    }
+
+    #[test]
+    fn one_sleeps_that_has_not_run_for_a_while() {
+        let begun = Instant::now();
+        let mut rest = Rest {
+            switches: None,
+            since: begun,
+        };
+        // (This process runs.)
+        let own = std::process::id();
+        assert!(!rest.is_sleep(own, begun) && !rest.is_sleep(own, begun + 2 * SLEEPS_AFTER));
+    }
 }

@@ -3,124 +3,19 @@
 mod memory;
 #[path = "support/nobody.rs"]
 mod nobody;
+#[path = "support/started.rs"]
+mod started;
 mod support;
 
 use memory::compiled;
 use nobody::Nobody;
+use started::{MIB, PATIENCE, Started, is_refused, set, zfolio};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
-use support::{Guard, Output, Zfolio, finish};
-
-const MIB: u64 = 1 << 20;
-/// Longest that something may take to come true.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// A run under way.
-struct Started {
-    guard: Guard,
-    stats: PathBuf,
-    _dir: tempfile::TempDir,
-}
-
-impl Started {
-    /// `zfolio run OPTIONS -- PROGRAM`, with its input and output kept.
-    fn start(z: &Zfolio, options: &[&str], program: &[&str]) -> Self {
-        let dir = support::tempdir();
-        let stats = dir.path().join("stats.json");
-        let mut command = z.command(["run", "--stats"]);
-        command.arg(&stats).args(options).arg("--").args(program);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        command.stderr(Stdio::piped());
-        Self {
-            guard: Guard(command.spawn().expect("zfolio starts")),
-            stats,
-            _dir: dir,
-        }
-    }
-
-    fn pid(&self) -> u32 {
-        self.guard.0.id()
-    }
-
-    /// The program; 0: there is none.
-    fn program(&self) -> u32 {
-        let pid = self.pid();
-        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
-        children.unwrap_or_default().trim().parse().unwrap_or(0)
-    }
-
-    /// Resident memory of the program, bytes.
-    fn resident(&self) -> u64 {
-        let child = self.program();
-        let status = fs::read_to_string(format!("/proc/{child}/status")).unwrap_or_default();
-        let line = status
-            .lines()
-            .find_map(|line| line.strip_prefix("RssAnon:"));
-        let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").trim().parse().ok());
-        kib.unwrap_or(0) * 1024
-    }
-
-    /// Waits until the program has said that.
-    #[track_caller]
-    fn until_told(&mut self, words: &str) {
-        let mut said = vec![0; words.len()];
-        let output = self.guard.0.stdout.as_mut().expect("kept");
-        std::io::Read::read_exact(output, &mut said).expect("it says something");
-        assert_eq!(said, words.as_bytes());
-    }
-
-    /// Waits until the program's resident memory is as it should be.
-    #[track_caller]
-    fn until_resident(&self, what: &str, met: impl Fn(u64) -> bool) {
-        let began = Instant::now();
-        while !met(self.resident()) {
-            let now = self.resident() / MIB;
-            assert!(began.elapsed() < PATIENCE, "{now} MiB resident, not {what}");
-            sleep(Duration::from_millis(2));
-        }
-    }
-
-    fn has_ended(&mut self) -> bool {
-        self.guard.0.try_wait().expect("it is ours").is_some()
-    }
-
-    /// Waits for its end: status, what it said, its statistics.
-    fn end(mut self) -> (Option<i32>, String, serde_json::Value) {
-        let child: &mut Child = &mut self.guard.0;
-        drop(child.stdin.take());
-        let mut told = String::new();
-        let mut error = child.stderr.take().expect("kept");
-        std::io::Read::read_to_string(&mut error, &mut told).expect("read");
-        let status = child.wait().expect("it ends").code();
-        let stats = fs::read_to_string(&self.stats).unwrap_or_default();
-        (
-            status,
-            told,
-            serde_json::from_str(&stats).unwrap_or_default(),
-        )
-    }
-}
-
-fn zfolio(z: &Zfolio, words: &[&str]) -> Output {
-    finish(&mut z.command(words), "")
-}
-
-/// `zfolio set` of a run; what it says.
-#[track_caller]
-fn set(z: &Zfolio, run: &Started, words: &[&str]) -> String {
-    let pid = run.pid().to_string();
-    let output = zfolio(z, &[&["set", &pid], words].concat());
-    output.succeeded().stdout.clone()
-}
-
-fn is_refused(output: &Output, status: i32, words: &str) {
-    assert_eq!(output.status.code(), Some(status), "{}", output.stderr);
-    assert!(output.stderr.contains(words), "{}", output.stderr);
-    assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
-}
+use support::Guard;
 
 #[test]
 fn high_changes_while_a_program_runs() {
@@ -229,15 +124,10 @@ fn high_changes_without_privilege() {
         set(z, &run, &["--high", "300M"]);
         run.until_resident("all of it", |now| now > 140 * MIB);
         let pid = run.pid().to_string();
-        let refused = zfolio(z, &["set", &pid, "--max", "1G"]);
-        is_refused(&refused, 2, "works with --faults message only");
-        let told = zfolio(z, &["compact", &pid]).succeeded().stdout.clone();
-        assert!(
-            told.contains(&format!(
-                "with --faults {way} it compacts when memory is short"
-            )),
-            "{told}"
-        );
+        for words in [["--swap-high", "1G"], ["--engines", "retries=3"]] {
+            let refused = zfolio(z, &["set", &pid, words[0], words[1]]);
+            is_refused(&refused, 2, "works with --faults message only");
+        }
         assert_eq!(run.end().0, Some(0), "{way}");
     }
 }

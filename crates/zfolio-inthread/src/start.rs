@@ -26,9 +26,8 @@ use alloc::boxed::Box;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use zfolio_runtime::fair_share::Membership;
-use zfolio_runtime::options::{BackgroundReclaim, Options, PoolOptions};
-use zfolio_runtime::segment::run_group;
-use zfolio_runtime::segment::{RunGroup, Segment};
+use zfolio_runtime::options::{BackgroundReclaim, Options};
+use zfolio_runtime::segment::{Segment, run_group};
 use zfolio_sys::lock::Mutex;
 use zfolio_sys::process::know_standard_error;
 use zfolio_sys::procfs::File;
@@ -64,23 +63,13 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
     let heap = (64 << 20) + (options.high << raw::SHIFT) / 2;
     (parts.reserve_heap)(heap).map_err(failed("reserving memory"))?;
     let way = Way::find(config.faults.load(Ordering::Relaxed))?;
-    // (With a backing or limits who faults may have to wait for more than a page.)
-    let is_limited = |group: &RunGroup| {
-        let limits = [&group.max, &group.swap_max, &group.zswap_max];
-        limits.iter().any(|max| max.load(Ordering::Relaxed) != 0)
-    };
-    let is_simple = options.backing.is_none()
-        && PoolOptions::of(config).percent.is_none()
-        && config.limits.max.load(Ordering::Relaxed) == 0
-        && !segment.groups.iter().any(is_limited);
-    let beside = is_simple;
     hold::reserve().map_err(failed("reserving memory"))?;
     let processors = zfolio_sys::thread::processors();
     let asked = BackgroundReclaim::of_number(config.background_reclaim.load(Ordering::Relaxed));
     // (It makes room beside the program's threads: not where there is one processor for both, nor as a rule where it
     // would interrupt them for each page that it protects.)
     let pays = way.kind == Kind::InThread || asked == BackgroundReclaim::Eager;
-    let background = match is_simple && processors > 1 && pays {
+    let background = match options.backing.is_none() && processors > 1 && pays {
         true => asked,
         false => BackgroundReclaim::Off,
     };
@@ -135,7 +124,7 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
         stages: Stages::for_processors(processors),
         pressure: Pressure::new(background),
         texts: Mutex::new(texts),
-        beside,
+        beside: AtomicBool::new(false),
         descriptors: Descriptors::new(),
     };
     let state: &'static State = Box::leak(Box::new(State {
@@ -147,6 +136,7 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
         tables_apart: AtomicU32::new(0),
     }));
     state.note_descriptors(&state.core.lock().way);
+    state.follow_limits();
     state::publish(state);
     let record = state
         .threads

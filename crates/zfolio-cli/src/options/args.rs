@@ -45,7 +45,7 @@ pub(crate) enum Command {
     Advise(Advise),
     /// Change limits of a running tree
     Set(Set),
-    /// Have every process of a running tree compact its pool and its arena now
+    /// Have every process of a running tree compact its pool, and by messages its arena, now
     Compact(Compact),
     /// Bring all of a managed process into memory and keep it there while a debugger or a
     /// profiler looks into it

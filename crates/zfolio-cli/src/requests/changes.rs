@@ -10,7 +10,7 @@ use crate::fitting::Fitting;
 use crate::options::engines::Engines;
 use crate::requests::message::{Changes, Limit, Refused};
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, Release};
 use zfolio_host::group_state::{GroupState, high_now};
 use zfolio_host::size::{MIN_HIGH, human, short};
 use zfolio_runtime::options::PoolOptions;
@@ -96,6 +96,8 @@ pub(crate) fn apply(
         }
         engines.store_attributes(config);
     }
+    // (Whoever finds it finds what has changed.)
+    config.limits.changes.fetch_add(1, Release);
     Ok(lines)
 }
 
@@ -126,7 +128,6 @@ fn check_kind(changes: &Changes, segment: &Segment) -> Result<(), Refused> {
     let zswap_max = ("--zswap-max", changes.zswap_max.is_some());
     let writeback = ("--writeback", changes.writeback.is_some());
     let group = ("--group", changes.group.is_some());
-    let max = ("--max", changes.max.is_some());
     let on_max = ("--on-max", changes.on_max.is_some());
     let max_pool = ("--max-pool", changes.max_pool.is_some());
     let accept = ("--accept-threshold", changes.accept_threshold.is_some());
@@ -151,10 +152,8 @@ fn check_kind(changes: &Changes, segment: &Segment) -> Result<(), Refused> {
     }
     let by_messages = config.faults.load(Relaxed) == faults::MESSAGE;
     let engines = ("--engines", changes.engines.is_some());
-    let of_both = [swap_high, swap_max, zswap_max, max];
     let of_run = [on_max, max_pool, accept, shrinker, engines];
-    let of_messages = first(&of_both).or(first(&of_run));
-    if let Some(name) = of_messages.filter(|_| !by_messages) {
+    if let Some(name) = first(&[swap_high, engines]).filter(|_| !by_messages) {
         let why = "works with --faults message only, which the run has not";
         return Err(Refused::new(name, why, "leave it out"));
     }

@@ -69,7 +69,7 @@ pub(crate) fn dispatch(frame: &mut Frame) -> isize {
         drop_stale_stacks(&keeper, frame.slot);
     }
     if !in_handler {
-        state.follow_high(number);
+        state.follow_asked(number);
     }
     // (What a signal's handler interrupts is what it was when it returns.)
     let before = record.cancellation.set_call(Call {

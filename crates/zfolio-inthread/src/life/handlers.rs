@@ -320,7 +320,7 @@ fn serve(
         brought = if state.is_beside() {
             bring_beside(state, record, address, frame.access(), &mut is_other)
         } else {
-            let mut core = state.core.lock();
+            let mut core = state.exclusive();
             let is_managed = |core: &MemoryCore| {
                 core.ranges
                     .at(address)
@@ -336,7 +336,7 @@ fn serve(
                 if state.nap_for_writes(core) {
                     return true;
                 }
-                core = state.core.lock();
+                core = state.exclusive();
             }
             if is_other(&core) {
                 Brought::WasOpen

@@ -103,7 +103,7 @@ pub(super) fn begin(state: &State) {
     }
     // One thread ends here, for as long as it is there: whoever closes or opens pages knows.
     let may = state.locked(|core| {
-        let may = !core.closes_nothing() && !state.has_left();
+        let may = !core.closes_nothing() && !state.has_left() && state.pressure.is_permitted();
         if may {
             state.accompanied.fetch_add(1, Ordering::SeqCst);
             state.pressure.begin();

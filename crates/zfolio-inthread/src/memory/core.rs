@@ -20,7 +20,7 @@ use zfolio_runtime::protect::pool_arena::PoolArena;
 use zfolio_runtime::readahead::Streams;
 use zfolio_runtime::segment::{FaultKind, ProcessSlot};
 use zfolio_runtime::tier::Tier;
-use zfolio_runtime::zspage_compaction::Zspages;
+use zfolio_runtime::zspage_compaction::{Requests, Zspages};
 use zfolio_sys::thread::{Clock, now_ns, pid};
 use zfolio_zswap::{WorkContext, Zswap};
 
@@ -109,6 +109,8 @@ pub(crate) struct Pool {
     /// When its last turn ended, ns.
     pub(super) tier_ended_ns: u64,
     pub(super) zspages: Zspages,
+    /// Compactions that were asked for.
+    pub(super) requests: Requests,
     pub(crate) stats: &'static ProcessSlot,
 }
 

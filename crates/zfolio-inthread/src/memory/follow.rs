@@ -8,6 +8,9 @@
 //! That goes on until usage is within what the process may have, or nothing more can be closed. A fault
 //! that needs room meanwhile closes as many, and as many again as it brings.
 //!
+//! The same goes for the other limits that `zfolio set` changes, and for a compaction that was asked for
+//! (`zfolio compact`): how often either has happened is part of what is compared.
+//!
 //! A thread that makes neither calls nor faults is stopped now and then, every 50 ms that it runs, and
 //! does the same (`life::ticks`), every 4 ms as long as there is more to be closed. So a process keeps
 //! what it has only while all of its threads sleep, each in one call.
@@ -92,10 +95,10 @@ impl MemoryState {
         }
     }
 
-    /// Closes pages before call `number` is made, where `high` has sunk; and recompresses some, where
-    /// there is a second tier. No lock of ours is held.
+    /// Follows what is asked for, before call `number` is made, where that has changed; and recompresses
+    /// some, where there is a second tier. No lock of ours is held.
     #[inline]
-    pub(crate) fn follow_high(&self, number: usize) {
+    pub(crate) fn follow_asked(&self, number: usize) {
         if self.is_behind() {
             self.follow(number);
         }
@@ -104,10 +107,10 @@ impl MemoryState {
         }
     }
 
-    /// Whether `high` is not what was kept last.
+    /// Whether what is asked for is not what was followed last.
     #[inline]
     pub(super) fn is_behind(&self) -> bool {
-        self.membership.high_asked(self.segment) != self.following.kept.load(Ordering::Relaxed)
+        self.membership.asked(self.segment) != self.following.kept.load(Ordering::Relaxed)
     }
 
     #[cold]
@@ -130,17 +133,19 @@ impl MemoryState {
         });
     }
 
-    /// Closes pages once, unless another thread does; whether it has. All signals are blocked. `more`:
-    /// what it takes beside that, ns.
+    /// Closes pages, and compacts, once, unless another thread does; whether it has. All signals are
+    /// blocked. `more`: what it takes beside that, ns.
     fn follow_a_step(&self, more: u64) -> bool {
         let following = &self.following;
         if following.busy.swap(true, Ordering::Acquire) {
             return false;
         }
         // (Read before: what is asked for meanwhile is followed the next time.)
-        let asked = self.membership.high_asked(self.segment);
+        let asked = self.membership.asked(self.segment);
         let work = self.begin_work();
-        if self.exclusive().shrink(self) {
+        let shrunk = self.exclusive().shrink(self);
+        let compacted = self.compact_on_request();
+        if shrunk && compacted {
             following.kept.store(asked, Ordering::Relaxed);
         }
         self.end_work(work, more);
@@ -221,8 +226,8 @@ impl MemoryCore {
         }
     }
 
-    /// Takes what the process may have now, and closes some of what it has beyond that. Whether
-    /// it has no more now, or nothing can be closed.
+    /// Takes what the process may have now, and closes, or writes back, some of what it has beyond that.
+    /// Whether it has no more now, or nothing goes.
     pub(crate) fn shrink(&mut self, state: &MemoryState) -> bool {
         if self.closes_nothing() || state.has_left() {
             return true;
@@ -236,12 +241,16 @@ impl MemoryCore {
         }
         self.closing.bounds.begin();
         self.look(state, true);
-        let limit = self.limit();
-        if self.usage(state) > limit {
-            let goal = self.next_step(state, limit, 0);
-            self.close_down_to(state, goal, 0);
+        let goes_on = self.shrink_pool_to_limit(state);
+        let (limit, usage) = (self.limit(), self.usage(state));
+        if usage <= limit {
+            return !goes_on;
         }
-        self.usage(state) <= self.limit()
+        let goal = self.next_step(state, limit, 0);
+        self.close_down_to(state, goal, 0);
+        // (Of what stays the limit is raised, but not beyond `max`. What has gained nothing has gone over all.)
+        let now = self.usage(state);
+        !goes_on && (now <= self.limit() || now >= usage)
     }
 
     /// The usage to close down to now, on the way to `goal`, where `pages` are to come, which a fault

@@ -7,11 +7,11 @@ use zfolio_runtime::fair_share::Membership;
 use zfolio_runtime::segment::{Looks, ProcessSlot, Segment};
 use zfolio_sys::thread::Clock;
 
-/// How far `high` has been followed.
+/// How far `high`, the other limits and requests have been followed.
 pub(crate) struct Following {
-    /// [`Membership::high_asked`] when it was last kept.
+    /// [`Membership::asked`] when that was last followed to its end.
     pub(super) kept: AtomicU64,
-    /// A thread of this process is closing pages for it.
+    /// A thread of this process is at it.
     pub(super) busy: AtomicBool,
     /// Calls that have passed.
     pub(super) passed: AtomicU32,
@@ -39,7 +39,7 @@ impl Following {
     /// Of a process that keeps what holds now.
     pub(crate) fn new(membership: &Membership, segment: &Segment) -> Self {
         Self {
-            kept: AtomicU64::new(membership.high_asked(segment)),
+            kept: AtomicU64::new(membership.asked(segment)),
             busy: AtomicBool::new(false),
             passed: AtomicU32::new(0),
             looked_ns: AtomicU64::new(0),

@@ -12,7 +12,7 @@ use super::way::{OURS, Way};
 use super::words::Words;
 use crate::process::ProcessState;
 use core::ops::Deref;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use zfolio_runtime::fair_share::Membership;
 use zfolio_sys::lock::Mutex;
 
@@ -33,8 +33,9 @@ pub(crate) struct MemoryState {
     pub(crate) stages: Stages,
     /// Taken with all signals blocked.
     pub(crate) texts: Mutex<Texts>,
-    /// Threads that fault at once serve themselves beside one another: [`Self::is_beside`].
-    pub(crate) beside: bool,
+    /// Threads that fault at once may serve themselves beside one another: [`Self::is_beside`]. Changes
+    /// under the core lock.
+    pub(crate) beside: AtomicBool,
     /// Numbers of our descriptors: [`Self::note_descriptors`].
     pub(crate) descriptors: Descriptors,
 }
@@ -62,9 +63,10 @@ impl MemoryState {
         self.at_rest(|| drop(self.core.lock()));
     }
 
-    /// Whether faults are served in transit.
+    /// Whether faults are served in transit. (Where that ends some may be under way still: who serves
+    /// himself otherwise waits for them, by [`Self::exclusive`].)
     pub(crate) fn is_beside(&self) -> bool {
-        self.beside && self.is_several()
+        self.beside.load(Ordering::Relaxed) && self.is_several()
     }
 
     /// Writes down which descriptors the way has. The core lock is held, or nobody else there.

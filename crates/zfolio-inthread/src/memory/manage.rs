@@ -5,6 +5,7 @@ use super::bounds::Bounds;
 use super::clean_pages::CleanPages;
 use super::core::{Figures, MemoryCore, Pool};
 use super::refaults::Refaults;
+use super::zspages::requests;
 use crate::memory::layer::MemoryState;
 use crate::raw::PAGE;
 use alloc::boxed::Box;
@@ -19,7 +20,7 @@ use zfolio_runtime::reserve_arena;
 use zfolio_runtime::segment::{Counter, ProcessSlot, describe, state};
 use zfolio_runtime::statistics::publish_pool;
 use zfolio_runtime::tier::Tier;
-use zfolio_runtime::zspage_compaction::Zspages;
+use zfolio_runtime::zspage_compaction::{Requests, Zspages};
 use zfolio_sys::thread::{Clock, now_ns, pid};
 use zfolio_sys::{heap, identity};
 use zfolio_zswap::{Limits, Zswap};
@@ -138,7 +139,9 @@ impl MemoryCore {
         let tier = options.tier.then(|| zswap.tier_context().ok().flatten());
         let tier = Tier::new(tier.flatten());
         state.following.has_tier(tier.is_there());
-        let stats = claim(state, self.way.kind.number());
+        // (Nothing is there to be compacted.)
+        let requests = Requests::new(requests(state));
+        let stats = claim(state, self.way.kind.number(), requests.done());
         self.closing.clean = CleanPages::of(options.high);
         self.closing.refaults = Refaults::of(options.high);
         self.pool = Some(Pool {
@@ -149,6 +152,7 @@ impl MemoryCore {
             tier,
             tier_ended_ns: 0,
             zspages: Zspages::default(),
+            requests,
             stats,
         });
         if let Err(errno) = backed {
@@ -249,8 +253,11 @@ impl MemoryCore {
             pool.zswap.stats().restart();
             pool.tier.restart();
             pool.zspages = Zspages::default();
+            // (What the parent was at is to be done here as well.)
+            let done = pool.requests.done();
+            pool.requests = Requests::new(done);
             pool.turnover = Turnover::default();
-            pool.stats = claim(state, number);
+            pool.stats = claim(state, number, done);
         }
         self.open_backing_in_child(state);
         state.segment.processes.fetch_add(1, Ordering::Relaxed);
@@ -264,8 +271,8 @@ fn away(state: &MemoryState) -> usize {
     words.closed().saturating_sub(here)
 }
 
-/// A place for statistics.
-fn claim(state: &MemoryState, way: u32) -> &'static ProcessSlot {
+/// A place for statistics. `compacted`: number of the last compaction on request that is done.
+fn claim(state: &MemoryState, way: u32, compacted: u32) -> &'static ProcessSlot {
     let slot = &state.segment.slots[state.segment.claim(pid())];
     describe(slot);
     slot.process.told_by.store(way, Ordering::Relaxed);
@@ -275,6 +282,7 @@ fn claim(state: &MemoryState, way: u32) -> &'static ProcessSlot {
     slot.process
         .hold_entry
         .store(state.entries.hold as u64, Ordering::Relaxed);
+    slot.compacted.store(compacted, Ordering::Relaxed);
     slot.state.store(state::MANAGING, Ordering::Release);
     state.following.count_in(slot);
     slot

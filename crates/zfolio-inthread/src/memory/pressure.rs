@@ -27,6 +27,9 @@ const ENDS: u32 = 2;
 /// What is known of it without a lock.
 pub(crate) struct Pressure {
     asked: BackgroundReclaim,
+    /// Nothing limits the process but `high`: who has to heed more makes room for himself. Changes under
+    /// the core lock.
+    permitted: AtomicBool,
     /// The thread sleeps on it.
     word: AtomicU32,
     /// There is such a thread.
@@ -42,6 +45,7 @@ impl Pressure {
     pub(crate) const fn new(asked: BackgroundReclaim) -> Self {
         Self {
             asked,
+            permitted: AtomicBool::new(true),
             word: AtomicU32::new(0),
             is_there: AtomicBool::new(false),
             is_wanted: AtomicBool::new(false),
@@ -55,10 +59,23 @@ impl Pressure {
         self.asked != BackgroundReclaim::Off
     }
 
+    /// Whether one may begin now. The core lock is held.
+    pub(crate) fn is_permitted(&self) -> bool {
+        self.permitted.load(Ordering::Relaxed)
+    }
+
+    /// From here on there may be such a thread, or not: one that is there ends. The core lock is held.
+    pub(super) fn permit(&self, may: bool) {
+        let might = self.permitted.swap(may, Ordering::Relaxed);
+        if might && !may && self.is_there() {
+            self.have_it_end();
+        }
+    }
+
     /// A thread of the program's has made room for itself, and closed so many pages; `now`: when it began.
     /// The core lock is held.
     pub(super) fn note_made(&self, closed: usize, now: u64) {
-        if !self.may_be() || self.is_there.load(Ordering::Relaxed) {
+        if !self.may_be() || !self.is_permitted() || self.is_there.load(Ordering::Relaxed) {
             return;
         }
         let in_span = now.saturating_sub(self.since.load(Ordering::Relaxed)) < SPAN_NS;
@@ -194,6 +211,24 @@ mod tests {
         let eager = Pressure::new(BackgroundReclaim::Eager);
         eager.note_made(1, 1);
         assert!(eager.is_wanted());
+    }
+
+    #[test]
+    fn where_it_is_not_permitted_it_is_not_wanted_and_one_that_is_there_ends() {
+        let pressure = Pressure::new(BackgroundReclaim::Auto);
+        pressure.begin();
+        pressure.permit(true);
+        assert!(!pressure.is_to_end());
+        pressure.permit(false);
+        assert!(pressure.is_to_end());
+        pressure.end();
+        pressure.note_made(BEGINS_AT, 1);
+        assert!(!pressure.is_wanted());
+        pressure.permit(true);
+        pressure.note_made(BEGINS_AT, 1);
+        assert!(pressure.is_wanted());
+        pressure.begin();
+        assert!(!pressure.is_to_end(), "it is another");
     }
 
     #[test]

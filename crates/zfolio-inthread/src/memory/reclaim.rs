@@ -93,7 +93,7 @@ impl MemoryCore {
         state
             .membership
             .count_event(state.segment, GroupEvent::High);
-        self.compact_for_room();
+        self.compact_for_room(state);
         let (closed, pool) = self.close_until(state, goal);
         // Nothing more to close, or the pool takes what closing gives: the limit is raised,
         // until there is less to do again.

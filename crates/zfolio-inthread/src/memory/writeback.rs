@@ -134,7 +134,7 @@ impl MemoryState {
     }
 
     /// The backing refuses: the pool takes what comes until it is tried again.
-    fn leave_alone_for_a_while(&self, zswap: &Zswap<PoolArena>) {
+    pub(super) fn leave_alone_for_a_while(&self, zswap: &Zswap<PoolArena>) {
         let until = now_ns(Clock::Monotonic) + RETRY_NS;
         self.remote.retry_ns.store(until, Ordering::Relaxed);
         zswap.set_limits(Limits::default());
@@ -157,7 +157,8 @@ impl MemoryState {
     fn shrink(&self, zswap: &Zswap<PoolArena>, context: &mut WorkContext) -> bool {
         let refused = self.remote.retry_ns.load(Ordering::Relaxed) != 0;
         let recalls = self.remote.is_used() && self.remote.recalls();
-        if refused || recalls || !self.options.pool.shrinker || !zswap.is_backed() {
+        let may = PoolOptions::of(self.segment.config()).shrinker;
+        if refused || recalls || !may || !zswap.is_backed() {
             return false;
         }
         self.share_backing(zswap);
@@ -165,7 +166,7 @@ impl MemoryState {
     }
 
     /// Takes this process's part of what backings may hold, as it is now.
-    fn share_backing(&self, zswap: &Zswap<PoolArena>) {
+    pub(super) fn share_backing(&self, zswap: &Zswap<PoolArena>) {
         let out = zswap.stats().snapshot().backing_used();
         if let Some(part) = self.membership.backing(self.segment, out) {
             zswap.limit_backing(part);

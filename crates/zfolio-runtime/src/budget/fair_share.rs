@@ -180,12 +180,31 @@ impl Membership {
         highs.fold(begun, usize::min)
     }
 
-    /// A number that changes with the `high` of any group above this process: to see, without
-    /// working out what it may have, whether that is what it was.
+    /// Whether anything but `high` limits this process now: `max`, what may be out or in the pool, of
+    /// the run or of a group above it.
     #[must_use]
-    pub fn high_asked(&self, segment: &Segment) -> u64 {
+    pub fn is_limited(&self, segment: &Segment) -> bool {
+        let of_group = |(_, group): (u32, &RunGroup)| {
+            let limits = [&group.swap_max, &group.zswap_max];
+            limits.iter().any(|max| max.load(Ordering::Relaxed) != 0)
+        };
+        self.has_max(segment)
+            || segment.config().pool.percent.load(Ordering::Relaxed) != 0
+            || path(segment, self.group).any(of_group)
+    }
+
+    /// A number that changes with the `high` of any group above this process, with each `zfolio set`
+    /// and each `zfolio compact`: to see, without working out what it may have, whether that is
+    /// what it was. (`high` is whole pages, and the counts add less than one.)
+    #[must_use]
+    pub fn asked(&self, segment: &Segment) -> u64 {
+        let config = segment.config();
+        let changes = u64::from(config.limits.changes.load(Ordering::Acquire));
+        let compactions = u64::from(config.folios.compactions.load(Ordering::Relaxed));
         let highs = path(segment, self.group).map(|(_, group)| group.high.load(Ordering::Relaxed));
-        highs.fold(0, |sum, high| sum.rotate_left(1).wrapping_add(high))
+        highs.fold(changes << 32 | compactions, |sum, high| {
+            sum.rotate_left(1).wrapping_add(high)
+        })
     }
 
     /// For the child of a fork: the place is its parent's, the namespace may be.

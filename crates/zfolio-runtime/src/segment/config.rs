@@ -61,7 +61,7 @@ pub mod io_uring {
 
 /// What `zfolio run` was asked for.
 ///
-/// Processes read most of it once, when they begin. `max`, `on_max`, `pool`, `rest` of the
+/// Processes read most of it once, when they begin. `max`, `on_max`, `changes`, `pool`, `rest` of the
 /// engines, `compactions` and `leases` are read again and again: `zfolio run`, which alone can
 /// write here, changes them on request (`zfolio set`, `zfolio compact`, `zfolio inspect`).
 #[repr(C)]
@@ -107,6 +107,9 @@ pub struct LimitsAsked {
     pub shared: AtomicU32,
     /// Slowdown asked for, millionths: `zfolio run` sets `high` of the run as it goes; 0: none.
     pub slowdown: AtomicU32,
+    /// How often `zfolio set` has changed something: a process that finds another number than it had
+    /// looks anew at what it may have.
+    pub changes: AtomicU32,
 }
 
 /// How pages are compressed.

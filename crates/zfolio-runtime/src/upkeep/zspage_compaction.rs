@@ -28,9 +28,14 @@ pub(crate) const REQUESTED_NS: u64 = 5_000_000;
 pub(crate) struct Compacting {
     pub(super) zspages: Zspages,
     pub(super) evacuating: Evacuating,
-    /// Number of the request that was done last.
+    requests: Requests,
+}
+
+/// What somebody asks for (`zfolio compact`), by number: how far it was followed.
+pub struct Requests {
+    /// Of the request that was done last.
     done: u32,
-    /// Number of the request that is being done.
+    /// Of the request that is being done.
     doing: Option<u32>,
 }
 
@@ -56,33 +61,65 @@ impl Compacting {
         Self {
             zspages: Zspages::default(),
             evacuating: Evacuating::new(slots),
-            done: requests,
-            doing: None,
+            requests: Requests::new(requests),
         }
     }
 
     /// Begins what was asked for, and notes it when it is done. `folios`: those of the arena
     /// as well. Returns the number of the last request that is done.
     pub(crate) fn follow_requests(&mut self, requests: u32, folios: bool) -> u32 {
-        match self.doing {
-            Some(number) if !self.zspages.is_requested() && !self.evacuating.is_requested() => {
-                self.done = number;
-                self.doing = None;
+        let goes_on = self.zspages.is_requested() || self.evacuating.is_requested();
+        if self.requests.follow(requests, goes_on) {
+            self.zspages.request();
+            if folios {
+                self.evacuating.request();
             }
-            None if requests != self.done => {
-                self.doing = Some(requests);
-                self.zspages.asked = true;
-                if folios {
-                    self.evacuating.request();
-                }
-            }
-            _ => {}
         }
-        self.done
+        self.requests.done()
     }
 
     /// Whether somebody waits for it.
     pub(crate) const fn is_requested(&self) -> bool {
+        self.requests.is_any_under_way()
+    }
+}
+
+impl Requests {
+    /// Nothing is to be done of the first `requests`.
+    #[must_use]
+    pub const fn new(requests: u32) -> Self {
+        Self {
+            done: requests,
+            doing: None,
+        }
+    }
+
+    /// What was asked for last is number `requests`; `goes_on`: what was begun for one is not at its
+    /// end. Whether something is to be begun now.
+    pub fn follow(&mut self, requests: u32, goes_on: bool) -> bool {
+        match self.doing {
+            Some(number) if !goes_on => {
+                self.done = number;
+                self.doing = None;
+                false
+            }
+            None if requests != self.done => {
+                self.doing = Some(requests);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Number of the last request that is done.
+    #[must_use]
+    pub const fn done(&self) -> u32 {
+        self.done
+    }
+
+    /// Whether one is being done.
+    #[must_use]
+    pub const fn is_any_under_way(&self) -> bool {
         self.doing.is_some()
     }
 }
@@ -99,8 +136,14 @@ impl Default for Zspages {
 }
 
 impl Zspages {
+    /// Somebody asks for a run, whatever the policy says.
+    pub const fn request(&mut self) {
+        self.asked = true;
+    }
+
     /// Whether a run that was asked for is under way, or to come.
-    fn is_requested(&self) -> bool {
+    #[must_use]
+    pub fn is_requested(&self) -> bool {
         let asked = |run: &CompactionRun| run.cause == Cause::Request;
         self.asked || self.run.as_ref().is_some_and(asked)
     }
@@ -188,4 +231,23 @@ impl CompactionRun {
 
 fn now_ms() -> u64 {
     now_ns(Clock::Monotonic) / 1_000_000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_that_come_while_one_is_done_are_one_more() {
+        let mut requests = Requests::new(7);
+        assert!(!requests.follow(7, false), "it was done before");
+        assert!(requests.follow(8, false), "begun");
+        assert!(!requests.follow(10, true) && requests.is_any_under_way());
+        assert_eq!(requests.done(), 7);
+        assert!(!requests.follow(10, false), "ended first");
+        assert_eq!((requests.done(), requests.is_any_under_way()), (8, false));
+        assert!(requests.follow(10, false));
+        assert!(!requests.follow(10, false));
+        assert_eq!((requests.done(), requests.follow(10, false)), (10, false));
+    }
 }

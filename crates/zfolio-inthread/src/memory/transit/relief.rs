@@ -89,6 +89,10 @@ pub(in crate::memory) fn make_room(
         if core.closes_nothing() || core.pool.is_none() || is_called_off() {
             return closed;
         }
+        // (Where there are limits room is made with nothing beside.)
+        if !state.is_beside() {
+            return closed;
+        }
         let pool = *pool.get_or_insert_with(|| core.begin_room(state, whom));
         let goal = core.goal(whom);
         let most = 3 * core.ranges.managed_pages() + LEAF;

@@ -143,7 +143,7 @@ impl MemoryState {
                     let brought = bring_beside(self, record, address, access, &mut |_| false);
                     return Some(brought);
                 }
-                self.bring_or_fetch(self.core.lock(), record, address, access, mask)
+                self.bring_or_fetch(self.exclusive(), record, address, access, mask)
             });
             // (Between two tries signals come.)
             drop(blocked);
@@ -215,6 +215,10 @@ impl Touch<'_> {
         // (Cuts are mended with nothing in transit.)
         let is_mended_first = word == Word::Untouched && core.lacks_mappings(state);
         if is_mended_first || core.closes_nothing() || taken.made(core).is_none() {
+            return Next::Alone;
+        }
+        // (A limit has come while the touch was on its way.)
+        if !state.is_beside() {
             return Next::Alone;
         }
         let (run, rest) = self.run(core, word);
