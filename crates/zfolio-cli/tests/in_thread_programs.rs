@@ -287,6 +287,20 @@ fn memory_that_becomes_usable() {
 
 /// It leaves as other memory does, and stays read-only.
 #[test]
+fn moves_of_several_mappings() {
+    let cases = [
+        "over_a_hole_between",
+        "over_a_hole_behind",
+        "of_what_is_not_managed",
+        "refused_in_part",
+        "sealed_in_part",
+        "from_one_to_the_next",
+        "cold_and_locked",
+    ];
+    in_each_way("inthread_moves", &cases);
+}
+
+#[test]
 fn memory_made_read_only() {
     let (Some(nobody), Some(program)) = (Nobody::new(), compiled("inthread_readonly")) else {
         return;

@@ -1,8 +1,12 @@
 //! mremap: a mapping moves, grows or shrinks.
 //!
-//! The kernel moves one mapping at a time, and closing pages may have made several of what
+//! Before Linux 6.17 the kernel moves one mapping at a time, and closing pages may have made several of what
 //! was one to the program. So it is made one before, and where that cannot be is moved in
 //! pieces.
+//!
+//! Since then a call may move several mappings. It passes over holes, and leaves alone what lies
+//! at the target opposite them; where a later one is refused it fails, and the first have moved. So but where a
+//! range of one kind moves nothing is known of the target afterwards: it is left alone before the call.
 
 use super::arguments::{MAP_ANONYMOUS, MAP_FIXED, MAP_PRIVATE, PROT_READ_WRITE, range_of, up};
 use super::bring::{bring_all, drop_stored, set};
@@ -43,13 +47,10 @@ impl MemoryCore {
         let new_len = up(new_len);
         let target = (flags & MREMAP_FIXED != 0).then(|| range_of(to, new_len));
         if old_len == 0 || self.ranges.first_within(&from).is_none() {
-            let result = raw::for_program(nr::MREMAP, args);
-            if !is_error(result)
-                && let Some(target) = target
-            {
-                self.forget(state, &target);
+            if let Some(target) = target {
+                self.leave_alone(state, &target);
             }
-            return result;
+            return raw::for_program(nr::MREMAP, args);
         }
         self.figures.events.remaps += 1;
         // (Protection does not move with the pages.)
@@ -63,29 +64,24 @@ impl MemoryCore {
         let Some((_, kind)) = whole else {
             // Parts of several kinds, read-only, executable, or page 0: nothing that is managed is moved.
             self.leave_alone(state, &from);
+            if let Some(target) = target {
+                self.leave_alone(state, &target);
+            }
             let result = raw::for_program(nr::MREMAP, args);
-            if !is_error(result) {
-                if let Some(target) = target {
-                    self.forget(state, &target);
-                }
-                if flags & MREMAP_DONTUNMAP == 0 {
-                    self.forget(state, &from);
-                }
+            if !is_error(result) && flags & MREMAP_DONTUNMAP == 0 {
+                self.forget(state, &from);
             }
             return result;
         };
         if flags & MREMAP_DONTUNMAP != 0 {
-            bring_all(state, self, &from);
             self.leave_alone(state, &from);
+            if let Some(target) = &target {
+                self.leave_alone(state, target);
+            }
             let mut result = raw::for_program(nr::MREMAP, args);
             if result == err::FAULT {
                 result =
                     self.move_in_pieces(&from, new_len, target.as_ref(), false, MREMAP_DONTUNMAP);
-            }
-            if !is_error(result)
-                && let Some(target) = target
-            {
-                self.forget(state, &target);
             }
             return result;
         }
@@ -117,9 +113,17 @@ impl MemoryCore {
             }
         }
         if is_error(result) {
+            // (It is one range, all of it mapped. What it was to be cut off from goes first.)
+            let kept = from.start..from.end.min(from.start + new_len);
+            let is_whole = raw::is_mapped(&from);
+            if !is_whole && !kept.is_empty() && !raw::is_mapped(&kept) {
+                self.fail(format_args!(
+                    "the memory at {old:#x} was moved in part only (errno {})",
+                    -result
+                ));
+            }
             if apart {
-                let kept = from.start..from.end.min(from.start + new_len);
-                let is_cut = !kept.is_empty() && !raw::is_mapped(&from) && raw::is_mapped(&kept);
+                let is_cut = !is_whole && !kept.is_empty();
                 self.open_again(if is_cut { &kept } else { &from });
             }
             return result;

@@ -224,9 +224,7 @@ impl MemoryCore {
             advice::DONTNEED | advice::FREE | advice::DONTNEED_LOCKED => {
                 self.discard(state, args, &range)
             }
-            // (What is cold leaves anyway.)
-            advice::COLD | advice::PAGEOUT if raw::is_mapped(&range) => 0,
-            advice::COLD | advice::PAGEOUT => err::NOMEM,
+            advice::COLD | advice::PAGEOUT => self.advise_as_cold(args, &range),
             advice::DONTFORK | advice::DOFORK | advice::WIPEONFORK | advice::KEEPONFORK => {
                 self.advise_at_fork(state, args, &range)
             }
@@ -237,6 +235,25 @@ impl MemoryCore {
             advice::POPULATE_READ | advice::POPULATE_WRITE => self.populate(state, args, &range),
             _ => plain(self),
         }
+    }
+
+    /// Advice that `range` is cold. What is managed leaves anyway; what the rest may not be is the kernel's
+    /// to say, which goes over it in order, on past holes.
+    fn advise_as_cold(&self, args: [usize; 6], range: &Range<usize>) -> isize {
+        let mut at = range.start;
+        loop {
+            let part = self.ranges.unmanaged_from(at..range.end);
+            if part.is_empty() {
+                break;
+            }
+            let rest = [part.start, part.len(), args[2], 0, 0, 0];
+            let result = raw::for_program(nr::MADVISE, rest);
+            if is_error(result) && result != err::NOMEM {
+                return result;
+            }
+            at = part.end;
+        }
+        if raw::is_mapped(range) { 0 } else { err::NOMEM }
     }
 
     /// Advice by which the bytes of `range` go. The kernel goes over it mapping by mapping, on
