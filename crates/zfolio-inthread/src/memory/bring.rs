@@ -324,11 +324,12 @@ fn load(
             core.count_loaded(run.len(), before);
             drop_slots(core, &slots[..run.len()]);
         }
-        Err(_) if core.way.kind == Kind::Protect => match wanted {
-            Some(wanted) => open_wide(state, core, wanted),
-            // (They are as they were, and nobody waits for them.)
-            None => {}
-        },
+        Err(_) if core.way.kind == Kind::Protect => {
+            // (Else they are as they were, and nobody waits for them.)
+            if let Some(wanted) = wanted {
+                open_wide(state, core, wanted);
+            }
+        }
         Err(errno) => core.fail(format_args!(
             "a page could not be brought back to {:#x} (errno {})",
             addresses.start, errno.0

@@ -38,8 +38,6 @@ pub(crate) struct MemoryCore {
     /// Nothing is closed as long as somebody looks into the process (`zfolio inspect`).
     pub(crate) inspected: bool,
     pub(crate) seen: Box<Seen>,
-    /// Who reads on.
-    pub(super) streams: Streams,
     /// The end of the heap, as the program set it.
     pub(crate) brk: usize,
     /// What this process may have, pages.
@@ -48,7 +46,7 @@ pub(crate) struct MemoryCore {
     pub(crate) figures: Figures,
 }
 
-/// Which pages are closed next, and how many.
+/// Which pages are closed next, and how many; what is known of them.
 pub(super) struct Closing {
     /// Where reclaim goes on. An address.
     pub(super) hand: usize,
@@ -58,6 +56,8 @@ pub(super) struct Closing {
     pub(super) batches: u32,
     pub(super) clean: CleanPages,
     pub(super) refaults: Refaults,
+    /// Who reads on.
+    pub(super) streams: Streams,
     pub(super) bounds: Bounds,
     pub(super) mappings: MappingLimit,
     /// Not to be closed now: all of it is being brought.
@@ -164,6 +164,7 @@ impl MemoryCore {
                 batches: 0,
                 clean: CleanPages::default(),
                 refaults: Refaults::default(),
+                streams: Streams::default(),
                 bounds: Bounds::new(),
                 mappings: MappingLimit::new(),
                 held: 0..0,
@@ -177,7 +178,6 @@ impl MemoryCore {
             leaving: false,
             inspected: false,
             seen: Box::new(Seen::new()),
-            streams: Streams::default(),
             brk,
             high: options.high,
             figures: Figures::default(),

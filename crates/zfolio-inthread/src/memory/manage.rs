@@ -40,6 +40,12 @@ impl MemoryCore {
         self.ranges.managed_pages().saturating_sub(away(state))
     }
 
+    /// So many pages have left, each of them noted.
+    pub(super) fn count_left(&mut self, state: &MemoryState, pages: usize) {
+        let resident = self.open_pages(state);
+        self.closing.refaults.count_left(pages, resident);
+    }
+
     /// Looks at what is resident and may be, every few batches.
     pub(crate) fn look(&mut self, state: &MemoryState, now: bool) {
         self.closing.batches += 1;

@@ -29,7 +29,7 @@ impl MemoryCore {
             return 1;
         }
         let is_open = |page| !state.words.get(page).is_closed();
-        let advice = self.streams.advise_past(page, MOST_AHEAD, is_open);
+        let advice = self.closing.streams.advise_past(page, MOST_AHEAD, is_open);
         advice.pages.min((self.high / PART_AHEAD).max(1))
     }
 
@@ -57,7 +57,17 @@ impl MemoryCore {
         let Some(record) = record else { return };
         record.faults.row[0].store(window.end, Ordering::Relaxed);
         let is_open = |page| !state.words.get(page).is_closed();
-        self.streams.brought_past(window, window.len(), is_open);
+        self.closing
+            .streams
+            .brought_past(window, window.len(), is_open);
+    }
+
+    /// Pages of `run` came back; one of them was asked for by itself, or none: they are read in order, or
+    /// came because of another.
+    pub(super) fn note_came(&mut self, run: &Range<Vpn>, asked: Option<Vpn>) {
+        for page in run.clone() {
+            self.closing.refaults.note_came(page, Some(page) == asked);
+        }
     }
 
     /// The first page of `rest` that is out, and can come at once: nothing behind the pool is waited for.

@@ -7,9 +7,6 @@
 //! some are not.
 
 use super::Vpn;
-use super::core::MemoryCore;
-use crate::memory::layer::MemoryState;
-use core::ops::Range;
 use zfolio_runtime::refault::{RefaultRecord, StoreClock};
 use zfolio_sys::arena::reserve_private;
 
@@ -71,7 +68,7 @@ impl Refaults {
     }
 
     /// A page came back: it was asked for by itself, or because another was.
-    fn note_came(&mut self, page: Vpn, asked: bool) {
+    pub(super) fn note_came(&mut self, page: Vpn, asked: bool) {
         if let Some((record, clock)) = self.of_page(page) {
             if asked {
                 record.refault(clock);
@@ -101,22 +98,6 @@ impl Refaults {
             self.clock.advance(ticks);
         }
         self.left = 0;
-    }
-}
-
-impl MemoryCore {
-    /// Pages of `run` came back; one of them was asked for by itself, or none: they are read in order, or
-    /// came because of another.
-    pub(super) fn note_came(&mut self, run: &Range<Vpn>, asked: Option<Vpn>) {
-        for page in run.clone() {
-            self.closing.refaults.note_came(page, Some(page) == asked);
-        }
-    }
-
-    /// So many pages have left, each of them noted.
-    pub(super) fn count_left(&mut self, state: &MemoryState, pages: usize) {
-        let resident = self.open_pages(state);
-        self.closing.refaults.count_left(pages, resident);
     }
 }
 

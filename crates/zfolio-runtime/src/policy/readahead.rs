@@ -1,17 +1,15 @@
 //! How much to bring: one page, a batch, the folio, from what recent faults say.
 //!
 //! - *Streams*: a fault just past the pages brought for an earlier one doubles what is brought,
-//!   up to [`Watermarks::window`].
+//!   up to `Watermarks::window`.
 //! - *Groups*: a second fault in the same 64 KiB brings the rest of the group, if that is worth
-//!   it ([`Neighbours`]), and so does the last of four in quick succession ([`Rush`]).
+//!   it (`Neighbours`), and so does the last of four in quick succession (`Rush`).
 //! - A first fault that continues nothing brings one page: with random access, anything more
 //!   would take frames that other pages need.
 //!
 //! What a stream has passed (*left behind*) moves out first. A program that reads more than
 //! fits, round after round, then finds the rest still present; if the oldest pages went first,
 //! each would have gone just before it is read again.
-//!
-//! [`Watermarks::window`]: crate::policy::watermarks::Watermarks::window
 
 use crate::page::{EXTENT_PAGES, GROUP_PAGES, Vpn};
 use core::ops::Range;
