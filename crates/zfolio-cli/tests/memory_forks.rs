@@ -56,7 +56,7 @@ fn beside_threads_that_map_and_move() {
 
 #[test]
 fn raw_forks() {
-    forks("raw", 0, 12);
+    forks("raw", 0, 6);
     forks("raw_then_libc", 0, 1);
 }
 
