@@ -54,14 +54,13 @@ fn a_maximum_that_comes_later_holds() {
 #[test]
 fn a_maximum_below_what_a_program_has_ends_it() {
     in_each("sinks", |z, way, program| {
-        for kind in ["alone", "threads"] {
-            let mut run = start(z, way, &["--high", "200M"], &[program, kind, "64"]);
-            run.until_told("full\n");
-            // (Nothing may leave: all of it stays.)
-            let words = ["--high", "24M", "--max", "32M", "--swap-max", "4K"];
-            set(z, &run, &words);
-            is_ended_at_max(way, run, "its memory reached --max (32 MiB");
-        }
+        let kind = if way == "guard" { "alone" } else { "threads" };
+        let mut run = start(z, way, &["--high", "200M"], &[program, kind, "64"]);
+        run.until_told("full\n");
+        // (Nothing may leave: all of it stays.)
+        let words = ["--high", "24M", "--max", "32M", "--swap-max", "4K"];
+        set(z, &run, &words);
+        is_ended_at_max(way, run, "its memory reached --max (32 MiB");
     });
 }
 
@@ -79,35 +78,24 @@ fn who_waits_at_a_maximum_goes_on_once_it_is_gone() {
     });
 }
 
+/// (Each limit in one of the ways: what they do with it is the same.)
 #[test]
 fn what_may_not_go_out_from_now_on_stays() {
     in_each("plain", |z, way, program| {
-        for words in [
-            ["--swap-max", "16M"],
-            ["--zswap-max", "1M"],
-            ["--max-pool", "5"],
-        ] {
-            let run = start(z, way, &["--high", "40M"], &[program, "100", "600"]);
-            run.until_resident("some", |now| now > 30 * MIB);
-            set(z, &run, &words);
-            // (With 16 MiB of 100 out, or what takes 2 MiB of the pool.)
-            run.until_resident(&format!("{way}, {words:?}: most"), |now| now > 70 * MIB);
-            set(
-                z,
-                &run,
-                &[
-                    words[0],
-                    if words[0] == "--max-pool" {
-                        "90"
-                    } else {
-                        "none"
-                    },
-                ],
-            );
-            run.until_resident(&format!("{way}: 40 again"), |now| now < 50 * MIB);
-            let (status, told, _) = run.end();
-            assert_eq!(status, Some(0), "{way}, {words:?}: {told}");
-        }
+        let (limit, some, none) = match way {
+            "guard" => ("--zswap-max", "1M", "none"),
+            "protect" => ("--max-pool", "5", "90"),
+            _ => ("--swap-max", "16M", "none"),
+        };
+        let run = start(z, way, &["--high", "40M"], &[program, "100", "600"]);
+        run.until_resident("some", |now| now > 30 * MIB);
+        set(z, &run, &[limit, some]);
+        // (With 16 MiB of 100 out, or what takes 2 MiB of the pool.)
+        run.until_resident(&format!("{way}, {limit}: most"), |now| now > 70 * MIB);
+        set(z, &run, &[limit, none]);
+        run.until_resident(&format!("{way}: 40 again"), |now| now < 50 * MIB);
+        let (status, told, _) = run.end();
+        assert_eq!(status, Some(0), "{way}, {limit}: {told}");
     });
 }
 

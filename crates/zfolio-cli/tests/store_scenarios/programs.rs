@@ -48,6 +48,9 @@ pub(crate) fn forks_behind(of: &Place<'_>, before: &str, others: &[(&str, &[&str
     let backing = format!("{before}{}", url(&servers, ""));
     let options = ["--high", "16M", "--backing", &backing, "--max-pool", "20"];
     let forks: [(&str, &[&str]); 2] = [("forks", &["libc"]), ("forks", &["raw"])];
+    // (By guard and protect a raw fork is what it is in-thread.)
+    let is_raw_too = matches!(of.way, "message" | "in-thread");
+    let forks = &forks[..if is_raw_too { 2 } else { 1 }];
     for (program, args) in forks.iter().chain(others) {
         let is_script = *program == "python3";
         let path = match is_script {
