@@ -1,6 +1,10 @@
 //! Which pages are spared by the hand: those that came back soon after they had left
 //! ([`zfolio_runtime::refault`]).
 //!
+//! Sparing pays where some pages are used more than others: these stay, and what comes back is the others, late.
+//! Where all are alike most come back soon whatever is spared, and the hand looks at more pages for each that
+//! leaves. Then nothing is spared for some time ([`Worth`]).
+//!
 //! # Invariant
 //! It is a hint. What is noted of a page may be of another that has the same place, so it says which page
 //! leaves first, and nothing else. Where all pages are spared the clock goes on, round by round of the hand, until
@@ -14,8 +18,51 @@ use zfolio_sys::arena::reserve_private;
 const EACH: usize = 8;
 const FEWEST: usize = 1 << 15;
 const MOST: usize = 1 << 27;
-/// Where less than this part of what is resident has left in a round of the hand, the clock goes on.
+/// Where less than this part of what is resident has left in a round of the hand, the clock goes on until so
+/// much more may go: where all pages are alike, sparing most of them would only have the hand look at more.
 const PART: usize = 8;
+/// A span is so many pages at least.
+const FEWEST_ASKED: usize = 256;
+/// Most ticks for which a page is spared, and one.
+const TICKS: usize = 32;
+
+/// Whether sparing pays: of so many pages that were asked for, half of what is resident, how many came back
+/// soon although others were spared. For the first of these *spans* what is spared has not told yet.
+#[derive(Default)]
+struct Worth {
+    asked: usize,
+    soon: usize,
+    /// Spans for which nothing is spared from here on.
+    idle: u32,
+    /// What was spared in this span tells.
+    settled: bool,
+}
+
+/// Spans for which nothing is spared once more than half came back soon.
+const IDLE: u32 = 16;
+
+impl Worth {
+    fn note(&mut self, soon: bool, resident: usize) {
+        self.asked += 1;
+        self.soon += usize::from(soon);
+        if self.asked < (resident / 2).max(FEWEST_ASKED) {
+            return;
+        }
+        let (asked, soon) = (self.asked, self.soon);
+        (self.asked, self.soon) = (0, 0);
+        if self.idle > 0 {
+            self.idle -= 1;
+        } else if !self.settled {
+            self.settled = true;
+        } else if soon * 2 > asked {
+            (self.idle, self.settled) = (IDLE, false);
+        }
+    }
+
+    const fn spares(&self) -> bool {
+        self.idle == 0
+    }
+}
 
 /// What is noted of pages, under the core lock.
 #[derive(Default)]
@@ -23,10 +70,13 @@ pub(super) struct Refaults {
     /// By a page's number, modulo their count, a power of two; none: nothing is spared.
     records: &'static mut [RefaultRecord],
     clock: StoreClock,
-    /// The least ticks after which something may go that has been spared in this round.
-    least: Option<u8>,
+    /// How often something has been spared in this round, by the ticks after which it may go.
+    spared: [usize; TICKS],
     /// Pages that have left in this round.
     left: usize,
+    /// What is resident, as of the last that left. Pages.
+    resident: usize,
+    worth: Worth,
 }
 
 impl Refaults {
@@ -64,37 +114,52 @@ impl Refaults {
     /// So many have left, where `resident` are not out.
     pub(super) fn count_left(&mut self, pages: usize, resident: usize) {
         self.left += pages;
+        self.resident = resident;
         self.clock.stored(pages, resident);
     }
 
     /// A page came back: it was asked for by itself, or because another was.
     pub(super) fn note_came(&mut self, page: Vpn, asked: bool) {
-        if let Some((record, clock)) = self.of_page(page) {
-            if asked {
-                record.refault(clock);
-            } else {
-                record.brought_along();
-            }
+        let resident = self.resident;
+        let Some((record, clock)) = self.of_page(page) else {
+            return;
+        };
+        if asked {
+            let soon = record.refault(clock);
+            self.worth.note(soon, resident);
+        } else {
+            record.brought_along();
         }
     }
 
     /// Whether a page that might leave is spared.
     pub(super) fn spares(&mut self, page: Vpn) -> bool {
+        if !self.worth.spares() {
+            return false;
+        }
         let Some((record, clock)) = self.of_page(page) else {
             return false;
         };
         let ticks = record.spared(clock);
         if ticks > 0 {
-            self.least = Some(self.least.map_or(ticks, |least| least.min(ticks)));
+            self.spared[usize::from(ticks).min(TICKS - 1)] += 1;
         }
         ticks > 0
     }
 
     /// The hand begins a round, where `resident` pages are not out.
     pub(super) fn begin_round(&mut self, resident: usize) {
-        if let Some(ticks) = self.least.take()
-            && self.left < resident / PART
-        {
+        let mut lacking = (resident / PART).saturating_sub(self.left);
+        let spared = core::mem::take(&mut self.spared);
+        if lacking > 0 {
+            let mut ticks = 0;
+            for (after, count) in (0_u8..).zip(spared).filter(|(_, count)| *count > 0) {
+                ticks = after;
+                lacking = lacking.saturating_sub(count);
+                if lacking == 0 {
+                    break;
+                }
+            }
             self.clock.advance(ticks);
         }
         self.left = 0;
@@ -124,6 +189,36 @@ mod tests {
             spared
         });
         assert!(rounds.count() <= 2);
+    }
+
+    /// Of a thousand pages that are asked for again and again, each so many later than it left.
+    fn after(later: usize) -> Refaults {
+        let mut refaults = Refaults::of(4096);
+        for page in 0..4000 {
+            refaults.note_left(page % 1000);
+            refaults.count_left(later, 1000);
+            refaults.note_came(page % 1000, true);
+        }
+        refaults
+    }
+
+    #[test]
+    fn where_all_come_back_soon_nothing_is_spared_but_now_and_then() {
+        let mut late = after(2000);
+        late.note_left(5000);
+        late.note_came(5000, true);
+        assert!(late.spares(5000));
+        let mut soon = after(1);
+        assert!((0..1000).all(|page| !soon.spares(page)));
+        // (It is tried again.)
+        let turns = (0..20_000).filter(|page| {
+            soon.note_left(page % 1000);
+            soon.count_left(1, 1000);
+            soon.note_came(page % 1000, true);
+            soon.worth.spares()
+        });
+        let tried = turns.count();
+        assert!((1000..4000).contains(&tried), "{tried} of 20000");
     }
 
     #[test]

@@ -67,11 +67,7 @@ impl MemoryCore {
             if let Some(target) = target {
                 self.leave_alone(state, &target);
             }
-            let result = raw::for_program(nr::MREMAP, args);
-            if !is_error(result) && flags & MREMAP_DONTUNMAP == 0 {
-                self.forget(state, &from);
-            }
-            return result;
+            return raw::for_program(nr::MREMAP, args);
         };
         if flags & MREMAP_DONTUNMAP != 0 {
             self.leave_alone(state, &from);

@@ -221,7 +221,8 @@ impl Touch<'_> {
         if !state.is_beside() {
             return Next::Alone;
         }
-        let (run, rest) = self.run(core, word);
+        let (run, window) = self.run(core, word);
+        let rest = run.end..window.end.max(run.end);
         let pages = run.len() + count_out(state, &rest);
         if !self.has_room && core.lacks_room(state, pages) {
             return Next::MakeRoom(pages);
@@ -242,7 +243,7 @@ impl Touch<'_> {
             if !self.is_ahead {
                 core.note_window(state, self.record, &(page..rest.end));
             }
-            let asked = !self.is_ahead && self.most == Some(1);
+            let asked = !self.is_ahead && window.len() == 1;
             core.note_came(&run, asked.then_some(page));
         }
         let slots = core::array::from_fn(|at| {
@@ -273,21 +274,19 @@ impl Touch<'_> {
         Next::Load(incoming)
     }
 
-    /// Which pages come, as alone: the run that the page is in, and what of its window lies behind that.
+    /// Which pages come, as alone: the run that the page is in, and its window.
     fn run(&mut self, core: &MemoryCore, word: Word) -> (Range<Vpn>, Range<Vpn>) {
         let (state, page, record) = (self.state, self.page, self.record);
         if word == Word::Untouched {
             let most = *self.most.get_or_insert_with(|| fresh(core, record, page));
             let run = alike(state, core, page, most, |word| word == Word::Untouched);
-            return (page..run.end, run.end..run.end);
+            return (page..run.end, page..run.end);
         }
         let ahead = *self
             .most
             .get_or_insert_with(|| core.ahead(state, record, page));
         let run = stored_run(state, core, page, ahead);
-        let end = core.window(state, page, ahead).end.max(run.end);
-        let rest = run.end..end;
-        (run, rest)
+        (run, core.window(state, page, ahead))
     }
 
     /// Brings the rest of a window, for which there is room, piece by piece, up to one that would have to
@@ -295,8 +294,10 @@ impl Touch<'_> {
     fn bring_rest(&self, taken: &mut Taken<'_>, first: &Incoming) {
         let mut rest = first.rest.clone();
         while !rest.is_empty() {
-            let next = self.state.core.lock().next_piece(self.state, &rest);
-            let Some(page) = next else { break };
+            // (A hint without the lock: it is looked at again under it. Nothing is behind the pool here.)
+            let Some(page) = self.state.words.next(rest.start, rest.end, is_out) else {
+                break;
+            };
             let mut piece = Touch {
                 page,
                 most: Some(rest.end - page),
