@@ -285,7 +285,6 @@ fn memory_that_becomes_usable() {
     }
 }
 
-/// It leaves as other memory does, and stays read-only.
 #[test]
 fn moves_of_several_mappings() {
     let cases = [
@@ -300,6 +299,16 @@ fn moves_of_several_mappings() {
     in_each_way("inthread_moves", &cases);
 }
 
+/// What zfolio maps while the program runs does not lie in holes that the program has made.
+#[test]
+fn holes_that_a_program_maps_over() {
+    // (A process for each: what it maps for itself it maps once.)
+    for case in ["unmapped_again", "mapped_over", "in_threads", "in_a_child"] {
+        in_each_way("inthread_holes", &[case]);
+    }
+}
+
+/// It leaves as other memory does, and stays read-only.
 #[test]
 fn memory_made_read_only() {
     let (Some(nobody), Some(program)) = (Nobody::new(), compiled("inthread_readonly")) else {

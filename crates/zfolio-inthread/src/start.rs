@@ -28,6 +28,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use zfolio_runtime::fair_share::Membership;
 use zfolio_runtime::options::{BackgroundReclaim, Options};
 use zfolio_runtime::segment::{Segment, run_group};
+use zfolio_sys::apart::keep_apart;
 use zfolio_sys::lock::Mutex;
 use zfolio_sys::process::know_standard_error;
 use zfolio_sys::procfs::File;
@@ -81,6 +82,8 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
     let remote = Remote::reserve(is_store).map_err(failed("reserving memory"))?;
     let texts = Texts::now();
     rewrite::reserve(entry::address(), texts.lowest()).map_err(failed("reserving memory"))?;
+    // (What follows need not lie near the program's text.)
+    keep_apart(parts.text.start);
     let group = parts.group.and_then(|name| run_group::named(segment, name));
     let membership = Membership::of(group.unwrap_or(run_group::RUN));
     let file = &config.runner.standard_error;

@@ -28,6 +28,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use zfolio_runtime::Manager;
 use zfolio_runtime::process::{Host, Never, never_managed, watch};
 use zfolio_runtime::segment::{ENV_CONTROL, ENV_GROUP, MAGIC, Segment, Stamp, VERSION, faults};
+use zfolio_sys::apart::keep_apart;
 use zfolio_sys::arena::unmap;
 use zfolio_sys::heap::Heap;
 use zfolio_sys::lock::{futex_wait, futex_wake, pause};
@@ -242,6 +243,7 @@ extern "C" fn constructor(_argc: c_int, _argv: *const *const c_char, envp: *cons
         start_in_thread(segment);
     } else {
         forks::register(register);
+        keep_apart(image::text().start);
         start_watcher();
     }
 }

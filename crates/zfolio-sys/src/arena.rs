@@ -1,5 +1,6 @@
 //! The arena: one reserved range of addresses, cut into page-sized slots.
 
+use crate::apart;
 use crate::syscall::{Errno, Kernel, Linux, nr, syscall};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -94,20 +95,7 @@ impl Memory for ArenaMap {
 
 /// A private anonymous mapping of `len` bytes that reserves no memory.
 pub(crate) fn map_private(len: usize) -> Result<usize, Errno> {
-    // SAFETY: a fresh mapping at an address of the kernel's choice.
-    unsafe {
-        syscall(
-            nr::MMAP,
-            [
-                0,
-                len,
-                PROT_READ_WRITE,
-                MAP_PRIVATE_ANON_NORESERVE,
-                usize::MAX,
-                0,
-            ],
-        )
-    }
+    apart::map(len, PROT_READ_WRITE, MAP_PRIVATE_ANON_NORESERVE, None)
 }
 
 /// Gives a mapping of ours back, or the copy of one that the child of a fork inherited.
@@ -219,20 +207,7 @@ impl SharedWords {
     /// When the kernel refuses the mapping.
     pub fn renew(&self) -> Result<(), Errno> {
         const MAP_SHARED_ANON: usize = 0x01 | 0x20;
-        // SAFETY: a fresh mapping at an address of the kernel's choice.
-        let at = unsafe {
-            syscall(
-                nr::MMAP,
-                [
-                    0,
-                    size_of::<Words>(),
-                    PROT_READ_WRITE,
-                    MAP_SHARED_ANON,
-                    usize::MAX,
-                    0,
-                ],
-            )
-        }?;
+        let at = apart::map(size_of::<Words>(), PROT_READ_WRITE, MAP_SHARED_ANON, None)?;
         self.0.store(at as *mut Words, Ordering::Release);
         Ok(())
     }

@@ -378,18 +378,13 @@ impl Locked {
         const SEEK_END: usize = 2;
         const PROT_READ_WRITE: usize = 3;
         const MAP_SHARED: usize = 1;
-        // SAFETY: a fresh mapping at an address of the kernel's choice.
-        let at = unsafe {
-            match syscall(nr::LSEEK, [self.0, 0, SEEK_END, 0, 0, 0]) {
-                Ok(bytes) if bytes >= offset + len => {}
-                Ok(_) => return Err(Errno::INVAL),
-                Err(errno) => return Err(errno),
-            }
-            syscall(
-                nr::MMAP,
-                [0, len, PROT_READ_WRITE, MAP_SHARED, self.0, offset],
-            )
-        }?;
+        // SAFETY: takes numbers only.
+        match unsafe { syscall(nr::LSEEK, [self.0, 0, SEEK_END, 0, 0, 0]) } {
+            Ok(bytes) if bytes >= offset + len => {}
+            Ok(_) => return Err(Errno::INVAL),
+            Err(errno) => return Err(errno),
+        }
+        let at = crate::apart::map(len, PROT_READ_WRITE, MAP_SHARED, Some((self.0, offset)))?;
         crate::region::keep_from_children(&(at..at + len)).inspect_err(|_| unmap(at..at + len))?;
         Ok(at)
     }

@@ -6,6 +6,7 @@
 //! | [`lock`] | a mutex that sleeps on a futex, with no libc underneath |
 //! | [`thread`] | threads libc does not know, clocks |
 //! | [`own_threads`] | how many they are, and a process of which no others are left |
+//! | [`apart`] | where mappings of ours lie that are made while a program runs |
 //! | [`arena`] | the reserved range of addresses behind `Pfn`s |
 //! | [`blocks`] | blocks out of memory that somebody else keeps |
 //! | [`cache`] | what is to be read soon |
@@ -33,6 +34,7 @@
 //! | [`closable`] | memory open or closed piece by piece, and taken aside; what a device holds stays |
 #![no_std]
 
+pub mod apart;
 pub mod arena;
 pub mod blocks;
 pub mod cache;
