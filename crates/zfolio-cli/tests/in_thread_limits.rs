@@ -117,6 +117,24 @@ fn who_reads_past_present_pages_has_the_rest_at_once() {
     });
 }
 
+/// A column of a matrix, or from the end to the beginning: what is at the next distances comes as well. (Some 36,000 pages
+/// are read, two thirds of which are out.)
+#[test]
+fn who_reads_at_equal_distances_has_the_next_at_once() {
+    for (step, threads) in [("16", "1"), ("-3", "1"), ("-1", "2"), ("16", "2")] {
+        in_both(
+            "strides",
+            &[step, threads],
+            &["--high", "24M"],
+            |way, output| {
+                lived(way, output);
+                let (faults, came) = (output.counter("pgmajfault"), output.counter("swap_ra"));
+                support::check(came > 15_000 && faults * 4 < came, || counters(output))
+            },
+        );
+    }
+}
+
 #[test]
 fn the_pool_holds_no_more_than_it_may() {
     // (Some 5 MiB of compressed bytes without the limit.)

@@ -2,7 +2,7 @@
 
 use super::Vpn;
 use super::core::MemoryCore;
-use super::read_ahead::{count_out, is_out};
+use super::read_ahead::{RestOfWindow, count_out, is_out};
 use super::way::{Kind, STAGE};
 use super::words::Word;
 use crate::memory::layer::MemoryState;
@@ -105,20 +105,23 @@ pub(super) fn bring_run(
         Word::Zero | Word::Stored(_) => {
             core.figures.faults += 1;
             core.figures.major += 1;
-            let (run, window) = match run {
-                Some(run) => (run.clone(), page..run.end),
+            let (run, asked, rest) = match run {
+                Some(run) => {
+                    let (asked, rest) = (run.end - page, RestOfWindow::nothing(run.end));
+                    (run, asked, rest)
+                }
                 None => {
                     let ahead = core.ahead(state, record, page);
-                    let run = stored_run(state, core, page, ahead);
-                    let window = core.window(state, page, ahead);
-                    (core.with_group(state, run, page), window)
+                    let run = stored_run(state, core, page, ahead.side_by_side());
+                    let run = core.with_group(state, run, page);
+                    let rest = core.rest(state, page, &run, ahead);
+                    (run, ahead.pages, rest)
                 }
             };
-            core.note_window(state, record, &(page..window.end.max(run.end)));
-            let rest = run.end..window.end.max(run.end);
+            core.note_window(state, record, page, (&run, &rest));
             core.make_room(state, run.len() + count_out(state, &rest));
             // (What is read in order is read once, as a rule.)
-            core.note_came(&run, (window.len() == 1).then_some(page));
+            core.note_came(&run, (asked == 1).then_some(page));
             load(state, core, &run, Some(page), access);
             load_rest(state, core, rest, access);
             Brought::Open(match run.len() {
@@ -275,12 +278,12 @@ fn fail_to_open(core: &MemoryCore, address: usize, errno: Errno) -> ! {
 }
 
 /// Loads and opens what is out of `rest`, for which there is room: the rest of a window.
-fn load_rest(state: &MemoryState, core: &mut MemoryCore, mut rest: Range<Vpn>, access: Access) {
-    while let Some(page) = core.next_piece(state, &rest) {
-        let run = stored_run(state, core, page, rest.end - page);
+fn load_rest(state: &MemoryState, core: &mut MemoryCore, mut rest: RestOfWindow, access: Access) {
+    while let Some(page) = core.next_piece(state, &mut rest) {
+        let run = stored_run(state, core, page, rest.side_by_side());
         core.note_came(&run, None);
         load(state, core, &run, None, access);
-        rest.start = run.end;
+        rest.came(&run);
     }
 }
 

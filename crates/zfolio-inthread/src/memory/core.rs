@@ -4,6 +4,7 @@ use super::bounds::Bounds;
 use super::clean_pages::CleanPages;
 use super::mapping_limit::MappingLimit;
 use super::ranges::Ranges;
+use super::read_ahead::Readers;
 use super::refaults::Refaults;
 use super::said::Said;
 use super::transit::waits::{Frozen, Transits};
@@ -17,7 +18,6 @@ use zfolio_runtime::codec_choice::Turnover;
 use zfolio_runtime::fatal;
 use zfolio_runtime::options::Options;
 use zfolio_runtime::protect::pool_arena::PoolArena;
-use zfolio_runtime::readahead::Streams;
 use zfolio_runtime::segment::{FaultKind, ProcessSlot};
 use zfolio_runtime::tier::Tier;
 use zfolio_runtime::zspage_compaction::{Requests, Zspages};
@@ -57,7 +57,7 @@ pub(super) struct Closing {
     pub(super) clean: CleanPages,
     pub(super) refaults: Refaults,
     /// Who reads on.
-    pub(super) streams: Streams,
+    pub(super) readers: Readers,
     pub(super) bounds: Bounds,
     pub(super) mappings: MappingLimit,
     /// Not to be closed now: all of it is being brought.
@@ -164,7 +164,7 @@ impl MemoryCore {
                 batches: 0,
                 clean: CleanPages::default(),
                 refaults: Refaults::default(),
-                streams: Streams::default(),
+                readers: Readers::default(),
                 bounds: Bounds::new(),
                 mappings: MappingLimit::new(),
                 held: 0..0,

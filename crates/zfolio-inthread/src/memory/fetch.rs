@@ -94,16 +94,18 @@ pub(super) struct Fetched<'a> {
 
 impl MemoryCore {
     /// How the page can be brought.
-    fn step(&self, state: &MemoryState, record: Option<&Record>, page: Vpn) -> Coming {
+    fn step(&mut self, state: &MemoryState, record: Option<&Record>, page: Vpn) -> Coming {
         let is_out = matches!(state.words.get(page), Word::Zero | Word::Stored(_));
         let behind = self
             .pool
             .as_ref()
             .map_or(0, |pool| pool.zswap.backing_pages());
-        let Some(store) = self.way.store.as_ref().filter(|_| is_out && behind > 0) else {
+        let store = self.way.store.as_ref().filter(|_| is_out && behind > 0);
+        let Some(store) = store.map(Arc::clone) else {
             return Coming::Ready(None);
         };
-        let ahead = self.ahead(state, record, page);
+        // (What does not lie side by side is not asked for together.)
+        let ahead = self.ahead(state, record, page).side_by_side();
         let run = stored_run(state, self, page, ahead);
         let with_group = self.with_group(state, run.clone(), page);
         let runs = [with_group, run, stored_run(state, self, page, 1)];
@@ -112,7 +114,7 @@ impl MemoryCore {
                 Some(parts) if parts.is_empty() => return Coming::Ready(Some(run)),
                 Some(parts) if parts.bytes() <= BYTES => {
                     return Coming::Fetch(Plan {
-                        store: Arc::clone(store),
+                        store,
                         parts,
                         next: self.next_parts(state, run.end, ahead),
                         run,

@@ -1,8 +1,9 @@
 //! Read-ahead: which pages come with one that is touched.
 //!
-//! Who reads on gets more and more at a time ([`Streams`](zfolio_runtime::readahead::Streams), those of all
+//! Who reads on gets more and more at a time ([`Streams`], those of all
 //! threads together). Pages leave one by one, so what a reader will want lies in pieces, with pages between
 //! them that are open: it all comes at one fault, piece by piece, up to the end of the *window*.
+//! Who reads at equal distances, or from the end to the beginning, gets pages at those distances ([`Strides`]).
 //! Where read-ahead is fixed (`--page-cluster`) there are no windows.
 
 use super::Vpn;
@@ -12,6 +13,8 @@ use super::words::Word;
 use crate::threads::Record;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
+use zfolio_runtime::readahead::Streams;
+use zfolio_runtime::strides::Strides;
 
 /// Most pages of a window, and which part of what the process may have it is at most.
 const MOST_AHEAD: usize = 32;
@@ -22,44 +25,182 @@ pub(super) const fn is_out(word: Word) -> bool {
     matches!(word, Word::Zero | Word::Stored(_))
 }
 
-impl MemoryCore {
-    /// How many pages a touch of `page`, which is out, asks for, from that page on.
-    pub(super) fn ahead(&self, state: &MemoryState, record: Option<&Record>, page: Vpn) -> usize {
-        if record.is_none() {
-            return 1;
-        }
-        let is_open = |page| !state.words.get(page).is_closed();
-        let advice = self.closing.streams.advise_past(page, MOST_AHEAD, is_open);
-        advice.pages.min((self.high / PART_AHEAD).max(1))
+/// Who reads on, of all threads.
+#[derive(Default)]
+pub(super) struct Readers {
+    streams: Streams,
+    strides: Strides,
+}
+
+/// What a touch asks for: so many pages, that one among them, each `step` pages from the one before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct WantedPages {
+    pub(super) pages: usize,
+    step: isize,
+}
+
+impl WantedPages {
+    /// So many from a page on.
+    pub(super) const fn in_order(pages: usize) -> Self {
+        Self { pages, step: 1 }
     }
 
-    /// Of so many pages from `page` on, those that can come with it: up to one that is not out, and not
-    /// plainly open either.
-    pub(super) fn window(&self, state: &MemoryState, page: Vpn, ahead: usize) -> Range<Vpn> {
+    /// Pages that lie side by side.
+    pub(super) const fn side_by_side(self) -> usize {
+        if self.step == 1 { self.pages } else { 1 }
+    }
+}
+
+/// What of a window is still to come, once the touched page and what came with it have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct RestOfWindow {
+    next: Vpn,
+    step: isize,
+    /// Pages.
+    left: usize,
+}
+
+impl RestOfWindow {
+    /// Nothing, after a run.
+    pub(super) const fn nothing(after: Vpn) -> Self {
+        Self {
+            next: after,
+            step: 1,
+            left: 0,
+        }
+    }
+
+    /// Its pages.
+    fn pages(&self) -> impl Iterator<Item = Vpn> {
+        let (mut next, step) = (self.next, self.step);
+        (0..self.left).map(move |_| {
+            let page = next;
+            next = next.wrapping_add_signed(step);
+            page
+        })
+    }
+
+    /// The next of its pages that is out, with those before it left behind; `None`: there is none.
+    pub(super) fn next_out(&mut self, state: &MemoryState) -> Option<Vpn> {
+        let found = match self.step {
+            1 => state.words.next(self.next, self.next + self.left, is_out),
+            _ => self.pages().find(|page| is_out(state.words.get(*page))),
+        };
+        let passed = found.map_or(self.left, |page| {
+            page.wrapping_sub(self.next).cast_signed().unsigned_abs() / self.step.unsigned_abs()
+        });
+        self.pass(passed);
+        found
+    }
+
+    /// Pages that may come with its next one.
+    pub(super) const fn side_by_side(&self) -> usize {
+        if self.step == 1 { self.left } else { 1 }
+    }
+
+    /// A run that begins with its next page has come.
+    pub(super) fn came(&mut self, run: &Range<Vpn>) {
+        let came = match self.step {
+            1 => run.end.saturating_sub(self.next),
+            _ => 1,
+        };
+        self.pass(came);
+    }
+
+    fn pass(&mut self, pages: usize) {
+        let pages = pages.min(self.left);
+        let distance = pages.cast_signed().wrapping_mul(self.step);
+        self.next = self.next.wrapping_add_signed(distance);
+        self.left -= pages;
+    }
+}
+
+impl MemoryCore {
+    /// What a touch of `page`, which is out, asks for.
+    pub(super) fn ahead(
+        &mut self,
+        state: &MemoryState,
+        record: Option<&Record>,
+        page: Vpn,
+    ) -> WantedPages {
+        if record.is_none() {
+            return WantedPages::in_order(1);
+        }
+        let is_open = |page| !state.words.get(page).is_closed();
+        let Readers { streams, strides } = &mut self.closing.readers;
+        let most = (self.high / PART_AHEAD).max(1);
+        // (Who goes on where a window ended faults at equal distances too.)
+        let direct = streams.advise(page, MOST_AHEAD);
+        if direct.sequential {
+            return WantedPages::in_order(direct.pages.min(most));
+        }
+        match strides.note(page).filter(|of| of.step != 1) {
+            Some(of) => WantedPages {
+                pages: of.pages.min(most),
+                step: of.step,
+            },
+            None => {
+                let past = streams.advise_past(page, MOST_AHEAD, is_open);
+                WantedPages::in_order(past.pages.min(most))
+            }
+        }
+    }
+
+    /// What of that is to come once `run`, with the touched page, has. What is read in order comes up to a page that is
+    /// not out, and not plainly open either; what is not, page by page (where pages are stored in groups: group by group).
+    pub(super) fn rest(
+        &self,
+        state: &MemoryState,
+        page: Vpn,
+        run: &Range<Vpn>,
+        ahead: WantedPages,
+    ) -> RestOfWindow {
         let fixed = state.options.folios.page_cluster.is_some();
-        if ahead == 1 || fixed {
-            return page..page + 1;
+        if ahead.pages == 1 || fixed {
+            return RestOfWindow::nothing(run.end);
+        }
+        if ahead.step != 1 {
+            let (step, left) = (ahead.step, ahead.pages - 1);
+            return RestOfWindow {
+                next: page.wrapping_add_signed(step),
+                step,
+                left: left.min(MOST_AHEAD / self.group(state)),
+            };
         }
         let may = |page: &Vpn| {
             let word = state.words.get(*page);
             is_out(word) || matches!(word, Word::Open { .. } | Word::Clean(_))
         };
-        page..page + (page..page + ahead).take_while(may).count()
+        let end = page + (page..page + ahead.pages).take_while(may).count();
+        RestOfWindow {
+            next: run.end,
+            step: 1,
+            left: end.saturating_sub(run.end),
+        }
     }
 
-    /// Notes that what is out of `window` comes, because of a touch of its first page.
+    /// Notes that `run` comes, and what is out of `rest`, because of a touch of `page`.
     pub(super) fn note_window(
         &mut self,
         state: &MemoryState,
         record: Option<&Record>,
-        window: &Range<Vpn>,
+        page: Vpn,
+        (run, rest): (&Range<Vpn>, &RestOfWindow),
     ) {
         let Some(record) = record else { return };
-        record.faults.row[0].store(window.end, Ordering::Relaxed);
-        let is_open = |page| !state.words.get(page).is_closed();
-        self.closing
-            .streams
-            .brought_past(window, window.len(), is_open);
+        let end = match rest.step {
+            1 => run.end.max(rest.next + rest.left),
+            _ => run.end,
+        };
+        record.faults.row[0].store(end, Ordering::Relaxed);
+        let streams = &mut self.closing.readers.streams;
+        if rest.step == 1 {
+            let (window, is_open) = (page..end, |page| !state.words.get(page).is_closed());
+            streams.brought_past(&window, window.len(), is_open);
+        } else {
+            // (Who reads the page beside it later is not one who reads on.)
+            streams.brought_for_another();
+        }
     }
 
     /// Pages of `run` came back; one of them was asked for by itself, or none: they are read in order, or
@@ -70,15 +211,46 @@ impl MemoryCore {
         }
     }
 
-    /// The first page of `rest` that is out, and can come at once: nothing behind the pool is waited for.
-    pub(super) fn next_piece(&self, state: &MemoryState, rest: &Range<Vpn>) -> Option<Vpn> {
-        let page = state.words.next(rest.start, rest.end, is_out)?;
+    /// The next page of `rest` that is out, if it can come at once: nothing behind the pool is waited for.
+    pub(super) fn next_piece(&self, state: &MemoryState, rest: &mut RestOfWindow) -> Option<Vpn> {
+        let page = rest.next_out(state)?;
         (!self.is_behind(state.words.get(page))).then_some(page)
     }
 }
 
-/// How many pages of a window are out.
-pub(super) fn count_out(state: &MemoryState, window: &Range<Vpn>) -> usize {
-    let pages = window.clone();
-    pages.filter(|page| is_out(state.words.get(*page))).count()
+/// How many pages of the rest of a window are out.
+pub(super) fn count_out(state: &MemoryState, rest: &RestOfWindow) -> usize {
+    let is_one = |page: &Vpn| is_out(state.words.get(*page));
+    rest.pages().filter(is_one).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    /// Of what is left after each run of `runs`, all pages.
+    fn left(mut rest: RestOfWindow, runs: &[Range<Vpn>]) -> Vec<Vec<Vpn>> {
+        let after = |run| {
+            rest.came(run);
+            rest.pages().collect()
+        };
+        runs.iter().map(after).collect()
+    }
+
+    #[test]
+    fn what_is_left_of_a_window() {
+        let rest = |next, step, left| RestOfWindow { next, step, left };
+        let none: Vec<Vpn> = Vec::new();
+        // In order a run may reach beyond the window.
+        let in_order = left(rest(10, 1, 4), &[10..12, 12..20]);
+        assert_eq!(in_order, [vec![12, 13], none.clone()]);
+        // At distances each run has one of its pages, whatever lies beside it.
+        let forwards = left(rest(100, 7, 3), &[100..101, 104..112, 114..115]);
+        assert_eq!(forwards, [vec![107, 114], vec![114], none.clone()]);
+        let backwards = left(rest(100, -1, 3), &[100..101, 99..100]);
+        assert_eq!(backwards, [vec![99, 98], vec![98]]);
+        assert_eq!(left(RestOfWindow::nothing(5), &[5..6]), [none]);
+    }
 }

@@ -13,5 +13,5 @@
 pub mod codec_choice;
 pub mod readahead;
 pub mod refault;
-pub(crate) mod strides;
+pub mod strides;
 pub(crate) mod watermarks;

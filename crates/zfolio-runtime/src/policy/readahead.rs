@@ -25,7 +25,7 @@ struct Stream {
     /// Pages that should have been brought last time, and were.
     window: usize,
     len: usize,
-    /// When it last moved, in faults.
+    /// When it last moved, by the clock; 0: there is no such stream.
     stamp: u64,
 }
 
@@ -33,6 +33,7 @@ struct Stream {
 #[derive(Default)]
 pub struct Streams {
     streams: [Stream; STREAMS],
+    /// Loads that continued none.
     clock: u64,
 }
 
@@ -47,7 +48,7 @@ pub struct Advice {
 
 impl Streams {
     /// What to bring for a fault at `vpn`: for a stream `most` pages at most.
-    pub(crate) fn advise(&self, vpn: Vpn, most: usize) -> Advice {
+    pub fn advise(&self, vpn: Vpn, most: usize) -> Advice {
         self.advise_past(vpn, most, |_| false)
     }
 
@@ -83,8 +84,8 @@ impl Streams {
         window: usize,
         is_passed: impl Fn(Vpn) -> bool,
     ) -> Option<Range<Vpn>> {
-        self.clock += 1;
         let found = self.find(brought.start, is_passed);
+        self.clock += u64::from(found.is_none());
         let index = found.unwrap_or_else(|| {
             let oldest = self.streams.iter().enumerate().min_by_key(|(_, s)| s.stamp);
             oldest.map_or(0, |(index, _)| index)
@@ -100,6 +101,11 @@ impl Streams {
             .then(|| before.next - before.len..before.next)
     }
 
+    /// Something was brought for a fault that no stream is to begin with.
+    pub fn brought_for_another(&mut self) {
+        self.clock += 1;
+    }
+
     /// What was brought last for the stream that a fault at `vpn` continues: its reader has
     /// come past it.
     pub(crate) fn passed(&self, vpn: Vpn) -> Option<Range<Vpn>> {
@@ -109,7 +115,10 @@ impl Streams {
 
     fn find(&self, vpn: Vpn, is_passed: impl Fn(Vpn) -> bool) -> Option<usize> {
         self.streams.iter().position(|s| {
-            let past = vpn.checked_sub(s.next).filter(|_| s.stamp > 0);
+            // (One that nobody has gone on in would be forgotten, had all those loads begun one.)
+            let is_recent = self.clock - s.stamp < self.streams.len() as u64;
+            let is_known = s.stamp > 0 && (s.window > 1 || is_recent);
+            let past = vpn.checked_sub(s.next).filter(|_| is_known);
             past.is_some_and(|past| {
                 past <= (s.window / 2).max(1) || past <= PASSED && (s.next..vpn).all(&is_passed)
             })
@@ -341,6 +350,18 @@ mod tests {
         assert_eq!(after(&mut neighbours, 1), all, "one load says nothing");
         assert_eq!(after(&mut neighbours, 3), 0);
         assert_eq!(after(&mut neighbours, 255), all);
+    }
+
+    #[test]
+    fn the_page_beside_what_came_long_ago_continues_nothing() {
+        let mut streams = Streams::default();
+        let goes_on = |streams: &Streams, vpn| streams.advise(vpn, LEAST_WINDOW).sequential;
+        streams.brought(&(100..101), 1);
+        streams.brought(&(200..201), 1);
+        streams.brought(&(201..205), 4);
+        assert!(goes_on(&streams, 101) && goes_on(&streams, 205));
+        (0..STREAMS).for_each(|_| streams.brought_for_another());
+        assert!(!goes_on(&streams, 101) && goes_on(&streams, 205));
     }
 
     #[test]

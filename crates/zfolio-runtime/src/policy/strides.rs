@@ -38,21 +38,23 @@ struct Reader {
 
 /// What to bring for a fault: pages at `fault + n * step`, for n below `pages`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Stride {
-    pub(crate) step: isize,
-    pub(crate) pages: usize,
+pub struct Stride {
+    /// Pages from one to the next; never 0.
+    pub step: isize,
+    /// How many, the faulting one among them.
+    pub pages: usize,
 }
 
 /// Strided readers among recent faults.
 #[derive(Default)]
-pub(crate) struct Strides {
+pub struct Strides {
     readers: [Reader; READERS],
     clock: u64,
 }
 
 impl Strides {
     /// Notes a load for a fault at `vpn`, and says what it continues.
-    pub(crate) fn note(&mut self, vpn: Vpn) -> Option<Stride> {
+    pub fn note(&mut self, vpn: Vpn) -> Option<Stride> {
         self.clock += 1;
         let stamp = self.clock;
         let nearest = self

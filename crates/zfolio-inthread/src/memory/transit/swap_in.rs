@@ -11,7 +11,7 @@ use crate::memory::core::MemoryCore;
 use crate::memory::layer::MemoryState;
 use crate::memory::outgoing;
 use crate::memory::ranges::Protection;
-use crate::memory::read_ahead::{count_out, is_out};
+use crate::memory::read_ahead::{RestOfWindow, WantedPages, count_out, is_out};
 use crate::memory::way::{Kind, STAGE, Way};
 use crate::memory::words::Word;
 use crate::raw::{Blocked, SHIFT};
@@ -40,8 +40,8 @@ enum Next {
 /// Pages on their way in.
 struct Incoming {
     run: Range<Vpn>,
-    /// What of the window lies behind them.
-    rest: Range<Vpn>,
+    /// What of the window comes after them.
+    rest: RestOfWindow,
     /// What the pool has of them.
     slots: [Slot; STAGE],
     /// Nobody has been there: nothing is loaded.
@@ -69,8 +69,8 @@ struct Touch<'a> {
     record: Option<&'a Record>,
     page: Vpn,
     access: Access,
-    /// The pages from it on that may come with it, once that has been asked.
-    most: Option<usize>,
+    /// What it asks for, once that is known.
+    most: Option<WantedPages>,
     /// Nobody waits for it: it comes with another.
     is_ahead: bool,
     /// Room has been made for it.
@@ -221,8 +221,7 @@ impl Touch<'_> {
         if !state.is_beside() {
             return Next::Alone;
         }
-        let (run, window) = self.run(core, word);
-        let rest = run.end..window.end.max(run.end);
+        let (run, rest) = self.run(core, word);
         let pages = run.len() + count_out(state, &rest);
         if !self.has_room && core.lacks_room(state, pages) {
             return Next::MakeRoom(pages);
@@ -241,9 +240,10 @@ impl Touch<'_> {
             }
         } else {
             if !self.is_ahead {
-                core.note_window(state, self.record, &(page..rest.end));
+                core.note_window(state, self.record, page, (&run, &rest));
             }
-            let asked = !self.is_ahead && window.len() == 1;
+            let alone = self.most.is_none_or(|most| most.pages == 1);
+            let asked = !self.is_ahead && alone;
             core.note_came(&run, asked.then_some(page));
         }
         let slots = core::array::from_fn(|at| {
@@ -274,40 +274,42 @@ impl Touch<'_> {
         Next::Load(incoming)
     }
 
-    /// Which pages come, as alone: the run that the page is in, and its window.
-    fn run(&mut self, core: &MemoryCore, word: Word) -> (Range<Vpn>, Range<Vpn>) {
+    /// Which pages come, as alone: the run that the page is in, and the rest of its window.
+    fn run(&mut self, core: &mut MemoryCore, word: Word) -> (Range<Vpn>, RestOfWindow) {
         let (state, page, record) = (self.state, self.page, self.record);
         if word == Word::Untouched {
-            let most = *self.most.get_or_insert_with(|| fresh(core, record, page));
+            let fresh = || WantedPages::in_order(fresh(core, record, page));
+            let most = self.most.get_or_insert_with(fresh).pages;
             let run = alike(state, core, page, most, |word| word == Word::Untouched);
-            return (page..run.end, page..run.end);
+            return (page..run.end, RestOfWindow::nothing(run.end));
         }
         let ahead = *self
             .most
             .get_or_insert_with(|| core.ahead(state, record, page));
-        let run = stored_run(state, core, page, ahead);
-        (run, core.window(state, page, ahead))
+        let run = stored_run(state, core, page, ahead.side_by_side());
+        let rest = match self.is_ahead {
+            true => RestOfWindow::nothing(run.end),
+            false => core.rest(state, page, &run, ahead),
+        };
+        (run, rest)
     }
 
     /// Brings the rest of a window, for which there is room, piece by piece, up to one that would have to
     /// be waited for.
     fn bring_rest(&self, taken: &mut Taken<'_>, first: &Incoming) {
-        let mut rest = first.rest.clone();
-        while !rest.is_empty() {
-            // (A hint without the lock: it is looked at again under it. Nothing is behind the pool here.)
-            let Some(page) = self.state.words.next(rest.start, rest.end, is_out) else {
-                break;
-            };
+        let mut rest = first.rest;
+        // (A hint without the lock: it is looked at again under it. Nothing is behind the pool here.)
+        while let Some(page) = rest.next_out(self.state) {
             let mut piece = Touch {
                 page,
-                most: Some(rest.end - page),
+                most: Some(WantedPages::in_order(rest.side_by_side())),
                 is_ahead: true,
                 has_room: true,
                 ..*self
             };
             match piece.next(taken, &mut |_| false) {
                 Next::Load(incoming) if piece.load(taken, &incoming).is_some() => {
-                    rest.start = incoming.run.end;
+                    rest.came(&incoming.run);
                 }
                 _ => break,
             }
