@@ -15,12 +15,11 @@ use support::Output;
 /// One that moves pages away and one that closes them in place.
 const TWO: [&str; 2] = ["in-thread", "guard"];
 
-/// Runs a program of `tests/programs` in both ways, to whatever end; `checked` sees the way and
-/// what came of it.
+/// Runs a program of `tests/programs` in a way, to whatever end; `checked` sees the way and what came of it.
 #[track_caller]
-fn in_both(
-    program: &str,
-    args: &[&str],
+fn in_one(
+    way: &str,
+    (program, args): (&str, &[&str]),
     options: &[&str],
     checked: impl Fn(&str, &Output) -> Result<(), String>,
 ) {
@@ -29,11 +28,22 @@ fn in_both(
     };
     let program = nobody.program(&program);
     let command = [&[program.to_str().expect("a plain path")], args].concat();
+    support::until(
+        || nobody.run_with(way, options, &command),
+        |output| checked(way, output),
+    );
+}
+
+/// The same in both ways.
+#[track_caller]
+fn in_both(
+    program: &str,
+    args: &[&str],
+    options: &[&str],
+    checked: impl Fn(&str, &Output) -> Result<(), String>,
+) {
     for way in TWO {
-        support::until(
-            || nobody.run_with(way, options, &command),
-            |output| checked(way, output),
-        );
+        in_one(way, (program, args), options, &checked);
     }
 }
 
@@ -71,11 +81,11 @@ fn what_may_not_go_out_stays() {
     });
 }
 
-/// What stays is made denser before calls that wait, and children have it all.
+/// What stays is made denser before calls that wait, and children have it all. (Both ways at once: it sleeps.)
 #[test]
 fn a_second_tier_works_while_the_program_waits() {
     let options = ["--high", "64M", "--tier", "auto"];
-    in_both("idle", &["phrases"], &options, |way, output| {
+    let checked = |way: &str, output: &Output| {
         lived(way, output);
         let names = [
             "recompressed_pages",
@@ -88,7 +98,9 @@ fn a_second_tier_works_while_the_program_waits() {
         let forked = output.counter("forks") >= 4;
         let met = figures.iter().all(|figure| *figure > 0) && forked;
         support::check(met, || counters(output))
-    });
+    };
+    let one = |way| move || in_one(way, ("idle", &["phrases"]), &options, checked);
+    std::thread::scope(|scope| drop(TWO.map(|way| scope.spawn(one(way)))));
 }
 
 #[test]

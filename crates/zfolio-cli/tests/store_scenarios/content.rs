@@ -7,6 +7,7 @@ use crate::support;
 use rustix::process::Signal;
 use std::fs;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 pub(crate) fn comes_back(of: &Place<'_>) {
     let Some(server) = Server::start(&["--requirepass", "se:c,r@et"]) else {
@@ -19,7 +20,13 @@ pub(crate) fn comes_back(of: &Place<'_>) {
     session.step("fill 1");
     session.step("check");
     no_password_is_shown(&session);
-    assert!(server.keys() > 25, "{}: {} values", of.way, server.keys());
+    // (By messages the process is managed once a thread of ours has been given a processor.)
+    let begin = Instant::now();
+    while server.keys() <= 25 {
+        let many = format!("{}: {} values", of.way, server.keys());
+        assert!(begin.elapsed() < Duration::from_secs(20), "{many}");
+        session.step("check");
+    }
     let exchange = exchange_of(&session);
     session.step("fill 2");
     session.step("random 8000");
@@ -28,7 +35,8 @@ pub(crate) fn comes_back(of: &Place<'_>) {
     ended.succeeded();
     assert_eq!(ended.stats["config"]["faults"], of.way);
     let peak = ended.counter("resident_peak_bytes");
-    assert!(peak < 16 << 20, "{}: {peak} bytes resident", of.way);
+    let most = if of.is_own() { 16 << 20 } else { 40 << 20 };
+    assert!(peak < most, "{}: {peak} bytes resident", of.way);
     assert!(ended.counter("pswpout") > 2000, "{}", ended.stats);
     assert!(ended.counter("pswpin") > 2000, "{}", ended.stats);
     of.had_all_taken(&ended);
