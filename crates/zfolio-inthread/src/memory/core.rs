@@ -4,7 +4,7 @@ use super::bounds::Bounds;
 use super::clean_pages::CleanPages;
 use super::mapping_limit::MappingLimit;
 use super::ranges::Ranges;
-use super::read_ahead::Readers;
+use super::readers::Readers;
 use super::refaults::Refaults;
 use super::said::Said;
 use super::transit::waits::{Frozen, Transits};

@@ -65,6 +65,7 @@ mod own_store;
 pub(crate) mod pressure;
 pub(crate) mod ranges;
 mod read_ahead;
+mod readers;
 mod recall;
 pub(crate) mod reclaim;
 mod reclaimer;

@@ -1,20 +1,19 @@
 //! Read-ahead: which pages come with one that is touched.
 //!
-//! Who reads on gets more and more at a time ([`Streams`], those of all
+//! Who reads on gets more and more at a time ([`Readers`](super::readers::Readers), those of all
 //! threads together). Pages leave one by one, so what a reader will want lies in pieces, with pages between
 //! them that are open: it all comes at one fault, piece by piece, up to the end of the *window*.
-//! Who reads at equal distances, or from the end to the beginning, gets pages at those distances ([`Strides`]).
+//! Who reads at equal distances, or from the end to the beginning, gets pages at those distances.
 //! Where read-ahead is fixed (`--page-cluster`) there are no windows.
 
 use super::Vpn;
 use super::core::MemoryCore;
 use super::layer::MemoryState;
+use super::readers::WantedPages;
 use super::words::Word;
 use crate::threads::Record;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
-use zfolio_runtime::readahead::Streams;
-use zfolio_runtime::strides::Strides;
 
 /// Most pages of a window, and which part of what the process may have it is at most.
 const MOST_AHEAD: usize = 32;
@@ -23,32 +22,6 @@ const PART_AHEAD: usize = 64;
 /// Whether what is known of a page is that it is out.
 pub(super) const fn is_out(word: Word) -> bool {
     matches!(word, Word::Zero | Word::Stored(_))
-}
-
-/// Who reads on, of all threads.
-#[derive(Default)]
-pub(super) struct Readers {
-    streams: Streams,
-    strides: Strides,
-}
-
-/// What a touch asks for: so many pages, that one among them, each `step` pages from the one before.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct WantedPages {
-    pub(super) pages: usize,
-    step: isize,
-}
-
-impl WantedPages {
-    /// So many from a page on.
-    pub(super) const fn in_order(pages: usize) -> Self {
-        Self { pages, step: 1 }
-    }
-
-    /// Pages that lie side by side.
-    pub(super) const fn side_by_side(self) -> usize {
-        if self.step == 1 { self.pages } else { 1 }
-    }
 }
 
 /// What of a window is still to come, once the touched page and what came with it have.
@@ -127,23 +100,8 @@ impl MemoryCore {
             return WantedPages::in_order(1);
         }
         let is_open = |page| !state.words.get(page).is_closed();
-        let Readers { streams, strides } = &mut self.closing.readers;
-        let most = (self.high / PART_AHEAD).max(1);
-        // (Who goes on where a window ended faults at equal distances too.)
-        let direct = streams.advise(page, MOST_AHEAD);
-        if direct.sequential {
-            return WantedPages::in_order(direct.pages.min(most));
-        }
-        match strides.note(page).filter(|of| of.step != 1) {
-            Some(of) => WantedPages {
-                pages: of.pages.min(most),
-                step: of.step,
-            },
-            None => {
-                let past = streams.advise_past(page, MOST_AHEAD, is_open);
-                WantedPages::in_order(past.pages.min(most))
-            }
-        }
+        let most = (self.high / PART_AHEAD).clamp(1, MOST_AHEAD);
+        self.closing.readers.ask(page, most, is_open)
     }
 
     /// What of that is to come once `run`, with the touched page, has. What is read in order comes up to a page that is
@@ -193,13 +151,11 @@ impl MemoryCore {
             _ => run.end,
         };
         record.faults.row[0].store(end, Ordering::Relaxed);
-        let streams = &mut self.closing.readers.streams;
         if rest.step == 1 {
-            let (window, is_open) = (page..end, |page| !state.words.get(page).is_closed());
-            streams.brought_past(&window, window.len(), is_open);
+            let is_open = |page| !state.words.get(page).is_closed();
+            self.closing.readers.came_in_order(&(page..end), is_open);
         } else {
-            // (Who reads the page beside it later is not one who reads on.)
-            streams.brought_for_another();
+            self.closing.readers.came_at_distances();
         }
     }
 
@@ -248,9 +204,9 @@ mod tests {
         assert_eq!(in_order, [vec![12, 13], none.clone()]);
         // At distances each run has one of its pages, whatever lies beside it.
         let forwards = left(rest(100, 7, 3), &[100..101, 104..112, 114..115]);
-        assert_eq!(forwards, [vec![107, 114], vec![114], none.clone()]);
+        assert_eq!(forwards, [vec![107, 114], vec![114], none]);
         let backwards = left(rest(100, -1, 3), &[100..101, 99..100]);
         assert_eq!(backwards, [vec![99, 98], vec![98]]);
-        assert_eq!(left(RestOfWindow::nothing(5), &[5..6]), [none]);
+        assert_eq!(RestOfWindow::nothing(5).pages().count(), 0);
     }
 }
