@@ -139,18 +139,26 @@ pub const BYTES: usize = size_of::<Head>() + MEMBERS * size_of::<Ring>();
 
 /// Copies `bytes` into a cell's data, as much as fits.
 pub fn put_bytes(data: &Data, bytes: &[u8]) {
-    for (word, bytes) in data.iter().zip(bytes.chunks(8)) {
+    let (whole, rest) = bytes.as_chunks();
+    for (word, bytes) in data.iter().zip(whole) {
+        word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
+    }
+    if let Some(word) = data.get(whole.len()) {
         let mut raw = [0; 8];
-        raw[..bytes.len()].copy_from_slice(bytes);
+        raw[..rest.len()].copy_from_slice(rest);
         word.store(u64::from_le_bytes(raw), Ordering::Relaxed);
     }
 }
 
 /// Copies bytes out of a cell's data, or the rest of it, as many as fit.
 pub fn take_bytes(data: &[AtomicU64], into: &mut [u8]) {
-    for (word, bytes) in data.iter().zip(into.chunks_mut(8)) {
+    let (whole, rest) = into.as_chunks_mut();
+    for (word, bytes) in data.iter().zip(&mut *whole) {
+        *bytes = word.load(Ordering::Relaxed).to_le_bytes();
+    }
+    if let Some(word) = data.get(whole.len()) {
         let raw = word.load(Ordering::Relaxed).to_le_bytes();
-        bytes.copy_from_slice(&raw[..bytes.len()]);
+        rest.copy_from_slice(&raw[..rest.len()]);
     }
 }
 

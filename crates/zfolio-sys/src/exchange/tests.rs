@@ -11,6 +11,22 @@ fn fresh(name: &str) -> CString {
 }
 
 #[test]
+fn what_is_put_into_a_cell_is_taken_out_of_it() {
+    let data: Data = [const { AtomicU64::new(u64::MAX) }; VALUE / 8];
+    let all: Vec<u8> = (0..VALUE).map(|at| (at % 251) as u8).collect();
+    for len in (0..40).chain([VALUE - 9, VALUE - 8, VALUE - 1, VALUE]) {
+        put_bytes(&data, &all[..len]);
+        let mut taken = std::vec![0; len];
+        take_bytes(&data, &mut taken);
+        assert!(taken == all[..len], "{len} bytes");
+    }
+    // The rest of a cell, and more than fits.
+    let mut end = [0xff; 16];
+    take_bytes(&data[VALUE / 8 - 1..], &mut end);
+    assert_eq!((&end[..8], &end[8..]), (&all[VALUE - 8..], &[0xff; 8][..]));
+}
+
+#[test]
 fn rings_are_given_to_one_and_given_again_when_it_has_gone() {
     let path = fresh("zfolio-exchange-test");
     assert_eq!(
