@@ -13,7 +13,7 @@ fn fresh(name: &str) -> CString {
 #[test]
 fn what_is_put_into_a_cell_is_taken_out_of_it() {
     let data: Data = [const { AtomicU64::new(u64::MAX) }; VALUE / 8];
-    let all: Vec<u8> = (0..VALUE).map(|at| (at % 251) as u8).collect();
+    let all: Vec<u8> = (0..251_u8).cycle().take(VALUE).collect();
     for len in (0..40).chain([VALUE - 9, VALUE - 8, VALUE - 1, VALUE]) {
         put_bytes(&data, &all[..len]);
         let mut taken = std::vec![0; len];
