@@ -65,3 +65,28 @@ fn take(bytes: usize) -> Option<usize> {
     let taken = BOTTOM.fetch_update(Ordering::Relaxed, Ordering::Relaxed, below);
     taken.ok().and_then(below)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arena::unmap;
+
+    const PRIVATE_ANONYMOUS: usize = 0x2 | 0x20;
+
+    /// In this process, whose other tests map something meanwhile.
+    #[test]
+    fn what_lies_there_is_passed_over() {
+        keep_apart(keep_apart as *const () as usize);
+        let page = || map(PAGE_SIZE, 3, PRIVATE_ANONYMOUS, None).expect("a page");
+        let first = page();
+        assert!((keep_apart as *const () as usize) - first >= DISTANCE);
+        let beside = first - PAGE_SIZE;
+        let flags = PRIVATE_ANONYMOUS | FIXED_NOREPLACE;
+        // SAFETY: a fresh mapping in a hole; refused where another test was faster.
+        let _ = unsafe { syscall(nr::MMAP, [beside, PAGE_SIZE, 0, flags, usize::MAX, 0]) };
+        let second = page();
+        assert!(second < beside, "{second:#x} after {first:#x}");
+        unmap(second..second + PAGE_SIZE);
+        unmap(first..first + PAGE_SIZE);
+    }
+}
