@@ -56,6 +56,9 @@ __attribute__((target("avx512f"))) static void vectors_of_512_bits(void) {
 }
 
 static void vectors(void) {
+    // (What does not compress is written back, where there is a backing: sealing and opening use them too.)
+    for (size_t at = 0; at < (size_t)AREA * PAGE / sizeof(uint64_t); at++)
+        ((uint64_t *)area)[at] = mix(at);
     if (__builtin_cpu_supports("avx"))
         vectors_of_256_bits();
     if (__builtin_cpu_supports("avx512f"))

@@ -136,6 +136,70 @@ fn registers() {
     in_each_way("inthread_regs", &["vectors"]);
 }
 
+/// Sealing and opening choose the widest instructions that there are.
+#[test]
+fn registers_beside_a_backing() {
+    let (Some(nobody), Some(program)) = (Nobody::new(), compiled("inthread_regs")) else {
+        return;
+    };
+    let program = nobody.program(&program);
+    let command = [program.to_str().expect("a plain path"), "vectors"];
+    let backing = format!("file:{},size=1G", nobody.directory().display());
+    let options = ["--high", HIGH, "--max-pool", "2", "--backing", &backing];
+    for way in WAYS {
+        if let Some(output) = nobody.run_with(way, &options, &command) {
+            output.succeeded();
+            for name in ["pswpout", "pswpin"] {
+                let count = output.counter(name);
+                assert!(count > 500, "{way}: {name} is {count}: {}", output.stats);
+            }
+        }
+    }
+}
+
+/// What a system call must not change is changed by nothing of ours but what is called in
+/// `zfolio_sys::wide_registers::keeping`.
+#[test]
+fn only_sealing_uses_wide_registers() {
+    // (As names of crates and modules are mangled, with their lengths.)
+    const KEPT: [&str; 7] = [
+        "3aes",
+        "3ctr",
+        "5ghash",
+        "7polyval",
+        "8chacha20",
+        "8poly1305",
+        "9core_arch",
+    ];
+    let Some(z) = support::real() else { return };
+    let mut command = Command::new("objdump");
+    let output = command.args(["-d", "--no-show-raw-insn"]).arg(z.library());
+    let Ok(output) = output.output() else {
+        support::skip("needs objdump");
+        return;
+    };
+    let text = String::from_utf8_lossy(&output.stdout);
+    let (mut function, mut wide, mut others) = ("", 0, Vec::new());
+    for line in text.lines() {
+        if let Some(name) = line.strip_suffix(">:") {
+            function = name.rsplit('<').next().unwrap_or(name);
+        }
+        let instruction = line.split('\t').nth(1).unwrap_or_default();
+        // (All that have three operands of vectors begin so, and two others.)
+        let is_wide = instruction.starts_with('v') && !instruction.starts_with("ver");
+        if is_wide && KEPT.iter().any(|of| function.contains(of)) {
+            wide += 1;
+        } else if is_wide {
+            others.push(format!("{function}: {instruction}"));
+        }
+    }
+    assert_eq!(others, Vec::<String>::new());
+    assert!(
+        wide > 100,
+        "{wide}: the library is not what this test takes it for"
+    );
+}
+
 #[test]
 fn the_address_space() {
     let cases = [

@@ -9,6 +9,7 @@
 //! | [`apart`] | where mappings of ours lie that are made while a program runs |
 //! | [`arena`] | the reserved range of addresses behind `Pfn`s |
 //! | [`blocks`] | blocks out of memory that somebody else keeps |
+//! | [`brief_wait`] | staying awake for what comes soon |
 //! | [`cache`] | what is to be read soon |
 //! | [`heap`] | memory for the manager itself |
 //! | [`hold`] | holding the address space still |
@@ -31,12 +32,14 @@
 //! | [`exchange`] | shared memory between processes and the one that keeps values for them |
 //! | [`tracee`] | a thread of another process, traced for a moment |
 //! | [`turns`] | calls that threads make one after the other |
+//! | [`wide_registers`] | vector registers that are kept as the program has them |
 //! | [`closable`] | memory open or closed piece by piece, and taken aside; what a device holds stays |
 #![no_std]
 
 pub mod apart;
 pub mod arena;
 pub mod blocks;
+pub mod brief_wait;
 pub mod cache;
 pub mod closable;
 pub mod disk;
@@ -65,3 +68,4 @@ pub mod tracee;
 pub mod turns;
 pub mod uffd;
 mod vdso;
+pub mod wide_registers;
