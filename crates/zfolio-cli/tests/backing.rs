@@ -59,6 +59,15 @@ fn what_is_written_back_comes_back() {
     }
 }
 
+/// With its group of 16 each would be 190,000 pages. (24,576 come in order behind it.)
+#[test]
+fn a_page_at_random_comes_back_alone() {
+    if let Some(output) = backed("reads", &["12000"], "24M") {
+        let [from, came] = ["pswpin", "pages_in"].map(|name| output.counter(name));
+        assert!(from > 20_000 && came < 60_000, "{}", output.stats);
+    }
+}
+
 #[test]
 fn children_of_forks_have_what_was_written_back() {
     for case in ["libc", "deep", "daemons", "raw", "threads"] {

@@ -147,6 +147,22 @@ fn who_reads_at_equal_distances_has_the_next_at_once() {
     }
 }
 
+/// With its group of 16 each would be 190,000 pages.
+#[test]
+fn a_page_at_random_comes_from_behind_alone() {
+    let Some(nobody) = Nobody::new() else { return };
+    let backing = format!("file:{},size=1G", nobody.directory().display());
+    let options = ["--high", "24M", "--max-pool", "20", "--backing", &backing];
+    in_both("reads", &["12000"], &options, |way, output| {
+        lived(way, output);
+        let [from, came, faults] =
+            ["pswpin", "pages_in", "pgmajfault"].map(|name| output.counter(name));
+        // (24,576 pages come in order behind it.)
+        let right = from > 20_000 && came < 60_000 && faults < 20_000;
+        support::check(right, || counters(output))
+    });
+}
+
 #[test]
 fn the_pool_holds_no_more_than_it_may() {
     // (Some 5 MiB of compressed bytes without the limit.)

@@ -76,5 +76,5 @@ pub use control::Manager;
 pub use faces::{process, regions};
 pub use frames::reserve_arena;
 pub use health::fatal;
-pub use policy::{codec_choice, readahead, refault, strides};
+pub use policy::{codec_choice, locality, readahead, refault, strides};
 pub use upkeep::{class_table, statistics, tier, zspage_compaction};

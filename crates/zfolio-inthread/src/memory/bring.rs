@@ -52,14 +52,14 @@ pub(crate) fn bring(
     bring_run(state, core, record, address, access, None)
 }
 
-/// The same; with `run`, where the page is stored: these pages with it.
+/// The same; with `run`, where the page is stored: these pages with it, and the rest of a window.
 pub(super) fn bring_run(
     state: &MemoryState,
     core: &mut MemoryCore,
     record: Option<&Record>,
     address: usize,
     access: Access,
-    run: Option<Range<Vpn>>,
+    run: Option<(Range<Vpn>, RestOfWindow)>,
 ) -> Brought {
     let page = address >> SHIFT;
     if state.words.get(page).is_closed() {
@@ -106,14 +106,12 @@ pub(super) fn bring_run(
             core.figures.faults += 1;
             core.figures.major += 1;
             let (run, asked, rest) = match run {
-                Some(run) => {
-                    let (asked, rest) = (run.end - page, RestOfWindow::nothing(run.end));
-                    (run, asked, rest)
-                }
+                Some((run, rest)) => (run.clone(), rest.end().max(run.end) - page, rest),
                 None => {
                     let ahead = core.ahead(state, record, page);
                     let run = stored_run(state, core, page, ahead.side_by_side());
-                    let run = core.with_group(state, run, page);
+                    let is_alone = record.is_some() && ahead.pages == 1;
+                    let run = core.with_group(state, run, page, is_alone);
                     let rest = core.rest(state, page, &run, ahead);
                     (run, ahead.pages, rest)
                 }
@@ -281,6 +279,7 @@ fn fail_to_open(core: &MemoryCore, address: usize, errno: Errno) -> ! {
 fn load_rest(state: &MemoryState, core: &mut MemoryCore, mut rest: RestOfWindow, access: Access) {
     while let Some(page) = core.next_piece(state, &mut rest) {
         let run = stored_run(state, core, page, rest.side_by_side());
+        let run = core.at_once(state, run, page);
         core.note_came(&run, None);
         load(state, core, &run, None, access);
         rest.came(&run);

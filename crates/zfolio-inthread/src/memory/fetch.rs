@@ -24,6 +24,8 @@ use super::Vpn;
 use super::bring::{Access, Brought, alike, bring, bring_run, stored_run};
 use super::core::MemoryCore;
 use super::own_store::{Offered, OwnStore};
+use super::read_ahead::{RestOfWindow, count_out, is_out};
+use super::readers::WantedPages;
 use super::remote::{BYTES, Buffer, now};
 use super::way::STAGE;
 use super::words::Word;
@@ -49,6 +51,8 @@ const NAP_NS: u64 = 1_000_000;
 pub(super) struct Plan {
     pub(super) store: Arc<OwnStore>,
     pub(super) run: Range<Vpn>,
+    /// What of a reader's window comes after them: parts of it as well.
+    pub(super) rest: RestOfWindow,
     pub(super) parts: Parts,
     /// What is likely to be wanted next, where a reader goes in order: asked for and not waited for.
     pub(super) next: Parts,
@@ -60,8 +64,8 @@ pub(super) struct Plan {
     reason = "on the stack, for one call: no heap is needed for it"
 )]
 enum Coming {
-    /// Now; with these, where that is known.
-    Ready(Option<Range<Vpn>>),
+    /// Now; with these and the rest of a window, where that is known.
+    Ready(Option<(Range<Vpn>, RestOfWindow)>),
     Fetch(Plan),
 }
 
@@ -105,18 +109,27 @@ impl MemoryCore {
             return Coming::Ready(None);
         };
         // (What does not lie side by side is not asked for together.)
-        let ahead = self.ahead(state, record, page).side_by_side();
+        let wanted = self.ahead(state, record, page);
+        let is_alone = record.is_some() && wanted.pages == 1;
+        let ahead = wanted.side_by_side();
         let run = stored_run(state, self, page, ahead);
-        let with_group = self.with_group(state, run.clone(), page);
-        let runs = [with_group, run, stored_run(state, self, page, 1)];
-        for run in runs {
-            match self.parts(state, &run) {
-                Some(parts) if parts.is_empty() => return Coming::Ready(Some(run)),
+        let (with_group, rest) = self.window(state, page, wanted, is_alone);
+        let nothing = |run: Range<Vpn>| (RestOfWindow::nothing(run.end), run);
+        let all = [
+            (rest, with_group.clone()),
+            nothing(with_group),
+            nothing(run),
+            nothing(stored_run(state, self, page, 1)),
+        ];
+        for (rest, run) in all {
+            match self.parts(state, &(run.start..rest.end().max(run.end))) {
+                Some(parts) if parts.is_empty() => return Coming::Ready(Some((run, rest))),
                 Some(parts) if parts.bytes() <= BYTES => {
                     return Coming::Fetch(Plan {
                         store,
                         parts,
-                        next: self.next_parts(state, run.end, ahead),
+                        next: self.next_parts(state, rest.end().max(run.end), ahead),
+                        rest,
                         run,
                     });
                 }
@@ -126,16 +139,40 @@ impl MemoryCore {
         Coming::Ready(None)
     }
 
-    /// What lies in the store of the pages that a reader will want after `end`, who goes in
-    /// order and is brought `ahead` pages at a time.
-    fn next_parts(&self, state: &MemoryState, end: Vpn, ahead: usize) -> Parts {
-        let is_out = matches!(state.words.get(end), Word::Zero | Word::Stored(_));
-        let is_managed = self.ranges.at(end << SHIFT).is_some();
-        if ahead < IN_ORDER || !is_out || !is_managed {
+    /// What comes with `page`, which is out: a run that it is in, and what of a reader's window is behind that.
+    fn window(
+        &mut self,
+        state: &MemoryState,
+        page: Vpn,
+        wanted: WantedPages,
+        is_alone: bool,
+    ) -> (Range<Vpn>, RestOfWindow) {
+        let ahead = wanted.side_by_side();
+        let run = stored_run(state, self, page, ahead);
+        let run = self.with_group(state, run, page, is_alone);
+        let rest = match ahead {
+            // (What does not lie side by side is not read together.)
+            1 => RestOfWindow::nothing(run.end),
+            _ => self.rest(state, page, &run, wanted),
+        };
+        (run, rest)
+    }
+
+    /// What lies in the store of the pages that will come with the next fault of a reader who goes
+    /// in order, has what comes before `end`, and is brought `ahead` pages at a time.
+    fn next_parts(&mut self, state: &MemoryState, end: Vpn, ahead: usize) -> Parts {
+        if ahead < IN_ORDER {
             return Parts::default();
         }
-        let run = stored_run(state, self, end, ahead);
-        let run = end..self.with_group(state, run, end).end;
+        let Some(page) = state.words.next(end, end + ahead, is_out) else {
+            return Parts::default();
+        };
+        if self.ranges.at(page << SHIFT).is_none() {
+            return Parts::default();
+        }
+        let (run, rest) = self.window(state, page, WantedPages::in_order(ahead), false);
+        // (What lies before it comes now. What is read ahead is all taken, so that its cell is free again.)
+        let run = page..rest.end().max(run.end);
         self.parts(state, &run).unwrap_or_default()
     }
 
@@ -231,12 +268,14 @@ impl MemoryState {
             return Some(bring(self, &mut core, record, address, access));
         }
         // (Before, since no write ends while what was read is offered.)
-        core.make_room(self, plan.run.len());
+        core.make_room(self, plan.run.len() + count_out(self, &plan.rest));
         if let Some(pool) = &mut core.pool {
             self.write_ahead(pool.zswap, &mut pool.context);
         }
         let run = core.still(self, &plan, page)?;
-        let bring = || bring_run(self, &mut core, record, address, access, Some(run));
+        // (Where the run is cut by what has come meanwhile its window goes on behind that.)
+        let run = Some((run, plan.rest));
+        let bring = || bring_run(self, &mut core, record, address, access, run);
         Some(plan.offering(&fetched, bring))
     }
 

@@ -3,12 +3,13 @@
 
 use alloc::sync::Arc;
 use core::ops::Range;
+use zfolio_runtime::protect::pool_arena::PoolArena;
 use zfolio_runtime::segment::Config;
 use zfolio_sys::exchange::Exchange;
 use zfolio_sys::identity;
 use zfolio_sys::lock::Mutex;
 use zfolio_sys::syscall::Errno;
-use zfolio_zswap::{Backing, NetworkBacking, Parts};
+use zfolio_zswap::{Backing, NetworkBacking, Parts, Slot, Zswap};
 
 use crate::program_memory;
 
@@ -72,6 +73,12 @@ impl OwnStore {
 impl OwnStore {
     fn is_offering(&self) -> bool {
         self.offered.lock().is_some()
+    }
+
+    /// Whether a page has been read, for who holds the core lock.
+    pub(super) fn has_read(&self, zswap: &Zswap<PoolArena>, slot: Slot) -> bool {
+        let offered = *self.offered.lock();
+        offered.is_some_and(|of| of.result.is_ok() && zswap.is_covered(&[slot], &of.parts))
     }
 }
 

@@ -11,6 +11,7 @@ use super::core::MemoryCore;
 use super::layer::MemoryState;
 use super::readers::WantedPages;
 use super::words::Word;
+use crate::raw::SHIFT;
 use crate::threads::Record;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
@@ -18,6 +19,8 @@ use core::sync::atomic::Ordering;
 /// Most pages of a window, and which part of what the process may have it is at most.
 const MOST_AHEAD: usize = 32;
 const PART_AHEAD: usize = 64;
+/// Pages of a group: what was stored together lies together behind the pool.
+const GROUP: usize = 16;
 
 /// Whether what is known of a page is that it is out.
 pub(super) const fn is_out(word: Word) -> bool {
@@ -41,6 +44,11 @@ impl RestOfWindow {
             step: 1,
             left: 0,
         }
+    }
+
+    /// Where it ends, of what lies side by side.
+    pub(super) const fn end(&self) -> Vpn {
+        self.next + if self.step == 1 { self.left } else { 0 }
     }
 
     /// Its pages.
@@ -102,6 +110,33 @@ impl MemoryCore {
         let is_open = |page| !state.words.get(page).is_closed();
         let most = (self.high / PART_AHEAD).clamp(1, MOST_AHEAD);
         self.closing.readers.ask(page, most, is_open)
+    }
+
+    /// What comes with a page that is behind the pool: its whole group, as far as it is stored, unless it is wanted
+    /// by itself (`is_alone`), and so were others lately ([`Locality`]). `run` otherwise.
+    ///
+    /// [`Locality`]: zfolio_runtime::locality::Locality
+    pub(super) fn with_group(
+        &mut self,
+        state: &MemoryState,
+        run: Range<Vpn>,
+        page: Vpn,
+        is_alone: bool,
+    ) -> Range<Vpn> {
+        if !self.is_behind(state.words.get(page))
+            || is_alone && !self.closing.readers.brings_group(page)
+        {
+            return run;
+        }
+        let Some((range, _)) = self.ranges.at(page << SHIFT) else {
+            return run;
+        };
+        let first = page - page % GROUP;
+        let group = first.max(range.start >> SHIFT)..(first + GROUP).min(range.end >> SHIFT);
+        let is_out = |page: &Vpn| is_out(state.words.get(*page));
+        let before = (group.start..page).rev().take_while(is_out).count();
+        let after = (page..group.end).take_while(is_out).count();
+        (page - before).min(run.start)..(page + after).max(run.end)
     }
 
     /// What of that is to come once `run`, with the touched page, has. What is read in order comes up to a page that is
@@ -167,10 +202,30 @@ impl MemoryCore {
         }
     }
 
-    /// The next page of `rest` that is out, if it can come at once: nothing behind the pool is waited for.
+    /// The next page of `rest` that is out, if it can come at once.
     pub(super) fn next_piece(&self, state: &MemoryState, rest: &mut RestOfWindow) -> Option<Vpn> {
         let page = rest.next_out(state)?;
-        (!self.is_behind(state.words.get(page))).then_some(page)
+        self.comes_at_once(state.words.get(page)).then_some(page)
+    }
+
+    /// What of `run` around `page` can.
+    pub(super) fn at_once(&self, state: &MemoryState, run: Range<Vpn>, page: Vpn) -> Range<Vpn> {
+        let comes = |page: &Vpn| self.comes_at_once(state.words.get(*page));
+        let before = (run.start..page).rev().take_while(comes).count();
+        let after = (page..run.end).take_while(comes).count();
+        page - before..page + after
+    }
+
+    /// Nothing behind the pool is waited for: it must have been read.
+    fn comes_at_once(&self, word: Word) -> bool {
+        let has_been_read = |slot| {
+            let zswap = self.pool.as_ref().map(|pool| pool.zswap);
+            let store = self.way.store.as_ref();
+            zswap
+                .zip(store)
+                .is_some_and(|(zswap, store)| store.has_read(zswap, slot))
+        };
+        !self.is_behind(word) || word.slot().is_some_and(has_been_read)
     }
 }
 

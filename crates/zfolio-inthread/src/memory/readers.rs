@@ -2,6 +2,7 @@
 
 use super::Vpn;
 use core::ops::Range;
+use zfolio_runtime::locality::Locality;
 use zfolio_runtime::readahead::Streams;
 use zfolio_runtime::strides::Strides;
 
@@ -10,6 +11,7 @@ use zfolio_runtime::strides::Strides;
 pub(super) struct Readers {
     streams: Streams,
     strides: Strides,
+    locality: Locality,
 }
 
 /// What a touch asks for: so many pages, that one among them, each `step` pages from the one before.
@@ -59,6 +61,11 @@ impl Readers {
     /// What of `window` was out comes, for a touch of its first page.
     pub(super) fn came_in_order(&mut self, window: &Range<Vpn>, is_open: impl Fn(Vpn) -> bool) {
         self.streams.brought_past(window, window.len(), is_open);
+    }
+
+    /// Whether all of its group comes with `page`, which is behind the pool and asks for itself alone.
+    pub(super) fn brings_group(&mut self, page: Vpn) -> bool {
+        self.locality.brings_group(page)
     }
 
     /// Pages at equal distances come. (Who touches the page beside one of them later is not one who reads on.)

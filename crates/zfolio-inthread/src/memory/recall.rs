@@ -4,6 +4,7 @@
 use super::Vpn;
 use super::core::MemoryCore;
 use super::fetch::Plan;
+use super::read_ahead::RestOfWindow;
 use super::remote::{BYTES, now};
 use super::words::Word;
 use crate::memory::layer::MemoryState;
@@ -59,6 +60,7 @@ impl MemoryCore {
             let plan = Plan {
                 store: Arc::clone(store),
                 run: all[0].0..all[count - 1].0 + 1,
+                rest: RestOfWindow::nothing(all[count - 1].0 + 1),
                 parts,
                 next: Parts::default(),
             };

@@ -39,8 +39,6 @@ const RETRY_NS: u64 = 1_000_000_000;
 const TURN: usize = 256;
 /// Pages of the pool that are written back at a time, about: whoever makes room waits for it.
 const MOST_AT_ONCE: usize = 1024;
-/// Pages of a group: what was stored together lies together in the backing.
-const GROUP: usize = 16;
 /// Pages that the pool may have beyond its part while writes to a store are under way.
 const BESIDE: core::ops::RangeInclusive<usize> = 64..=1024;
 /// Where a pool that is full takes pages again then, percent.
@@ -279,23 +277,6 @@ impl MemoryCore {
         word.slot()
             .zip(zswap)
             .is_some_and(|(slot, zswap)| zswap.is_in_backing(slot))
-    }
-
-    /// What comes with a page that is behind the pool: its whole group, as far as it is
-    /// stored; one read costs little more. `run` otherwise.
-    pub(super) fn with_group(&self, state: &MemoryState, run: Range<Vpn>, page: Vpn) -> Range<Vpn> {
-        if !self.is_behind(state.words.get(page)) {
-            return run;
-        }
-        let Some((range, _)) = self.ranges.at(page << SHIFT) else {
-            return run;
-        };
-        let first = page - page % GROUP;
-        let group = first.max(range.start >> SHIFT)..(first + GROUP).min(range.end >> SHIFT);
-        let is_stored = |page: &Vpn| matches!(state.words.get(*page), Word::Zero | Word::Stored(_));
-        let before = (group.start..page).rev().take_while(is_stored).count();
-        let after = (page..group.end).take_while(is_stored).count();
-        (page - before).min(run.start)..(page + after).max(run.end)
     }
 
     /// Makes the bytes of closed pages in the place that pages are filled from, where any of

@@ -1,6 +1,7 @@
 //! What faults and reclaim have shown so far: a part of the core.
 
 use crate::page::Vpn;
+use crate::policy::locality::Locality;
 use crate::policy::readahead::{Neighbours, Rush, Streams};
 use crate::policy::refault::StoreClock;
 use crate::policy::strides::Strides;
@@ -18,6 +19,8 @@ pub(crate) struct History {
     pub(crate) strides: Strides,
     pub(crate) rush: Rush,
     pub(crate) neighbours: Neighbours,
+    /// Of what is read from behind the pool.
+    pub(crate) locality: Locality,
     /// Pages that sequential readers left behind, oldest first.
     passed_by_readers: VecDeque<Range<Vpn>>,
     /// First pages of huge pages all of whose pieces have come back, oldest first.
@@ -35,6 +38,7 @@ impl History {
             strides: Strides::default(),
             rush: Rush::default(),
             neighbours: Neighbours::default(),
+            locality: Locality::default(),
             passed_by_readers: VecDeque::with_capacity(PASSED),
             complete: VecDeque::with_capacity(COMPLETE),
             clock: StoreClock::default(),

@@ -1,6 +1,6 @@
 //! Rules without effects: what stays, what comes along, which codec is worth it.
 //!
-//! - [`readahead`] and [`strides`]: how much a fault brings.
+//! - [`readahead`], [`strides`] and [`locality`]: how much a fault brings.
 //! - [`refault`]: which pages are spared, by the distance at which they came back.
 //! - [`watermarks`]: when reclaim starts and stops.
 //! - [`codec_choice`]: how dense the pool is to be.
@@ -11,6 +11,7 @@
 //! Below: numbers of pages only.
 
 pub mod codec_choice;
+pub mod locality;
 pub mod readahead;
 pub mod refault;
 pub mod strides;

@@ -229,7 +229,7 @@ impl Rush {
 }
 
 /// Spread, so that no program's layout coincides with it.
-const fn is_probe(vpn: Vpn) -> bool {
+pub(crate) const fn is_probe(vpn: Vpn) -> bool {
     let mixed = (vpn / GROUP_PAGES).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> 32).is_multiple_of(PROBES)
 }

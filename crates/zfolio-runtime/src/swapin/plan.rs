@@ -124,13 +124,14 @@ impl Transfer {
             .history
             .rush
             .is_on(vpn, loaded_at, core.pages.extents.kept());
-        let alone = loads == 0 || !core.history.neighbours.come_along(vpn);
-        // What was stored together lies together in the backing, and one read
-        // costs little more for a group.
         let backed = matches!(core.pages.extents.place(vpn), Place::Stored(slot) if self.zswap.is_in_backing(slot));
+        let alone = match backed {
+            true => !core.history.locality.brings_group(vpn),
+            false => loads == 0 || !core.history.neighbours.come_along(vpn),
+        };
         let nearly_whole = self.options.folios.huge_page_assembly
             && extent.is_some_and(|extent| extent.is_huge() && extent.away() <= REST);
-        let range = if alone && !backed && !rush {
+        let range = if alone && !rush {
             vpn..vpn + 1
         } else if nearly_whole && !alone && !backed {
             // The rest of a huge page, which becomes one again.
