@@ -10,15 +10,16 @@ use crate::links::{Links, Store};
 use crate::records::Records;
 use crate::said;
 use crate::spec::{MOST_COPIES, Spec};
-use crate::wire::use_tls;
+use crate::wire::{may_stay_awake, use_tls};
 use std::ffi::CString;
 use std::io::BufRead;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use zfolio_sys::brief_wait::BriefWait;
 use zfolio_sys::exchange::{CELLS, Hall, MEMBERS, VALUE, op, put_bytes, state, take_bytes};
-use zfolio_sys::lock::{futex_wait, futex_wake};
+use zfolio_sys::lock::futex_wake;
 use zfolio_sys::syscall::Errno;
 
 /// Threads that serve.
@@ -48,7 +49,7 @@ pub fn serve(input: impl BufRead + Send + 'static) -> Result<(), String> {
     let at = CString::new(path.as_str()).map_err(|error| error.to_string())?;
     let hall = Hall::open(&at).map_err(|errno| format!("{path}: errno {}", errno.0))?;
     let begin = Instant::now();
-    while !hall.become_pager() {
+    while !hall.become_pager(may_stay_awake()) {
         if begin.elapsed() > Duration::from_secs(3) {
             return Err("there is a pager already".into());
         }
@@ -63,6 +64,7 @@ pub fn serve(input: impl BufRead + Send + 'static) -> Result<(), String> {
         late: Mutex::default(),
         under_way: [const { AtomicU32::new(0) }; MEMBERS],
         ended: [const { AtomicBool::new(false) }; MEMBERS],
+        brief: BriefWait::default(),
         last: Mutex::new(None),
     });
     if !is_first {
@@ -94,6 +96,8 @@ pub(crate) struct Pager {
     pub(crate) under_way: [AtomicU32; MEMBERS],
     /// Members that have ended and whose ring is not free yet.
     pub(crate) ended: [AtomicBool; MEMBERS],
+    /// For the bell.
+    pub(crate) brief: BriefWait,
     /// What a put failed for last, and when that was said.
     pub(crate) last: Mutex<Option<(String, Instant)>>,
 }
@@ -110,7 +114,7 @@ impl Pager {
             if jobs.is_empty() {
                 let sleep = next.unwrap_or(Duration::from_secs(1));
                 let ns = u64::try_from(sleep.as_nanos()).unwrap_or(u64::MAX);
-                futex_wait(&head.bell, bell, Some(ns.max(1000)));
+                self.hall.hear(bell, ns.max(1000), &self.brief);
                 continue;
             }
             if jobs.len() == TAKEN {

@@ -8,14 +8,18 @@
 use crate::fail::{Fail, fail_by};
 use crate::spec::Spec;
 use redis::{Cmd, Parser, RedisError, Value};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::channel;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
+use zfolio_sys::brief_wait::BriefWait;
 
 /// Bytes of an answer that has no value in it: a map of slots, a report.
 pub(crate) const ANSWER: u64 = 1 << 20;
@@ -25,6 +29,12 @@ pub(crate) fn use_tls(spec: &Spec) {
     if spec.tls {
         let _ = rustls::crypto::ring::default_provider().install_default();
     }
+}
+
+/// Whether there are processors, of the machine's and by a quota, for a thread to stay awake while another works.
+pub(crate) fn may_stay_awake() -> bool {
+    static FOUND: OnceLock<bool> = OnceLock::new();
+    *FOUND.get_or_init(|| std::thread::available_parallelism().is_ok_and(|of| of.get() > 1))
 }
 
 /// Bytes that went over all connections, protocol and encryption included.
@@ -61,6 +71,9 @@ struct Bounded {
     /// Bytes that may yet come.
     allowed: u64,
     counted: Arc<Counted>,
+    /// For answers.
+    brief: BriefWait,
+    may_stay_awake: bool,
 }
 
 impl Bounded {
@@ -73,15 +86,34 @@ impl Bounded {
     }
 }
 
+impl Bounded {
+    /// What has come, or comes first.
+    fn read_some(&self, into: &mut [u8]) -> io::Result<usize> {
+        let mut came = Err(Errno::WOULDBLOCK);
+        let has_come = || {
+            came = recv(&self.socket, &mut *into, RecvFlags::DONTWAIT);
+            came.err() != Some(Errno::WOULDBLOCK)
+        };
+        let sleep = || {
+            let left = Timespec::try_from(self.left()?).map_err(io::Error::other)?;
+            let mut polled = [PollFd::new(&self.socket, PollFlags::IN)];
+            poll(&mut polled, Some(&left))?;
+            Ok::<_, io::Error>(())
+        };
+        self.brief.wait(self.may_stay_awake, has_come, sleep)?;
+        let (count, _) = came?;
+        Ok(count)
+    }
+}
+
 impl Read for Bounded {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         loop {
-            let left = self.left()?;
+            self.left()?;
             if self.allowed == 0 {
                 return Err(io::Error::other("an answer that is too long"));
             }
-            self.socket.set_read_timeout(Some(left))?;
-            match self.socket.read(into) {
+            match self.read_some(into) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Ok(count) => {
                     self.allowed = self.allowed.saturating_sub(count as u64);
@@ -118,11 +150,15 @@ impl Wire {
     ) -> Result<Self, Fail> {
         let stream = connect(node, until).and_then(|socket| {
             socket.set_nodelay(true)?;
+            // (A node of this machine wants a processor to answer: it wakes who sleeps on its own.)
+            let is_elsewhere = socket.peer_addr()?.ip() != socket.local_addr()?.ip();
             let bounded = Bounded {
                 socket,
                 until,
                 allowed: ANSWER,
                 counted: counted.clone(),
+                brief: BriefWait::default(),
+                may_stay_awake: is_elsewhere && may_stay_awake(),
             };
             if !spec.tls {
                 return Ok(Stream::Plain(bounded));
@@ -222,7 +258,7 @@ fn addresses(node: &str, until: Instant) -> io::Result<Vec<SocketAddr>> {
 
 /// Whom TLS trusts: whom the system does.
 fn trust() -> io::Result<Arc<ClientConfig>> {
-    static TRUST: std::sync::OnceLock<Arc<ClientConfig>> = std::sync::OnceLock::new();
+    static TRUST: OnceLock<Arc<ClientConfig>> = OnceLock::new();
     if let Some(known) = TRUST.get() {
         return Ok(known.clone());
     }

@@ -22,6 +22,8 @@
 //! lock is gone the pager takes it, cleans up, names nobody and lets it go.
 
 use crate::arena::unmap;
+use crate::brief_wait::BriefWait;
+use crate::lock::{futex_wait, futex_wake};
 use crate::syscall::{Errno, nr, syscall};
 use core::ffi::CStr;
 use core::mem::size_of;
@@ -36,7 +38,7 @@ pub const VALUE: usize = 64 << 10;
 /// Buckets of [`Head::waits`]: bucket `n` has waits of less than 2^n us.
 pub const BUCKETS: usize = 32;
 /// What [`Head::magic`] says of a file that is this version's.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"zfolioX4");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"zfolioX5");
 
 /// States of a cell.
 pub mod state {
@@ -73,6 +75,10 @@ pub struct Head {
     pub bell: AtomicU32,
     /// Pagers that have begun.
     pub pagers: AtomicU32,
+    /// Threads of the pager that look at the bell by themselves: who rings it need wake none.
+    pub awake: AtomicU32,
+    /// Whether who waits for something brief may stay awake for it: the pager's word, 0 or 1.
+    pub may_stay_awake: AtomicU32,
     /// Whose each ring is: a random number of the process; 0: nobody's.
     pub owners: [AtomicU64; MEMBERS],
     /// A bit for each cell that was posted.
@@ -249,8 +255,11 @@ impl Exchange {
 
     /// Tells the pager that cells are posted: one of its threads takes them all.
     pub fn ring_the_bell(&self) {
-        self.head.bell.fetch_add(1, Ordering::AcqRel);
-        crate::lock::futex_wake(&self.head.bell, 1);
+        // (Who has stopped looking looks once more, so that one of the two sees what the other did.)
+        self.head.bell.fetch_add(1, Ordering::SeqCst);
+        if self.head.awake.load(Ordering::SeqCst) == 0 {
+            futex_wake(&self.head.bell, 1);
+        }
     }
 
     /// Whether there is a pager. Only by a thread in whose descriptor table the file is; true
@@ -310,10 +319,40 @@ impl Hall {
         &self.rings[index]
     }
 
-    /// Becomes the pager; false if there is one.
+    /// Becomes the pager; false if there is one. `may_stay_awake`: there are processors for that.
     #[must_use]
-    pub fn become_pager(&self) -> bool {
-        self.file.lock(MEMBERS).is_ok()
+    pub fn become_pager(&self, may_stay_awake: bool) -> bool {
+        let became = self.file.lock(MEMBERS).is_ok();
+        if became {
+            // (Of one that was killed as it looked.)
+            self.head.awake.store(0, Ordering::SeqCst);
+            let may = u32::from(may_stay_awake);
+            self.head.may_stay_awake.store(may, Ordering::Relaxed);
+        }
+        became
+    }
+
+    /// Waits until the bell is not at `seen` any more, `ns` at most. One thread stays awake for it where
+    /// `brief`, which knows how long it takes from one request to the next, says that it pays.
+    pub fn hear(&self, seen: u32, ns: u64, brief: &BriefWait) {
+        let head = self.head;
+        let has_rung = || head.bell.load(Ordering::SeqCst) != seen;
+        brief.begin();
+        let looks = || {
+            head.awake
+                .compare_exchange(0, 1, Ordering::SeqCst, Ordering::Relaxed)
+                .is_ok()
+        };
+        if head.may_stay_awake.load(Ordering::Relaxed) != 0 && looks() {
+            brief.stay(has_rung);
+            head.awake.store(0, Ordering::SeqCst);
+        }
+        if !has_rung() {
+            futex_wait(&head.bell, seen, Some(ns));
+        }
+        if has_rung() {
+            brief.end();
+        }
     }
 
     /// Takes ring `index` from a member that has ended: nobody can claim it until
@@ -447,5 +486,7 @@ impl Locked {
     }
 }
 
+#[cfg(test)]
+mod bell_model;
 #[cfg(test)]
 mod tests;

@@ -143,7 +143,7 @@ fn rig(name: &str, deadline: Option<Duration>) -> Rig {
     let hall = Hall::open(&at).unwrap();
     hall.head().magic.store(MAGIC, Ordering::Release);
     let exchange = Exchange::join(&at, 5).unwrap();
-    assert!(hall.become_pager());
+    assert!(hall.become_pager(true));
     let fake = Arc::new(Fake::default());
     let serving = fake.clone();
     std::thread::spawn(move || serving.serve(hall));

@@ -42,8 +42,11 @@ fn rings_are_given_to_one_and_given_again_when_it_has_gone() {
         [0, 1, 2]
     );
     assert!(!members[0].has_pager());
-    assert!(hall.become_pager());
-    assert!(!Hall::open(&path).unwrap().become_pager(), "there is one");
+    assert!(hall.become_pager(true));
+    assert!(
+        !Hall::open(&path).unwrap().become_pager(true),
+        "there is one"
+    );
     assert!(members[0].has_pager());
     assert!(!hall.take_ring(1), "its owner lives");
     // As when its process ends: its mappings go as well, which keep the file open.

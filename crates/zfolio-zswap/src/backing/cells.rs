@@ -1,6 +1,7 @@
 //! Requests to the pager, each in a cell of this process's ring of the exchange.
 
 use core::sync::atomic::Ordering;
+use zfolio_sys::brief_wait::BriefWait;
 use zfolio_sys::exchange::{CELLS, Cell, Data, Exchange, state};
 use zfolio_sys::lock::{futex_wait, pause};
 use zfolio_sys::syscall::Errno;
@@ -39,12 +40,20 @@ pub(crate) struct Asked {
 }
 
 /// The cells of this process.
-#[derive(Clone, Copy)]
 pub(crate) struct Cells {
     pub(crate) exchange: Exchange,
+    /// For answers.
+    brief: BriefWait,
 }
 
 impl Cells {
+    pub(crate) fn of(exchange: Exchange) -> Self {
+        Self {
+            exchange,
+            brief: BriefWait::default(),
+        }
+    }
+
     fn cells(&self) -> &'static [Cell; CELLS] {
         &self.exchange.ring().cells
     }
@@ -158,12 +167,12 @@ impl Cells {
     ) -> Result<Option<Errno>, Errno> {
         let of = &self.cells()[asked.cell];
         let is_done = || of.state.load(Ordering::Acquire) == state::DONE;
-        while !is_done() {
+        let may = self.exchange.head().may_stay_awake.load(Ordering::Relaxed) != 0;
+        let sleep = || {
             self.sleep(asked);
-            if !is_done() {
-                goes_on()?;
-            }
-        }
+            if is_done() { Ok(()) } else { goes_on() }
+        };
+        self.brief.wait(may, is_done, sleep)?;
         Ok(match of.errno.load(Ordering::Relaxed) {
             0 => None,
             errno => Some(errno_of(errno)),

@@ -78,7 +78,7 @@ impl NetworkBacking {
     #[must_use]
     pub fn new(exchange: Exchange, capacity: u64, deadline_ns: Option<u64>) -> Self {
         Self {
-            cells: Cells { exchange },
+            cells: Cells::of(exchange),
             capacity,
             deadline_ns,
             ahead: false,
