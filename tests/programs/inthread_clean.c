@@ -196,7 +196,7 @@ static void beside_a_writer(void) {
     pthread_t threads[3];
     for (int i = 0; i < 3; i++)
         SETUP(pthread_create(&threads[i], NULL, i ? reads_words : writes_words, NULL) == 0);
-    double until = seconds() + 2;
+    double until = seconds() + 1;
     while (seconds() < until)
         squeeze();
     stops = 1;

@@ -512,7 +512,7 @@ static void resizing_beside_calls(void) {
     stop = 0;
     SETUP(pipe(feed) == 0 && pthread_create(&threads[0], NULL, feeds, NULL) == 0);
     SETUP(pthread_create(&threads[1], NULL, reads_into, at) == 0);
-    for (double until = seconds() + 2; seconds() < until;) {
+    for (double until = seconds() + 1; seconds() < until;) {
         size_t wanted = 2 * LOW + mix(++turn) % RESIZED;
         void *is = mremap(at, pages * PAGE, wanted * PAGE, turn % 2 ? MREMAP_MAYMOVE : 0);
         RIGHT(is == at || (is == MAP_FAILED && errno == ENOMEM));

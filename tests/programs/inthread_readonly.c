@@ -340,7 +340,7 @@ static void beside_threads(void) {
     for (uintptr_t t = 0; t < READERS; t++)
         SETUP(pthread_create(&threads[t], NULL, reads, (void *)(t + 1)) == 0);
     SETUP(pthread_create(&threads[READERS], NULL, presses, NULL) == 0);
-    double until = seconds() + 4;
+    double until = seconds() + 2;
     for (size_t n = 0; seconds() < until; n++) {
         size_t part = n * 5 % (SOME / PART);
         char *at = memory + part * PART * PAGE;

@@ -303,7 +303,7 @@ static void beside_threads(void) {
     for (int i = 0; i < ADDERS; i++)
         SETUP(pthread_create(&threads[count++], NULL, adds, (void *)(uintptr_t)i) == 0);
     SETUP(pthread_create(&threads[count++], NULL, presses, NULL) == 0);
-    double until = seconds() + 5;
+    double until = seconds() + 2;
     unsigned seed = 5;
     while (seconds() < until) {
         size_t page = (size_t)rand_r(&seed) % SOME;

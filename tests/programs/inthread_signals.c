@@ -443,7 +443,7 @@ static void handlers_around_calls_with_masks(void) {
     sigset_t three, none, old = block_three(&three);
     sigemptyset(&none);
     interrupt_each(150);
-    for (double until = seconds() + 2; seconds() < until;)
+    for (double until = seconds() + 1; seconds() < until;)
         for (int i = 0; i < 500; i++)
             RIGHT(ppoll(NULL, 0, &(struct timespec){0, 0}, &none) == 0 || errno == EINTR);
     interrupt_no_more();
@@ -594,7 +594,7 @@ static void sent_beside_calls(void) {
     setitimer(ITIMER_REAL, &(struct itimerval){{0, 150}, {0, 150}}, NULL);
     char *byte = place(1);
     // (As long as it takes on a machine with much to do; who sends waits for each.)
-    for (double until = seconds() + 2; seconds() < until || came < 100;) {
+    for (double until = seconds() + 1; seconds() < until || came < 100;) {
         for (int i = 0; i < 100; i++) {
             *byte = (char)i;
             // (Through the place of the C library at which threads may be cancelled.)

@@ -31,7 +31,7 @@ static void beside_readers(void (*turn)(void)) {
     pthread_t threads[4];
     fill_range(area, STALE, TAG);
     stopping = 0;
-    ends = seconds() + 2;
+    ends = seconds() + 1;
     for (uintptr_t i = 0; i < 4; i++)
         SETUP(pthread_create(&threads[i], NULL, i < 2 ? presses : reads, (void *)(i + 3)) == 0);
     while (seconds() < ends)
@@ -97,7 +97,7 @@ static void barriers_beside(void) {
     struct sigaction action = {.sa_sigaction = opens, .sa_flags = SA_SIGINFO}, before[2];
     RIGHT(sigaction(SIGSEGV, &action, &before[0]) == 0 && sigaction(SIGBUS, &action, &before[1]) == 0);
     stopping = 0;
-    ends = seconds() + 2;
+    ends = seconds() + 1;
     for (uintptr_t i = 0; i < 4; i++)
         SETUP(pthread_create(&threads[i], NULL, i < 2 ? presses : writes, (void *)(i + 3)) == 0);
     while (seconds() < ends) {
