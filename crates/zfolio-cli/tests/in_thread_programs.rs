@@ -185,8 +185,8 @@ fn only_sealing_uses_wide_registers() {
             function = name.rsplit('<').next().unwrap_or(name);
         }
         let instruction = line.split('\t').nth(1).unwrap_or_default();
-        // (All that have three operands of vectors begin so, and two others.)
-        let is_wide = instruction.starts_with('v') && !instruction.starts_with("ver");
+        // (All that have wide vectors or masks begin so, and two others.)
+        let is_wide = instruction.starts_with(['v', 'k']) && !instruction.starts_with("ver");
         if is_wide && KEPT.iter().any(|of| function.contains(of)) {
             wide += 1;
         } else if is_wide {

@@ -16,7 +16,6 @@ const LEAST_NS: u64 = 20_000;
 const LONG_NS: u64 = 1_000_000;
 /// Weight of one wait, as a part.
 const WEIGHT: u64 = 8;
-
 /// Looks between two looks at the clock.
 const LOOKS: u32 = 8;
 

@@ -7,6 +7,7 @@
 
 use core::arch::asm;
 use core::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
+use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Components of the processor's state (Intel SDM volume 1, 13.1): the second halves of the first
@@ -17,9 +18,13 @@ const AREA: usize = 4096;
 /// Not yet known, which components there are.
 const UNKNOWN: u64 = u64::MAX;
 
-/// As XSAVE writes it: the state of 1987, the header of 64 bytes, the components.
+/// As XSAVE writes it: the state of 1987, the header of 64 bytes, the components. It reads the header alone.
 #[repr(C, align(64))]
-struct Area([u8; AREA]);
+struct Area {
+    legacy: MaybeUninit<[u8; 512]>,
+    header: [u64; 8],
+    components: MaybeUninit<[u8; AREA - 512 - 64]>,
+}
 
 /// Runs `f`, which may use all vector registers there are, and gives the caller the wide ones back as
 /// they were.
@@ -31,7 +36,11 @@ pub fn keeping<R>(f: impl FnOnce() -> R) -> R {
     if components == 0 {
         return f();
     }
-    let mut area = Area([0; AREA]);
+    let mut area = Area {
+        legacy: MaybeUninit::uninit(),
+        header: [0; 8],
+        components: MaybeUninit::uninit(),
+    };
     // SAFETY: writes no further than the components end, which fit, and the header.
     unsafe { save(&mut area, components) };
     let result = f();
