@@ -59,7 +59,7 @@ fn what_is_written_back_comes_back() {
     }
 }
 
-/// With its group of 16 each would be 190,000 pages. (24,576 come in order behind it.)
+/// With its group of 16 each it would be more than twice as many. (24,576 come in order behind it.)
 #[test]
 fn a_page_at_random_comes_back_alone() {
     if let Some(output) = backed("reads", &["12000"], "24M") {

@@ -147,7 +147,7 @@ fn who_reads_at_equal_distances_has_the_next_at_once() {
     }
 }
 
-/// With its group of 16 each would be 190,000 pages.
+/// With its group of 16 each it would be more than twice as many.
 #[test]
 fn a_page_at_random_comes_from_behind_alone() {
     let Some(nobody) = Nobody::new() else { return };
