@@ -193,6 +193,15 @@ fn without_engines_everything_is_done_inline() {
     assert_eq!(shared.inline.load(Ordering::Relaxed), 36);
 }
 
+/// What has to be done for threads to end, also where a test fails before it comes to it.
+struct Leaving<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for Leaving<F> {
+    fn drop(&mut self) {
+        self.0();
+    }
+}
+
 #[test]
 fn engines_come_and_go_while_batches_run() {
     let attributes = Attributes {
@@ -215,6 +224,14 @@ fn engines_come_and_go_while_batches_run() {
                 left.fetch_add(1, Ordering::Relaxed);
             });
         }
+        let leaving = Leaving(|| {
+            stop.store(true, Ordering::Relaxed);
+            // One may come back after its last stop: it is asked again.
+            while left.load(Ordering::Relaxed) < 3 {
+                group.stop_all();
+                yield_now();
+            }
+        });
         let mut context = parallel.context().unwrap();
         let data = pages(400, 3);
         let mut buffers = vec![vec![0; 4200]; 8];
@@ -237,13 +254,7 @@ fn engines_come_and_go_while_batches_run() {
             assert!(context.decompress_batch(&mut units).all_ok());
             assert!(plain == pages);
         }
-        drop(context);
-        stop.store(true, Ordering::Relaxed);
-        // One may come back after its last stop: it is asked again.
-        while left.load(Ordering::Relaxed) < 3 {
-            group.stop_all();
-            yield_now();
-        }
+        drop((context, leaving));
     });
     assert_eq!(setup.disable(), Ok(()));
 }
@@ -293,8 +304,8 @@ impl Compressor for Stuck {
     }
 }
 
-impl Context for StuckContext {
-    fn compress_batch(&mut self, units: &mut [CompressUnit<'_>]) -> BatchOutcome {
+impl StuckContext {
+    fn wait(&self) {
         let Stuck { hold, hangs, .. } = &self.stuck;
         hangs.fetch_or(self.number == 1, Ordering::Relaxed);
         while match self.number {
@@ -304,9 +315,16 @@ impl Context for StuckContext {
         } {
             yield_now();
         }
+    }
+}
+
+impl Context for StuckContext {
+    fn compress_batch(&mut self, units: &mut [CompressUnit<'_>]) -> BatchOutcome {
+        self.wait();
         self.inner.compress_batch(units)
     }
     fn decompress_batch(&mut self, units: &mut [DecompressUnit<'_>]) -> BatchOutcome {
+        self.wait();
         self.inner.decompress_batch(units)
     }
 }
@@ -328,6 +346,7 @@ fn a_stuck_engine_costs_its_timeout_and_no_result() {
     let parallel = Parallel::new(group, Box::new(stuck.clone()));
     let mut context = parallel.context().unwrap();
     let threads = Threads::start(&parallel, 1);
+    let let_go = Leaving(|| stuck.hold.store(false, Ordering::Relaxed));
     // Until the engine has got hold of a unit before it was taken back.
     while parallel.group().totals().0.timeouts == 0 {
         round_trip(&mut *context, &*Codec::ZSTD.compressor(), &pages(40, 9), 8);
@@ -339,7 +358,7 @@ fn a_stuck_engine_costs_its_timeout_and_no_result() {
         Err(EnableError::InUse),
         "a context submits"
     );
-    stuck.hold.store(false, Ordering::Relaxed);
+    drop(let_go);
     drop(context);
     drop(threads);
     let (totals, _) = parallel.group().totals();
@@ -369,14 +388,15 @@ fn what_waits_for_an_engine_that_is_held_up_is_done_by_another() {
             let pages = pages(UNITS, 3);
             round_trip(&mut *context, &*Codec::ZSTD.compressor(), &pages, UNITS);
         });
-        // All but the one it is at; let go in any case, or the batch never ends.
+        let let_go = Leaving(|| stuck.hold.store(false, Ordering::Relaxed));
+        // All but the one it is at.
         let begin = std::time::Instant::now();
         let completed = || parallel.group().totals().0.completed;
         while completed() < UNITS as u64 - 1 && begin.elapsed().as_secs() < 60 {
             yield_now();
         }
         let done = completed();
-        stuck.hold.store(false, Ordering::Relaxed);
+        drop(let_go);
         batch.join().unwrap();
         assert_eq!(done, UNITS as u64 - 1);
     });
