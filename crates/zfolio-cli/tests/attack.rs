@@ -43,12 +43,6 @@ const KNOWN: &[(&str, &str, &str, &str)] = &[
         "SIGSEGV, SIGBUS and SIGSYS that are sent while they are blocked end a call",
     ),
     (
-        "attack_life",
-        "stacks_of_signals",
-        "in the thread that faults",
-        "no signal stack is taken in a handler that runs on ours",
-    ),
-    (
         "attack_space",
         "refused_late",
         "message",
@@ -162,6 +156,11 @@ fn the_processors_state_and_stacks() {
 }
 
 #[test]
+fn handlers_find_things_as_they_are_bare() {
+    in_each_way("inthread_handlers", &[], &[]);
+}
+
+#[test]
 fn several_at_once() {
     let cases = [
         "one_descriptor",
@@ -212,6 +211,7 @@ fn ends_and_signals() {
         "single_steps",
         "calls_go_on",
         "disarmed_stack",
+        "stacks_of_signals",
         "sequences_elsewhere",
         "last_thread_ends",
     ];

@@ -25,8 +25,8 @@ pub(crate) struct ProcessState {
     pub(crate) left: AtomicBool,
     /// The program filters its calls, and would not let ours through: `life::leave::step_aside`.
     pub(crate) filtered: AtomicU32,
-    /// Some code runs on a stack in managed memory: its signals are handled elsewhere.
-    pub(crate) moving_stacks: AtomicBool,
+    /// Handlers of the program's are entered by our entry: `life::signals::handle_by_entry`.
+    pub(crate) signals_by_entry: AtomicBool,
     pub(crate) entries: Entries,
     /// Our own text: calls from there are not the program's.
     pub(crate) text: Range<usize>,
@@ -43,8 +43,8 @@ pub(crate) struct Entries {
     pub(crate) restorer: u64,
     /// Where those return to that ours have entered.
     pub(crate) entered_restorer: u64,
-    /// Has signals handled on stacks that are not closed (`life::signals::handle_elsewhere`).
-    pub(crate) handle_elsewhere: fn(),
+    /// Has handlers entered by ours, or not any more (`life::signals::handle_by_entry`).
+    pub(crate) handle_by_entry: fn(bool),
     /// Where a thread of the program's is sent to make one that holds the process (`life::hold`).
     pub(crate) hold: usize,
     /// Ends management, for the reason given (`life::leave::leave`).

@@ -354,6 +354,11 @@ impl Record {
         self.signal_stack()[0] != self.service_top
     }
 
+    /// Whether the program has set a signal stack, be it one that is too small to be used.
+    pub(crate) fn has_set_signal_stack(&self) -> bool {
+        self.has_signal_stack() || self.stacks.small[1].load(Ordering::Relaxed) != 0
+    }
+
     /// Whether `address` lies on the stack that signals are handled on now.
     pub(crate) fn is_on_signal_stack(&self, address: usize) -> bool {
         let [from, to] = self.signal_stack();

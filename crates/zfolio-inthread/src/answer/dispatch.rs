@@ -62,7 +62,6 @@ pub(crate) fn dispatch(frame: &mut Frame) -> isize {
         stack::keep(&keeper);
         !record.is_on_own_stack(stack)
     } else {
-        stack::note(&keeper);
         !record.call_stacks().is_first(frame.slot)
     };
     if is_late && !in_handler {

@@ -6,9 +6,10 @@
 
 use super::leave;
 use super::masks::returning;
-use super::passing::{Frame, pass_on_as_told, posted};
+use super::passing::{Frame, SI_KERNEL, pass_on_as_told, posted};
+use super::placing;
 use super::reclaimer;
-use super::signals::{self, SI_TKILL};
+use super::signals::SI_TKILL;
 use super::ticks;
 use super::unanswered;
 use crate::cancel;
@@ -72,6 +73,7 @@ global_asm!(
     "popfq",
     "7:",
     "call {signal}",
+    "mov r8, rdx",
     "mov rsp, rbp",
     "test byte ptr [rsp + 2], {checks}",
     "jz 8f",
@@ -88,9 +90,15 @@ global_asm!(
     // (No handler of the program's has run.)
     "add rsp, 8",
     "jmp zfolio_own_return",
-    // The program's handler, on the stack that the kernel chose: its mask is set last, when
-    // nothing is on the service stack any more.
+    // The program's handler, on the stack that the kernel chose or where its frame was moved to: its mask is set
+    // last, when nothing is on the service stack any more.
     "3:",
+    "test r8, r8",
+    "jz 9f",
+    "mov rsp, r8",
+    "lea rdx, [r8 + {context}]",
+    "lea rsi, [r8 + {info}]",
+    "9:",
     "push rax",
     "push rdi",
     "push rsi",
@@ -109,6 +117,8 @@ global_asm!(
     signal = sym signal,
     checks = const ALIGNMENT_CHECKED >> 16,
     entered = const at::ENTERED,
+    context = const placing::CONTEXT,
+    info = const placing::INFO,
     procmask = const nr::RT_SIGPROCMASK,
 );
 
@@ -216,8 +226,17 @@ pub(crate) fn entered_restorer() -> u64 {
     zfolio_entered_restorer as *const () as u64
 }
 
-/// Serves one of the signals. Returns 0, or the handler of the program's to be entered.
-unsafe extern "C" fn signal(signal: i32, info: *mut [i32; 32], context: *mut Context) -> usize {
+/// What the entry goes on with: in rax and rdx.
+#[repr(C)]
+struct Entered {
+    /// The handler of the program's to be entered; 0: none.
+    handler: usize,
+    /// Where its frame was moved to; 0: it was not.
+    frame: usize,
+}
+
+/// Serves one of the signals.
+unsafe extern "C" fn signal(signal: i32, info: *mut [i32; 32], context: *mut Context) -> Entered {
     let state = state::get();
     let record = threads::current();
     // SAFETY: what the kernel gave the handler: 128 bytes of siginfo, and a context of
@@ -225,17 +244,27 @@ unsafe extern "C" fn signal(signal: i32, info: *mut [i32; 32], context: *mut Con
     let (info, context) = unsafe { (&mut *info, &mut *context) };
     let mut frame = Frame { info, context };
     let signal = signal.cast_unsigned() as usize;
-    let handler = if signal == SIGSYS && frame.code() == SYS_USER_DISPATCH {
+    let handler = if !is_ours(signal) && signal != cancel::SIGNAL {
+        pass_on_as_told(state, record, signal, &mut frame)
+    } else if signal == SIGSYS && frame.code() == SYS_USER_DISPATCH {
         redirect(state, &mut frame);
         0
     } else {
         unanswered::answer(state, record, frame.context);
         serve_or_pass_on(state, record, signal, &mut frame)
     };
-    match record {
+    let handler = match record {
         Some(record) if is_ours(signal) => posted(state, record, signal, &mut frame, handler),
         _ => handler,
-    }
+    };
+    let frame = match handler {
+        0 => 0,
+        _ => {
+            let flags = state.signals_here().lock().actions[signal].flags;
+            placing::place(state, record, frame.context, flags)
+        }
+    };
+    Entered { handler, frame }
 }
 
 /// Serves a signal that is not one of dispatch's. Returns 0, or the handler of the program's to be entered.
@@ -271,7 +300,10 @@ fn serve_or_pass_on(
         frame.context[at::FLAGS] &= !ALIGNMENT_CHECKED;
         return 0;
     }
-    if signal != SIGSYS && frame.code() > 0 && serve(state, record, signal, frame) {
+    // (Where the kernel says nothing it is no page's fault: of an address that nobody can have, or for want of room for
+    // a frame.)
+    let is_of_page = signal != SIGSYS && frame.code() > 0 && frame.code() != SI_KERNEL;
+    if is_of_page && serve(state, record, signal, frame) {
         return 0;
     }
     pass_on_as_told(state, record, signal, frame)
@@ -307,12 +339,8 @@ fn serve(
         let is_timed = record.is_some_and(Record::counts_another_fault);
         let came = is_timed.then(|| now_ns(Clock::Monotonic));
         let work = state.begin_work();
-        let mut pages = false;
         let (mut is_refused, writes) = (false, frame.access() == Access::Write);
         let mut is_other = |core: &MemoryCore| {
-            // (A stack is below its pointer, which may be its end.)
-            let stack = frame.register(at::RSP).saturating_sub(1);
-            pages = core.ranges.at(stack).is_some();
             // (What is read-only is the program's own doing.)
             is_refused = signal == SIGSEGV && writes && core.ranges.is_read_only(address);
             is_refused || is_protection(state, core, signal, address)
@@ -359,9 +387,6 @@ fn serve(
             reclaimer::begin(state);
         }
         state.end_work(work, SIGNAL_NS);
-        if pages && !state.moving_stacks.load(Ordering::Relaxed) {
-            signals::handle_elsewhere(state);
-        }
     }
     let again = match brought {
         Brought::Open(_) => {

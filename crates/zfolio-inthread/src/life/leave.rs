@@ -57,6 +57,7 @@ fn leave_locked(state: &State, core: &mut MemoryCore, why: &str) {
     core.way.close_descriptors();
     state.note_descriptors(&core.way);
     ticks::end_all(state);
+    signals::handle_by_entry(state, false);
     let slot = match &core.pool {
         Some(pool) => pool.stats,
         None => {

@@ -8,8 +8,9 @@
 //! | [`descriptors`] | ours, which the program does not see, and those by which it reaches its memory |
 //! | [`signals`], [`sending`], [`masks`] | what the program does with signals, which it sends to its threads, and which it blocks |
 //! | [`unanswered`] | calls that dispatch has stopped and whose signal was dropped |
+//! | [`placing`] | where handlers of the program's run |
 //! | [`passing`] | whom a signal that is the program's is told to, and how its handlers are entered |
-//! | [`handlers`] | the handlers of SIGSEGV, SIGBUS and SIGSYS: where faults and calls arrive |
+//! | [`handlers`] | the entry of signals: where faults and calls arrive |
 //! | [`own_thread`] | threads of ours in the program |
 //! | [`reclaimer`] | one that reclaims beside the program's |
 //! | [`hold`] | a thread of ours that holds everything in place for `zfolio inspect` |
@@ -30,6 +31,7 @@ pub(crate) mod leave;
 pub(crate) mod masks;
 mod own_thread;
 mod passing;
+mod placing;
 pub(crate) mod process;
 pub(crate) mod reclaimer;
 pub(crate) mod sending;

@@ -4,15 +4,23 @@ use super::masks;
 use super::sending::carry;
 use super::signals::{self, Action, DEFAULT, IGNORE, NODEFER, RESETHAND, RESTORER, SI_TKILL};
 use super::ticks;
+use crate::cancel;
 use crate::memory::bring::Access;
-use crate::raw::{self, nr};
+use crate::raw::{self, OURS, nr};
 use crate::signal::actions;
-use crate::signal::context::{Context, at};
+use crate::signal::context::{Context, SAVED, at};
 use crate::signal::posted::{Signal, To};
 use crate::state::State;
 use crate::threads::Record;
 
 const SIGSYS: usize = 31;
+/// `si_code` of a signal that the kernel says nothing of.
+pub(super) const SI_KERNEL: i32 = 0x80;
+
+/// Whether a signal of a positive `si_code` comes of what the thread does.
+const fn is_raised(signal: usize) -> bool {
+    matches!(signal, 4 | 5 | 7 | 8 | 11 | SIGSYS)
+}
 
 /// What the program's frame is about.
 pub(super) struct Frame<'a> {
@@ -121,7 +129,7 @@ pub(super) fn pass_on_as_told(
         SI_TKILL => To::Thread,
         _ => To::Process,
     };
-    let forced = frame.code() > 0;
+    let forced = frame.code() > 0 && is_raised(signal);
     let sent = (signal, to, frame.words());
     pass_on(state, record, frame, &sent, forced)
 }
@@ -155,7 +163,8 @@ fn pass_on(
         return 0;
     }
     if action.handler <= IGNORE || blocked.is_some() {
-        // It ends the process, as it would have; sent again where nothing repeats it.
+        // It ends the process, as it would have; sent again where nothing repeats it, as the access does that is
+        // a fault. (The kernel's own may be about a frame that there was no room for.)
         let default = Action {
             handler: DEFAULT,
             flags: RESTORER,
@@ -163,7 +172,7 @@ fn pass_on(
             mask: 0,
         };
         signals::install(signal, &default);
-        if !forced {
+        if !forced || frame.code() == SI_KERNEL {
             let (pid, thread) = (raw::own(nr::GETPID, [0; 3]), raw::own(nr::GETTID, [0; 3]));
             let ids = [pid.cast_unsigned(), thread.cast_unsigned(), signal];
             raw::own(nr::TGKILL, ids);
@@ -177,7 +186,11 @@ fn pass_on(
     let deferred = if action.flags & NODEFER == 0 { bit } else { 0 };
     let mask = masks::entering(record, frame.context, action.mask | deferred);
     frame.context[at::ENTERED] = mask;
-    frame.return_to(state.entries.entered_restorer);
+    // (Where nothing of ours is blocked before, after or meanwhile, there is nothing to be put back.)
+    let is_seen = (frame.context[SAVED] | action.mask | deferred) & OURS != 0;
+    if is_seen || actions::is_ours(signal) || signal == cancel::SIGNAL {
+        frame.return_to(state.entries.entered_restorer);
+    }
     #[allow(clippy::cast_possible_truncation, reason = "64 bits")]
     return action.handler as usize;
 }

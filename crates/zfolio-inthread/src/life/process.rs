@@ -177,9 +177,6 @@ fn new_task(
         rewrite::before_second_thread(state);
         state.several.store(true, Ordering::SeqCst);
         keep_for_thread(state, core, task);
-        if core.ranges.at(top - 1).is_some() {
-            core.note_managed_stack(state);
-        }
     });
     let record = state.threads.take();
     if record.is_none() {

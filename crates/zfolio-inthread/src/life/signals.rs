@@ -73,28 +73,30 @@ fn for_kernel(state: &State, signal: usize, action: &Action) -> Action {
     if action.handler != DEFAULT && action.handler != IGNORE {
         told.flags |= RESTORER;
         told.restorer = state.entries.restorer;
-        if signal == cancel::SIGNAL {
+        let by_entry = state.signals_by_entry.load(Ordering::Relaxed);
+        if by_entry || signal == cancel::SIGNAL {
             // (Then all are blocked, and the program's handler is entered from ours.)
             told.handler = state.entries.signal;
             told.flags |= SIGINFO;
             told.mask = !0;
         }
-        if state.moving_stacks.load(Ordering::Relaxed) {
+        if by_entry {
             told.flags |= ONSTACK;
         }
     }
     told
 }
 
-/// Handlers run on signal stacks from here on: a stack of the program's lies in memory that
-/// may be closed, where the kernel cannot put a signal's frame.
-pub(crate) fn handle_elsewhere(state: &State) {
+/// From here on the kernel puts frames on signal stacks and enters handlers by our entry (`true`): memory is about
+/// to be closed, where it could not put a frame, and what runs on a stack there has said so to nobody. Or it
+/// enters them itself again, where the program's stack pointer is.
+pub(crate) fn handle_by_entry(state: &State, by_entry: bool) {
     if state.is_spawned() {
         return; // the kernel would be told for the child alone, which has everything blocked
     }
     let _blocked = Blocked::new();
     let signals = state.signals.lock();
-    if state.moving_stacks.swap(true, Ordering::AcqRel) {
+    if state.signals_by_entry.swap(by_entry, Ordering::AcqRel) == by_entry {
         return;
     }
     for (signal, action) in signals.actions.iter().enumerate().skip(1) {

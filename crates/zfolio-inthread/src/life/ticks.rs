@@ -17,7 +17,6 @@
 //! - A timer is not another process's: the child of a fork makes its own. An exec ends it.
 //! - None is left when management ends: a filter of the program's may know no call about timers.
 
-use super::signals;
 use crate::cancel;
 use crate::raw::{self, OURS, is_made_again, nr};
 use crate::signal::actions::{Action, IGNORE, RESTART, SIGNALS};
@@ -100,15 +99,6 @@ pub(super) fn come(state: &State, record: &Record, context: &mut Context) {
     settle(context, &state.signals_here().lock().actions);
     if state.has_left() {
         return;
-    }
-    // (A stack that nothing else was seen on yet. It is below its pointer, which may be its end.)
-    let stack = usize::try_from(context[at::RSP])
-        .unwrap_or(0)
-        .saturating_sub(1);
-    if !state.moving_stacks.load(Ordering::Relaxed)
-        && state.locked(|core| core.ranges.at(stack).is_some_and(|(_, kind)| kind.managed))
-    {
-        signals::handle_elsewhere(state);
     }
     let often = state.memory.tick();
     if record.ticks.often.load(Ordering::Relaxed) != u32::from(often) {

@@ -62,8 +62,6 @@ pub(super) struct Closing {
     pub(super) mappings: MappingLimit,
     /// Not to be closed now: all of it is being brought.
     pub(super) held: Range<usize>,
-    /// Some code runs on a stack in managed memory.
-    pub(super) managed_stacks: bool,
     /// Resident pages that are neither managed nor the pool's, at least.
     pub(super) apart: usize,
     /// Pages by which the limit is raised: as many could not be had by closing others.
@@ -168,7 +166,6 @@ impl MemoryCore {
                 bounds: Bounds::new(),
                 mappings: MappingLimit::new(),
                 held: 0..0,
-                managed_stacks: false,
                 apart: 0,
                 overdraft: 0,
                 said: Said::default(),

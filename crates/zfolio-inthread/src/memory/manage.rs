@@ -108,15 +108,6 @@ impl MemoryCore {
         pool.density.set(by_size.or_denser(least));
     }
 
-    /// Some code runs on a stack in managed memory: once pages are closed its signals are
-    /// handled elsewhere.
-    pub(crate) fn note_managed_stack(&mut self, state: &MemoryState) {
-        self.closing.managed_stacks = true;
-        if self.pool.is_some() && !state.moving_stacks.load(Ordering::Relaxed) {
-            (state.entries.handle_elsewhere)();
-        }
-    }
-
     /// Makes the pool, where there is none yet.
     ///
     /// # Errors
@@ -164,9 +155,7 @@ impl MemoryCore {
         if let Err(errno) = backed {
             self.note_no_backing(errno);
         }
-        if self.closing.managed_stacks {
-            (state.entries.handle_elsewhere)();
-        }
+        (state.entries.handle_by_entry)(true);
         self.look(state, true);
         Ok(())
     }

@@ -2,8 +2,7 @@
 //!
 //! A thread's own is not managed mostly: the first thread's, and those mapped as stacks. Where it is,
 //! what answering a call there needs is pinned and present before anything else: the kernel is given
-//! addresses in it. Calls made elsewhere are answered on stacks of ours (`call_stacks`); all that matters
-//! then is whether the program's is managed, since its signals are handled elsewhere if so.
+//! addresses in it. Calls made elsewhere are answered on stacks of ours (`call_stacks`).
 
 use super::pinning::Keeper;
 use super::plain_stack::{added_to, is_plain, note as note_plain};
@@ -12,8 +11,8 @@ use crate::memory::words::Word;
 use crate::program_memory;
 use crate::raw::{self, PAGE, SHIFT, nr};
 use crate::state::State;
+use crate::threads::Record;
 use core::ops::Range;
-use core::sync::atomic::Ordering;
 
 /// Bytes that answering a call takes on the program's stack, at most: what is done under a
 /// lock has another.
@@ -28,34 +27,22 @@ pub(crate) fn keep(keeper: &Keeper<'_>) {
     }
 }
 
-/// The call is answered on a stack of ours: of the program's nothing is needed. But where signals are
-/// handled depends on whether it is managed.
-#[inline]
-pub(crate) fn note(keeper: &Keeper<'_>) {
-    let window = keeper.stack.saturating_sub(DEPTH)..keeper.stack;
-    let (state, record) = (keeper.state, keeper.record);
-    let is_known = state.moving_stacks.load(Ordering::Relaxed)
-        || state.has_left()
-        || is_plain(record, &window);
-    if !is_known {
-        note_managed(keeper, &window);
+/// Whether nothing of `window` is managed memory, so that nothing of it is closed. What is found is kept in the record.
+pub(crate) fn is_unmanaged(state: &State, record: &Record, window: &Range<usize>) -> bool {
+    if state.has_left() || is_plain(record, window) {
+        return true;
     }
+    let found = look(state, window);
+    if let Some((around, added)) = &found {
+        note_plain(record, around, *added);
+    }
+    found.is_some()
 }
 
-#[cold]
-fn note_managed(keeper: &Keeper<'_>, window: &Range<usize>) {
-    if let Some((around, added)) = look(keeper.state, window) {
-        note_plain(keeper.record, &around, added);
-    }
-}
-
-/// What is around `window`, if that is not managed; it is noted if it is.
+/// What is around `window`, if that is not managed.
 fn look(state: &State, window: &Range<usize>) -> Option<(Range<usize>, usize)> {
     state.locked(|core| {
-        let Some(around) = core.ranges.unmanaged_around(window) else {
-            core.note_managed_stack(state);
-            return None;
-        };
+        let around = core.ranges.unmanaged_around(window)?;
         Some((around.clone(), added_to(around.start, around.end)))
     })
 }
@@ -85,8 +72,7 @@ fn keep_managed(keeper: &Keeper<'_>, window: &Range<usize>) {
         program_memory::touch_to_write(closed << SHIFT);
         page = closed + 1;
     }
-    if let Some((around, added)) = look(state, window) {
+    if is_unmanaged(state, record, window) {
         record.pinned.cut(depth);
-        note_plain(record, &around, added);
     }
 }

@@ -19,6 +19,8 @@ pub(crate) mod at {
     pub(crate) const FLAGS: usize = REGISTERS + 17;
     /// What the processor said of a page fault.
     pub(crate) const ERROR: usize = REGISTERS + 19;
+    /// Address of the state of vectors.
+    pub(crate) const VECTORS: usize = REGISTERS + 23;
     /// After rip: flags, segments, error, trap, old mask, cr2, the vector state's address
     /// and eight words that nobody uses; then the mask. The first of the eight is the mask
     /// that the program's handler is entered with.
