@@ -2,11 +2,11 @@
 //! again when it ends, and lets it go.
 
 use crate::spec::Spec;
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::Release;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use zfolio_sys::exchange::{BYTES, Hall, MAGIC};
+use zfolio_sys::exchange::{BYTES, Hall, MAGIC, is_in_use};
 
 /// Between the end of a pager and the next.
 const AGAIN: Duration = Duration::from_millis(50);
@@ -34,10 +34,16 @@ pub(crate) fn random_name() -> io::Result<String> {
 }
 
 /// The file that members and the pager meet in. Removed with the value.
+///
+/// # Who uses it
+/// The run holds flock(2) of it, members and the pager hold bytes of it. One that is whole and that none of them
+/// holds was left by those that were killed, in whatever pid namespace: the next run removes it.
 #[derive(Debug)]
 pub struct Exchange {
     path: PathBuf,
     run: String,
+    /// Locked.
+    file: File,
 }
 
 impl Exchange {
@@ -52,13 +58,16 @@ impl Exchange {
             let path = dir.join(format!("zfolio-{run}.exchange"));
             let mut options = OpenOptions::new();
             let options = options.read(true).write(true).create_new(true).mode(0o600);
+            sweep(&dir);
             let made = options.open(&path).and_then(|file| {
+                // (First: until it has its length nobody looks at who holds it.)
+                file.lock_shared()?;
                 file.set_len(BYTES as u64)?;
                 hall(&path)?.head().magic.store(MAGIC, Release);
-                Ok(())
+                Ok(file)
             });
             match made {
-                Ok(()) => return Ok(Self { path, run }),
+                Ok(file) => return Ok(Self { path, run, file }),
                 Err(error) => why = error,
             }
             let _ = fs::remove_file(&path);
@@ -84,11 +93,45 @@ fn hall(path: &Path) -> io::Result<Hall> {
     Hall::open(&path).map_err(|errno| io::Error::from_raw_os_error(errno.0))
 }
 
+/// Whether a file of this name may be an exchange.
+fn is_named(name: &OsStr) -> bool {
+    let run = name.to_str().and_then(|name| {
+        let name = name.strip_prefix("zfolio-")?;
+        name.strip_suffix(".exchange")
+    });
+    run.is_some_and(|run| run.len() == 16 && run.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
+/// Removes the exchanges of this user in `dir` that nobody uses any more.
+fn sweep(dir: &Path) {
+    let user = rustix::process::geteuid().as_raw();
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        // (Not followed: a link is nobody's exchange.)
+        let is_one = is_named(&entry.file_name())
+            && entry
+                .metadata()
+                .is_ok_and(|of| of.is_file() && of.uid() == user && of.len() == BYTES as u64);
+        if is_one && is_left(&entry.path()).unwrap_or(false) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// Whether the file at `path` is an exchange of this version that nobody uses.
+fn is_left(path: &Path) -> io::Result<bool> {
+    let file = File::open(path)?;
+    let mut magic = [0; 8];
+    (&file).read_exact(&mut magic)?;
+    let is_free = file.try_lock().is_ok();
+    let name = CString::new(path.as_os_str().as_bytes())?;
+    let in_use = is_in_use(&name).map_err(|errno| io::Error::from_raw_os_error(errno.0))?;
+    Ok(is_free && !in_use && u64::from_le_bytes(magic) == MAGIC)
+}
+
 /// A pager that is kept running.
 #[derive(Debug)]
 pub struct Keeper {
     exchange: Exchange,
-    file: File,
     thread: JoinHandle<()>,
     stop: Sender<()>,
 }
@@ -104,7 +147,6 @@ impl Keeper {
         quiet: bool,
         mut command: impl FnMut() -> Command + Send + 'static,
     ) -> io::Result<Self> {
-        let file = File::open(exchange.path())?;
         let told = format!(
             "{}\n{}\n{}\n{}\n",
             exchange.path().display(),
@@ -131,7 +173,6 @@ impl Keeper {
             .spawn(move || keep(first, start, &stopped))?;
         Ok(Self {
             exchange,
-            file,
             thread,
             stop,
         })
@@ -144,7 +185,7 @@ impl Keeper {
     pub fn finish<T>(self, read: impl FnOnce(&File) -> T) -> T {
         drop(self.stop);
         let _ = self.thread.join();
-        let found = read(&self.file);
+        let found = read(&self.exchange.file);
         drop(self.exchange);
         found
     }
@@ -188,5 +229,77 @@ fn keep(
             }
             None => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zfolio_sys::exchange::Exchange as Member;
+
+    /// A killed run's, with what it held gone.
+    fn left(dir: &Path, name: &str) -> PathBuf {
+        let path = dir.join(name);
+        let file = File::create_new(&path).unwrap();
+        file.set_len(BYTES as u64).unwrap();
+        hall(&path).unwrap().head().magic.store(MAGIC, Release);
+        path
+    }
+
+    #[test]
+    fn only_what_nobody_uses_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path();
+        let abandoned = left(dir, "zfolio-0123456789abcdef.exchange");
+        let of_a_run = left(dir, "zfolio-1123456789abcdef.exchange");
+        let run = File::open(&of_a_run).unwrap();
+        run.lock_shared().unwrap();
+        let of_a_member = left(dir, "zfolio-2123456789abcdef.exchange");
+        let name = CString::new(of_a_member.as_os_str().as_bytes()).unwrap();
+        let _member = Member::join(&name, 77).unwrap();
+        let of_a_pager = left(dir, "zfolio-3123456789abcdef.exchange");
+        let pager = hall(&of_a_pager).unwrap();
+        assert!(pager.become_pager(false));
+        let others = left(dir, "zfolio-mine.exchange");
+        let short = left(dir, "zfolio-4123456789abcdef.exchange");
+        let file = OpenOptions::new().write(true).open(&short).unwrap();
+        file.set_len(4096).unwrap();
+        let nothing = dir.join("zfolio-5123456789abcdef.exchange");
+        File::create_new(&nothing)
+            .unwrap()
+            .set_len(BYTES as u64)
+            .unwrap();
+        let link = dir.join("zfolio-6123456789abcdef.exchange");
+        std::os::unix::fs::symlink(&abandoned, &link).unwrap();
+        sweep(dir);
+        assert!(!abandoned.exists());
+        for kept in [
+            &of_a_run,
+            &of_a_member,
+            &of_a_pager,
+            &others,
+            &short,
+            &nothing,
+            &link,
+        ] {
+            assert!(kept.symlink_metadata().is_ok(), "{}", kept.display());
+        }
+        drop(run);
+        sweep(dir);
+        assert!(!of_a_run.exists(), "its run has ended");
+        assert!(of_a_member.exists() && of_a_pager.exists());
+    }
+
+    #[test]
+    fn a_run_removes_what_others_left_and_keeps_what_is_used() {
+        let mine = Exchange::create().unwrap();
+        let name = format!("zfolio-{}.exchange", random_name().unwrap());
+        let old = left(mine.path().parent().unwrap(), &name);
+        let another = Exchange::create().unwrap();
+        assert!(mine.path().exists() && another.path().exists());
+        assert!(!old.exists(), "the next run removes what is left");
+        let path = mine.path().to_owned();
+        drop(mine);
+        assert!(!path.exists());
     }
 }

@@ -24,10 +24,13 @@
 use crate::arena::unmap;
 use crate::brief_wait::BriefWait;
 use crate::lock::{futex_wait, futex_wake};
-use crate::syscall::{Errno, nr, syscall};
+use crate::syscall::Errno;
 use core::ffi::CStr;
 use core::mem::size_of;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+mod locked;
+use locked::Locked;
 
 /// Members at once.
 pub const MEMBERS: usize = 256;
@@ -168,6 +171,17 @@ pub fn take_bytes(data: &[AtomicU64], into: &mut [u8]) {
     }
 }
 
+/// Whether a member or a pager lives that uses the exchange at `path`.
+///
+/// # Errors
+/// As opening it does.
+pub fn is_in_use(path: &CStr) -> Result<bool, Errno> {
+    let file = Locked::open(path)?;
+    let is = file.is_locked(0..MEMBERS + 1);
+    file.close();
+    Ok(is)
+}
+
 /// The exchange as a member has it. Never unmapped; children of forks do not have it.
 #[derive(Clone, Copy)]
 pub struct Exchange {
@@ -266,7 +280,7 @@ impl Exchange {
     /// where it is in none.
     #[must_use]
     pub fn has_pager(&self) -> bool {
-        self.file.0 == usize::MAX || self.file.is_locked(MEMBERS)
+        self.file.0 == usize::MAX || self.file.is_locked(MEMBERS..MEMBERS + 1)
     }
 
     /// The same without its descriptor, which is closed: for who has none but the program's
@@ -387,104 +401,6 @@ impl Hall {
 /// A ring that was taken, in which nothing is asked for.
 #[derive(Debug)]
 pub struct Cleared(usize);
-
-/// A file with locks on single bytes of it.
-#[derive(Clone, Copy)]
-struct Locked(usize);
-
-/// `struct flock` of x86-64.
-#[repr(C)]
-struct Flock {
-    kind: i16,
-    whence: i16,
-    start: i64,
-    len: i64,
-    pid: i32,
-}
-
-const F_WRLCK: i16 = 1;
-const F_UNLCK: i16 = 2;
-const F_OFD_GETLK: usize = 36;
-const F_OFD_SETLK: usize = 37;
-
-impl Locked {
-    fn open(path: &CStr) -> Result<Self, Errno> {
-        const O_RDWR_CLOEXEC_NOFOLLOW: usize = 0o2_400_002;
-        let at = path.as_ptr() as usize;
-        // SAFETY: a NUL-terminated path.
-        unsafe { syscall(nr::OPEN, [at, O_RDWR_CLOEXEC_NOFOLLOW, 0, 0, 0, 0]) }.map(Self)
-    }
-
-    fn close(self) {
-        // SAFETY: our own descriptor.
-        let _ = unsafe { syscall(nr::CLOSE, [self.0, 0, 0, 0, 0, 0]) };
-    }
-
-    /// Maps a part of the file that is there, for this process and none of its children.
-    fn map(self, offset: usize, len: usize) -> Result<usize, Errno> {
-        const SEEK_END: usize = 2;
-        const PROT_READ_WRITE: usize = 3;
-        const MAP_SHARED: usize = 1;
-        // SAFETY: takes numbers only.
-        match unsafe { syscall(nr::LSEEK, [self.0, 0, SEEK_END, 0, 0, 0]) } {
-            Ok(bytes) if bytes >= offset + len => {}
-            Ok(_) => return Err(Errno::INVAL),
-            Err(errno) => return Err(errno),
-        }
-        let at = crate::apart::map(len, PROT_READ_WRITE, MAP_SHARED, Some((self.0, offset)))?;
-        crate::region::keep_from_children(&(at..at + len)).inspect_err(|_| unmap(at..at + len))?;
-        Ok(at)
-    }
-
-    fn reserve(self, offset: usize, len: usize) -> Result<(), Errno> {
-        // SAFETY: takes numbers only.
-        let done = unsafe { syscall(nr::FALLOCATE, [self.0, 0, offset, len, 0, 0]) };
-        match done {
-            // (A file system without it keeps what it has promised.)
-            Err(Errno::OPNOTSUPP) => Ok(()),
-            done => done.map(drop),
-        }
-    }
-
-    fn punch(self, offset: usize, len: usize) {
-        const PUNCH_HOLE_KEEP_SIZE: usize = 3;
-        // SAFETY: takes numbers only.
-        let _ = unsafe {
-            syscall(
-                nr::FALLOCATE,
-                [self.0, PUNCH_HOLE_KEEP_SIZE, offset, len, 0, 0],
-            )
-        };
-    }
-
-    fn call(self, command: usize, byte: usize, kind: i16) -> Result<i16, Errno> {
-        let mut of = Flock {
-            kind,
-            whence: 0,
-            start: i64::try_from(byte).unwrap_or(i64::MAX),
-            len: 1,
-            pid: 0,
-        };
-        let at = (&raw mut of) as usize;
-        // SAFETY: the kernel reads and writes one structure.
-        unsafe { syscall(nr::FCNTL, [self.0, command, at, 0, 0, 0]) }?;
-        Ok(of.kind)
-    }
-
-    /// Takes the lock of a byte, without waiting.
-    fn lock(self, byte: usize) -> Result<(), Errno> {
-        self.call(F_OFD_SETLK, byte, F_WRLCK).map(drop)
-    }
-
-    fn unlock(self, byte: usize) -> Result<(), Errno> {
-        self.call(F_OFD_SETLK, byte, F_UNLCK).map(drop)
-    }
-
-    /// Whether somebody else holds it.
-    fn is_locked(self, byte: usize) -> bool {
-        self.call(F_OFD_GETLK, byte, F_WRLCK) != Ok(F_UNLCK)
-    }
-}
 
 #[cfg(test)]
 mod bell_model;
