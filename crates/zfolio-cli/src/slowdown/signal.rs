@@ -17,7 +17,7 @@
 //!
 //! | what | from |
 //! |---|---|
-//! | faults, what calls brought, room made | `inline_ns` of the slots, of that `reclaim_ns` for moving out, and a quarter more for caches that are cold after it |
+//! | faults, what calls brought, room made | `inline_ns` of the slots, of that `reclaim_ns` for moving out, and a half more for caches that are cold after it |
 //! | the interrupt when pages are taken out | as above |
 //! | processor time of a thread that reclaims beside them, and of `zfolio run`, as far as no processor was idle | what `manager_cpu_ns` has beyond `high_stall_ns`; as above |
 //!

@@ -86,6 +86,8 @@ pub(crate) fn step_aside(state: &State, record: &Record, in_handler: bool) {
     // (Where the child of a posix_spawn ended management they are there still. One that has come by
     // now is handled as this ends.)
     state.locked(|_| ticks::end_all(state));
+    // (Likewise.)
+    signals::handle_by_entry(state, false);
     if state.is_several() {
         state.filtered.store(CALLS, Ordering::Relaxed);
         return;
