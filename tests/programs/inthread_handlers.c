@@ -265,6 +265,65 @@ static void of_children(void) {
     end(SIGCHLD);
 }
 
+// A handler is the default's again once it runs, not while its signal waits.
+static void reset_as_it_runs(void) {
+    begin();
+    for (int i = 0; i < 4; i++) {
+        int number = i % 2 ? SIGUSR1 : SIGSEGV;
+        struct sigaction before, now;
+        SETUP(sigaction(number, NULL, &before) == 0);
+        handle(number, notes, SA_RESETHAND);
+        sigset_t set, old;
+        sigemptyset(&set), sigaddset(&set, number);
+        SETUP(sigprocmask(SIG_BLOCK, &set, &old) == 0);
+        squeeze();
+        raise(number);
+        RIGHT(came == 0 && sigaction(number, NULL, &now) == 0 && now.sa_sigaction == notes);
+        SETUP(sigprocmask(SIG_SETMASK, &old, NULL) == 0);
+        RIGHT(came == 1 && sigaction(number, NULL, &now) == 0 && now.sa_handler == SIG_DFL);
+        SETUP(sigaction(number, &before, NULL) == 0);
+    }
+    end(SIGUSR1);
+}
+
+static void counts(int signal, siginfo_t *info, void *context) { (void)signal, (void)info, (void)context, came++; }
+
+// A handler without SA_RESTART ends a call, by itself or behind a signal that is blocked, both of which come at once
+// (the process is stopped meanwhile).
+static void calls_that_end(void) {
+    begin();
+    for (int i = 0; i < 9; i++) {
+        int number = (int[]){SIGSEGV, SIGBUS, SIGSYS}[i % 3], ends = i < 3 ? number : SIGUSR1, fds[2];
+        struct sigaction before, of_user;
+        SETUP(pipe(fds) == 0 && sigaction(number, NULL, &before) == 0 && sigaction(SIGUSR1, NULL, &of_user) == 0);
+        handle(number, counts, i < 6 ? 0 : SA_RESTART), handle(ends, counts, 0);
+        sigset_t set, old;
+        sigemptyset(&set), sigaddset(&set, number);
+        SETUP(sigprocmask(i < 3 ? SIG_UNBLOCK : SIG_BLOCK, &set, &old) == 0);
+        pid_t parent = getpid(), child = fork();
+        SETUP(child >= 0);
+        if (child == 0) {
+            usleep(50000);
+            kill(parent, SIGSTOP), kill(parent, number);
+            if (ends != number)
+                kill(parent, ends);
+            usleep(10000), kill(parent, SIGCONT), usleep(200000);
+            SETUP(write(fds[1], "x", 1) == 1);
+            _exit(0);
+        }
+        char byte;
+        ssize_t got = read(fds[0], &byte, 1);
+        RIGHT(got == -1 && errno == EINTR && came == 1);
+        SETUP(sigprocmask(SIG_UNBLOCK, &set, NULL) == 0);
+        RIGHT(came == (i < 3 ? 1 : 2));
+        expect_child(child, "who sends");
+        SETUP(sigprocmask(SIG_SETMASK, &old, NULL) == 0 && sigaction(number, &before, NULL) == 0);
+        SETUP(sigaction(SIGUSR1, &of_user, NULL) == 0);
+        close(fds[0]), close(fds[1]);
+    }
+    end(SIGUSR1);
+}
+
 static sigjmp_buf back;
 
 static void jumps(int signal, siginfo_t *info, void *context) {
@@ -339,6 +398,8 @@ static void left_and_come_back_to(void) {
     end(SIGUSR1);
 }
 
-CASES({"without_room", without_room}, {"on_the_interrupted_stack", on_the_interrupted_stack}, {"as_deep_as_it_goes", as_deep_as_it_goes}, {"without_room_where_memory_is_out", without_room_where_memory_is_out},
-      {"registers_and_masks", registers_and_masks}, {"one_within_another", one_within_another}, {"queued_ones_in_turn", queued_ones_in_turn},
-      {"of_children", of_children}, {"left_by_a_jump", left_by_a_jump}, {"left_and_come_back_to", left_and_come_back_to})
+CASES({"without_room", without_room}, {"on_the_interrupted_stack", on_the_interrupted_stack}, {"as_deep_as_it_goes", as_deep_as_it_goes},
+      {"without_room_where_memory_is_out", without_room_where_memory_is_out}, {"registers_and_masks", registers_and_masks},
+      {"one_within_another", one_within_another}, {"queued_ones_in_turn", queued_ones_in_turn}, {"calls_that_end", calls_that_end},
+      {"reset_as_it_runs", reset_as_it_runs}, {"of_children", of_children}, {"left_by_a_jump", left_by_a_jump},
+      {"left_and_come_back_to", left_and_come_back_to})

@@ -37,12 +37,6 @@ const KNOWN: &[(&str, &str, &str, &str)] = &[
         "the page map shows what is out as absent",
     ),
     (
-        "attack_life",
-        "calls_go_on_blocked",
-        "in the thread that faults",
-        "SIGSEGV, SIGBUS and SIGSYS that are sent while they are blocked end a call",
-    ),
-    (
         "attack_space",
         "refused_late",
         "message",
@@ -210,6 +204,7 @@ fn ends_and_signals() {
         "shared_lock_behind_a_cold_one",
         "single_steps",
         "calls_go_on",
+        "calls_go_on_blocked",
         "disarmed_stack",
         "stacks_of_signals",
         "sequences_elsewhere",

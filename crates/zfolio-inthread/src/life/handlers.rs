@@ -1,7 +1,7 @@
-//! The handlers of the three signals that are ours.
+//! The entry of signals: of the three that are ours, and of all that the program handles once memory is short.
 //!
-//! They come on the thread's signal stack, which may be a small one of the program's. So they
-//! change to a stack of ours at once; a handler of the program's, where the fault is none of
+//! They come on the thread's signal stack, which may be a small one of the program's. So the entry
+//! changes to a stack of ours at once; a handler of the program's, where the signal is none of
 //! ours, is then entered as if by the kernel.
 
 use super::leave;

@@ -3,6 +3,7 @@
 //! | file, bottom to top | concept |
 //! |---|---|
 //! | [`installed`] | our handlers, as the kernel has them |
+//! | [`interrupted`] | calls that a signal of ours interrupts |
 //! | [`ticks`] | a thread that makes neither calls nor faults is stopped now and then, to follow `high` |
 //! | [`leave`] | the end of management: every page is brought back, and the process goes on unmanaged |
 //! | [`descriptors`] | ours, which the program does not see, and those by which it reaches its memory |
@@ -27,6 +28,7 @@ pub(crate) mod end;
 pub(crate) mod handlers;
 pub(crate) mod hold;
 pub(crate) mod installed;
+mod interrupted;
 pub(crate) mod leave;
 pub(crate) mod masks;
 mod own_thread;

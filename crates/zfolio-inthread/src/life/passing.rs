@@ -1,9 +1,9 @@
 //! Signals that are the program's: whom they are told to, and how its handlers are entered.
 
+use super::interrupted::{end_call, settle};
 use super::masks;
 use super::sending::carry;
 use super::signals::{self, Action, DEFAULT, IGNORE, NODEFER, RESETHAND, RESTORER, SI_TKILL};
-use super::ticks;
 use crate::cancel;
 use crate::memory::bring::Access;
 use crate::raw::{self, OURS, nr};
@@ -143,19 +143,21 @@ fn pass_on(
     forced: bool,
 ) -> usize {
     let signal = sent.0;
+    let bit = 1_u64 << (signal - 1);
+    let blocked = record.filter(|record| record.blocked() & bit != 0);
     let action = {
         let mut signals = state.signals_here().lock();
         let action = signals.actions[signal];
-        if action.flags & RESETHAND != 0 && action.handler > IGNORE {
+        if !forced && (blocked.is_some() || action.handler == IGNORE) {
+            settle(frame.context, &signals.actions);
+        } else if action.flags & RESETHAND != 0 && action.handler > IGNORE {
             signals.actions[signal].handler = DEFAULT;
         }
         action
     };
-    let bit = 1_u64 << (signal - 1);
     if action.handler == IGNORE && !forced {
         return 0;
     }
-    let blocked = record.filter(|record| record.blocked() & bit != 0);
     if let Some(record) = blocked
         && !forced
     {
@@ -179,9 +181,9 @@ fn pass_on(
         }
         return 0;
     }
-    if signal == SIGSYS && !actions::restarts(&action) {
+    if actions::is_ours(signal) && !actions::restarts(&action) {
         // (The kernel takes it for one that does: `installed`.)
-        ticks::end_call(frame.context);
+        end_call(frame.context);
     }
     let deferred = if action.flags & NODEFER == 0 { bit } else { 0 };
     let mask = masks::entering(record, frame.context, action.mask | deferred);

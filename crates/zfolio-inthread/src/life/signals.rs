@@ -4,11 +4,9 @@
 //! SIGSEGV, SIGBUS and SIGSYS are ours: what the program does with them is kept in a table,
 //! and followed when a fault is none of ours. What the program blocks of them is `masks`'s.
 
-use super::installed;
 use crate::cancel;
 use crate::program_memory::{self, Plain};
 use crate::raw::{self, Blocked, OURS, err, nr};
-use crate::signal::actions;
 use crate::signal::actions::SIGNALS;
 pub(crate) use crate::signal::actions::{
     Action, DEFAULT, IGNORE, NODEFER, ONSTACK, RESETHAND, RESTORER, SIGINFO, Signals, install,
@@ -140,8 +138,6 @@ pub(crate) fn action(state: &State, args: [usize; 6]) -> isize {
                 if result != 0 {
                     return result;
                 }
-            } else if actions::restarts(&action) != actions::restarts(&before) {
-                installed::install_one(state, signal, &action);
             }
             signals.actions[signal] = action;
         }

@@ -116,6 +116,10 @@ impl MemoryCore {
         if self.pool.is_some() {
             return Ok(());
         }
+        if !state.is_own_process() {
+            // It cannot say where its parent's handlers run.
+            return Err("the child of a posix_spawn has its parent's memory");
+        }
         let options = &state.options;
         let map = reserve_arena(options.high, usize::MAX)
             .map_err(|_| "there are no addresses for the pool")?;
