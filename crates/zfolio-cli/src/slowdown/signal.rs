@@ -246,7 +246,7 @@ mod tests {
         let slot = &segment.slots[0];
         slot.process.told_by.store(faults::IN_THREAD, Relaxed);
         slot.set(Counter::PagesOut, 0);
-        slot.set(Counter::InlineNs, 800_000);
+        slot.set(Counter::InlineNs, 1_000_000);
         let mut signal = Signal::default();
         let root = std::process::id();
         // (What we ourselves run is another matter.)
@@ -255,7 +255,7 @@ mod tests {
             Duration::from_nanos(signal.lost.total)
         };
         let first = look(100);
-        assert_eq!(first, Duration::from_millis(1));
+        assert_eq!(first, Duration::from_micros(1_500));
         // The program alone was stopped, and then who looks as well.
         let hour = 3_600_000_000_000;
         slot.set(Counter::InlineNs, hour);
@@ -266,9 +266,9 @@ mod tests {
         let third = look(7_200_000);
         assert!(third - second <= Duration::from_secs(1) * threads);
         // What is lost after it counts as before.
-        slot.set(Counter::InlineNs, 2 * hour + 800_000);
+        slot.set(Counter::InlineNs, 2 * hour + 1_000_000);
         let fourth = look(7_200_100);
-        assert_eq!(fourth - third, Duration::from_millis(1));
+        assert_eq!(fourth - third, Duration::from_micros(1_500));
     }
 
     /// The same of all kinds together: faults by messages, and what calls lost.
