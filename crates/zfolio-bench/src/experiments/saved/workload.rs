@@ -261,13 +261,14 @@ pub(super) fn amount(
     mut run: impl FnMut(u64) -> Result<f64, String>,
 ) -> Result<u64, String> {
     let none = run(0)?;
-    let (mut tried, mut more) = (first, 0.0);
+    let mut tried = first;
+    let mut more = run(tried)? - none;
     for _ in 0..4 {
-        more = run(tried)? - none;
         if more >= seconds / 8.0 {
             break;
         }
         tried *= 4;
+        more = run(tried)? - none;
     }
     let wanted = (seconds - none).max(seconds / 4.0);
     #[allow(
@@ -303,6 +304,8 @@ mod tests {
             let took = found(seconds, 300_000, none, each);
             assert!((took - seconds).abs() < 0.01, "{took} for {seconds}");
         }
+        // Even the most that is tried takes no time worth mentioning.
+        assert!((found(6.0, 1, 1.0, 1e-3) - 6.0).abs() < 0.01);
         // Building alone takes longer: a quarter of the time is for the work.
         assert!((found(4.0, 1000, 5.0, 1e-3) - 6.0).abs() < 0.01);
         let failed = amount(1.0, 1, |_| Err("no".to_owned()));
