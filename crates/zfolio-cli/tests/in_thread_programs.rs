@@ -297,6 +297,23 @@ fn sites_of_calls() {
     in_each_way("inthread_sites", &cases);
 }
 
+/// However much is reserved, and wherever the kernel puts it: the layout differs from run to run.
+#[test]
+fn calls_of_libc_become_jumps() {
+    let (Some(nobody), Some(program)) = (Nobody::new(), compiled("inthread_sites")) else {
+        return;
+    };
+    let program = nobody.program(&program);
+    let command = [program.to_str().expect("a plain path"), "of_libc"];
+    for high in ["16M", "1G", "8G"] {
+        for way in WAYS.repeat(4) {
+            if let Some(output) = nobody.run_with(way, &["--high", high], &command) {
+                output.succeeded();
+            }
+        }
+    }
+}
+
 #[test]
 fn pages_that_leave_as_they_came() {
     let cases = [

@@ -61,6 +61,7 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
     }
     let options = Options::from_config(config).map_err(|what| (what, Errno::INVAL))?;
     let failed = |what| move |errno| (what, errno);
+    rewrite::reserve(entry::address()).map_err(failed("reserving memory"))?;
     let heap = (64 << 20) + (options.high << raw::SHIFT) / 2;
     (parts.reserve_heap)(heap).map_err(failed("reserving memory"))?;
     let way = Way::find(config.faults.load(Ordering::Relaxed))?;
@@ -81,7 +82,9 @@ pub fn start(parts: &Parts) -> Result<(), Refused> {
     let is_store = options.backing.is_some_and(|backing| backing.has_store());
     let remote = Remote::reserve(is_store).map_err(failed("reserving memory"))?;
     let texts = Texts::now();
-    rewrite::reserve(entry::address(), texts.lowest()).map_err(failed("reserving memory"))?;
+    if let Some(program) = texts.lowest() {
+        rewrite::reserve_near(program);
+    }
     // (What follows need not lie near the program's text.)
     keep_apart(parts.text.start);
     let group = parts.group.and_then(|name| run_group::named(segment, name));

@@ -41,12 +41,17 @@ static SEVERAL: AtomicBool = AtomicBool::new(false);
 static BLIND: AtomicBool = AtomicBool::new(false);
 static DENIALS: [AtomicUsize; DENIED] = [const { AtomicUsize::new(0) }; DENIED];
 
-/// Has memory for stubs, which go to `entry`. `program`: where the program's own text starts.
+/// Has memory for stubs, which go to `entry`: the first that is reserved of ours.
 ///
 /// # Errors
 /// As the kernel refuses it.
-pub(crate) fn reserve(entry: usize, program: Option<usize>) -> Result<(), Errno> {
-    STUBS.lock().reserve(entry, program)
+pub(crate) fn reserve(entry: usize) -> Result<(), Errno> {
+    STUBS.lock().reserve(entry)
+}
+
+/// And for those of the program's own text, which starts at `program`.
+pub(crate) fn reserve_near(program: usize) {
+    STUBS.lock().reserve_near(program);
 }
 
 /// A call has come from before `back`, by dispatch. Returns where it goes on. In a signal

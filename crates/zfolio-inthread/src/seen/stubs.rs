@@ -57,16 +57,20 @@ impl Stubs {
         refused: false,
     };
 
-    /// For stubs that go to `entry`: reserves a place among the libraries, and one near the program's own text, which starts
-    /// at `program`. Where that is refused, calls from there keep their signal.
-    pub(crate) fn reserve(&mut self, entry: usize, program: Option<usize>) -> Result<(), Errno> {
+    /// For stubs that go to `entry`: reserves a place among the libraries, or right below them. So before anything else
+    /// of ours is mapped there: that may be gigabytes, behind which no jump reaches.
+    pub(crate) fn reserve(&mut self, entry: usize) -> Result<(), Errno> {
         self.entry = entry;
-        let first = reserve_private(AREA, c"zfolio stubs")?;
-        let start = first.start;
-        self.areas[0].memory = first;
-        let Some(program) = program.filter(|at| at.abs_diff(start) > REACH) else {
-            return Ok(());
-        };
+        self.areas[0].memory = reserve_private(AREA, c"zfolio stubs")?;
+        Ok(())
+    }
+
+    /// Reserves another place near the program's own text, which starts at `program`, where it is far from the
+    /// libraries. Where that is refused, calls from there keep their signal.
+    pub(crate) fn reserve_near(&mut self, program: usize) {
+        if program.abs_diff(self.areas[0].memory.start) <= REACH {
+            return;
+        }
         let places = BELOW.iter().filter_map(|below| program.checked_sub(*below));
         let reserved = places
             .filter(|place| *place >= AREA)
@@ -74,7 +78,6 @@ impl Stubs {
         if let Some(memory) = reserved {
             self.areas[1].memory = memory;
         }
-        Ok(())
     }
 
     /// Makes a stub for the site whose call returns to `back`, and has the site jump to it.
