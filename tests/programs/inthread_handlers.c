@@ -116,7 +116,7 @@ static void without_room(void) {
     pid_t child = fork();
     SETUP(child >= 0);
     if (child == 0) {
-        signal(SIGSEGV, SIG_DFL);
+        signal(SIGSEGV, SIG_DFL), bound_time();
         char *stack = mmap(NULL, 8 * PAGE, 3, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
         SETUP(stack != MAP_FAILED && mprotect(stack, 4 * PAGE, PROT_NONE) == 0);
         handle(SIGALRM, after_its_page, 0);

@@ -10,6 +10,7 @@
 #ifndef INTHREAD_KIT_H
 #define INTHREAD_KIT_H
 #include "check.h"
+#include <sys/resource.h>
 
 enum { AREA = 256, KIT_BALLAST = 40 << 20 };
 static char *area;           // memory for calls to point into: AREA pages
@@ -42,6 +43,14 @@ static inline void *touches(void *arg) {
         word[1] = round;
     }
     return arg;
+}
+
+// Who computes until a signal comes is ended once it is clear that none does.
+static inline void bound_time(void) {
+    struct rlimit limit;
+    SETUP(getrlimit(RLIMIT_CPU, &limit) == 0);
+    limit.rlim_cur = 60;
+    SETUP(setrlimit(RLIMIT_CPU, &limit) == 0);
 }
 
 // Goes over more memory than `high` (12 MiB): what is not touched meanwhile is out then.
