@@ -6,6 +6,7 @@
  *   grow     takes memory page by page, evenly, until it has all
  *   phases   as cold, with another tenth every eighth of the amount
  *   serve    as cold, and waits a ms for nothing (poll) after each 50000 reads, as a server does
+ *   ask      as cold, and a call (read of a byte) after every 20 reads
  *   life     half of its memory, then it grows to all of it, sleeps, reads all in order twice, at random in half of
  *            it and in a tenth; in between as cold. AMOUNT is the reads of each of these phases
  *
@@ -13,6 +14,7 @@
  * every word is verified. Ends with 0, 1 (a wrong word) or 2 (it could not be set up). Prints
  * what it did and how long it took, verifying left out, as JSON.
  */
+#include <fcntl.h>
 #include <poll.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -20,6 +22,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 #define PAGE 4096
 
@@ -146,6 +149,8 @@ int main(int argc, char **argv)
         int phases = strcmp(kind, "phases") == 0;
         int scan = strcmp(kind, "scan") == 0;
         int serve = strcmp(kind, "serve") == 0;
+        int zeros = strcmp(kind, "ask") == 0 ? open("/dev/zero", O_RDONLY) : -1;
+        char byte;
         double begin = now();
 
         fill(0, count);
@@ -166,6 +171,8 @@ int main(int argc, char **argv)
                 if (words[at] != word(at))
                     return wrong(at);
                 sum += words[at];
+                if (zeros >= 0 && i % 20 == 0 && read(zeros, &byte, 1) != 1)
+                    return 2;
             }
             done += 50000;
             if (serve)

@@ -126,6 +126,42 @@ fn what_is_cold_is_taken_by_calls() {
     }
 }
 
+/// Without privilege each call takes longer, whatever memory there is: what that costs is not there to be spent on memory.
+#[test]
+fn what_calls_cost_is_counted() {
+    let Some(z) = support::real() else { return };
+    for way in support::ways_without_privilege(z) {
+        let options = ["--slowdown", "3%", "--faults", way];
+        let Some(output) = run(&options, &["ask", "64", "4", "seconds"]) else {
+            return;
+        };
+        let told_by_it: Value = serde_json::from_str(&output.stdout).expect("a line of JSON");
+        let made = told_by_it["did"].as_u64().expect("reads") / 20;
+        let seen = output.counter("calls_seen");
+        assert!(
+            (made - made / 20..made + 10_000).contains(&seen),
+            "{way}: {seen}"
+        );
+        let [of_calls, of_all] =
+            ["calls_percent", "estimated_percent"].map(|of| figure(&output, of));
+        let by_count = seen as f64 / 1e7 / figure(&output, "run_s") * 100.0;
+        assert!(
+            of_calls > by_count / 2.0 && of_calls <= of_all,
+            "{way}: {}",
+            told(&output)
+        );
+        assert!(
+            output.stderr.contains("system calls"),
+            "{way}: {}",
+            output.stderr
+        );
+        // (The first step shows it: before that nothing is said of a process.)
+        let [needed, had] =
+            ["needed_since_bytes", "resident_since_bytes"].map(|of| figure(&output, of));
+        assert!(had > 0.9 * needed, "{way}: {}", told(&output));
+    }
+}
+
 /// A program that grows, sleeps, reads all and works here and there: every word is right, whoever is told of faults.
 #[test]
 fn a_life_of_phases_is_followed() {

@@ -13,6 +13,7 @@
 //! | `raw` | the few instructions that touch program memory, and bare system calls | |
 //! | `pins`, `call_stacks` | the protocol by which a system call keeps its pages; stacks that calls are answered on | fences; none |
 //! | `signal`, `cancel` | what is known of signals; calls at which a thread may be cancelled | one each |
+//! | `store_wait` | since when a thread waits for a page from a store | none: its own |
 //! | `threads` | one record a thread: its stacks for handlers, its pins | none: each its own |
 //! | `process` | the threads, what was asked for, whether it is still managed | |
 //! | `memory` | which memory is managed, where each page is, the ways to close and open pages, swap-in, swap-out | the core lock |
@@ -63,6 +64,7 @@ mod seen;
 mod signal;
 pub mod start;
 mod state;
+mod store_wait;
 mod threads;
 
 pub use memory::folios::LARGEST_FOLIO;

@@ -14,9 +14,10 @@ use crate::pins::Pinned;
 use crate::raw::{self, PAGE};
 use crate::signal::of_thread::OfThread;
 use crate::signal::pieces::Pieces;
+use crate::store_wait::StoreWait;
 use core::arch::{asm, global_asm};
 use core::ops::Range;
-use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use zfolio_sys::arena::reserve_private;
 use zfolio_sys::syscall::Errno;
 
@@ -65,8 +66,31 @@ pub(crate) struct Record {
     pub(crate) spawned: AtomicUsize,
     pub(crate) cancellation: Cancellation,
     pub(crate) pieces: Pieces,
+    pub(crate) calls: Calls,
     pub(crate) ticks: Ticks,
     pub(crate) faults: Faults,
+}
+
+/// How many system calls a thread has made, and of how many `memory::follow` was told. Only the thread itself
+/// writes here. (A hint: one that a handler interrupts between two instructions may not count.)
+#[derive(Default)]
+pub(crate) struct Calls {
+    made: AtomicU32,
+    told: AtomicU32,
+}
+
+impl Calls {
+    /// It makes one.
+    pub(crate) fn note(&self) {
+        let made = self.made.load(Ordering::Relaxed).wrapping_add(1);
+        self.made.store(made, Ordering::Relaxed);
+    }
+
+    /// How many since the last time.
+    pub(crate) fn take(&self) -> u32 {
+        let made = self.made.load(Ordering::Relaxed);
+        made.wrapping_sub(self.told.swap(made, Ordering::Relaxed))
+    }
 }
 
 /// The timer of a thread's processor time: `life::ticks`.
@@ -98,43 +122,6 @@ pub(crate) struct Faults {
     /// How often what is managed had changed when the thread was last told of one on what is not.
     pub(crate) changes_seen: AtomicUsize,
     store_wait: StoreWait,
-}
-
-/// What a thread waits for from a store: a page, since when (CLOCK_MONOTONIC, ns; 0: it does
-/// not), and when it last gave up for a signal.
-#[repr(C)]
-pub(crate) struct StoreWait {
-    page: AtomicUsize,
-    since: AtomicU64,
-    left: AtomicU64,
-}
-
-/// A wait that goes on after a signal has the deadline it had, if it goes on so soon, ns.
-const SAME_WAIT_NS: u64 = 1_000_000_000;
-
-impl StoreWait {
-    /// Begins to wait for a page, or goes on; since when.
-    pub(crate) fn begin(&self, page: usize, now: u64) -> u64 {
-        let left = self.left.load(Ordering::Relaxed);
-        let same = self.page.swap(page, Ordering::Relaxed) == page
-            && now.saturating_sub(left) < SAME_WAIT_NS;
-        let since = self.since.load(Ordering::Relaxed);
-        if same && since != 0 {
-            return since;
-        }
-        self.since.store(now, Ordering::Relaxed);
-        now
-    }
-
-    /// Gives up for a signal.
-    pub(crate) fn leave(&self, now: u64) {
-        self.left.store(now, Ordering::Relaxed);
-    }
-
-    /// It does not wait any more.
-    pub(crate) fn end(&self) {
-        self.since.store(0, Ordering::Relaxed);
-    }
 }
 
 /// Stacks of the program's that a thread has.
@@ -231,6 +218,7 @@ impl Threads {
                 record.used.store(0, Ordering::Relaxed);
             }
         }
+        mine.calls.take();
         mine.ticks.forget();
         mine.used
             .store(zfolio_sys::thread::id().max(1), Ordering::Relaxed);
@@ -262,6 +250,7 @@ impl Record {
         self.signals.reset();
         self.cancellation.reset();
         self.pieces.reset();
+        self.calls.take();
         self.ticks.forget();
         self.spawned.store(0, Ordering::Relaxed);
         self.faults.store_wait.end();

@@ -72,7 +72,7 @@ const ZSWAP_ORDER: [&[&str]; 8] = [
 /// The rooms of `zfolio-inthread`, bottom to top.
 const INTHREAD_ORDER: [&[&str]; 11] = [
     &["raw"],
-    &["program_memory", "pins", "call_stacks"],
+    &["program_memory", "pins", "call_stacks", "store_wait"],
     &["signal", "cancel"],
     &["threads"],
     &["process"],

@@ -140,7 +140,7 @@ pub enum Work {
         /// Requests measured.
         #[arg(long)]
         requests: u64,
-        /// Where the socket goes.
+        /// The directory it works in.
         #[arg(long)]
         dir: PathBuf,
         /// Where the random numbers begin.

@@ -6,19 +6,28 @@ use serde::Serialize;
 use zfolio_host::controller::{Bought, Forecasts, Level, Phase};
 use zfolio_host::size::{human, percent};
 
+/// What calls cost is told from this part of what was asked for on.
+const MANY_CALLS: f64 = 0.1;
 /// A program that ran for less, seconds, was too short for more than a beginning.
 const SHORT: f64 = 3.0;
 
 impl Finished {
     /// A line on it, where it was asked for.
     pub(super) fn about_slowdown(&self) -> Option<String> {
+        let part = f64::from(self.settings.slowdown?.slowdown) / 1e6;
         let asked = self.settings.slowdown?.percent();
         let bought = self.bought.as_ref()?;
-        let lost = percent(bought.slowdown);
+        let mut lost = percent(bought.lost.all);
+        if bought.lost.by_calls > part * MANY_CALLS {
+            lost = format!(
+                "{lost}, {} of it for its system calls",
+                percent(bought.lost.by_calls)
+            );
+        }
         if bought.needed_since == 0 {
             return Some(format!(
                 "zfolio: slowdown: nothing was taken: {}.",
-                why(bought)
+                why(bought, part)
             ));
         }
         let why = if bought.run < SHORT {
@@ -43,6 +52,7 @@ impl Finished {
 #[schemars(rename = "Slowdown")]
 pub(super) struct BoughtShown {
     estimated_percent: f64,
+    calls_percent: f64,
     run_s: f64,
     needed_mean_bytes: u64,
     resident_mean_bytes: u64,
@@ -79,7 +89,8 @@ struct LevelShown {
 impl BoughtShown {
     pub(super) fn of(bought: &Bought) -> Self {
         Self {
-            estimated_percent: bought.slowdown * 100.0,
+            estimated_percent: bought.lost.all * 100.0,
+            calls_percent: bought.lost.by_calls * 100.0,
             run_s: bought.run,
             needed_mean_bytes: bought.needed,
             resident_mean_bytes: bought.resident,
@@ -119,8 +130,11 @@ impl LevelShown {
 }
 
 /// Why nothing was taken.
-fn why(bought: &Bought) -> &'static str {
+fn why(bought: &Bought, asked: f64) -> &'static str {
     match bought.phase {
+        _ if bought.lost.by_calls > asked / 2.0 => {
+            "its system calls, which are seen before they are made, cost as much as may be lost, or nearly"
+        }
         Phase::Growing => "the program grew until it ended",
         Phase::Young => "the program ran too shortly",
         _ if bought.run < SHORT => "the program ran too shortly",
@@ -131,19 +145,30 @@ fn why(bought: &Bought) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use zfolio_host::controller::Lost;
 
     #[test]
     fn why_nothing_was_taken_is_told() {
         let of = |phase, run| {
-            why(&Bought {
+            let bought = Bought {
                 phase,
                 run,
                 ..Bought::default()
-            })
+            };
+            why(&bought, 0.05)
         };
         assert!(of(Phase::Growing, 9.0).contains("grew"));
         assert!(of(Phase::Young, 0.1).contains("too shortly"));
         assert!(of(Phase::Holding, 1.0).contains("too shortly"));
         assert!(of(Phase::Holding, 60.0).contains("nothing to take"));
+        let bought = Bought {
+            lost: Lost {
+                all: 0.04,
+                by_calls: 0.04,
+            },
+            ..Bought::default()
+        };
+        assert!(why(&bought, 0.05).contains("system calls"));
+        assert!(!why(&bought, 0.10).contains("system calls"));
     }
 }

@@ -11,7 +11,7 @@ use serde_json::json;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use zfolio_host::compressor::Compressor;
-use zfolio_host::controller::{Bought, Forecasts, Level};
+use zfolio_host::controller::{Bought, Forecasts, Level, Lost};
 use zfolio_host::statistics::Tree;
 use zfolio_mm::Order;
 use zfolio_runtime::options::Codec;
@@ -195,7 +195,10 @@ fn what_was_bought_is_a_line_and_an_object() {
         low: 8 << 20,
     });
     finished.bought = Some(Bought {
-        slowdown: 0.0432,
+        lost: Lost {
+            all: 0.0432,
+            by_calls: 0.001,
+        },
         run: 60.0,
         needed: 400 << 20,
         resident: 300 << 20,
@@ -225,6 +228,12 @@ fn what_was_bought_is_a_line_and_an_object() {
     assert_eq!(json["config"]["slowdown_percent"], 5.0);
     assert_eq!(json["slowdown"]["resident_since_bytes"], 250 << 20);
     assert_eq!(json["slowdown"]["steps_down"], 9);
+    let bought = finished.bought.as_mut().expect("it was set");
+    bought.lost.by_calls = 0.02;
+    let lines = finished.summary();
+    let last = lines.last().expect("a line");
+    let ends = "at about 4.3 %, 2 % of it for its system calls (asked 5 %).";
+    assert!(last.ends_with(ends), "{last}");
     assert_eq!(json["slowdown"]["phase"], "young");
     assert_eq!(json["slowdown"]["forecasts"]["judged"], 4);
     assert_eq!(json["slowdown"]["forecasts"]["seen_percent"], 3.0);

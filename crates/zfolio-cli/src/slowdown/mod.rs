@@ -93,7 +93,7 @@ impl Following {
             clippy::cast_sign_loss,
             reason = "not below 0; saturates"
         )]
-        to.estimated.store((bought.slowdown * 1e6) as u64, Relaxed);
+        to.estimated.store((bought.lost.all * 1e6) as u64, Relaxed);
         to.needed_bytes.store(bought.needed_since, Relaxed);
         to.resident_bytes.store(bought.resident_since, Relaxed);
     }

@@ -19,6 +19,7 @@
 //! |---|---|
 //! | faults, what calls brought, room made | `inline_ns` of the slots, of that `reclaim_ns` for moving out, and a half more for caches that are cold after it |
 //! | the interrupt when pages are taken out | as above |
+//! | calls, which are seen before they are made | 0.1 us each (`calls_seen` of the slots) |
 //! | processor time of a thread that reclaims beside them, and of `zfolio run`, as far as no processor was idle | what `manager_cpu_ns` has beyond `high_stall_ns`; as above |
 //!
 //! (By messages: where no processor is idle a fault takes longer because those threads run, whose time counts already.
@@ -82,6 +83,7 @@ pub(super) struct Signal {
     served: Growing,
     lost: Growing,
     moving_out: Growing,
+    calls: Growing,
     pages_in: Growing,
     pages_out: Growing,
     /// When it was looked at last.
@@ -133,11 +135,13 @@ impl Signal {
         let ours = self.ours.total + self.done.total;
         let run = self.cpu.total.saturating_sub(ours);
         let moving_out = self.moving_out.total + self.taken;
+        let calls = self.calls.total;
         let sample = Sample {
             at,
             run: Duration::from_nanos(run),
-            stall: Duration::from_nanos(self.lost.total + self.faults + moving_out),
+            stall: Duration::from_nanos(self.lost.total + self.faults + moving_out + calls),
             moving_out: Duration::from_nanos(moving_out),
+            calls: Duration::from_nanos(calls),
             needed,
             resident,
             out,
@@ -154,6 +158,7 @@ impl Signal {
         self.done.take_at_most(now.done, most);
         let most = most - self.moving_out.take_at_most(now.moving_out, most);
         let most = most - self.lost.take_at_most(now.lost, most);
+        let most = most - self.calls.take_at_most(now.calls, most);
         self.pages_in.take(now.pages_in);
         self.pages_out.take(now.pages_out);
         // What was idle at the time was nobody's loss.

@@ -17,6 +17,9 @@ pub(super) const CALL: u64 = 10_000;
 /// Without privilege: caches and page-table entries that are cold after our work, which the program's threads do
 /// themselves, one part of it in so many. (By what programs took more than was counted: docs/slowdown.md.)
 const UNSEEN: u64 = 2;
+/// Without privilege: what a call of the program's takes longer because it is seen, ns. (Between what it is in a loop of
+/// calls and in a server that waits before each: docs/slowdown.md.)
+const SEEN_CALL: u64 = 100;
 /// Pages that such a call takes, rather few.
 pub(super) const PAGES_A_CALL: u64 = 16;
 
@@ -80,6 +83,8 @@ pub(super) struct Work {
     /// Lost for what came back otherwise, and for moving pages out, the processor apart.
     pub(super) lost: u64,
     pub(super) moving_out: u64,
+    /// Lost by calls that are seen, however much memory there is.
+    pub(super) calls: u64,
     /// Pages that came back, and that were moved out.
     pub(super) pages_in: u64,
     pub(super) pages_out: u64,
@@ -103,6 +108,7 @@ impl Work {
                 done,
                 lost: with_unseen(done - reclaim),
                 moving_out: with_unseen(reclaim) + interrupts,
+                calls: count(Counter::CallsSeen) * SEEN_CALL,
                 pages_in,
                 pages_out,
                 ..Self::default()
@@ -136,6 +142,7 @@ impl Work {
         self.served += more.served;
         self.lost += more.lost;
         self.moving_out += more.moving_out;
+        self.calls += more.calls;
         self.pages_in += more.pages_in;
         self.pages_out += more.pages_out;
     }
@@ -253,7 +260,9 @@ mod tests {
         // What was for moving out among it is told apart.
         slot.process.told_by.store(faults::GUARD, Relaxed);
         slot.set(Counter::ReclaimNs, 2_000_000);
+        slot.set(Counter::CallsSeen, 20_000);
         let work = Slots::read(&segment).work;
         assert_eq!((work.lost, work.moving_out), (4_500_000, 3_000_000));
+        assert_eq!(work.calls, 2_000_000);
     }
 }

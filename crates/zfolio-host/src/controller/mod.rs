@@ -35,7 +35,7 @@ mod terms;
 
 use forecast::Forecast;
 use std::time::Duration;
-pub use terms::{Asked, Bought, Forecasts, Level, Phase, Sample};
+pub use terms::{Asked, Bought, Forecasts, Level, Lost, Phase, Sample};
 
 /// Of the slowdown asked for, the part that is aimed at: estimates err.
 const AIM: f64 = 0.8;
@@ -88,6 +88,8 @@ const LONGEST_REST: f64 = 1280.0;
 const GAP: f64 = 1.0 / 64.0;
 /// Bytes that `high` is above or below what it was before it counts as moved.
 const GRAIN: u64 = 1 << 20;
+/// The least step down, where nothing is lost: of a small program a part would be less than that moves `high`.
+const LEAST_DOWN: u64 = 2 * GRAIN;
 /// What a page costs that comes back among many, at most, and before enough have: seconds.
 const PAGE_BACK: f64 = 8e-6;
 /// What a page costs that is moved out, before that was seen, and at most: seconds.
@@ -206,7 +208,10 @@ impl Controller {
         let [needed, resident] = self.all.means();
         let [needed_since, resident_since] = self.since.means();
         Bought {
-            slowdown: seconds(self.last.stall) / seconds(self.last.run).max(1e-9),
+            lost: Lost {
+                all: seconds(self.last.stall) / seconds(self.last.run).max(1e-9),
+                by_calls: seconds(self.last.calls) / seconds(self.last.run).max(1e-9),
+            },
             run: seconds(self.last.run),
             needed,
             resident,
@@ -358,7 +363,8 @@ impl Controller {
 
     /// By how much `high` would go down if it were paid for; below 0 the rate leaves no room.
     fn wanted(&self, sample: &Sample, error: f64) -> f64 {
-        bytes(sample.needed) * self.step_down * (1.0 - error / ROOM)
+        let step = (bytes(sample.needed) * self.step_down).max(bytes(LEAST_DOWN));
+        step * (1.0 - error / ROOM)
     }
 
     /// `left`: what may still be lost if all that is out comes back, seconds.
@@ -432,7 +438,8 @@ fn had(resident: u64, sample: &Sample) -> f64 {
 
 /// What was lost for what came back, seconds.
 fn coming_back(sample: &Sample) -> f64 {
-    seconds(sample.stall.saturating_sub(sample.moving_out))
+    let otherwise = sample.moving_out + sample.calls;
+    seconds(sample.stall.saturating_sub(otherwise))
 }
 
 fn seconds(of: Duration) -> f64 {

@@ -101,7 +101,7 @@ fn memory_is_taken_where_it_costs_least() {
         equal.run(180.0);
         divided.run(180.0);
         let bought = divided.controller.bought();
-        assert!(bought.slowdown <= 0.05, "{bought:?}");
+        assert!(bought.lost.all <= 0.05, "{bought:?}");
         let (with, without) = (divided.saved(), equal.saved());
         assert!(
             with > 1.3 * without && with > 60.0,
@@ -131,7 +131,7 @@ fn weights_follow_the_programs() {
     run.programs[1].kinds = Program::new(HOT).kinds;
     run.run(240.0);
     assert!(run.weights[1] > run.weights[0], "{:?}", run.weights);
-    assert!(run.controller.bought().slowdown <= 0.055);
+    assert!(run.controller.bought().lost.all <= 0.055);
 }
 
 #[test]
@@ -175,7 +175,7 @@ proptest! {
         let mut run = Several::new(&programs, true);
         run.run(120.0);
         let bought = run.controller.bought();
-        prop_assert!(bought.slowdown <= 0.056, "{:?} {:?}", bought, run.weights);
+        prop_assert!(bought.lost.all <= 0.056, "{:?} {:?}", bought, run.weights);
         for weight in run.weights {
             prop_assert!((WEIGHT / MOST_WEIGHT..=WEIGHT * MOST_WEIGHT).contains(&weight));
         }

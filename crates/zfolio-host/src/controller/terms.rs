@@ -24,6 +24,8 @@ pub struct Sample {
     pub stall: Duration,
     /// Of that, for moving pages out.
     pub moving_out: Duration,
+    /// Of `stall`, for what goes on being lost however much memory there is: calls that are seen.
+    pub calls: Duration,
     /// Memory it would have without us, bytes.
     pub needed: u64,
     /// Memory it has, pools included, bytes.
@@ -103,11 +105,20 @@ impl Forecasts {
     }
 }
 
+/// Time lost, parts of the time run.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Lost {
+    /// All of it.
+    pub all: f64,
+    /// What is lost however much memory there is: by calls.
+    pub by_calls: f64,
+}
+
 /// What was bought, and for what.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Bought {
-    /// Time lost, a part of the time run.
-    pub slowdown: f64,
+    /// Time lost.
+    pub lost: Lost,
     /// Time run, seconds.
     pub run: f64,
     /// What the program needed, the mean over the time since the run began, bytes.

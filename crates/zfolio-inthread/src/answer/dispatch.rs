@@ -50,6 +50,7 @@ pub(crate) fn dispatch(frame: &mut Frame) -> isize {
         }
     }
     frame.rax = full;
+    record.calls.note();
     record.pinned.drop_stale(stack, in_handler);
     let depth = record.pinned.depth();
     let keeper = Keeper {

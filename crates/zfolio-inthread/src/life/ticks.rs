@@ -66,6 +66,7 @@ pub(super) fn end(state: &State, record: &Record) {
     if !state.is_own_process() {
         return;
     }
+    state.memory.count_calls(record.calls.take());
     if let Some(id) = record.ticks.timer.load(Ordering::Relaxed).checked_sub(1) {
         record.ticks.forget();
         raw::own(nr::TIMER_DELETE, [id as usize, 0, 0]);
@@ -93,6 +94,7 @@ pub(super) fn come(state: &State, record: &Record, context: &mut Context) {
     if state.has_left() {
         return;
     }
+    state.memory.count_calls(record.calls.take());
     let often = state.memory.tick();
     if record.ticks.often.load(Ordering::Relaxed) != u32::from(often) {
         record.ticks.often.store(often.into(), Ordering::Relaxed);

@@ -186,17 +186,31 @@ impl MemoryState {
             return false;
         }
         if self.follow_a_step(SIGNAL_NS) {
-            self.count(Counter::HighTicks);
+            self.count(Counter::HighTicks, 1);
         }
         self.is_behind()
     }
 
+    /// A thread of the program has made so many calls. They are counted from the moment on that the process has
+    /// memory out, those before it as well.
+    pub(crate) fn count_calls(&self, calls: u32) {
+        if calls == 0 || !self.is_own_process() {
+            return;
+        }
+        let following = &self.following;
+        following.calls.fetch_add(calls.into(), Ordering::Relaxed);
+        if !following.slot.load(Ordering::Relaxed).is_null() {
+            let all = following.calls.swap(0, Ordering::Relaxed);
+            self.count(Counter::CallsSeen, all);
+        }
+    }
+
     /// Counts something, where anything is counted.
-    fn count(&self, counter: Counter) {
+    fn count(&self, counter: Counter, more: u64) {
         let slot = self.following.slot.load(Ordering::Acquire);
         // SAFETY: null, or a slot of the segment, which is never unmapped.
         if let Some(slot) = unsafe { slot.as_ref() } {
-            slot.add(counter, 1);
+            slot.add(counter, more);
         }
     }
 }

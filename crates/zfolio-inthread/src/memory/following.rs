@@ -15,6 +15,8 @@ pub(crate) struct Following {
     pub(super) busy: AtomicBool,
     /// Calls that have passed.
     pub(super) passed: AtomicU32,
+    /// Calls of the program that are to be counted once there is somewhere.
+    pub(super) calls: AtomicU64,
     /// When a tick last looked at what the process has and may have, ns.
     pub(super) looked_ns: AtomicU64,
     /// When what cannot leave is counted.
@@ -42,6 +44,7 @@ impl Following {
             kept: AtomicU64::new(membership.asked(segment)),
             busy: AtomicBool::new(false),
             passed: AtomicU32::new(0),
+            calls: AtomicU64::new(0),
             looked_ns: AtomicU64::new(0),
             looks: Looks::default(),
             tier: AtomicBool::new(false),
@@ -64,6 +67,7 @@ impl Following {
     pub(super) fn renew_in_child(&self) {
         self.busy.store(false, Ordering::Relaxed);
         self.recompresses.store(false, Ordering::Relaxed);
+        self.calls.store(0, Ordering::Relaxed);
         self.looks.forget();
     }
 }

@@ -144,6 +144,9 @@ counters! {
     /// Nanoseconds spent on moving pages out and on compressing them again: processor time of the
     /// control thread and of engines; under `--slowdown` without threads of ours a part of `inline_ns`.
     ReclaimNs = "reclaim_ns",
+    /// Without threads of ours: system calls of the program that were seen, as they are made (those that take no
+    /// pointer are not counted). What a thread has made is added every 50 ms that it ran, and at its end, once memory of the process has been out.
+    CallsSeen = "calls_seen",
     /// Times that a thread of the program, which made no calls, was stopped as it ran and closed
     /// pages because `high` had sunk.
     HighTicks = "high_ticks",

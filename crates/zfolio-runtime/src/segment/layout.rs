@@ -9,7 +9,7 @@ use zfolio_zswap::ByDistance;
 /// First word of a segment: "zfolio01".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"zfolio01");
 /// Layout version: both sides must agree.
-pub const VERSION: u32 = 26;
+pub const VERSION: u32 = 27;
 /// Process slots in a segment.
 pub const SLOTS: usize = 1024;
 /// The slot of those who find none that is free: the last, nobody's own.
