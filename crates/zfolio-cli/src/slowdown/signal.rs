@@ -67,7 +67,7 @@ impl Growing {
     fn take_at_most(&mut self, now: u64, most: u64) -> u64 {
         let more = now.saturating_sub(self.last).min(most);
         self.last = now;
-        self.total += more;
+        self.total = self.total.saturating_add(more);
         more
     }
 }
@@ -122,24 +122,27 @@ impl Signal {
                 Some(Kept::No) => continue,
                 None => Has::unmanaged(resident_of(pid).unwrap_or(0)),
             };
-            needed += has.needed;
-            resident += has.resident;
-            out += has.out;
+            // (What a process says of itself may be anything.)
+            needed = u64::saturating_add(needed, has.needed);
+            resident = u64::saturating_add(resident, has.resident);
+            out = u64::saturating_add(out, has.out);
         }
-        work.beside += own_time();
+        work.beside = work.beside.saturating_add(own_time());
         let passed = at.saturating_sub(self.looked);
         self.looked = at;
         self.spare.look(&pids, passed);
         let passed = u64::try_from(passed.as_nanos()).unwrap_or(LONGEST);
         self.add(cpu, &work, passed.min(LONGEST) * threads);
-        let ours = self.ours.total + self.done.total;
+        let ours = self.ours.total.saturating_add(self.done.total);
         let run = self.cpu.total.saturating_sub(ours);
-        let moving_out = self.moving_out.total + self.taken;
+        let moving_out = self.moving_out.total.saturating_add(self.taken);
         let calls = self.calls.total;
+        let stall = [self.lost.total, self.faults, moving_out, calls];
+        let stall = stall.into_iter().fold(0, u64::saturating_add);
         let sample = Sample {
             at,
             run: Duration::from_nanos(run),
-            stall: Duration::from_nanos(self.lost.total + self.faults + moving_out + calls),
+            stall: Duration::from_nanos(stall),
             moving_out: Duration::from_nanos(moving_out),
             calls: Duration::from_nanos(calls),
             needed,
@@ -164,7 +167,7 @@ impl Signal {
         // What was idle at the time was nobody's loss.
         let beside = self.beside.take(now.beside);
         let taken = self.spare.beyond(beside, cpu);
-        self.taken += taken;
+        self.taken = self.taken.saturating_add(taken);
         if beside >= TOLD {
             self.busy = part(taken, beside);
         }
@@ -242,6 +245,26 @@ mod tests {
         assert!(after.stall >= before && after.run >= sample.run);
         child.kill().unwrap();
         child.wait().unwrap();
+    }
+
+    /// A process may write there what it likes, and something else the next moment.
+    #[test]
+    fn nothing_that_a_process_says_is_too_much() {
+        let segment = crate::example::example();
+        let slot = &segment.slots[0];
+        let mut signal = Signal::default();
+        let root = std::process::id();
+        for millis in [100, 200, 300, 400] {
+            let told = if millis % 200 == 0 { 0 } else { u64::MAX };
+            for told_by in [faults::MESSAGE, faults::GUARD] {
+                slot.process.told_by.store(told_by, Relaxed);
+                for &which in Counter::ALL {
+                    slot.set(which, told);
+                }
+                let (sample, _) = signal.sample(&segment, root, Duration::from_millis(millis));
+                assert!(sample.stall >= sample.calls + sample.moving_out);
+            }
+        }
     }
 
     /// A fault may be under way while the program is stopped for hours.

@@ -51,11 +51,13 @@ impl Has {
             ]
             .map(|which| slot.counter(which).load(Relaxed))
         });
-        let ours = pool + (standby + free) * PAGE_SIZE as u64;
+        // (What a process says of itself may be anything.)
+        let frames = standby.saturating_add(free);
+        let ours = pool.saturating_add(frames.saturating_mul(PAGE_SIZE as u64));
         Self {
             needed: program,
             resident,
-            out: (program + ours).saturating_sub(resident),
+            out: program.saturating_add(ours).saturating_sub(resident),
         }
     }
 }
@@ -94,21 +96,21 @@ impl Work {
     fn of(slot: &ProcessSlot) -> Self {
         let count = |which| slot.counter(which).load(Relaxed);
         let pages_out = count(Counter::PagesOut);
-        let interrupts = pages_out / PAGES_A_CALL * CALL;
+        let interrupts = (pages_out / PAGES_A_CALL).saturating_mul(CALL);
         let (manager, reclaim) = (count(Counter::ManagerCpuNs), count(Counter::ReclaimNs));
         let pages_in = count(Counter::PagesIn);
         if serves_itself(slot.process.told_by.load(Relaxed)) {
             let done = count(Counter::InlineNs);
             let reclaim = reclaim.min(done);
-            let with_unseen = |of: u64| of + of / UNSEEN;
+            let with_unseen = |of: u64| of.saturating_add(of / UNSEEN);
             let beside = manager.saturating_sub(count(Counter::StallNs));
             return Self {
                 ours: beside,
                 beside,
                 done,
                 lost: with_unseen(done - reclaim),
-                moving_out: with_unseen(reclaim) + interrupts,
-                calls: count(Counter::CallsSeen) * SEEN_CALL,
+                moving_out: with_unseen(reclaim).saturating_add(interrupts),
+                calls: count(Counter::CallsSeen).saturating_mul(SEEN_CALL),
                 pages_in,
                 pages_out,
                 ..Self::default()
@@ -120,13 +122,15 @@ impl Work {
             Counter::Remaps,
             Counter::Forks,
         ];
-        let events: u64 = events.map(count).iter().sum();
+        let sum = |of: &mut dyn Iterator<Item = u64>| of.fold(0_u64, u64::saturating_add);
+        let events = sum(&mut events.map(count).into_iter());
+        let wakes = count(Counter::FaultsServed).saturating_mul(WAKE);
         Self {
             ours: manager,
             beside: reclaim,
-            waited: slot.faults.iter().map(|of| of.sum.load(Relaxed)).sum(),
+            waited: sum(&mut slot.faults.iter().map(|of| of.sum.load(Relaxed))),
             served: manager.saturating_sub(reclaim),
-            lost: count(Counter::FaultsServed) * WAKE + events * EVENT,
+            lost: wakes.saturating_add(events.saturating_mul(EVENT)),
             moving_out: interrupts,
             pages_in,
             pages_out,
@@ -135,21 +139,23 @@ impl Work {
     }
 
     fn add(&mut self, more: &Self) {
-        self.ours += more.ours;
-        self.beside += more.beside;
-        self.done += more.done;
-        self.waited += more.waited;
-        self.served += more.served;
-        self.lost += more.lost;
-        self.moving_out += more.moving_out;
-        self.calls += more.calls;
-        self.pages_in += more.pages_in;
-        self.pages_out += more.pages_out;
+        let add = |to: &mut u64, more: u64| *to = to.saturating_add(more);
+        add(&mut self.ours, more.ours);
+        add(&mut self.beside, more.beside);
+        add(&mut self.done, more.done);
+        add(&mut self.waited, more.waited);
+        add(&mut self.served, more.served);
+        add(&mut self.lost, more.lost);
+        add(&mut self.moving_out, more.moving_out);
+        add(&mut self.calls, more.calls);
+        add(&mut self.pages_in, more.pages_in);
+        add(&mut self.pages_out, more.pages_out);
     }
 
     /// What it cost, processors that were not idle apart.
     const fn stall(&self) -> u64 {
-        self.waited + self.lost + self.moving_out
+        let waited = self.waited.saturating_add(self.lost);
+        waited.saturating_add(self.moving_out)
     }
 }
 
@@ -237,6 +243,25 @@ const fn serves_itself(told_by: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A process may write there what it likes.
+    #[test]
+    fn nothing_that_a_process_says_is_too_much() {
+        let segment = crate::example::example();
+        let slot = &segment.slots[0];
+        for &which in Counter::ALL {
+            slot.set(which, u64::MAX);
+        }
+        for kind in &slot.faults {
+            kind.sum.store(u64::MAX, Relaxed);
+        }
+        for told_by in [faults::MESSAGE, faults::IN_THREAD] {
+            slot.process.told_by.store(told_by, Relaxed);
+            let slots = Slots::read(&segment);
+            assert!(slots.work.moving_out > 0 && slots.work.pages_in == u64::MAX);
+            assert!(slots.parts(&segment).len() <= 1);
+        }
+    }
 
     /// Without threads of ours what is lost is what the program's threads did.
     #[test]
