@@ -200,21 +200,27 @@ impl Slots {
 }
 
 impl Slots {
-    /// The managed processes that have a place among the members.
+    /// The processes that share `high`: those that have a place among the members. Of one that has nothing
+    /// out yet the member says what it has; it has lost nothing.
     pub(super) fn parts(&self, segment: &Segment) -> Vec<Part> {
-        let members: HashMap<u64, u64> = members(segment)
-            .map(|(_, owned)| (owned.who.word, owned.turn))
+        let managed: HashMap<u64, (Has, u64)> = self
+            .each
+            .iter()
+            .map(|(word, has, lost)| (*word, (*has, *lost)))
             .collect();
-        let part = |(word, has, lost): &(u64, Has, u64)| {
-            let id = *members.get(word)?;
-            Some(Part {
-                id,
+        let part = |(member, owned): (&Member, Owned)| {
+            let (has, lost) = managed
+                .get(&owned.who.word)
+                .copied()
+                .unwrap_or_else(|| (Has::unmanaged(member.resident_bytes.load(Relaxed)), 0));
+            Part {
+                id: owned.turn,
                 needed: has.needed,
                 resident: has.resident,
-                stall: Duration::from_nanos(*lost),
-            })
+                stall: Duration::from_nanos(lost),
+            }
         };
-        self.each.iter().filter_map(part).collect()
+        members(segment).map(part).collect()
     }
 }
 
@@ -243,6 +249,31 @@ const fn serves_itself(told_by: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use zfolio_runtime::segment::Who;
+
+    /// What nothing was taken of is what memory is to be had of.
+    #[test]
+    fn who_has_nothing_out_shares_as_well() {
+        let segment = crate::example::example();
+        let before = Slots::read(&segment).parts(&segment).len();
+        let place = segment.sharing.members_used.load(Relaxed);
+        let member = &segment.sharing.members[place as usize];
+        let who = Who {
+            word: 0x5a5a,
+            ..Who::is_calling()
+        };
+        let turn = segment.next_turn();
+        assert!(member.owner.take(0, who, turn));
+        member.resident_bytes.store(186 << 20, Relaxed);
+        // (With something to grow by, which it does not lack.)
+        member.needed_bytes.store(210 << 20, Relaxed);
+        segment.sharing.members_used.store(place + 1, Relaxed);
+        let parts = Slots::read(&segment).parts(&segment);
+        assert_eq!(parts.len(), before + 1);
+        let part = parts.iter().find(|part| part.id == turn).unwrap();
+        assert_eq!((part.needed, part.resident), (186 << 20, 186 << 20));
+        assert_eq!(part.stall, Duration::ZERO);
+    }
 
     /// A process may write there what it likes.
     #[test]
