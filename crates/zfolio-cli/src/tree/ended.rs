@@ -30,8 +30,10 @@ const MANY: usize = 3;
 const AT_EASE: Duration = Duration::from_millis(250);
 /// Slots that are made free at once.
 const BATCH: usize = 64;
-/// Looking takes at most this part of a processor's time, but comes again after [`SELDOM`].
+/// Looking takes at most this part of a processor's time, but comes again after [`SELDOM`]; and this one where so
+/// many have come since the last that the reserve was used: who finds no slot has no row, and does not count as managed.
 const SHARE: u32 = 50;
+const HURRIED: u32 = 8;
 const SELDOM: Duration = Duration::from_secs(1);
 /// Reasons of which a row is kept.
 const REASONS: usize = 32;
@@ -67,17 +69,19 @@ impl Ended {
         let before = own_time();
         let sight = *self.sight.get_or_insert_with(Sight::is_ours);
         self.members.look(segment, sight);
-        self.look_at_slots(segment, held, sight);
+        let was_free = self.look_at_slots(segment, held, sight);
         let took = own_time().saturating_sub(before);
         let least = if segment.free_slots() > MANY * RESERVE {
             AT_EASE
         } else {
             Duration::ZERO
         };
-        self.next = Some(now + (took * SHARE).clamp(least, SELDOM));
+        let share = if was_free < RESERVE { HURRIED } else { SHARE };
+        self.next = Some(now + (took * share).clamp(least, SELDOM));
     }
 
-    fn look_at_slots(&mut self, segment: &Segment, held: &ByTurn<Held>, sight: Sight) {
+    /// Makes slots free where few are; how many were before.
+    fn look_at_slots(&mut self, segment: &Segment, held: &ByTurn<Held>, sight: Sight) -> usize {
         let owned: Vec<(Used<'_>, Owned)> = used(segment)
             .into_iter()
             .filter_map(|used| Some((used, segment.owners[used.index].owned()?)))
@@ -99,6 +103,7 @@ impl Ended {
                 wanted -= 1;
             }
         }
+        free
     }
 
     /// Adds up what the process of a slot counted, which is over, and makes the slot nobody's.
