@@ -4,8 +4,8 @@
 //!
 //! The connection is TCP's, on loopback. On a Unix socket the kernel wakes who waits for an answer
 //! also when the server has read the request (there is room to write then). Where both share a
-//! processor that is another switch of tasks, or none, by what the scheduler makes of a few
-//! nanoseconds: a server that computes 25 ns more before each call answers a quarter later.
+//! processor that is another switch of tasks, or none, by what the scheduler makes of how long either
+//! ran lately: a server that computes a little longer before each call answers much later.
 
 use super::lines::tell;
 use crate::keeper::wait_until;

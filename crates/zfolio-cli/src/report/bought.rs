@@ -132,12 +132,12 @@ impl LevelShown {
 /// Why nothing was taken.
 fn why(bought: &Bought, asked: f64) -> &'static str {
     match bought.phase {
-        _ if bought.lost.by_calls > asked / 2.0 => {
-            "its system calls, which are seen before they are made, cost as much as may be lost, or nearly"
-        }
         Phase::Growing => "the program grew until it ended",
         Phase::Young => "the program ran too shortly",
         _ if bought.run < SHORT => "the program ran too shortly",
+        _ if bought.lost.by_calls > asked / 2.0 => {
+            "its system calls, which are seen before they are made, cost as much as may be lost, or nearly"
+        }
         _ => "there was nothing to take above the least that was allowed",
     }
 }
@@ -166,6 +166,8 @@ mod tests {
                 all: 0.04,
                 by_calls: 0.04,
             },
+            phase: Phase::Holding,
+            run: 60.0,
             ..Bought::default()
         };
         assert!(why(&bought, 0.05).contains("system calls"));

@@ -67,6 +67,11 @@ pub(super) fn end(state: &State, record: &Record) {
         return;
     }
     state.memory.count_calls(record.calls.take());
+    stop(record);
+}
+
+/// The same, but for what it says of its calls, which is the thread's own to say.
+fn stop(record: &Record) {
     if let Some(id) = record.ticks.timer.load(Ordering::Relaxed).checked_sub(1) {
         record.ticks.forget();
         raw::own(nr::TIMER_DELETE, [id as usize, 0, 0]);
@@ -75,8 +80,9 @@ pub(super) fn end(state: &State, record: &Record) {
 
 /// Ends those of all threads. The core lock is held: none begins.
 pub(super) fn end_all(state: &State) {
-    for record in state.threads.all() {
-        end(state, record);
+    // (The child of posix_spawn has its parent's.)
+    if state.is_own_process() {
+        state.threads.all().for_each(stop);
     }
 }
 
