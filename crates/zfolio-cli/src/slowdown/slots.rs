@@ -1,6 +1,6 @@
 //! What the slots of a run's processes say of them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use zfolio_host::controller::division::Part;
@@ -166,6 +166,8 @@ pub(super) struct Slots {
     /// Of each process that is managed now: its number (`zfolio_sys::identity`), what it has, what it has
     /// lost so far, ns.
     each: Vec<(u64, Has, u64)>,
+    /// Numbers of those that are managed no more, or never were: no weight changes what they have.
+    unmanaged: HashSet<u64>,
     /// The last slot of a process is its own: it may have become another program.
     pub(super) by_pid: HashMap<u32, Kept>,
 }
@@ -185,6 +187,8 @@ impl Slots {
                 }
                 _ => {
                     this.by_pid.insert(pid, Kept::No);
+                    let owned = segment.owners[used.index].owned();
+                    this.unmanaged.extend(owned.map(|owned| owned.who.word));
                 }
             }
             let work = Work::of(slot);
@@ -220,7 +224,8 @@ impl Slots {
                 stall: Duration::from_nanos(lost),
             }
         };
-        members(segment).map(part).collect()
+        let takes_part = |(_, owned): &(&Member, Owned)| !self.unmanaged.contains(&owned.who.word);
+        members(segment).filter(takes_part).map(part).collect()
     }
 }
 
@@ -273,6 +278,11 @@ mod tests {
         let part = parts.iter().find(|part| part.id == turn).unwrap();
         assert_eq!((part.needed, part.resident), (186 << 20, 186 << 20));
         assert_eq!(part.stall, Duration::ZERO);
+        // One that is managed no more.
+        let index = segment.claim_for(who, |_| true);
+        segment.slots[index].state.store(state::FAILED, Relaxed);
+        let parts = Slots::read(&segment).parts(&segment);
+        assert_eq!(parts.len(), before);
     }
 
     /// A process may write there what it likes.
